@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
@@ -31,6 +32,7 @@ else:
 
 if env.str("DATABASE_URL", default=""):
     database: dict[str, Any] = env.db_url("DATABASE_URL")
+    database["HOST"] = unquote(database["HOST"])  # a socket's folder: postgres://user@%2Fvar%2Frun%2Fpostgresql/name
     if database["ENGINE"] != "django.db.backends.postgresql":
         raise ImproperlyConfigured("DATABASE_URL must name a PostgreSQL server: postgres://user:password@host/name")
 elif DEBUG:
@@ -101,3 +103,4 @@ USE_TZ = True
 
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
+WORKFLOWS = ["onboarding.workflow.ONBOARDING"]

@@ -1,0 +1,77 @@
+"""A workflow's definition: the list of its steps, and the policy of each, stated beside the order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+from pydantic import BaseModel
+
+from workflows.backoff import Retry
+from workflows.models import Workflow
+
+
+class WorkflowStep(Protocol):
+    """A step: a plain function. It returns None when it does not apply, else what it adds to the context."""
+
+    __name__: str
+
+    def __call__(self, *, workflow: Workflow, context: Any) -> Mapping[str, Any] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One entry of a step list: a function and its policy.
+
+    `best_effort`: its errors are recorded and swallowed. `retry`: how its retryable errors are retried. `name`: its
+    identity, the function's name unless given. `formerly`: names it had, so that what was recorded under them is found.
+    """
+
+    function: WorkflowStep
+    best_effort: bool = False
+    retry: Retry | None = None
+    name: str = ""
+    formerly: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.function.__name__)
+
+
+class WorkflowDefinition:
+    """A kind of workflow: its name (stored with each row), its steps in order, and the model of their context.
+
+    `retry` is the policy of steps that state none; `queue` the pool of workers that runs it; `linking_id` the name of
+    the payload's field (dotted for a nested one) that is copied to the column of that name when a submission enters.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        steps: Sequence[Step | WorkflowStep],
+        context_class: type[BaseModel],
+        retry: Retry | None = None,
+        queue: str = "default",
+        linking_id: str = "",
+    ) -> None:
+        self.name = name
+        self.steps = tuple(step if isinstance(step, Step) else Step(step) for step in steps)
+        self.context_class = context_class
+        self.retry = retry
+        self.queue = queue
+        self.linking_id = linking_id
+
+    def __repr__(self) -> str:
+        return f"<WorkflowDefinition {self.name}: {len(self.steps)} steps>"
+
+
+@cache
+def definitions() -> Mapping[str, WorkflowDefinition]:
+    """Every definition of this release by name, from the dotted paths in `settings.WORKFLOWS`."""
+    loaded = [import_string(path) for path in settings.WORKFLOWS]
+    return {definition.name: definition for definition in loaded}

@@ -1,0 +1,74 @@
+"""What a step may raise. The class is the decision: it says what the engine does next (docs/writing-workflows.md).
+
+Messages are written for support staff and never hold what a person typed: the engine scrubs them all the same.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class StepError(Exception):
+    """The workflow cannot go on: it becomes FAILED.
+
+    `code` is a stable word for the kind of failure ("card_declined"), by which the console groups and explains it.
+    """
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RetryableStepError(StepError):
+    """Nothing is wrong that time cannot mend: roll back, keep the lock, try again from step 1 after a delay.
+
+    `base_delay` and `max_delay` are seconds (or timedeltas), `jitter_factor` a share of the delay (0.2 is plus or
+    minus 20 %), `max_attempts` how many failures of one step in a row make it FAILED. What is left out is decided by
+    the step's policy, then by the definition's.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        base_delay: float | timedelta | None = None,
+        max_delay: float | timedelta | None = None,
+        jitter_factor: float | None = None,
+        max_attempts: int | None = None,
+        code: str = "",
+    ) -> None:
+        super().__init__(message, code=code)
+        self.base_delay = _seconds(base_delay)
+        self.max_delay = _seconds(max_delay)
+        self.jitter_factor = jitter_factor
+        self.max_attempts = max_attempts
+
+
+class UnknownOutcome(RetryableStepError):
+    """The call was sent and its answer never came: it may or may not have happened.
+
+    Tried again like any `RetryableStepError`; the call's idempotency key makes the second one harmless.
+    """
+
+
+class Suspend(BaseException):
+    """Raised by the waits (`workflows.waits`): nothing more can happen before what the workflow waits for.
+
+    A BaseException, so that a step's own `except Exception` does not swallow it.
+    """
+
+    def __init__(self, wait_id: int) -> None:
+        super().__init__(wait_id)
+        self.wait_id = wait_id
+
+
+class ClaimLost(Exception):
+    """The row is no longer ours, or we cannot know: stop, decide nothing, write nothing."""
+
+
+class NotAllowed(Exception):
+    """An operation that the workflow's state, or the rules, refuse. The message is for the person who asked."""
+
+
+def _seconds(delay: float | timedelta | None) -> float | None:
+    return delay.total_seconds() if isinstance(delay, timedelta) else delay

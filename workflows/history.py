@@ -1,0 +1,23 @@
+"""History: one line for every transition and for everything a person did. Written with the change it tells of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workflows.models import Event
+
+
+def record(
+    workflow_id: int,
+    kind: Event.Kind,
+    *,
+    attempt: int | None = None,
+    step: str = "",
+    actor: str = "",
+    **detail: Any,
+) -> None:
+    """Add an event, in the current transaction. `actor` is a user's name, empty for the engine.
+
+    `detail` is JSON for people, with no patient data: whoever writes an error's message here has scrubbed it.
+    """
+    Event.objects.create(workflow_id=workflow_id, kind=kind, attempt=attempt, step=step, actor=actor, detail=detail)

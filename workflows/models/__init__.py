@@ -1,0 +1,11 @@
+"""The tables. The workflow's row is the queue and the lock; all others say what happened to it."""
+
+from workflows.models.api_key import ApiKey
+from workflows.models.attempt import Attempt
+from workflows.models.event import Event
+from workflows.models.manual_task import ManualTask
+from workflows.models.signal import Signal
+from workflows.models.wait import Wait
+from workflows.models.workflow import State, Workflow
+
+__all__ = ["ApiKey", "Attempt", "Event", "ManualTask", "Signal", "State", "Wait", "Workflow"]

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class ApiKey(models.Model):
+    """A key of an API client. The key is shown once, when it is made; only its hash is kept.
+
+    A client is a name: two keys of one name are the same client, so that a key can be replaced without losing access
+    to what was sent with the old one.
+    """
+
+    name = models.CharField(max_length=100, help_text="The client.")
+    prefix = models.CharField(max_length=20, help_text="The start of the key, to tell keys apart.")
+    digest = models.BinaryField(max_length=32, unique=True, help_text="SHA-256 of the key.")
+    created_at = models.DateTimeField(db_default=Now())
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name = "API key"
+        default_permissions = ("view",)
+        permissions = [("revoke_apikey", "Can revoke an API key")]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import Workflow
+
+
+class Attempt(models.Model):
+    """One pass through the step list. Opened on the journal, closed in the claim's transaction.
+
+    The workflow is named without a foreign key in the database: its KEY SHARE lock, taken from the journal while the
+    claim holds the row, would make a multixact of the row's lock, and later claims would walk over the dead entry
+    until vacuum (docs/architecture.md, "No foreign key to a held row").
+    """
+
+    class Outcome(models.TextChoices):
+        COMPLETE = "complete"
+        RETRY = "retry", "Retry"
+        WAITING = "waiting"
+        FAILED = "failed"
+        PUT_BACK = "put_back", "Put back"
+        LOST = "lost", "Lost its database"
+        VANISHED = "vanished", "Vanished"
+
+    workflow = models.ForeignKey(
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="attempts"
+    )
+    number = models.PositiveIntegerField()
+    worker = models.CharField(max_length=200, help_text="host:process")
+    release = models.CharField(max_length=100, db_default="")
+    opened_at = models.DateTimeField(db_default=ClockTimestamp())
+    closed_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=20, choices=Outcome, db_default="", help_text="Empty while it runs.")
+    # [{"step", "outcome": ran | skipped | failed | best_effort_failed | waiting, "ms", and for a failure
+    #   "error_class", "error_code", "error_message"}, ...] in the order they ran.
+    steps = models.JSONField(db_default=models.Value([], models.JSONField()))
+    traceback = models.TextField(db_default="", help_text="Files, lines and functions; never values.")
+
+    class Meta:
+        default_permissions = ("view",)
+        constraints = [models.UniqueConstraint(name="attempt_unique_number", fields=["workflow", "number"])]
+        indexes = [models.Index(name="attempt_open", fields=["workflow"], condition=Q(closed_at=None))]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of workflow {self.workflow_id}"

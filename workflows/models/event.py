@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from django.db import models
+
+from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import Workflow
+
+
+class Event(models.Model):
+    """A line of a workflow's history: a transition, or what a person did. What each step did is on the attempt."""
+
+    class Kind(models.TextChoices):
+        COMPLETED = "completed"
+        FAILED = "failed"
+        RETRY_SCHEDULED = "retry_scheduled", "Retry scheduled"
+        WAITING = "waiting"
+        PUT_BACK = "put_back", "Put back"
+        VANISHED = "vanished", "Worker vanished"
+        BEST_EFFORT_FAILED = "best_effort_failed", "Best-effort step failed"
+        APPROVED = "approved"
+        REJECTED = "rejected"
+        EXPIRED = "expired"
+        RETRIED = "retried", "Retried"
+        RUN_NOW = "run_now", "Run now"
+
+    workflow = models.ForeignKey(  # without a constraint: see Attempt
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="events"
+    )
+    at = models.DateTimeField(db_default=ClockTimestamp())
+    kind = models.CharField(max_length=30, choices=Kind)
+    attempt = models.PositiveIntegerField(null=True, help_text="The attempt's number.")
+    step = models.CharField(max_length=100, db_default="")
+    actor = models.CharField(max_length=150, db_default="", help_text="Who did it; empty for the engine.")
+    detail = models.JSONField(db_default=models.Value({}, models.JSONField()))
+
+    class Meta:
+        default_permissions = ("view",)
+        indexes = [models.Index(name="event_of_workflow", fields=["workflow", "id"])]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of workflow {self.workflow_id}"

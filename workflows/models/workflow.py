@@ -1,0 +1,109 @@
+"""The one table: a row is a submission, its place in the queue, the lock of whoever runs it, and its outcome."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Case, Exists, OuterRef, Q, Value, When
+from django.db.models.functions import Now
+
+
+class State(models.TextChoices):
+    """What people read. Derived, never stored: the row has three statuses (docs/adr/0002)."""
+
+    QUEUED = "queued", "Queued"
+    RUNNING = "running", "Running"
+    RETRYING = "retrying", "Retrying"
+    WAITING = "waiting", "Waiting"
+    COMPLETE = "complete", "Complete"
+    FAILED = "failed", "Failed"
+
+
+class WorkflowQuerySet(models.QuerySet["Workflow"]):
+    def with_state(self) -> WorkflowQuerySet:
+        """Annotate each row with `state`, one of `State`."""
+        from workflows.models.attempt import Attempt
+
+        running = Exists(Attempt.objects.filter(workflow=OuterRef("pk"), closed_at=None))
+        return self.annotate(
+            state=Case(
+                When(status=Workflow.Status.COMPLETE, then=Value(State.COMPLETE)),
+                When(status=Workflow.Status.FAILED, then=Value(State.FAILED)),
+                When(running, then=Value(State.RUNNING)),
+                When(invisible_until__lte=Now(), then=Value(State.QUEUED)),
+                When(~Q(waiting_for=""), then=Value(State.WAITING)),
+                When(retry_count__gt=0, then=Value(State.RETRYING)),
+                default=Value(State.QUEUED),
+                output_field=models.CharField(),
+            )
+        )
+
+
+class Workflow(models.Model):
+    class Status(models.TextChoices):
+        PENDING = "PENDING"
+        COMPLETE = "COMPLETE"
+        FAILED = "FAILED"
+
+    # What was sent. Never changes.
+    idempotency_key = models.UUIDField(unique=True, help_text="Chosen by the client; one submission a key.")
+    workflow_type = models.CharField(max_length=100, help_text="The name of its definition.")
+    submitted_by = models.CharField(max_length=100, db_default="", help_text="The API client that sent it.")
+    tenant = models.CharField(max_length=100, db_default="")
+    business_key = models.CharField(max_length=200, null=True)  # noqa: DJ001 (NULL is outside the unique key)
+    linking_id = models.CharField(max_length=200, null=True)  # noqa: DJ001 (NULL is outside the index)
+    payload = models.JSONField()
+    created_at = models.DateTimeField(db_default=Now())
+
+    # Where it stands in the queue.
+    queue = models.CharField(max_length=63, db_default="default")
+    status = models.CharField(max_length=8, choices=Status, db_default=Status.PENDING)
+    invisible_until = models.DateTimeField(db_default=Now(), help_text="No worker takes it before this time.")
+    retry_count = models.PositiveIntegerField(db_default=0, help_text="Failures in a row of the same step.")
+    waiting_for = models.TextField(db_default="", help_text="What it waits for, in words.")
+    wake_on = ArrayField(models.TextField(), db_default=Value("{}"), help_text="Names of the signals that wake it.")
+
+    # What came of it: copies for people. No worker reads them back to run steps.
+    context = models.JSONField(db_default=Value({}, models.JSONField()))
+    current_step = models.CharField(max_length=100, db_default="", help_text="Where it failed or waits.")
+    last_error_class = models.CharField(max_length=200, db_default="")
+    last_error_code = models.CharField(max_length=100, db_default="")
+    last_error_message = models.TextField(db_default="")
+    completed_at = models.DateTimeField(null=True, help_text="When it came to rest, COMPLETE or FAILED.")
+
+    objects: ClassVar[models.Manager[Workflow]] = WorkflowQuerySet.as_manager()
+
+    class Meta:
+        default_permissions = ("view",)
+        permissions = [
+            ("retry_workflow", "Can retry a failed workflow"),
+            ("run_workflow_now", "Can run a waiting workflow now"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                name="workflow_status_is_known", condition=Q(status__in=["PENDING", "COMPLETE", "FAILED"])
+            ),
+            models.CheckConstraint(
+                name="workflow_pending_is_not_completed", condition=~Q(status="PENDING") | Q(completed_at=None)
+            ),
+            # The key first: the console looks one up without knowing the tenant.
+            models.UniqueConstraint(
+                name="workflow_unique_business_key",
+                fields=["business_key", "workflow_type", "tenant"],
+                condition=~Q(business_key=None),
+            ),
+        ]
+        indexes = [
+            models.Index(name="workflow_due", fields=["queue", "invisible_until", "id"], condition=Q(status="PENDING")),
+            models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),
+        ]
+
+    def __str__(self) -> str:
+        return f"workflow {self.pk}"
+
+    @property
+    def key(self) -> str:
+        """What names this workflow to other systems: in their idempotency keys, for one."""
+        return str(self.idempotency_key)
