@@ -103,4 +103,11 @@ USE_TZ = True
 
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
+
+# --- Workflows ----------------------------------------------------------------------------------
+
+# Which release runs: written on every attempt, for "what broke with the last deploy?".
+RELEASE = env.str("RELEASE", default="")
+
+# Dotted paths of the definitions that this release knows.
 WORKFLOWS = ["onboarding.workflow.ONBOARDING"]

@@ -3,43 +3,37 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import NamedTuple
 
+from django.db.models.expressions import CombinedExpression
+
+from workflows.definition import Retry
 from workflows.errors import RetryableStepError
+from workflows.models.clock import ClockTimestamp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """A retry policy: `max_attempts` failures of one step in a row, delays in seconds, jitter as a share of the delay.
+class Policy(NamedTuple):
+    """A retry policy with every field decided."""
 
-    None leaves the field to the next policy asked: the error's, then the step's, then the definition's.
-    """
-
-    max_attempts: int | None = None
-    base_delay: float | None = None
-    max_delay: float | None = None
-    jitter_factor: float | None = None
+    max_attempts: int
+    base_delay: float
+    max_delay: float
+    jitter_factor: float
 
 
 # 2 s doubling to 300 s: ten attempts span about 17 minutes, longer than a deploy or a failover of a downstream.
-MAX_ATTEMPTS = 10
-BASE_DELAY = 2.0
-MAX_DELAY = 300.0
-JITTER_FACTOR = 0.2
+DEFAULT = Policy(max_attempts=10, base_delay=2.0, max_delay=300.0, jitter_factor=0.2)
 
 
-def resolve(*policies: Retry | RetryableStepError | None) -> tuple[int, float, float, float]:
-    """Merge policies, the first that states a field deciding it.
-
-    Returns (max_attempts, base_delay, max_delay, jitter_factor), the defaults for what none states.
-    """
-    stated = [policy for policy in policies if policy is not None]
-    return (
-        next((p.max_attempts for p in stated if p.max_attempts is not None), MAX_ATTEMPTS),
-        next((p.base_delay for p in stated if p.base_delay is not None), BASE_DELAY),
-        next((p.max_delay for p in stated if p.max_delay is not None), MAX_DELAY),
-        next((p.jitter_factor for p in stated if p.jitter_factor is not None), JITTER_FACTOR),
+def resolve(*stated: RetryableStepError | Retry | None) -> Policy:
+    """Merge policies: of each field the first that states it, `DEFAULT` when none does."""
+    policies = [policy for policy in stated if policy is not None]
+    return Policy(
+        next((p.max_attempts for p in policies if p.max_attempts is not None), DEFAULT.max_attempts),
+        next((p.base_delay for p in policies if p.base_delay is not None), DEFAULT.base_delay),
+        next((p.max_delay for p in policies if p.max_delay is not None), DEFAULT.max_delay),
+        next((p.jitter_factor for p in policies if p.jitter_factor is not None), DEFAULT.jitter_factor),
     )
 
 
@@ -55,11 +49,12 @@ def delay_seconds(failures: int, *, base_delay: float, max_delay: float, jitter_
 
 
 def calculate_invisible_until(
-    retry_count: int, *, base_delay: float, max_delay: float, jitter_factor: float, now: datetime
-) -> datetime:
-    """Return when a workflow with `retry_count` failures in a row (1 or more) is due again.
+    retry_count: int, *, base_delay: float, max_delay: float, jitter_factor: float
+) -> CombinedExpression:
+    """When a workflow with `retry_count` failures in a row (1 or more) is due again, as an SQL expression.
 
-    `now` is the database's clock at the moment of the decision (`clock_timestamp()`), never the worker's.
+    SQL, because the database compares it: a worker's clock may be wrong, and `now()` is the start of the transaction,
+    after 3 s of steps a 2 s back-off would be over already.
     """
     seconds = delay_seconds(retry_count, base_delay=base_delay, max_delay=max_delay, jitter_factor=jitter_factor)
-    return now + timedelta(seconds=seconds)
+    return ClockTimestamp() + timedelta(seconds=seconds)

@@ -11,7 +11,6 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 from pydantic import BaseModel
 
-from workflows.backoff import Retry
 from workflows.models import Workflow
 
 
@@ -21,6 +20,19 @@ class WorkflowStep(Protocol):
     __name__: str
 
     def __call__(self, *, workflow: Workflow, context: Any) -> Mapping[str, Any] | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """A retry policy: `max_attempts` failures of one step in a row, delays in seconds, jitter as a share of the delay.
+
+    None leaves the field to the next policy asked: the error's, then the step's, then the definition's.
+    """
+
+    max_attempts: int | None = None
+    base_delay: float | None = None
+    max_delay: float | None = None
+    jitter_factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

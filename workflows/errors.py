@@ -5,7 +5,8 @@ Messages are written for support staff and never hold what a person typed: the e
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 
 class StepError(Exception):
@@ -57,13 +58,15 @@ class Suspend(BaseException):
     A BaseException, so that a step's own `except Exception` does not swallow it.
     """
 
-    def __init__(self, wait_id: int) -> None:
-        super().__init__(wait_id)
-        self.wait_id = wait_id
+    def __init__(self, waiting_for: str, *, wake_on: Sequence[str], until: datetime) -> None:
+        super().__init__(waiting_for)
+        self.waiting_for = waiting_for
+        self.wake_on = list(wake_on)
+        self.until = until
 
 
-class ClaimLost(Exception):
-    """The row is no longer ours, or we cannot know: stop, decide nothing, write nothing."""
+class ClaimLost(BaseException):
+    """The row is no longer ours, or we cannot know: stop, decide nothing, write nothing. Never raised by steps."""
 
 
 class NotAllowed(Exception):

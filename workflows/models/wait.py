@@ -19,7 +19,6 @@ class Wait(models.Model):
     name = models.CharField(max_length=100)
     generation = models.PositiveIntegerField(db_default=1)
     waiting_for = models.TextField(help_text="In words, for people.")
-    wake_on = models.TextField(help_text="The signal that answers it.", db_default="")
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     deadline = models.DateTimeField()
     outcome = models.CharField(max_length=30, db_default="", help_text="Empty until it is answered.")

@@ -1,0 +1,200 @@
+"""RUN: one pass through a workflow's steps, inside a savepoint of the claim's transaction.
+
+The savepoint is what lets a failed attempt leave nothing behind and yet keep the row's lock. It is released, or rolled
+back, before anything is decided: the row is updated outside it (docs/architecture.md, "Update after the release").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from django.db import DatabaseError, connection, transaction
+from psycopg.pq import TransactionStatus
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json, to_json
+
+from workflows import journal
+from workflows.definition import Step, WorkflowDefinition
+from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend
+from workflows.journal import OpenAttempt
+from workflows.jsonb import ensure_storable
+from workflows.models import Workflow
+from workflows.scrub import class_name, scrub, scrub_foreign
+
+# With the connection alive these say "not now", never "not ever": serialization_failure, deadlock_detected,
+# lock_not_available, query_canceled (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+_TRANSIENT_SQLSTATES = {"40001", "40P01", "55P03", "57014"}
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Every step has run."""
+
+    context: BaseModel
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A step failed, for good or (a RetryableStepError, or what the database calls transient) for now.
+
+    `description` is what may be told of the error: its class, code and scrubbed message.
+    """
+
+    context: BaseModel
+    step: Step
+    error: BaseException
+    retryable: bool
+    description: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A step waits for something."""
+
+    context: BaseModel
+    step: Step
+    suspend: Suspend
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """The worker has to stop, and its grace is over."""
+
+    context: BaseModel
+    step: Step
+
+
+Outcome = Complete | Failed | Waiting | GivenBack
+
+
+def run(
+    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, *, must_stop: Callable[[], bool]
+) -> Outcome:
+    """Run every step in order and say what came of it. What each step did is added to `attempt.steps`.
+
+    `must_stop` is asked before each step. Raises ClaimLost when the row is no longer ours: then nothing may be decided.
+    """
+    results = _Results(definition.context_class)
+    step = definition.steps[0]
+    try:
+        with journal.current(attempt), transaction.atomic():
+            for step in definition.steps:
+                if must_stop():
+                    raise _GiveBack
+                _run_step(step, workflow, results, attempt)
+            _check_deferred_constraints()
+    except _GiveBack:
+        return GivenBack(results.context, step)
+    except Suspend as suspend:
+        return Waiting(results.context, step, suspend)
+    except ClaimLost:
+        raise
+    except BaseException as error:  # a step's SystemExit, too, is the step's failure and not the worker's
+        journal.prove(attempt)  # on a lost connection any error looks like the step's own
+        description = describe(error, workflow, results)
+        return Failed(results.context, step, error, _is_retryable(error), description)
+    return Complete(results.context)
+
+
+class _GiveBack(Exception):
+    """Leaves the savepoint the way a failure does."""
+
+
+class _Results:
+    """What the steps of this attempt returned, as JSON, and the context that is built from it.
+
+    Through JSON on the first pass too, so that every attempt sees the same types: a UUID that a step returns as a
+    string is a UUID where the context declares one.
+    """
+
+    def __init__(self, context_class: type[BaseModel]) -> None:
+        self.recorded: dict[str, Any] = {}
+        self.context = context_class()
+
+    def merge(self, step: Step, result: Mapping[str, Any]) -> None:
+        """Add a step's result, whole or not at all. Raises StepError naming the step and the fields at fault."""
+        context_class = type(self.context)
+        if undeclared := sorted(result.keys() - context_class.model_fields.keys()):
+            raise StepError(f"{step.name} returned {', '.join(undeclared)}: not declared in {context_class.__name__}.")
+        recorded = self.recorded | from_json(to_json(dict(result)))
+        ensure_storable(recorded)
+        try:
+            self.context = context_class.model_validate_json(to_json(recorded))
+        except ValidationError as error:
+            faults = [f"{'.'.join(map(str, fault['loc']))} ({fault['type']})" for fault in error.errors()]
+            raise StepError(
+                f"{step.name} returned what {context_class.__name__} refuses: {', '.join(faults)}"
+            ) from None
+        self.recorded = recorded
+
+
+def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttempt) -> None:
+    """Run one step and merge its result; of a best-effort step a failure is recorded, and that is all."""
+    started = monotonic()
+    entry: dict[str, Any] = {"step": step.name, "outcome": "failed"}
+    attempt.steps.append(entry)
+    try:
+        if step.best_effort:
+            with transaction.atomic():
+                applied = _call(step, workflow, results)
+                _check_deferred_constraints()
+        else:
+            applied = _call(step, workflow, results)
+        entry["outcome"] = "ran" if applied else "skipped"
+    except Suspend:
+        entry["outcome"] = "waiting"
+        raise
+    except Exception as error:
+        entry.update(describe(error, workflow, results))
+        if not step.best_effort or _transaction_is_broken():
+            raise
+        entry["outcome"] = "best_effort_failed"
+    finally:
+        entry["ms"] = round((monotonic() - started) * 1000, 1)
+
+
+def _call(step: Step, workflow: Workflow, results: _Results) -> bool:
+    """Call the step and merge what it returns. False when it returned None: it did not apply."""
+    result = step.function(workflow=workflow, context=results.context)
+    if _transaction_is_broken():
+        # Left alone, the step's writes, and those of all before it, would be gone without a word.
+        raise StepError(f"{step.name} swallowed a database error; catch it around an atomic() of its own.")
+    if result:
+        results.merge(step, result)
+    return result is not None
+
+
+def _check_deferred_constraints() -> None:
+    """Check now what is deferred to the COMMIT: failing there, it would undo the decision too, for ever.
+
+    Deferred again at once, for the steps that follow.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
+
+
+def _transaction_is_broken() -> bool:
+    """Whether the claim's transaction can only be rolled back: a failed statement, or a closed connection."""
+    if connection.needs_rollback or connection.closed_in_transaction or connection.connection is None:
+        return True
+    return bool(connection.connection.info.transaction_status != TransactionStatus.INTRANS)
+
+
+def _is_retryable(error: BaseException) -> bool:
+    if isinstance(error, DatabaseError):
+        return getattr(error.__cause__, "sqlstate", None) in _TRANSIENT_SQLSTATES
+    return isinstance(error, RetryableStepError)
+
+
+def describe(error: BaseException, workflow: Workflow, results: _Results) -> dict[str, str]:
+    """What may be told of an error: its class, its code, and its message without anybody's data."""
+    ours = isinstance(error, StepError)
+    mask = scrub if ours else scrub_foreign
+    return {
+        "error_class": class_name(error),
+        "error_code": error.code if ours else "",
+        "error_message": mask(str(error), workflow.payload, results.recorded),
+    }

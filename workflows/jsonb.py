@@ -1,0 +1,7 @@
+"""placeholder"""
+
+from typing import Any
+
+
+def ensure_storable(value: Any) -> None:
+    pass

@@ -1,0 +1,52 @@
+"""`manage.py runworker`: the processes that work through the queue."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from workflows.supervisor import Options, Supervisor
+
+
+class Command(BaseCommand):
+    help = (
+        "Works through due workflows, one at a time in each process, until it is told to stop.\n\n"
+        "SIGTERM or Ctrl-C: nothing more is claimed; the workflow in hand is finished or, after --grace seconds,\n"
+        "given back at its next step. To go faster start more processes, here or on other hosts: they share the queue."
+    )
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        return super().create_parser(prog_name, subcommand, formatter_class=RawDescriptionHelpFormatter, **kwargs)
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--processes", type=_positive_int, default=1, help="How many (default: 1).")
+        parser.add_argument("--queue", default="default", help="Whose workflows to take (default: default).")
+        parser.add_argument("--drain", action="store_true", help="Stop when nothing is due.")
+        parser.add_argument(
+            "--grace", type=_seconds, default=30.0, metavar="SECONDS", help="For the workflow in hand (default: 30)."
+        )
+        parser.add_argument(
+            "--max-runtime", type=_seconds, metavar="SECONDS", help="Stop by itself after this long, as if told to."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        names = Options.__dataclass_fields__
+        Supervisor(Options(**{name: value for name, value in options.items() if name in names})).run()
+
+
+def _positive_int(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number of processes: give 1 or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e9:
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds: give 0 or more")
+    return seconds

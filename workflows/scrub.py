@@ -1,0 +1,61 @@
+"""Error text without patient data: `str(exception)` holds whatever the failing code was given."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+MASK = "•••"
+_LONGEST = 500
+
+_QUOTED = re.compile(r"""(['"`])(?:\\.|(?!\1).)*\1""")
+_EMAIL = re.compile(r"[^\s@<>'\"]+@[^\s@<>'\"]+")
+_NUMBER = re.compile(r"\d[\d\s().-]{2,}\d|\d{3,}")
+
+
+def scrub(text: str, *known: Any) -> str:
+    """Return `text` (500 characters at most) without e-mail addresses, long numbers, or any value in `known`.
+
+    `known` are JSON values, payload and context for one: every string and number in them that the text repeats is
+    masked, whatever its case.
+    """
+    values = sorted({value for part in known for value in _leaves(part) if len(value) > 2}, key=len, reverse=True)
+    for value in values:
+        text = re.sub(re.escape(value), MASK, text, flags=re.IGNORECASE)
+    text = _NUMBER.sub(MASK, _EMAIL.sub(MASK, text)).replace("\x00", "")
+    return text.encode("utf-8", "replace").decode()[:_LONGEST]
+
+
+def scrub_foreign(text: str, *known: Any) -> str:
+    """`scrub`, for text that is not ours: what stands in quotes is somebody's value too."""
+    return scrub(_QUOTED.sub(MASK, text), *known)
+
+
+def frames(error: BaseException) -> str:
+    """Where `error` came from, one frame a line and the causes first: files, lines and functions, never values."""
+    lines: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(lines) < 200:
+        stack = [f"  {f.filename}:{f.lineno} in {f.name}" for f in traceback.extract_tb(cause.__traceback__)]
+        lines = [*stack, class_name(cause), *lines]
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return "\n".join(lines)
+
+
+def class_name(error: BaseException) -> str:
+    """The error's class with its module, as people search for it; builtins without."""
+    cls = type(error)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for part in value.values():
+            yield from _leaves(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _leaves(part)
+    elif isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
+        yield str(value)

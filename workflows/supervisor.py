@@ -1,0 +1,150 @@
+"""The supervisor of `runworker`: forks worker processes, replaces those that die, stops them in good order.
+
+It holds no database connection over a fork, and no thread: a child starts with nothing of its parent's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import socket
+from dataclasses import dataclass
+from threading import Event as Flag
+from time import monotonic
+from types import FrameType
+
+from django.db import connections
+
+from workflows.scrub import frames
+from workflows.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+# A child that dies younger than this would only be forked again to die again: wait first, doubling up to the limit.
+YOUNG = 1.0
+MAX_RESTART_DELAY = 5.0
+# After the grace, what neither ends its step nor dies by SIGTERM.
+KILL_AFTER_GRACE = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What `runworker` was asked for; times are seconds."""
+
+    processes: int = 1
+    queue: str = "default"
+    drain: bool = False
+    grace: float = 30.0
+    max_runtime: float | None = None
+
+
+class Supervisor:
+    """Runs `options.processes` workers until it is told to stop, or (drain) until none has found anything due."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._children: dict[int, float] = {}  # process id -> when it was forked
+        self._wanted = options.processes
+        self._stopping = False
+        self._stirred = Flag()  # by a signal: look again
+        self._restart_delay = 0.0
+
+    def run(self) -> None:
+        """Return when every child has ended. SIGTERM or SIGINT begins that: no more claims, then `grace` seconds."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask_to_stop)
+        signal.signal(signal.SIGCHLD, lambda *_: self._stirred.set())
+        began, asked_at = monotonic(), None
+        while self._wanted or self._children:
+            while len(self._children) < self._wanted and not self._stopping:
+                self._fork()
+            self._stirred.wait(0.5)
+            self._stirred.clear()
+            self._reap()
+            if self.options.max_runtime is not None and monotonic() > began + self.options.max_runtime:
+                self._stopping = True
+            if self._stopping:
+                self._wanted, asked_at = 0, asked_at or monotonic()
+                overdue = monotonic() > asked_at + self.options.grace + KILL_AFTER_GRACE
+                # Again each time around: one sent before the child had its handler is lost.
+                self._signal_children(signal.SIGKILL if overdue else signal.SIGTERM)
+
+    def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+        self._stirred.set()
+
+    def _signal_children(self, number: signal.Signals) -> None:
+        for pid in self._children:
+            os.kill(pid, number)
+
+    def _fork(self) -> None:
+        connections.close_all()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            # Nothing of the parent's, neither its exit handlers nor its stack, may run on in the child.
+            status = 1
+            try:
+                _work(self.options, parent)
+                status = 0
+            except BaseException as error:
+                logger.error("the worker failed:\n%s", frames(error))
+            finally:
+                os._exit(status)
+        self._children[pid] = monotonic()
+
+    def _reap(self) -> None:
+        """Take note of the children that have ended. One that ended well (it drained) is not replaced."""
+        for pid in list(self._children):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if not ended:
+                continue
+            age = monotonic() - self._children.pop(pid)
+            code = os.waitstatus_to_exitcode(status)
+            if code == 0:
+                self._wanted = max(0, self._wanted - 1)
+                continue
+            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+            logger.warning("worker process %s died %s", pid, how)
+            self._restart_delay = min(max(self._restart_delay, 0.1) * 2, MAX_RESTART_DELAY) if age < YOUNG else 0.0
+            if not self._stopping:
+                self._stirred.wait(self._restart_delay)
+
+
+def _work(options: Options, parent: int) -> None:
+    """The life of one child."""
+    _die_with(parent)
+    stopping = Flag()
+    give_back_at = float("inf")
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal give_back_at
+        if not stopping.is_set():
+            give_back_at = monotonic() + options.grace
+        stopping.set()
+
+    # Ctrl-C reaches the whole group: the child takes it as the request that its parent will make too.
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    worker = Worker(
+        queue=options.queue,
+        name=f"{socket.gethostname()}:{os.getpid()}",
+        stopping=stopping,
+        must_stop=lambda: monotonic() > give_back_at,
+    )
+    worker.run(drain=options.drain)
+    connections.close_all()
+
+
+def _die_with(parent: int) -> None:
+    """Ask the kernel for SIGTERM when the parent dies, so that no child runs on unsupervised. Linux only."""
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    except AttributeError:
+        return  # no prctl: not Linux
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)  # it died before we had asked

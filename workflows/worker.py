@@ -1,0 +1,378 @@
+"""CLAIM and DECIDE: take the next due workflow, run it, write what came of it; and the loop around that.
+
+One workflow at a time, on two connections: the claim (`default`) holds the row's lock in a transaction until the
+outcome is committed, the journal writes what must outlive it. The lock is the lease: a worker that dies closes its
+connection, and the row is due again at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from threading import Event as Flag
+from time import monotonic
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import Error, connection, connections, transaction
+
+from workflows import executor, history, inbox, journal
+from workflows.backoff import calculate_invisible_until, resolve
+from workflows.definition import WorkflowDefinition, definitions
+from workflows.errors import ClaimLost, RetryableStepError
+from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting
+from workflows.journal import OpenAttempt
+from workflows.models import Attempt, Event, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.scrub import frames
+
+logger = logging.getLogger(__name__)
+
+# A full look, from the oldest due row on, at least this often: at once a second, rows that became due behind the
+# watermark were woken 0.5 to 1 s late in a backlog.
+FULL_LOOK_EVERY = 0.25
+# Seconds between polls that find nothing, doubling: what becomes due is acted on within a second.
+IDLE_DELAY, MAX_IDLE_DELAY = 0.02, 0.5
+# Seconds between attempts to reach a lost database, doubling.
+LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
+TICK_EVERY = 1.0
+UNKNOWN_TYPE_DELAY = timedelta(minutes=1)
+# The advisory lock of `tick`, shared by all workers of a database. The number means nothing.
+TICK_LOCK = 7_201_406
+
+
+class Claim(NamedTuple):
+    workflow: Workflow
+    xid: str  # of the transaction that holds the row's lock
+
+
+class Worker:
+    """Works through the due workflows of one queue, in this process, one at a time.
+
+    `name` says on each attempt who ran it (host:process). `stopping` ends the loop after the workflow in hand, and
+    `must_stop`, asked before each step, gives that one back too.
+    """
+
+    def __init__(
+        self, *, queue: str = "default", name: str, stopping: Flag, must_stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.queue = queue
+        self.name = name
+        self.stopping = stopping
+        self.must_stop = must_stop
+        self._attempt: OpenAttempt | None = None
+        self._watermark: tuple[datetime, int] | None = None
+        self._full_look_at = self._ticked_at = float("-inf")
+
+    def run(self, *, drain: bool = False) -> None:
+        """Process workflows until `stopping` is set; with `drain`, until none is due."""
+        idle, lost = _Delay(IDLE_DELAY, MAX_IDLE_DELAY), _Delay(LOST_DELAY, MAX_LOST_DELAY)
+        while not self.stopping.is_set():
+            try:
+                busy = self.process_next()
+                self.tick()
+            except (ClaimLost, Error) as error:
+                logger.warning("lost the database, nothing is decided: %s", type(error.__cause__ or error).__name__)
+                self.stopping.wait(lost.next())
+                self._recover()
+            except Exception as error:
+                # Ours, not a step's. Another worker's turn, or ours again, slower each time.
+                logger.error("the engine itself failed, nothing is decided:\n%s", frames(error))
+                self.stopping.wait(lost.next())
+                self._recover()
+            else:
+                lost.reset()
+                if busy:
+                    idle.reset()
+                elif drain:
+                    return
+                else:
+                    self.stopping.wait(idle.next())
+
+    def process_next(self) -> bool:
+        """Process one due workflow. Return False when none is due.
+
+        Raises ClaimLost or a database error when a connection was lost on the way. Then nothing was decided (or all of
+        it was, and only the answer to the COMMIT is missing).
+        """
+        with _transaction_that_tells():
+            claim = self._claim_next()
+            if claim is None:
+                return False
+            self._attempt = journal.open_attempt(
+                claim.workflow, claim_xid=claim.xid, worker=self.name, release=settings.RELEASE
+            )
+            outcome = self._run(claim.workflow, self._attempt)  # inside a savepoint of its own
+            decide(claim.workflow, self._attempt, outcome)  # after its release: see _update
+        self._attempt = None
+        if isinstance(outcome, Waiting):
+            inbox.wake_if_answered(claim.workflow.pk)
+        return True
+
+    def tick(self) -> None:
+        """The periodic chores, at most once a second, by one worker of all at a time."""
+        if monotonic() < self._ticked_at + TICK_EVERY:
+            return
+        self._ticked_at = monotonic()
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [TICK_LOCK])
+            if cursor.fetchone() == (True,):
+                inbox.sweep()
+
+    def _claim_next(self) -> Claim | None:
+        """Lock the next due row; None when every due row is held by others, or none is due.
+
+        The oldest due time first, not the oldest row: by creation, each claim walks over every row that waits. The
+        watermark, the pair last claimed, spares the walk over the entries that the drain so far has left dead and that
+        a held claim keeps vacuum from removing; a full look finds what became due behind it.
+        """
+        if self._watermark and monotonic() < self._full_look_at + FULL_LOOK_EVERY:
+            claim = self._look("AND (invisible_until, id) >= (%s, %s)", *self._watermark)
+            if claim:
+                return claim
+        self._full_look_at = monotonic()
+        return self._look("")
+
+    def _look(self, watermark: str, *parameters: Any) -> Claim | None:
+        # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
+        rows = Workflow.objects.raw(
+            f"""
+            SELECT *, pg_current_xact_id()::text AS claim_xid FROM workflows_workflow
+             WHERE status = 'PENDING' AND queue = %s AND invisible_until <= now() {watermark}
+             ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+            """,  # noqa: S608 (the condition is ours)
+            [self.queue, *parameters],
+        )
+        for workflow in rows:
+            self._watermark = (workflow.invisible_until, workflow.pk)
+            return Claim(workflow, workflow.claim_xid)  # type: ignore[attr-defined]
+        return None
+
+    def _run(self, workflow: Workflow, attempt: OpenAttempt) -> Outcome | None:
+        definition = definitions().get(workflow.workflow_type)
+        return definition and executor.run(definition, workflow, attempt, must_stop=self.must_stop)
+
+    def _recover(self) -> None:
+        """Let go of both connections, and close the attempt in hand as lost. What fails here is tried again later."""
+        connections.close_all()
+        try:
+            if self._attempt:
+                journal.close_as_lost(self._attempt)
+            self._attempt = None
+        except ClaimLost:
+            connections.close_all()
+
+
+def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome | None) -> None:
+    """Write what came of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
+
+    None is a type that this release does not know.
+    """
+    if attempt.found_open:
+        history.record(workflow.pk, Event.Kind.VANISHED, attempt=attempt.number - 1)
+    error = None
+    match outcome:
+        case Complete():
+            ended = _complete(workflow, attempt, outcome)
+        case Waiting():
+            ended = _suspend(workflow, attempt, outcome)
+        case Failed(retryable=True):
+            ended, error = _retry(workflow, attempt, outcome), outcome.error
+        case Failed():
+            ended, error = _fail(workflow, attempt, outcome), outcome.error
+        case GivenBack():
+            ended = _give_back(workflow, attempt, outcome)
+        case None:
+            ended = _put_back(workflow, attempt)
+    Attempt.objects.filter(pk=attempt.id).update(
+        outcome=ended,
+        closed_at=ClockTimestamp(),
+        steps=attempt.steps,
+        traceback=frames(error) if error else "",
+    )
+    logger.info("workflow %s: attempt %s ended as %s", workflow.pk, attempt.number, ended)
+
+
+def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:
+    _update(
+        workflow,
+        outcome,
+        status=Workflow.Status.COMPLETE,
+        completed_at=ClockTimestamp(),
+        retry_count=0,
+        current_step="",
+        **_NO_ERROR,
+    )
+    for entry in attempt.steps:
+        if entry["outcome"] == "best_effort_failed":
+            error = {name: value for name, value in entry.items() if name.startswith("error_")}
+            history.record(
+                workflow.pk, Event.Kind.BEST_EFFORT_FAILED, attempt=attempt.number, step=entry["step"], **error
+            )
+    history.record(workflow.pk, Event.Kind.COMPLETED, attempt=attempt.number)
+    return Attempt.Outcome.COMPLETE
+
+
+def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Attempt.Outcome:
+    suspend, step = outcome.suspend, outcome.step.name
+    _update(
+        workflow,
+        outcome,
+        invisible_until=suspend.until,
+        waiting_for=suspend.waiting_for,
+        wake_on=suspend.wake_on,
+        retry_count=0,
+        current_step=step,
+        **_NO_ERROR,
+    )
+    if workflow.wake_on != suspend.wake_on:  # else it was run early, and waits on as before
+        history.record(
+            workflow.pk,
+            Event.Kind.WAITING,
+            attempt=attempt.number,
+            step=step,
+            waiting_for=suspend.waiting_for,
+            until=suspend.until.isoformat(),
+        )
+    return Attempt.Outcome.WAITING
+
+
+def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
+    """Push the row into the future, unless this step has failed too often in a row: then it is FAILED."""
+    step, error = outcome.step, outcome.error
+    definition: WorkflowDefinition = definitions()[workflow.workflow_type]
+    stated = error if isinstance(error, RetryableStepError) else None
+    policy = resolve(stated, step.retry, definition.retry)
+    failures = workflow.retry_count + 1 if step.name == workflow.current_step else 1
+    if failures >= policy.max_attempts:
+        return _fail(workflow, attempt, outcome, failures=failures)
+    _update(
+        workflow,
+        outcome,
+        invisible_until=calculate_invisible_until(
+            failures,
+            base_delay=policy.base_delay,
+            max_delay=policy.max_delay,
+            jitter_factor=policy.jitter_factor,
+        ),
+        retry_count=failures,
+        current_step=step.name,
+        **_error(outcome),
+    )
+    history.record(
+        workflow.pk,
+        Event.Kind.RETRY_SCHEDULED,
+        attempt=attempt.number,
+        step=step.name,
+        failures=failures,
+        max_attempts=policy.max_attempts,
+        invisible_until=Workflow.objects.values_list("invisible_until", flat=True).get(pk=workflow.pk).isoformat(),
+        **outcome.description,
+    )
+    return Attempt.Outcome.RETRY
+
+
+def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures: int | None = None) -> Attempt.Outcome:
+    _update(
+        workflow,
+        outcome,
+        status=Workflow.Status.FAILED,
+        completed_at=ClockTimestamp(),
+        retry_count=workflow.retry_count if failures is None else failures,
+        current_step=outcome.step.name,
+        **_error(outcome),
+    )
+    history.record(
+        workflow.pk,
+        Event.Kind.FAILED,
+        attempt=attempt.number,
+        step=outcome.step.name,
+        **({"failures": failures} if failures else {}),
+        **outcome.description,
+    )
+    return Attempt.Outcome.FAILED
+
+
+def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: GivenBack) -> Attempt.Outcome:
+    """Leave the row as it is: due, for the next worker."""
+    history.record(
+        workflow.pk,
+        Event.Kind.PUT_BACK,
+        attempt=attempt.number,
+        step=outcome.step.name,
+        reason="The worker was told to stop.",
+    )
+    return Attempt.Outcome.PUT_BACK
+
+
+def _put_back(workflow: Workflow, attempt: OpenAttempt) -> Attempt.Outcome:
+    """A type that this release does not know: another may, or the next one will. Never FAILED."""
+    waiting_for = f"a release that knows the workflow type {workflow.workflow_type}"
+    _update(workflow, None, invisible_until=ClockTimestamp() + UNKNOWN_TYPE_DELAY, waiting_for=waiting_for)
+    if workflow.waiting_for != waiting_for:  # once, not once a minute
+        history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, reason=f"It waits for {waiting_for}.")
+    return Attempt.Outcome.PUT_BACK
+
+
+_NO_ERROR = {"last_error_class": "", "last_error_code": "", "last_error_message": ""}
+
+
+def _error(outcome: Failed) -> dict[str, str]:
+    return {f"last_{name}": value for name, value in outcome.description.items()}
+
+
+def _update(workflow: Workflow, outcome: Outcome | None, **fields: Any) -> None:
+    """Update the row that we hold: once, and outside the savepoint.
+
+    A row locked by the outer transaction and updated inside a savepoint gets a multixact as its xmax. Index scans then
+    cannot mark the dead entry as killable, and every later claim walks over all of them until vacuum. Measured with
+    300,000 pending and 4 clients: 640 workflows/s and 3,376 buffers a claim, against 5,490/s and 197.
+    """
+    fields = {"waiting_for": "", "wake_on": [], **fields}
+    if outcome:
+        fields["context"] = outcome.context.model_dump(mode="json")  # a copy for people
+    if Workflow.objects.filter(pk=workflow.pk).update(**fields) != 1:
+        raise ClaimLost("the row is gone")
+
+
+@contextmanager
+def _transaction_that_tells() -> Iterator[None]:
+    """A transaction that says truly whether it was committed. Raises ClaimLost when it ended without.
+
+    `atomic()` alone exits without a word when its connection was closed in its midst; and an on_commit hook of a step
+    that raises escapes from it although the outcome is stored.
+    """
+    committed = False
+
+    def mark_committed() -> None:
+        nonlocal committed
+        committed = True
+
+    try:
+        with transaction.atomic(durable=True):
+            transaction.on_commit(mark_committed)  # the first hook: it runs before any of a step
+            yield
+    except Exception as error:
+        if not committed:
+            raise
+        logger.error("an on_commit hook of a step failed, the outcome stands:\n%s", frames(error))
+    if not committed:
+        raise ClaimLost("the claim's transaction ended without a commit")
+
+
+class _Delay:
+    """Seconds to sleep: doubling from `first` to `longest`, each plus or minus 20 % so that workers do not march."""
+
+    def __init__(self, first: float, longest: float) -> None:
+        self.first, self.longest = first, longest
+        self.reset()
+
+    def reset(self) -> None:
+        self.seconds = self.first
+
+    def next(self) -> float:
+        seconds, self.seconds = self.seconds, min(self.seconds * 2, self.longest)
+        return seconds * random.uniform(0.8, 1.2)  # noqa: S311 (no secret depends on it)
