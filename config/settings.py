@@ -110,4 +110,4 @@ STATIC_ROOT = BASE_DIR / "staticfiles"
 RELEASE = env.str("RELEASE", default="")
 
 # Dotted paths of the definitions that this release knows.
-WORKFLOWS = ["onboarding.workflow.ONBOARDING"]
+WORKFLOWS = env.list("WORKFLOWS", default=["onboarding.workflow.ONBOARDING"])

@@ -191,10 +191,9 @@ def _is_retryable(error: BaseException) -> bool:
 
 def describe(error: BaseException, workflow: Workflow, results: _Results) -> dict[str, str]:
     """What may be told of an error: its class, its code, and its message without anybody's data."""
-    ours = isinstance(error, StepError)
-    mask = scrub if ours else scrub_foreign
-    return {
-        "error_class": class_name(error),
-        "error_code": error.code if ours else "",
-        "error_message": mask(str(error), workflow.payload, results.recorded),
-    }
+    known = (workflow.payload, results.recorded)
+    if isinstance(error, StepError):
+        code, message = error.code, scrub(str(error), *known)
+    else:
+        code, message = "", scrub_foreign(str(error), *known)
+    return {"error_class": class_name(error), "error_code": code, "error_message": message}

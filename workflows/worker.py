@@ -153,7 +153,9 @@ class Worker:
 
     def _run(self, workflow: Workflow, attempt: OpenAttempt) -> Outcome | None:
         definition = definitions().get(workflow.workflow_type)
-        return definition and executor.run(definition, workflow, attempt, must_stop=self.must_stop)
+        if definition is None:
+            return None
+        return executor.run(definition, workflow, attempt, must_stop=self.must_stop)
 
     def _recover(self) -> None:
         """Let go of both connections, and close the attempt in hand as lost. What fails here is tried again later."""
@@ -276,12 +278,14 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
 
 
 def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures: int | None = None) -> Attempt.Outcome:
+    """FAILED, for good; `failures` in a row when it was tried too often."""
+    failures = workflow.retry_count if failures is None else failures
     _update(
         workflow,
         outcome,
         status=Workflow.Status.FAILED,
         completed_at=ClockTimestamp(),
-        retry_count=workflow.retry_count if failures is None else failures,
+        retry_count=failures,
         current_step=outcome.step.name,
         **_error(outcome),
     )
@@ -290,7 +294,7 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
         Event.Kind.FAILED,
         attempt=attempt.number,
         step=outcome.step.name,
-        **({"failures": failures} if failures else {}),
+        failures=failures,
         **outcome.description,
     )
     return Attempt.Outcome.FAILED

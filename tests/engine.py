@@ -1,0 +1,102 @@
+"""What the engine's tests share: definitions made on the spot, submissions, and a worker to run them with."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event as Flag
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+from pydantic import BaseModel
+
+from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
+from workflows.models import Attempt, Event, Workflow
+from workflows.worker import Worker
+
+# Real transactions on both connections: `pytestmark = ENGINE` in a module of tests.
+ENGINE = [pytest.mark.django_db(transaction=True, databases=["default", "journal"]), pytest.mark.usefixtures("engine")]
+
+
+class Context(BaseModel):
+    """The context of test definitions: a few fields of different types."""
+
+    number: int | None = None
+    text: str | None = None
+    key: uuid.UUID | None = None
+    tags: list[str] = []
+
+
+def define(steps: Sequence[Step | WorkflowStep], *, retry: Retry | None = None) -> None:
+    """Make `steps` the definition "test", the only one; the fixture of tests/workflows/conftest.py forgets it."""
+    global DEFINITION
+    DEFINITION = WorkflowDefinition(name="test", steps=steps, context_class=Context, retry=retry)
+
+
+DEFINITION = WorkflowDefinition(name="test", steps=[], context_class=Context)
+
+
+def submit(payload: dict[str, Any] | None = None, **fields: Any) -> Workflow:
+    """Store a workflow of the type "test"."""
+    values = {"workflow_type": "test", "idempotency_key": uuid.uuid4(), "payload": payload or {}, **fields}
+    with transaction.atomic():
+        pk = Workflow.objects.create(**values).pk
+    return Workflow.objects.get(pk=pk)
+
+
+def worker(**options: Any) -> Worker:
+    return Worker(name="test-host:1", stopping=Flag(), **options)
+
+
+def work(workflow: Workflow, **options: Any) -> Workflow:
+    """Let a worker process what is due once; return `workflow` as it is then."""
+    assert worker(**options).process_next(), "nothing was due"
+    return Workflow.objects.get(pk=workflow.pk)
+
+
+def make_due(workflow: Workflow) -> None:
+    """Let the back-off, or the wait, be over."""
+    Workflow.objects.filter(pk=workflow.pk).update(invisible_until=workflow.created_at)
+
+
+def expire(workflow: Workflow) -> None:
+    """Let the deadline of its wait have passed."""
+    with connection.cursor() as cursor:
+        for table, column in (("wait", "deadline"), ("manualtask", "expires_at")):
+            past = f"{column} = clock_timestamp() - interval '1 second'"
+            cursor.execute(f"UPDATE workflows_{table} SET {past} WHERE workflow_id = %s", [workflow.pk])
+    make_due(workflow)
+
+
+def last_attempt(workflow: Workflow) -> Attempt:
+    return Attempt.objects.filter(workflow=workflow).latest("number")
+
+
+def outcomes(workflow: Workflow) -> dict[str, str]:
+    """What each step of the last attempt did."""
+    return {entry["step"]: entry["outcome"] for entry in last_attempt(workflow).steps}
+
+
+def kinds(workflow: Workflow) -> list[str]:
+    """The kinds of its events, oldest first."""
+    return list(Event.objects.filter(workflow=workflow).order_by("id").values_list("kind", flat=True))
+
+
+@contextmanager
+def another_connection() -> Iterator[psycopg.Connection[Any]]:
+    """A connection of somebody else's to the same database, in autocommit."""
+    parameters = connection.get_connection_params()
+    parameters.pop("cursor_factory", None)
+    parameters.pop("context", None)
+    with psycopg.connect(**parameters, autocommit=True) as other:
+        yield other
+
+
+def is_locked(workflow: Workflow) -> bool:
+    """Whether somebody holds the row just now, seen from another connection."""
+    with another_connection() as other:
+        sql = "SELECT 1 FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED"
+        return other.execute(sql, [workflow.pk]).fetchone() is None

@@ -1,0 +1,513 @@
+"""CLAIM and DECIDE: what a worker makes of one workflow."""
+
+import uuid
+from datetime import timedelta
+from threading import Event as Flag
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection, connections, transaction
+from django.utils import timezone
+
+from tests import engine
+from tests.engine import define, kinds, last_attempt, make_due, outcomes, submit, work, worker
+from workflows.definition import Retry, Step
+from workflows.errors import ClaimLost, RetryableStepError, StepError
+from workflows.models import Attempt, Event, Workflow
+
+pytestmark = engine.ENGINE
+
+
+def say_one(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    return {"number": 1}
+
+
+def not_for_this_one(*, workflow: Workflow, context: Any) -> None:
+    return None
+
+
+def fail_for_now(*, workflow: Workflow, context: Any) -> None:
+    raise RetryableStepError("The service is busy.", code="busy")
+
+
+def fail_for_good(*, workflow: Workflow, context: Any) -> None:
+    raise StepError("The card was declined.", code="card_declined")
+
+
+def write_a_group(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    Group.objects.create(name="written by a step")
+    return {}
+
+
+def test_it_runs_every_step_and_completes() -> None:
+    define([say_one, not_for_this_one])
+    workflow = work(submit())
+    assert workflow.status == "COMPLETE"
+    assert workflow.completed_at is not None
+    assert workflow.context == {"number": 1, "text": None, "key": None, "tags": []}
+    assert outcomes(workflow) == {"say_one": "ran", "not_for_this_one": "skipped"}
+    assert kinds(workflow) == ["completed"]
+    attempt = last_attempt(workflow)
+    assert (attempt.number, attempt.outcome, attempt.worker) == (1, "complete", "test-host:1")
+    assert attempt.closed_at is not None
+
+
+def test_it_says_that_nothing_is_due() -> None:
+    define([say_one])
+    submit(invisible_until=timezone.now() + timedelta(hours=1))
+    submit(queue="another")
+    assert worker().process_next() is False
+
+
+def test_it_takes_the_oldest_due_time_first() -> None:
+    define([say_one])
+    now = timezone.now()
+    later, sooner = (submit(invisible_until=now - timedelta(seconds=age)) for age in (5, 10))
+    work(sooner)
+    assert Workflow.objects.get(pk=sooner.pk).status == "COMPLETE"
+    assert Workflow.objects.get(pk=later.pk).status == "PENDING"
+
+
+def test_a_retryable_failure_leaves_nothing_behind_but_its_history() -> None:
+    define([write_a_group, fail_for_now])
+    before = submit()
+    workflow = work(before)
+    assert workflow.status == "PENDING"
+    assert workflow.retry_count == 1
+    assert workflow.invisible_until > before.invisible_until
+    assert workflow.current_step == "fail_for_now"
+    assert workflow.last_error_code == "busy"
+    assert not Group.objects.exists()
+    assert outcomes(workflow) == {"write_a_group": "ran", "fail_for_now": "failed"}
+    event = Event.objects.get(workflow=workflow)
+    assert event.kind == "retry_scheduled"
+    assert event.detail["error_class"] == "workflows.errors.RetryableStepError"
+    assert event.detail["error_message"] == "The service is busy."
+    assert event.detail["invisible_until"] == workflow.invisible_until.isoformat()
+    assert last_attempt(workflow).outcome == "retry"
+
+
+def test_the_next_attempt_starts_at_the_first_step() -> None:
+    ran = []
+
+    def first(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        ran.append("first")
+        return {}
+
+    def second(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        ran.append("second")
+        if ran.count("second") == 1:
+            raise RetryableStepError
+        return {}
+
+    define([first, second])
+    workflow = work(submit())
+    make_due(workflow)
+    assert work(workflow).status == "COMPLETE"
+    assert ran == ["first", "second", "first", "second"]
+
+
+def test_it_keeps_the_row_lock_after_a_step_fails() -> None:
+    """Seen from another connection: at the failure, while it is rolled back, and until the decision is committed."""
+    locked: list[bool] = []
+    workflow = submit()
+
+    def look_and_fail(*, workflow: Workflow, context: Any) -> None:
+        Group.objects.create(name="to be rolled back")
+        locked.append(engine.is_locked(workflow))
+        raise RetryableStepError
+
+    def look_at_each_statement(execute: Any, sql: str, *rest: Any) -> Any:
+        result = execute(sql, *rest)
+        if "ROLLBACK TO" in sql or "RELEASE" in sql or "UPDATE" in sql:
+            locked.append(engine.is_locked(workflow))
+        return result
+
+    define([look_and_fail])
+    with connection.execute_wrapper(look_at_each_statement):
+        work(workflow)
+    assert len(locked) >= 3
+    assert all(locked)
+    assert not engine.is_locked(workflow)
+
+
+def test_it_waits_longer_after_each_failure_of_the_same_step() -> None:
+    define([fail_for_now], retry=Retry(base_delay=100, max_delay=150, jitter_factor=0))
+    workflow = submit()
+    delays = []
+    for _ in range(3):
+        make_due(workflow)
+        workflow = work(workflow)
+        delays.append((workflow.invisible_until - timezone.now()).total_seconds())
+    assert delays == pytest.approx([100, 150, 150], abs=5)
+
+
+def test_the_back_off_counts_from_the_failure_and_not_from_the_claim() -> None:
+    def take_a_second(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(1)")
+        raise RetryableStepError(base_delay=0.5, jitter_factor=0)
+
+    define([take_a_second])
+    workflow = work(submit())
+    opened = last_attempt(workflow).opened_at
+    assert workflow.invisible_until - opened >= timedelta(seconds=1.5)
+
+
+def test_a_failure_of_another_step_starts_the_count_anew() -> None:
+    failing = ["first"]
+
+    def first(*, workflow: Workflow, context: Any) -> None:
+        if failing[0] == "first":
+            raise RetryableStepError
+
+    def second(*, workflow: Workflow, context: Any) -> None:
+        raise RetryableStepError
+
+    define([first, second])
+    workflow = submit()
+    for expected in (1, 2):
+        make_due(workflow)
+        assert work(workflow).retry_count == expected
+    failing[0] = "second"
+    make_due(workflow)
+    assert work(workflow).retry_count == 1
+
+
+def test_it_fails_when_a_step_has_failed_too_often() -> None:
+    define([fail_for_now], retry=Retry(max_attempts=2))
+    workflow = work(submit())
+    assert workflow.status == "PENDING"
+    make_due(workflow)
+    workflow = work(workflow)
+    assert workflow.status == "FAILED"
+    assert workflow.last_error_code == "busy"
+    assert kinds(workflow) == ["retry_scheduled", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("error", "step", "definition", "limit"),
+    [(1, 2, 3, 1), (None, 2, 3, 2), (None, None, 3, 3), (None, None, None, 10)],
+)
+def test_what_the_error_states_beats_the_step_and_that_the_definition(
+    error: int | None, step: int | None, definition: int | None, limit: int
+) -> None:
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        raise RetryableStepError(max_attempts=error)
+
+    define([Step(fail, retry=Retry(max_attempts=step))], retry=Retry(max_attempts=definition))
+    workflow = submit()
+    for _ in range(limit):
+        assert workflow.status == "PENDING"
+        make_due(workflow)
+        workflow = work(workflow)
+    assert workflow.status == "FAILED"
+
+
+def test_any_other_failure_is_for_good() -> None:
+    define([write_a_group, fail_for_good, say_one])
+    workflow = work(submit())
+    assert workflow.status == "FAILED"
+    assert workflow.completed_at is not None
+    assert (workflow.current_step, workflow.last_error_code) == ("fail_for_good", "card_declined")
+    assert not Group.objects.exists()
+    assert outcomes(workflow) == {"write_a_group": "ran", "fail_for_good": "failed"}
+    assert Event.objects.get(workflow=workflow).detail["error_message"] == "The card was declined."
+
+
+def test_an_exit_in_a_step_is_the_steps_failure() -> None:
+    def leave(*, workflow: Workflow, context: Any) -> None:
+        raise SystemExit(3)
+
+    define([leave])
+    workflow = work(submit())
+    assert workflow.status == "FAILED"
+    assert workflow.last_error_class == "SystemExit"
+
+
+def test_error_text_holds_nothing_of_the_payload() -> None:
+    def repeat_it(*, workflow: Workflow, context: Any) -> None:
+        raise ValueError(f"bad: {workflow.payload['name']} <{workflow.payload['email']}> born 1990-02-28, 'secret'")
+
+    define([repeat_it])
+    workflow = work(submit({"name": "Zebulon", "email": "zeb@example.org"}))
+    stored = [workflow.last_error_message, str(list(Event.objects.values())), str(list(Attempt.objects.values()))]
+    for text in stored:
+        for value in ("Zebulon", "zeb@", "1990", "secret"):
+            assert value not in text
+    assert "in repeat_it" in last_attempt(workflow).traceback
+
+
+@pytest.mark.parametrize("sqlstate", ["40001", "40P01", "55P03", "57014"])
+def test_what_the_database_calls_transient_is_retried(sqlstate: str) -> None:
+    def collide(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$")
+
+    define([collide])
+    workflow = work(submit())
+    assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
+
+
+def test_another_database_error_is_for_good() -> None:
+    def divide(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+
+    define([divide])
+    assert work(submit()).last_error_class == "django.db.utils.DataError"
+
+
+def test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits() -> None:
+    """At the COMMIT it would undo the decision too: the row would be due again, for ever."""
+
+    def break_it(*, workflow: Workflow, context: Any) -> None:
+        Group.permissions.through.objects.create(group_id=987_654, permission_id=987_654)
+
+    define([break_it])
+    workflow = work(submit())
+    assert workflow.status == "FAILED"
+    assert workflow.last_error_class == "django.db.utils.IntegrityError"
+
+
+def test_a_step_that_swallows_a_database_error_is_told() -> None:
+    def swallow(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1 / 0")
+        except Exception:
+            return {}
+        return {}
+
+    define([swallow])
+    workflow = work(submit())
+    assert workflow.status == "FAILED"
+    assert "swallow swallowed a database error" in workflow.last_error_message
+
+
+def test_a_step_whose_inner_transaction_was_marked_for_rollback_is_told() -> None:
+    def mark(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        try:
+            with transaction.atomic(savepoint=False):
+                raise LookupError
+        except LookupError:
+            return {}
+
+    define([mark])
+    assert "swallowed a database error" in work(submit()).last_error_message
+
+
+def test_a_hook_that_fails_after_the_commit_changes_nothing() -> None:
+    called = []
+
+    def hook(*, workflow: Workflow, context: Any) -> None:
+        def raise_it() -> None:
+            called.append(True)
+            raise RuntimeError
+
+        transaction.on_commit(raise_it)
+
+    define([hook])
+    workflow = work(submit())
+    assert called == [True]
+    assert workflow.status == "COMPLETE"
+    assert last_attempt(workflow).outcome == "complete"
+
+
+def test_a_hook_of_a_failed_attempt_is_never_called() -> None:
+    called = []
+
+    def hook(*, workflow: Workflow, context: Any) -> None:
+        transaction.on_commit(lambda: called.append(True))
+        raise RetryableStepError
+
+    define([hook])
+    work(submit())
+    assert called == []
+
+
+def terminate(alias: str) -> None:
+    """Let the server end one of our two connections, as an administrator, a failover or a timeout does."""
+    pid = connections[alias].connection.info.backend_pid
+    with engine.another_connection() as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+
+@pytest.mark.parametrize("alias", ["default", "journal"])
+@pytest.mark.parametrize("error", [ValueError("looks ordinary"), RetryableStepError(), StepError("no")])
+def test_nothing_is_decided_on_an_error_while_a_connection_is_gone(alias: str, error: Exception) -> None:
+    def lose_it_and_fail(*, workflow: Workflow, context: Any) -> None:
+        terminate(alias)
+        raise error
+
+    define([lose_it_and_fail])
+    workflow = submit()
+    this = worker()
+    with pytest.raises(ClaimLost):
+        this.process_next()
+    this._recover()
+    workflow = Workflow.objects.get(pk=workflow.pk)
+    assert (workflow.status, workflow.retry_count, kinds(workflow)) == ("PENDING", 0, [])
+    assert last_attempt(workflow).outcome == "lost"
+
+
+def test_a_best_effort_step_does_not_swallow_the_loss_of_the_claim() -> None:
+    def lose_it(*, workflow: Workflow, context: Any) -> None:
+        terminate("default")
+        Group.objects.count()
+
+    define([Step(lose_it, best_effort=True), say_one])
+    workflow = submit()
+    this = worker()
+    with pytest.raises(ClaimLost):
+        this.process_next()
+    this._recover()
+    assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
+
+
+def test_a_step_that_closes_the_connection_decides_nothing() -> None:
+    """`atomic()` exits without a word then, as if all had been committed."""
+
+    def close(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        connection.close()
+        return {}
+
+    define([close])
+    workflow = submit()
+    this = worker()
+    with pytest.raises(ClaimLost):
+        this.process_next()
+    this._recover()
+    assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
+    assert last_attempt(workflow).outcome == "lost"
+
+
+def test_an_attempt_found_open_has_vanished() -> None:
+    define([say_one])
+    workflow = submit()
+    Attempt.objects.create(workflow=workflow, number=1, worker="gone:1")
+    workflow = work(workflow)
+    assert list(workflow.attempts.order_by("number").values_list("outcome", flat=True)) == ["vanished", "complete"]
+    assert kinds(workflow) == ["vanished", "completed"]
+
+
+def test_a_type_that_this_release_does_not_know_is_put_back() -> None:
+    workflow = submit(workflow_type="of_the_next_release")
+    for _ in range(2):
+        make_due(workflow)
+        workflow = work(workflow)
+        assert workflow.status == "PENDING"
+        assert timedelta(seconds=50) < workflow.invisible_until - timezone.now() < timedelta(seconds=70)
+    assert kinds(workflow) == ["put_back"], "one event, not one a minute"
+
+
+def test_at_the_end_of_its_grace_a_worker_gives_back_at_the_next_step() -> None:
+    stop = Flag()
+
+    def run_while_told_to_stop(*, workflow: Workflow, context: Any) -> None:
+        stop.set()
+
+    define([run_while_told_to_stop, say_one])
+    before = submit()
+    workflow = work(before, must_stop=stop.is_set)
+    assert workflow.status == "PENDING"
+    assert workflow.invisible_until == before.invisible_until, "due at once, for the next worker"
+    assert outcomes(workflow) == {"run_while_told_to_stop": "skipped"}
+    assert kinds(workflow) == ["put_back"]
+    assert work(workflow).status == "COMPLETE"
+
+
+def test_the_watermark_does_not_hide_what_becomes_due_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    define([say_one])
+    ahead, behind = (submit(invisible_until=timezone.now() - timedelta(minutes=age)) for age in (1, 2))
+    Workflow.objects.filter(pk=behind.pk).update(invisible_until=timezone.now() + timedelta(hours=1))
+    this = worker()
+    assert this.process_next()
+    make_due(behind)
+    Workflow.objects.filter(pk=behind.pk).update(invisible_until=timezone.now() - timedelta(minutes=2))
+    assert this.process_next(), "nothing is due ahead of the watermark, so it looks again from the start"
+    assert Workflow.objects.get(pk=behind.pk).status == "COMPLETE"
+    assert Workflow.objects.get(pk=ahead.pk).status == "COMPLETE"
+
+
+def test_the_watermark_sees_rows_that_are_due_at_the_same_time() -> None:
+    """As after a bulk operation: the time alone would skip, or repeat, all of them."""
+    define([say_one])
+    at = timezone.now() - timedelta(minutes=1)
+    for _ in range(5):
+        submit(invisible_until=at)
+    this = worker()
+    while this.process_next():
+        pass
+    assert Workflow.objects.filter(status="COMPLETE").count() == 5
+
+
+def test_a_result_is_merged_through_its_json_form() -> None:
+    key = uuid.uuid4()
+    seen = []
+
+    def give(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"key": str(key), "tags": ("a", "b")}
+
+    def take(*, workflow: Workflow, context: Any) -> None:
+        seen.append((context.key, context.tags))
+
+    define([give, take])
+    work(submit())
+    assert seen == [(key, ["a", "b"])]
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ({"nunber": 1}, "returned nunber: not declared in Context"),
+        ({"number": "one"}, "returned what Context refuses: number (int_parsing)"),
+    ],
+)
+def test_a_result_that_the_context_does_not_take_names_the_step_and_the_field(
+    result: dict[str, Any], message: str
+) -> None:
+    def misspell(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return result
+
+    define([misspell])
+    workflow = work(submit())
+    assert workflow.status == "FAILED"
+    assert workflow.last_error_message == f"misspell {message}" + ("." if "declared" in message else "")
+
+
+@pytest.mark.parametrize("value", ["nul \x00", "surrogate \ud800"])
+def test_a_result_that_postgresql_cannot_keep_is_the_steps_failure(value: str) -> None:
+    def give(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"text": value}
+
+    define([give])
+    assert work(submit()).status == "FAILED"
+
+
+def test_a_best_effort_step_may_fail_and_its_writes_are_gone() -> None:
+    def write_and_fail(*, workflow: Workflow, context: Any) -> None:
+        Group.objects.create(name="half")
+        raise StepError("Not today.", code="not_today")
+
+    define([Step(write_and_fail, best_effort=True), write_a_group, say_one])
+    workflow = work(submit())
+    assert workflow.status == "COMPLETE"
+    assert list(Group.objects.values_list("name", flat=True)) == ["written by a step"]
+    assert outcomes(workflow)["write_and_fail"] == "best_effort_failed"
+    event = Event.objects.get(workflow=workflow, kind="best_effort_failed")
+    assert (event.step, event.detail["error_code"]) == ("write_and_fail", "not_today")
+
+
+@pytest.mark.parametrize("what", ["a database error", "a deferred constraint"])
+def test_a_best_effort_step_may_break_its_own_savepoint(what: str) -> None:
+    def break_it(*, workflow: Workflow, context: Any) -> None:
+        if what == "a database error":
+            connection.cursor().execute("SELECT 1 / 0")
+        Group.permissions.through.objects.create(group_id=987_654, permission_id=987_654)
+
+    define([Step(break_it, best_effort=True), write_a_group])
+    workflow = work(submit())
+    assert workflow.status == "COMPLETE"
+    assert Group.objects.count() == 1
