@@ -1,5 +1,11 @@
 from django.apps import AppConfig
+from django.core import checks
 
 
 class WorkflowsConfig(AppConfig):
     name = "workflows"
+
+    def ready(self) -> None:
+        from workflows.checks import check_definitions
+
+        checks.register(check_definitions)

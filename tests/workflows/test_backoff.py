@@ -1,0 +1,32 @@
+import pytest
+
+from workflows.backoff import DEFAULT, delay_seconds, resolve
+from workflows.definition import Retry
+from workflows.errors import RetryableStepError
+
+
+def test_delays_double_up_to_the_limit() -> None:
+    delays = [delay_seconds(n, base_delay=2, max_delay=300, jitter_factor=0) for n in range(1, 11)]
+    assert delays == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+
+
+def test_jitter_stays_within_its_share_on_both_sides() -> None:
+    delays = [delay_seconds(20, base_delay=2, max_delay=300, jitter_factor=0.2) for _ in range(1000)]
+    assert 240 <= min(delays) < 270
+    assert 330 < max(delays) <= 360
+
+
+def test_a_thousand_failures_overflow_nothing() -> None:
+    assert delay_seconds(100_000, base_delay=30, max_delay=60, jitter_factor=0) == 60
+
+
+def test_each_field_is_decided_by_the_first_that_states_it() -> None:
+    error = RetryableStepError(base_delay=1)
+    step, definition = Retry(base_delay=5, max_delay=6), Retry(max_delay=7, max_attempts=8)
+    assert resolve(error, step, definition) == (8, 1, 6, DEFAULT.jitter_factor)
+    assert resolve(None, None) == DEFAULT
+
+
+@pytest.mark.parametrize("field", ["max_attempts", "base_delay", "max_delay", "jitter_factor"])
+def test_zero_is_a_statement(field: str) -> None:
+    assert getattr(resolve(Retry(**{field: 0})), field) == 0

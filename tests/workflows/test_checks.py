@@ -1,0 +1,48 @@
+import pytest
+from pytest_django import Settings
+
+from tests.engine import Context
+from workflows.checks import check_definitions
+from workflows.definition import Step, WorkflowDefinition, WorkflowStep
+from workflows.models import Workflow
+
+
+def one(*, workflow: Workflow, context: Context) -> None: ...
+
+
+def two(*, workflow: Workflow, context: Context) -> None: ...
+
+
+def definition(steps: list[Step | WorkflowStep], name: str = "good") -> WorkflowDefinition:
+    return WorkflowDefinition(name=name, steps=steps, context_class=Context)
+
+
+GOOD = definition([one, two])
+TWIN = definition([one], name="good")
+EMPTY = definition([], name="empty")
+SAME_STEP = definition([one, Step(two, name="one")], name="same_step")
+OLD_NAME = definition([one, Step(two, formerly=("one",))], name="old_name")
+NO_DEFINITION = "a string"
+
+
+def test_a_good_definition_passes(settings: Settings) -> None:
+    settings.WORKFLOWS = [f"{__name__}.GOOD"]
+    assert check_definitions() == []
+
+
+@pytest.mark.parametrize(
+    ("names", "expected", "words"),
+    [
+        (["MISSING"], "workflows.E001", "cannot be imported"),
+        (["NO_DEFINITION"], "workflows.E002", "is a str"),
+        (["GOOD", "TWIN"], "workflows.E003", "named 'good'"),
+        (["EMPTY"], "workflows.E004", "no steps"),
+        (["SAME_STEP"], "workflows.E005", "named 'one'"),
+        (["OLD_NAME"], "workflows.E005", "named 'one'"),
+    ],
+)
+def test_a_bad_one_is_named(settings: Settings, names: list[str], expected: str, words: str) -> None:
+    settings.WORKFLOWS = [f"{__name__}.{name}" for name in names]
+    (message,) = check_definitions()
+    assert message.id == expected
+    assert words in message.msg

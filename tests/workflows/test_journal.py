@@ -1,0 +1,61 @@
+"""The fence: what only the holder of the row may write."""
+
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from tests import engine
+from tests.engine import define, last_attempt, submit, work
+from workflows import journal
+from workflows.errors import ClaimLost
+from workflows.models import Attempt, Workflow
+
+pytestmark = engine.ENGINE
+
+
+def xid_of_an_ended_transaction() -> str:
+    with transaction.atomic(), transaction.get_connection().cursor() as cursor:
+        cursor.execute("SELECT pg_current_xact_id()::text")
+        return str(cursor.fetchone()[0])
+
+
+def test_an_attempt_is_opened_only_while_the_claim_holds() -> None:
+    workflow = submit()
+    with pytest.raises(ClaimLost):
+        journal.open_attempt(workflow, claim_xid=xid_of_an_ended_transaction(), worker="w", release="r")
+    assert not Attempt.objects.exists()
+
+
+def test_a_worker_that_lost_its_row_does_not_close_the_attempt_of_the_rightful_one() -> None:
+    workflow = submit()
+    Attempt.objects.create(workflow=workflow, number=1, worker="rightful:1")
+    with pytest.raises(ClaimLost):
+        journal.open_attempt(workflow, claim_xid=xid_of_an_ended_transaction(), worker="w", release="r")
+    assert Attempt.objects.get().closed_at is None
+
+
+def test_the_attempt_is_seen_by_others_while_it_runs() -> None:
+    seen = []
+
+    def look(*, workflow: Workflow, context: Any) -> None:
+        with engine.another_connection() as other:
+            seen.append(other.execute("SELECT number, closed_at FROM workflows_attempt").fetchall())
+
+    define([look])
+    work(submit())
+    assert seen == [[(1, None)]]
+
+
+def test_what_commits_late_is_not_overwritten_as_lost() -> None:
+    """COMMIT arrived, its answer did not: the worker that thinks it lost the attempt finds it closed."""
+    define([lambda *, workflow, context: None])
+    workflow = work(submit())
+    attempt = last_attempt(workflow)
+    journal.close_as_lost(journal.OpenAttempt(attempt.pk, 1, workflow.pk, claim_xid="3"))
+    assert last_attempt(workflow).outcome == "complete"
+
+
+def test_waits_outside_a_run_say_so() -> None:
+    with pytest.raises(RuntimeError, match="inside a step"):
+        journal.attempt_of(submit())

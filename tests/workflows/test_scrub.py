@@ -1,0 +1,44 @@
+import pytest
+
+from workflows.scrub import frames, scrub, scrub_foreign
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The card was declined.", "The card was declined."),
+        ("No account for zeb@example.org here", "No account for ••• here"),
+        ("Call +1 (202) 555-0123 back", "Call +••• back"),
+        ("Born 1990-02-28", "Born •••"),
+        ("Patient ZEBULON smith", "Patient ••• •••"),
+        ("It weighs 92.5", "It weighs •••"),
+        ("nul \x00 and surrogate \ud800", "nul  and surrogate ?"),
+    ],
+)
+def test_it_masks_what_is_somebodys(text: str, expected: str) -> None:
+    assert scrub(text, {"patient": {"names": ["Zebulon", "Smith"], "weight": 92.5, "sms": True}}) == expected
+
+
+def test_it_masks_quoted_values_in_text_that_is_not_ours() -> None:
+    assert (
+        scrub_foreign("invalid literal for int() with base 10: 'abc'") == "invalid literal for int() with base 10: •••"
+    )
+
+
+def test_it_keeps_text_short() -> None:
+    assert len(scrub("word " * 1000)) == 500
+
+
+def test_frames_name_functions_and_causes_but_no_values() -> None:
+    def fail(value: str) -> None:
+        try:
+            raise KeyError(value)
+        except KeyError as error:
+            raise ValueError(value) from error
+
+    with pytest.raises(ValueError, match="canary") as raised:
+        fail("canary-7193")
+    text = frames(raised.value)
+    assert "in fail" in text
+    assert text.index("KeyError") < text.index("ValueError")
+    assert "canary" not in text
