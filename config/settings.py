@@ -18,7 +18,7 @@ env.read_env(BASE_DIR / ".env")
 DEBUG = env.bool("DEBUG", default=False)
 
 if DEBUG:
-    SECRET_KEY = env.str("SECRET_KEY", default="insecure-and-only-for-debug-on-this-machine")
+    SECRET_KEY = env.str("SECRET_KEY", default="") or "insecure-and-only-for-debug-on-this-machine"
     ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 else:
     SECRET_KEY = env.str("SECRET_KEY", default="")
@@ -28,16 +28,42 @@ else:
         )
     ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[])
 
+# --- HTTPS --------------------------------------------------------------------------------------
+
+# With DEBUG everything is plain http on localhost.
+CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+
+if not DEBUG:
+    SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=True)
+    # Load balancers and Prometheus ask from inside, in plain http.
+    SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
+    # 30 days: long enough to protect, short enough to live down a certificate that could not be renewed.
+    SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=30 * 24 * 60 * 60)
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = env.bool("SECURE_HSTS_INCLUDE_SUBDOMAINS", default=True)
+    # Preloading binds a whole domain, for months and in every browser: not for one host to decide.
+    SECURE_HSTS_PRELOAD = env.bool("SECURE_HSTS_PRELOAD", default=False)
+    SILENCED_SYSTEM_CHECKS = ["security.W021"]
+    SESSION_COOKIE_SECURE = True
+    CSRF_COOKIE_SECURE = True
+
+    # The header in which our own proxy says "https", such as X-Forwarded-Proto. Only when there is a proxy, and it
+    # sets or strips that header itself: whoever else can send it would pass plain http for https.
+    if proxy_header := env.str("SECURE_PROXY_SSL_HEADER", default=""):
+        SECURE_PROXY_SSL_HEADER = (f"HTTP_{proxy_header.upper().replace('-', '_')}", "https")
+
+# A whole shift of support work; the console shows people's data, so no longer.
+SESSION_COOKIE_AGE = 12 * 60 * 60
+
 # --- Database -----------------------------------------------------------------------------------
 
 if env.str("DATABASE_URL", default=""):
     database: dict[str, Any] = env.db_url("DATABASE_URL")
-    database["HOST"] = unquote(database["HOST"])  # a socket's folder: postgres://user@%2Fvar%2Frun%2Fpostgresql/name
-    if database["ENGINE"] != "django.db.backends.postgresql":
+    if database.get("ENGINE") != "django.db.backends.postgresql":
         raise ImproperlyConfigured("DATABASE_URL must name a PostgreSQL server: postgres://user:password@host/name")
+    database["HOST"] = unquote(database["HOST"])  # a socket's folder: postgres://user@%2Fvar%2Frun%2Fpostgresql/name
 elif DEBUG:
-    # A server of our own, started or joined by the first connection: see config/embedded.
-    database = {"ENGINE": "config.embedded", "NAME": "onramp", "HOST": VAR_DIR / "postgres"}
+    # A server of our own, started or joined by the first connection: see config/embedded. HOST is its home.
+    database = {"ENGINE": "config.embedded", "NAME": "onramp", "HOST": str(VAR_DIR / "postgres")}
 else:
     raise ImproperlyConfigured(
         "DATABASE_URL is not set, and the embedded PostgreSQL is for DEBUG only. Set "
@@ -111,3 +137,25 @@ RELEASE = env.str("RELEASE", default="")
 
 # Dotted paths of the definitions that this release knows.
 WORKFLOWS = env.list("WORKFLOWS", default=["onboarding.workflow.ONBOARDING"])
+
+# --- Logging ------------------------------------------------------------------------------------
+
+LOG_LEVEL = env.str("LOG_LEVEL", default="INFO").upper()
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"},
+    },
+    "handlers": {
+        "stderr": {"class": "logging.StreamHandler", "formatter": "line"},
+    },
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    "loggers": {
+        # Without handlers of its own: Django's would mail the admins, and print only with DEBUG.
+        "django": {"handlers": [], "level": "INFO"},
+        # httpx logs the URL of every request at INFO.
+        "httpx": {"level": "WARNING"},
+    },
+}
