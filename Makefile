@@ -1,0 +1,76 @@
+# `make` alone lists what there is to do. Nothing has to be installed or activated first: each target makes the
+# virtual environment in .venv when it is missing or out of date, and with DEBUG the project brings its own PostgreSQL.
+
+# The first of these that is Python 3.11 or newer. To choose: make test PYTHON=/path/to/python3
+PYTHONS = python3 python3.14 python3.13 python3.12 python3.11
+PYTHON ?= $(shell for python in $(PYTHONS); do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+
+# Another project's virtual environment may be active, with paths of its own.
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
+
+VENV = .venv/bin/python
+INSTALLED = .venv/.installed
+
+# What production must set: the checks are of settings as they are there. Nothing connects to this database.
+PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://onramp@127.0.0.1:1/onramp \
+	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789
+
+.PHONY: help venv test lint format demo db-start db-stop clean
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo '  Arguments go through ARGS: make test ARGS="-x tests/config", make demo ARGS="--exit --submissions 60"'
+
+venv: $(INSTALLED) ## Make .venv, with the exact versions of constraints.txt (the others do that by themselves)
+
+test: export DEBUG = 1
+test: $(INSTALLED) ## Run the tests, on the embedded PostgreSQL or on DATABASE_URL
+	@$(VENV) -m pytest $(ARGS)
+
+lint: export DEBUG = 1
+lint: $(INSTALLED) ## Check style, types, imports, settings and migrations
+	$(VENV) -m ruff check
+	$(VENV) -m ruff format --check
+	$(VENV) -m mypy
+	$(VENV) .venv/bin/lint-imports --no-logo
+	$(VENV) manage.py check
+	$(PRODUCTION) $(VENV) manage.py check --deploy --fail-level WARNING
+	@# It warns that it cannot ask the database for the migrations applied there; we ask for the missing ones only.
+	$(PRODUCTION) $(VENV) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+
+format: $(INSTALLED) ## Format the code, and mend what ruff can mend
+	@$(VENV) -m ruff check --fix
+	@$(VENV) -m ruff format
+
+demo: export DEBUG = 1
+demo: $(INSTALLED) ## Run everything with realistic submissions, until Ctrl-C
+	@exec $(VENV) manage.py demo $(ARGS)
+
+db-start: $(INSTALLED) ## Start the embedded PostgreSQL (what needs it does so by itself)
+	@$(VENV) -m config.embedded start
+
+db-stop: $(INSTALLED) ## Stop the embedded PostgreSQL
+	@$(VENV) -m config.embedded stop
+
+clean: ## Remove what the others made: .venv, the embedded PostgreSQL with its data, caches
+	@if [ -e var/postgres.lock ] && [ -e $(INSTALLED) ]; then $(VENV) -m config.embedded remove; fi
+	@rm -rf .venv var staticfiles *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Python 3.11 or newer is needed, and none of these is: $(PYTHONS)." >&2; \
+		echo "Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; fi
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; \
+		exit 1; }
+	@# One that is there and works is kept; pip changes only what differs.
+	@$(VENV) -m pip --version >/dev/null 2>&1 || { echo "Making .venv"; $(PYTHON) -m venv --clear .venv; }
+	@echo "Installing the packages of constraints.txt"
+	@$(VENV) -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt -e '.[dev]'
+	@touch $@
