@@ -1,0 +1,245 @@
+"""What a submission must look like. Checked by the first step, not by the intake, which takes any JSON object.
+
+Types are strict ("92" is not a number). Fields that are not named here are ignored, not refused: a website that starts
+to send one more field must not turn its patients away until we know it, and the payload is kept as it was sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from datetime import UTC, date, datetime
+from typing import Annotated, Any, Literal, LiteralString
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from workflows.errors import StepError
+from workflows.models import Workflow
+
+# The states, the District of Columbia and the territories, by their USPS abbreviations.
+US_STATES = (
+    "AL AK AZ AR CA CO CT DE FL GA HI ID IL IN IA KS KY LA ME MD MA MI MN MS MO MT NE NV NH NJ NM NY NC ND OH OK OR PA "
+    "RI SC SD TN TX UT VT VA WA WV WI WY DC AS GU MP PR VI"
+)
+OLDEST_AGE = 120  # years; nobody on record was older by more than two
+HIGHEST_AMOUNT_CENTS = 1_000_000  # no plan costs 10,000 USD; an amount above it is a slip of the decimal point
+
+
+def _rule(pattern: str, sentence: LiteralString) -> AfterValidator:
+    """A validator of one regular expression; `sentence` is what people are told."""
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise PydanticCustomError("rule", sentence)
+        return value
+
+    return AfterValidator(check)
+
+
+def _us_state(value: str) -> str:
+    if value not in US_STATES.split():
+        raise PydanticCustomError("rule", "not a US state")
+    return value
+
+
+def _iso_date(value: Any) -> date:
+    # Pydantic would also take a time of day, and seconds since 1970.
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
+        with contextlib.suppress(ValueError):
+            return date.fromisoformat(value)
+    raise PydanticCustomError("rule", "not a date as YYYY-MM-DD")
+
+
+def _plausible_birth(value: date) -> date:
+    today = datetime.now(UTC).date()
+    if value >= today:
+        raise PydanticCustomError("rule", "not in the past")
+    if today.year - value.year > OLDEST_AGE:
+        raise PydanticCustomError("rule", "too long ago")
+    return value
+
+
+# Deliberately loose: whether an address takes mail, only a mail can tell.
+Email = Annotated[
+    str,
+    StringConstraints(max_length=254),
+    _rule(r"[^\s@<>\"(),:;\\\[\]\x00-\x1f]{1,64}@([^\s@.]{1,63}\.)+[^\s@.\d]{2,63}", "not an e-mail address"),
+]
+Phone = Annotated[str, _rule(r"\+[1-9][0-9]{7,14}", "not a phone number in E.164 form")]
+PostalCode = Annotated[str, _rule(r"[0-9]{5}(-[0-9]{4})?", "not a US ZIP code")]
+State = Annotated[str, AfterValidator(_us_state)]
+DateOfBirth = Annotated[date, BeforeValidator(_iso_date), AfterValidator(_plausible_birth)]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+Word = Annotated[str, _rule(r"[a-z0-9][a-z0-9_-]{0,63}", "not a word of lower-case letters, digits, - and _")]
+CardToken = Annotated[str, _rule(r"tok_[A-Za-z0-9_-]{1,100}", "not a card token")]
+# What makes a good password is for the accounts service to say.
+Secret = Annotated[SecretStr, Field(min_length=1, max_length=2000)]
+
+
+class _Part(BaseModel):
+    # Pydantic's own messages would quote what the patient typed.
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+class Patient(_Part):
+    email: Email
+    first_name: Text
+    last_name: Text
+    date_of_birth: DateOfBirth
+    sex: Literal["female", "male", "other", "unknown"]  # FHIR's administrative gender
+    phone: Phone
+
+
+class NewPatient(Patient):
+    password: Secret
+
+
+class Address(_Part):
+    line1: Text
+    line2: Text | None = None
+    city: Text
+    state: State
+    postal_code: PostalCode
+
+
+class Insurance(_Part):
+    payer: Text
+    member_id: Text
+    group_number: Text | None = None  # many plans have none
+
+
+class Payment(_Part):
+    card_token: CardToken
+    billing_postal_code: PostalCode
+
+
+class Answers(_Part):
+    """The answers that decide something are typed; all others are kept and handed on as they are."""
+
+    model_config = ConfigDict(extra="allow")
+
+    # Wider than the records in both directions: who is outside has mixed up units or fields.
+    height_cm: float = Field(ge=50, le=275, allow_inf_nan=False)
+    weight_kg: float = Field(ge=20, le=650, allow_inf_nan=False)
+    conditions: list[Text] = Field(max_length=100)
+    medications: list[Text] = Field(max_length=100)
+
+
+class Questionnaire(_Part):
+    answers: Answers
+
+
+class Checkout(_Part):
+    program: Word
+    plan: Word
+    amount_cents: int = Field(gt=0, le=HIGHEST_AMOUNT_CENTS)
+    currency: Literal["usd"]
+
+
+class Preferences(_Part):
+    sms: bool
+    email: bool
+
+
+class _Submission(_Part):
+    patient: Patient
+    address: Address
+    insurance: Insurance | None = None
+    payment: Payment
+    questionnaire: Questionnaire
+    checkout: Checkout
+    preferences: Preferences | None = None
+    identity_verification_id: Text | None = None
+
+
+class NetNew(_Submission):
+    """Somebody new, for whom we create an account."""
+
+    authentication_mode: Literal["net_new"]
+    patient: NewPatient
+
+
+class Existing(_Submission):
+    """A patient who has an account and was signed in."""
+
+    authentication_mode: Literal["existing"]
+    session_token: Secret
+
+
+class Linked(_Submission):
+    """A patient whose account another flow is creating right now."""
+
+    authentication_mode: Literal["linked"]
+    linking_id: Text
+
+
+Submission = NetNew | Existing | Linked
+_submission: TypeAdapter[Submission] = TypeAdapter(Annotated[Submission, Field(discriminator="authentication_mode")])
+
+
+def submission_of(workflow: Workflow) -> Submission:
+    """Return the workflow's payload, typed.
+
+    Raises StepError `invalid_payload`; its message names fields and rules, never values.
+    """
+    return parse(workflow.payload)
+
+
+def parse(payload: Any) -> Submission:
+    try:
+        # Through JSON, because strict means by JSON's own types: there a date is a text.
+        return _submission.validate_json(json.dumps(payload))
+    except ValidationError as error:
+        message = "; ".join(dict.fromkeys(_sentence(detail) for detail in error.errors(include_input=False)))
+    # Outside the except block: the original, which knows the values, must not ride along as __context__.
+    raise StepError(message, code="invalid_payload")
+
+
+# Ours by Pydantic's type of error, since some of Pydantic's own sentences quote a character of the input.
+_SENTENCES = {
+    "missing": "missing",
+    "union_tag_invalid": "not one of net_new, existing, linked",
+    "union_tag_not_found": "missing",
+    "string_type": "not a text",
+    "string_too_short": "too short",
+    "string_too_long": "too long",
+    "too_short": "too short",
+    "too_long": "too long",
+    "float_type": "not a number",
+    "int_type": "not a whole number",
+    "int_from_float": "not a whole number",
+    "bool_type": "not true or false",
+    "list_type": "not a list",
+    "model_type": "not an object",
+    "model_attributes_type": "not an object",
+}
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    kind = detail["type"]
+    if kind.startswith("union_tag"):
+        return f"authentication_mode: {_SENTENCES[kind]}"
+    # The first part is the mode. The others are names of our own fields and places in a list.
+    field = ".".join(str(part) for part in detail["loc"][1:]) or "payload"
+    if kind == "rule":
+        rule = detail["msg"]
+    elif kind == "literal_error":
+        rule = f"not {detail['ctx']['expected']}"
+    elif kind in ("greater_than", "greater_than_equal", "less_than_equal"):
+        rule = "not a plausible number"
+    else:
+        rule = _SENTENCES.get(kind, "not valid")
+    return f"{field}: {rule}"
