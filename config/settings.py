@@ -159,3 +159,16 @@ LOGGING = {
         "httpx": {"level": "WARNING"},
     },
 }
+
+
+# --- The services that onboarding calls ---------------------------------------------------------
+
+# Each below one root, unless it has an address of its own. Without either nothing is assumed outside DEBUG: a system
+# check says so, since a worker that calls the wrong host is worse than one that does not start.
+SERVICES_URL = env.str("SERVICES_URL", default="http://127.0.0.1:8100" if DEBUG else "").rstrip("/")
+SERVICES = {
+    name: env.str(f"{name.upper()}_URL", default=SERVICES_URL and f"{SERVICES_URL}/{name}").rstrip("/")
+    for name in ("accounts", "tokens", "profiles", "insurance", "visits", "payments", "programs", "messages")
+}
+# Seconds to wait for an answer. Shorter than a step may take, longer than any of them needs on a bad day.
+SERVICES_TIMEOUT = env.float("SERVICES_TIMEOUT", default=10)

@@ -1,0 +1,182 @@
+"""The one place where HTTP happens: requests out, and what came of them translated into our errors.
+
+- Nothing was sent (refused, no connection in time): RetryableStepError.
+- The service is not ready (429, 503, 408, the same key in hand): RetryableStepError, not before its Retry-After.
+- Any other 4xx: StepError, with the service's own code.
+- Sent, and then silence, a broken connection, half an answer, one we cannot read, any other status:
+  UnknownOutcome for a change, RetryableStepError for a read.
+
+No message holds anything that was sent or received, except that code.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+import httpx
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from workflows.backoff import BASE_DELAY, MAX_DELAY
+from workflows.errors import RetryableStepError, StepError, UnknownOutcome
+
+# A connection idle for longer is not used again: servers close theirs after 5 s or more, and a request that meets
+# a closing connection has an unknown outcome.
+KEEPALIVE_EXPIRY = 3.0
+# Seconds. A host that is up takes a connection within milliseconds.
+CONNECT_TIMEOUT = 3.0
+
+# Refusals that time mends: the service is busy, is performing the same request right now, or the patient's token
+# has expired since this attempt got it.
+PASSING_STATUSES = frozenset({408, 425, 429, 503})
+PASSING_CODES = frozenset({"idempotency_in_progress", "token_expired"})
+
+
+class Answer(BaseModel):
+    """What we read of a service's answer; it may say more."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+class Confirmation(Answer):
+    """The answer to a change that has nothing to tell but whom it concerned."""
+
+    patient_uuid: UUID
+
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A downstream service by its name in `settings.SERVICES`.
+
+    `operation` names a call for people. Paths and queries carry no more than ids: they end up in the logs of others.
+    """
+
+    name: str
+
+    def read(
+        self,
+        operation: str,
+        path: str,
+        *,
+        answer: type[AnswerT],
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> AnswerT:
+        """Ask something: by GET, or with a `body` by POST, for what must not stand in a URL."""
+        method = "GET" if body is None else "POST"
+        return self._call(operation, method, path, answer, RetryableStepError, params=query, json=body)
+
+    def change(
+        self,
+        operation: str,
+        method: Literal["POST", "PUT"],
+        path: str,
+        *,
+        answer: type[AnswerT],
+        body: Mapping[str, Any],
+        idempotency_key: str,
+        token: str = "",
+    ) -> AnswerT:
+        """Have something done, once for the key; with the patient's `token` where the service asks for it."""
+        headers = {"Idempotency-Key": idempotency_key}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        return self._call(operation, method, path, answer, UnknownOutcome, json=body, headers=headers)
+
+    def _call(
+        self,
+        operation: str,
+        method: str,
+        path: str,
+        answer: type[AnswerT],
+        unclear: type[RetryableStepError],
+        **request: Any,
+    ) -> AnswerT:
+        """Send a request and read its answer; raise `unclear` when nobody can know what became of it."""
+        try:
+            response = _client().request(method, self._url(path), **request)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
+            raise RetryableStepError(f"The {self.name} service cannot be reached.", code="unreachable") from None
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            # Also when a kept connection broke before the first byte: the request may have arrived all the same.
+            raise unclear(self._no_answer(operation, type(error).__name__), code="no_answer") from None
+
+        if 400 <= response.status_code < 500 or response.status_code in PASSING_STATUSES:
+            raise self._refusal(operation, response)
+        if not response.is_success:
+            raise unclear(self._no_answer(operation, f"status {response.status_code}"), code="no_answer")
+        try:
+            return answer.model_validate_json(response.content)
+        except ValidationError:
+            raise unclear(self._no_answer(operation, "unreadable"), code="no_answer") from None
+
+    def _no_answer(self, operation: str, why: str) -> str:
+        return f"The {self.name} service gave no clear answer to {operation} ({why})."
+
+    def _refusal(self, operation: str, response: httpx.Response) -> StepError:
+        code = _code(response)
+        if response.status_code in PASSING_STATUSES or code in PASSING_CODES:
+            return RetryableStepError(
+                f"The {self.name} service is not ready for {operation}: {code}.",
+                base_delay=_retry_after(response),
+                code=code,
+            )
+        return StepError(f"The {self.name} service refused {operation}: {code}.", code=code)
+
+    def _url(self, path: str) -> str:
+        root = settings.SERVICES[self.name]
+        if not root:
+            raise ImproperlyConfigured(f"The {self.name} service has no address: set SERVICES_URL.")
+        return f"{root}{path}"
+
+
+# By process: a connection that is shared over a fork mixes the answers of two processes. A parent's client stays
+# here, unused and never closed: its connections are still the parent's.
+_clients: dict[int, httpx.Client] = {}
+
+
+def _client() -> httpx.Client:
+    pid = os.getpid()
+    if pid not in _clients:
+        _clients[pid] = httpx.Client(
+            timeout=httpx.Timeout(settings.SERVICES_TIMEOUT, connect=min(CONNECT_TIMEOUT, settings.SERVICES_TIMEOUT)),
+            limits=httpx.Limits(keepalive_expiry=KEEPALIVE_EXPIRY),
+            trust_env=False,  # a proxy or a .netrc for people's browsing has no place between us and our services
+        )
+    return _clients[pid]
+
+
+@atexit.register
+def close() -> None:
+    """Close this process's connections; the next call opens new ones, by the settings of then."""
+    client = _clients.pop(os.getpid(), None)
+    if client is not None:
+        client.close()
+
+
+def _code(response: httpx.Response) -> str:
+    """The service's word for why it refused, or one of ours when it gives none that is fit for people."""
+    try:
+        code = response.json()["code"]
+    except (ValueError, LookupError, TypeError):
+        code = None
+    if isinstance(code, str) and re.fullmatch(r"[a-z][a-z0-9_]{0,63}", code):
+        return code
+    return "not_ready" if response.status_code in PASSING_STATUSES else "refused"
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """Seconds to wait, or None. The form with a date is ignored: it trusts two clocks to agree."""
+    value = response.headers.get("Retry-After", "")
+    # No sooner than we would by ourselves, and no longer than our own longest delay, whatever it says.
+    return min(max(float(value), BASE_DELAY), MAX_DELAY) if re.fullmatch(r"[0-9]{1,9}", value) else None

@@ -1,0 +1,62 @@
+"""Payments: cards, billing and charges."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from onboarding.services.http import Answer, Confirmation, Service
+
+payments = Service("payments")
+
+
+class _Card(Answer):
+    card_id: str
+
+
+class _Charge(Answer):
+    charge_id: str
+
+
+class _Charges(Answer):
+    charges: list[_Charge]
+
+
+def attach_card(patient: UUID, card_token: str, *, idempotency_key: str) -> str:
+    """Attach the card that the browser tokenised, and return its id. StepError `card_invalid` for a bad one."""
+    return payments.change(
+        "attach_card",
+        "POST",
+        "/cards",
+        body={"patient_uuid": str(patient), "card_token": card_token},
+        idempotency_key=idempotency_key,
+        answer=_Card,
+    ).card_id
+
+
+def configure_billing(patient: UUID, *, program: str, plan: str, postal_code: str, idempotency_key: str) -> None:
+    payments.change(
+        "configure_billing",
+        "PUT",
+        f"/billing/{patient}",
+        body={"program": program, "plan": plan, "postal_code": postal_code},
+        idempotency_key=idempotency_key,
+        answer=Confirmation,
+    )
+
+
+def charge(patient: UUID, card_id: str, *, amount_cents: int, currency: str, idempotency_key: str) -> str:
+    """Charge the card, and return the charge's id. StepError `card_declined` when the bank says no."""
+    return payments.change(
+        "charge",
+        "POST",
+        "/charges",
+        body={"patient_uuid": str(patient), "card_id": card_id, "amount_cents": amount_cents, "currency": currency},
+        idempotency_key=idempotency_key,
+        answer=_Charge,
+    ).charge_id
+
+
+def find_charge(idempotency_key: str) -> str | None:
+    """Return the id of the charge that was made under a key, None when there was none."""
+    found = payments.read("find_charge", "/charges", query={"idempotency_key": idempotency_key}, answer=_Charges)
+    return found.charges[0].charge_id if found.charges else None

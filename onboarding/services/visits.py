@@ -1,0 +1,39 @@
+"""Visits: the online visit, and the answers a clinician reads. Asks for the patient's token."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from onboarding.services.http import Answer, Service
+
+visits = Service("visits")
+
+
+class _Visit(Answer):
+    visit_uuid: UUID
+
+
+def start(patient: UUID, program: str, *, token: str, idempotency_key: str) -> UUID:
+    """Start a visit and return its id."""
+    return visits.change(
+        "start_visit",
+        "POST",
+        "/visits",
+        body={"patient_uuid": str(patient), "program": program},
+        token=token,
+        idempotency_key=idempotency_key,
+        answer=_Visit,
+    ).visit_uuid
+
+
+def save_questionnaire(visit: UUID, answers: dict[str, Any], *, token: str, idempotency_key: str) -> None:
+    visits.change(
+        "save_questionnaire",
+        "PUT",
+        f"/visits/{visit}/questionnaire",
+        body={"answers": answers},
+        token=token,
+        idempotency_key=idempotency_key,
+        answer=_Visit,
+    )

@@ -1,0 +1,88 @@
+"""Who the patient is: find the account, or make it, and get a token for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onboarding.context import OnboardingContext
+from onboarding.idempotency import key_for
+from onboarding.payload import Existing, Linked, NetNew, submission_of
+from onboarding.services import accounts, tokens
+from workflows.errors import RetryableStepError, StepError
+from workflows.models import Workflow
+
+
+def validate_payload(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
+    submission_of(workflow)
+    return {}
+
+
+def validate_duplicate_email(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
+    submission = submission_of(workflow)
+    if not isinstance(submission, NetNew):
+        return None
+    account = accounts.find_by_email(submission.patient.email)
+    # From the second attempt on there is an account: ours.
+    if account is not None and account.reference != workflow.key:
+        raise StepError("Somebody else has an account with this e-mail address.", code="email_taken")
+    return {}
+
+
+def create_account(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
+    submission = submission_of(workflow)
+    if not isinstance(submission, NetNew):
+        return None
+    account = accounts.create(
+        email=submission.patient.email,
+        password=submission.patient.password.get_secret_value(),
+        first_name=submission.patient.first_name,
+        last_name=submission.patient.last_name,
+        reference=workflow.key,
+        idempotency_key=key_for(workflow, "create_account"),
+    )
+    return {"patient_uuid": str(account.patient_uuid)}
+
+
+def look_up_account(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
+    submission = submission_of(workflow)
+    if not isinstance(submission, Existing):
+        return None
+    account = accounts.find_by_email(submission.patient.email)
+    if account is None:
+        raise StepError("There is no account with this e-mail address.", code="account_not_found")
+    return {"patient_uuid": str(account.patient_uuid)}
+
+
+def await_linked_account(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
+    """Ask again until the other flow has created the account; how often and how long stands in the step list."""
+    submission = submission_of(workflow)
+    if not isinstance(submission, Linked):
+        return None
+    account = accounts.find_by_linking_id(submission.linking_id)
+    if account is None:
+        raise RetryableStepError("The linked account has not been created yet.", code="linked_account_missing")
+    return {"patient_uuid": str(account.patient_uuid)}
+
+
+def exchange_token(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
+    submission = submission_of(workflow)
+    if isinstance(submission, Existing):
+        token = tokens.exchange(submission.session_token.get_secret_value())
+        # The e-mail address was only typed; the session proves who typed it.
+        if token.patient_uuid != context.patient:
+            raise StepError("The session belongs to another patient than the e-mail address.", code="session_mismatch")
+    else:
+        token = tokens.issue(context.patient)
+    return {"access_token": token.access_token.get_secret_value()}
+
+
+def link_identity_verification(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
+    submission = submission_of(workflow)
+    if submission.identity_verification_id is None:
+        return None
+    accounts.link_identity_verification(
+        context.patient,
+        submission.identity_verification_id,
+        idempotency_key=key_for(workflow, "link_identity_verification"),
+    )
+    return {}

@@ -1,0 +1,98 @@
+"""Whether a clinician must look at the answers before the patient may be enrolled.
+
+The rule is an example of one, for a weight-loss program, and no medical advice. It reads generously on purpose: an
+answer that is reviewed without need costs minutes, one that is missed may cost a patient's health.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from onboarding.context import OnboardingContext
+from onboarding.payload import Answers, submission_of
+from workflows.models import Workflow
+from workflows.waits import require_approval
+
+LOWEST_BMI = 27  # below it the labels of the program's medicines do not reach
+REVIEW_TIMEOUT = timedelta(hours=72)  # a whole weekend, and the Monday
+
+CONDITIONS = (
+    "thyroid cancer",
+    "men 2",
+    "men2",
+    "multiple endocrine neoplasia",
+    "pancreatitis",
+    "gastroparesis",
+    "gallbladder",
+    "type 1 diabetes",
+    "retinopathy",
+    "kidney",
+    "eating disorder",
+    "anorexia",
+    "bulimia",
+    "suicid",
+    "pregnan",
+    "breastfeeding",
+)
+MEDICATIONS = (
+    "insulin",
+    "glipizide",
+    "glimepiride",
+    "glyburide",
+    "warfarin",
+    "semaglutide",
+    "liraglutide",
+    "tirzepatide",
+    "dulaglutide",
+    "exenatide",
+)
+
+
+def request_clinical_review(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
+    submission = submission_of(workflow)
+    answers = submission.questionnaire.answers
+    reasons = reasons_for_review(answers)
+    if not reasons:
+        return None
+    approval = require_approval(
+        workflow,
+        "clinical_review",
+        question=f"May this patient be enrolled in the program {submission.checkout.program}?",
+        facts={
+            "Why a review": "; ".join(reasons),
+            "Age": str(_age(submission.patient.date_of_birth)),
+            "Sex": submission.patient.sex,
+            "BMI": f"{bmi(answers):.1f} ({answers.height_cm:g} cm, {answers.weight_kg:g} kg)",
+            "Conditions": ", ".join(answers.conditions) or "none",
+            "Medications": ", ".join(answers.medications) or "none",
+        },
+        task_type="clinical_review",
+        timeout=REVIEW_TIMEOUT,
+    )
+    return {"clinical_review_by": approval.decided_by}
+
+
+def reasons_for_review(answers: Answers) -> list[str]:
+    """Say why these answers need a clinician, in words for one. Empty when they do not."""
+    reasons = [f"{condition} among the conditions" for condition in _named(CONDITIONS, answers.conditions)]
+    reasons += [f"{medication} among the medications" for medication in _named(MEDICATIONS, answers.medications)]
+    if bmi(answers) < LOWEST_BMI:
+        reasons.insert(0, f"BMI below {LOWEST_BMI}")
+    return reasons
+
+
+def bmi(answers: Answers) -> float:
+    return answers.weight_kg / (answers.height_cm / 100) ** 2
+
+
+def _named(terms: tuple[str, ...], answers: list[str]) -> list[str]:
+    """Return the terms that stand anywhere in what the patient wrote, however they wrote it: "Type-1 Diabetes"."""
+    written = [" ".join(re.findall(r"[a-z0-9]+", answer.casefold())) for answer in answers]
+    return [term for term in terms if any(term in answer for answer in written)]
+
+
+def _age(date_of_birth: date) -> int:
+    today = datetime.now(UTC).date()
+    return today.year - date_of_birth.year - ((today.month, today.day) < (date_of_birth.month, date_of_birth.day))

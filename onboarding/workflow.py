@@ -1,0 +1,66 @@
+"""Onboarding: the whole process, at a glance, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onboarding.context import OnboardingContext
+from onboarding.steps.account import (
+    await_linked_account,
+    create_account,
+    exchange_token,
+    link_identity_verification,
+    look_up_account,
+    validate_duplicate_email,
+    validate_payload,
+)
+from onboarding.steps.clinical import request_clinical_review
+from onboarding.steps.insurance import save_insurance, verify_insurance
+from onboarding.steps.messages import send_confirmation, set_communication_preferences
+from onboarding.steps.payment import attach_payment_card, configure_billing, execute_checkout
+from onboarding.steps.profile import update_address, update_personal_information, update_phone_number
+from onboarding.steps.program import enroll_in_program
+from onboarding.steps.visit import save_questionnaire, start_visit
+from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
+
+# Most linked accounts appear within seconds, some after the other flow was down for a night: ask at 5 s, 10 s, 20 s ...
+# and then every 15 minutes, for two days in all. Stated here and not in the step's error, so that it also holds for
+# the odd failure of the accounts service in between, which would otherwise end a long wait at ten attempts.
+LINKED_ACCOUNT = Retry(base_delay=5, max_delay=15 * 60, max_attempts=200)
+
+STEPS: Sequence[Step | WorkflowStep] = [
+    # Refuse what we cannot work with before anything is changed anywhere.
+    validate_payload,
+    validate_duplicate_email,
+    # Each type of submission has its own way to the patient's account: one of these three applies.
+    create_account,
+    look_up_account,
+    Step(await_linked_account, retry=LINKED_ACCOUNT),
+    # Everything below that belongs to the patient is done in their name.
+    exchange_token,
+    start_visit,
+    update_personal_information,
+    update_phone_number,
+    update_address,
+    # A policy is kept also when it turns out not to cover the program: billing asks again each month.
+    save_insurance,
+    Step(verify_insurance, best_effort=True),
+    # A clinician sees the answers before any money moves.
+    save_questionnaire,
+    request_clinical_review,
+    # Without a card the patient is enrolled all the same, and dunning recovers the payment.
+    Step(attach_payment_card, best_effort=True),
+    configure_billing,
+    # Nice to have: neither holds up an onboarding.
+    Step(set_communication_preferences, best_effort=True),
+    Step(link_identity_verification, best_effort=True),
+    # The charge comes as late as it can, so that little is left to fail after it; the enrolment needs its outcome.
+    execute_checkout,
+    enroll_in_program,
+    # Last, so that it is true.
+    Step(send_confirmation, best_effort=True),
+]
+
+ONBOARDING = WorkflowDefinition(
+    name="onboarding", steps=STEPS, context_class=OnboardingContext, linking_id="linking_id"
+)
