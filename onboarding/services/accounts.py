@@ -19,11 +19,11 @@ class _Found(Answer):
 
 
 def find_by_email(email: str) -> Account | None:
-    return _find("find_account", {"email": email})
+    return _find({"email": email})
 
 
 def find_by_linking_id(linking_id: str) -> Account | None:
-    return _find("find_linked_account", {"linking_id": linking_id})
+    return _find({"linking_id": linking_id})
 
 
 def create(
@@ -56,6 +56,6 @@ def link_identity_verification(patient: UUID, verification_id: str, *, idempoten
     )
 
 
-def _find(operation: str, criterion: dict[str, str]) -> Account | None:
-    found = accounts.read(operation, "/accounts/search", body=criterion, answer=_Found).accounts
+def _find(criterion: dict[str, str]) -> Account | None:
+    found = accounts.read("find_account", "/accounts/search", body=criterion, answer=_Found).accounts
     return found[0] if found else None

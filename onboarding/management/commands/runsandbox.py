@@ -1,0 +1,70 @@
+"""The downstream sandbox, as a process (docs/sandbox.md)."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import signal
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from onboarding.sandbox.server import Sandbox, SandboxServer, serve_until
+
+EPILOG = """\
+Try it:
+  curl localhost:8100/_healthz
+  curl localhost:8100/_effects                     what was really performed (?service= &patient_uuid= &since=)
+  curl localhost:8100/_faults -d '{"service": "payments", "operation": "charge", "kind": "timeout_after", "count": 1}'
+  curl localhost:8100/_faults                      the faults in force, and how often each struck
+  curl -X DELETE localhost:8100/_faults
+  curl localhost:8100/_accounts -d '{"email": "ada@example.com", "session_token": "session_ada"}'
+
+Started again on the same --state it has forgotten nothing. docs/sandbox.md has the rest.
+"""
+
+
+class Command(BaseCommand):
+    help = "Serve the eight services that onboarding calls, with state on disk and faults on request."
+    requires_system_checks = []  # noqa: RUF012  # needs neither database nor services
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        return super().create_parser(
+            prog_name, subcommand, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
+        )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--port", type=int, default=8100, help="8100 unless given; 0 takes a free one.")
+        parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1 unless given: nobody else's business.")
+        parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="Where it keeps what it knows.")
+        parser.add_argument("--seed", type=int, help="Makes repeatable whom a fault with a rate below 1 strikes.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        server = self._bind(options["host"], options["port"], self._open(options["state"], options["seed"]))
+        self.stdout.write(
+            f"Sandbox ready at http://{options['host']}:{server.server_port}, state in {options['state']}."
+        )
+        self.stdout.flush()
+        serve_until(server, {signal.SIGTERM, signal.SIGINT})
+
+    def _open(self, state: Path, seed: int | None) -> Sandbox:
+        try:
+            return Sandbox(state, seed)
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise CommandError(
+                    f"Another sandbox is running on {state}. Stop it, or give another --state."
+                ) from None
+            raise CommandError(f"Cannot keep state in {state}: {error}. Give another --state.") from None
+        except (OSError, sqlite3.DatabaseError) as error:
+            raise CommandError(f"Cannot keep state in {state}: {error}. Give another --state.") from None
+
+    def _bind(self, host: str, port: int, sandbox: Sandbox) -> SandboxServer:
+        try:
+            return SandboxServer((host, port), sandbox)
+        except (OSError, OverflowError) as error:
+            taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            why = "the port is taken" if taken else str(error)
+            raise CommandError(f"Cannot listen on {host}:{port}: {why}. Give another --port.") from None

@@ -1,0 +1,123 @@
+"""Faults: what goes wrong on purpose. Asked for by POST /_faults, kept on disk like everything else."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from onboarding.sandbox.store import Store
+
+
+class Fault(BaseModel):
+    """A fault as it is asked for: `rate` of the requests concerned, `count` times, or for ever.
+
+    - status: answer it without performing.
+    - slow: wait `delay_s` before performing.
+    - timeout_after, drop_after, half: perform, then never answer, cut the connection, or send half of the body.
+    - replay_500: answer this key with 500, now and every time it comes back, without performing.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    service: str
+    operation: str | None = None
+    kind: Literal["status", "slow", "timeout_after", "drop_after", "half", "replay_500"]
+    status: int | None = Field(default=None, ge=400, le=599)
+    delay_s: float | None = Field(default=None, ge=0, le=3600)
+    rate: float = Field(default=1.0, ge=0, le=1)
+    count: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _has_what_its_kind_needs(self) -> Fault:
+        if self.kind == "status" and self.status is None:
+            raise ValueError("kind status needs a status from 400 to 599")
+        if self.kind == "slow" and self.delay_s is None:
+            raise ValueError("kind slow needs delay_s, in seconds")
+        return self
+
+
+class ArmedFault(Fault):
+    """A fault in force. One that has struck `count` times stays listed, spent, to show that it did."""
+
+    id: int
+    fired: int = 0
+
+    @property
+    def spent(self) -> bool:
+        return self.count is not None and self.fired >= self.count
+
+    def concerns(self, service: str, operation: str) -> bool:
+        return self.service == service and self.operation in (None, operation)
+
+
+class BadFault(ValueError):
+    """Its message says what is wrong with the fault that was asked for."""
+
+
+class FaultBook:
+    """The faults in force. The first one that concerns a request and strikes is the one it gets."""
+
+    def __init__(self, store: Store, operations: Mapping[str, frozenset[str]], seed: int | None = None) -> None:
+        self._store = store
+        self._operations = operations
+        self._random = random.Random(seed)  # noqa: S311
+        self._lock = threading.Lock()
+        self._faults = [ArmedFault.model_validate(data) for data in store.all("fault")]
+
+    def add(self, asked: Any) -> ArmedFault:
+        """Put a fault in force, or raise BadFault."""
+        fault = self._validated(asked)
+        with self._lock:
+            armed = ArmedFault(id=len(self._faults) + 1, **fault.model_dump())
+            self._faults.append(armed)
+            self._keep(armed)
+        return armed
+
+    def clear(self) -> None:
+        """Take all faults out of force; keys that were answered with 500 every time are free again too."""
+        with self._lock:
+            self._faults.clear()
+            self._store.clear("fault")
+            self._store.clear("stuck_key")
+
+    def all(self) -> list[dict[str, Any]]:
+        with self._lock:
+            return [fault.model_dump() for fault in self._faults]
+
+    def strike(self, service: str, operation: str, idempotency_key: str) -> Fault | None:
+        """Return the fault that this request gets, and count it."""
+        if not self._faults:
+            return None
+        with self._lock:
+            stuck_key = f"{service} {idempotency_key}"
+            if idempotency_key and (stuck := self._store.get("stuck_key", stuck_key)):
+                return ArmedFault.model_validate(stuck)
+            for fault in self._faults:
+                if fault.spent or not fault.concerns(service, operation) or self._random.random() >= fault.rate:
+                    continue
+                fault.fired += 1
+                self._keep(fault)
+                if fault.kind == "replay_500" and idempotency_key:
+                    self._store.put("stuck_key", stuck_key, fault.model_dump())
+                return fault
+        return None
+
+    def _validated(self, asked: Any) -> Fault:
+        try:
+            fault = Fault.model_validate(asked)
+        except ValidationError as error:
+            detail = error.errors()[0]
+            raise BadFault(": ".join([*map(str, detail["loc"]), detail["msg"].removeprefix("Value error, ")])) from None
+        if fault.service not in self._operations:
+            raise BadFault(f"service: one of {', '.join(self._operations)}")
+        known = self._operations[fault.service]
+        if fault.operation is not None and fault.operation not in known:
+            raise BadFault(f"operation: null for all, or one of {', '.join(sorted(known))}")
+        return fault
+
+    def _keep(self, fault: ArmedFault) -> None:
+        self._store.put("fault", f"{fault.id:09}", fault.model_dump())

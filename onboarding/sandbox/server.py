@@ -1,0 +1,270 @@
+"""The sandbox's HTTP: finds the operation, performs it once for its idempotency key, and goes wrong as asked."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from onboarding.sandbox.faults import BadFault, Fault, FaultBook
+from onboarding.sandbox.services import OPERATIONS, ROUTES, Call, Refused, Route, arrange_account, check_token
+from onboarding.sandbox.store import EFFECT_FILTERS, Store, StoredAnswer
+
+LARGEST_BODY = 1_000_000  # bytes
+MICROSECONDS = "%Y-%m-%dT%H:%M:%S.%fZ"  # one length, so that times compare as texts
+
+FAULT_CODES = {409: "idempotency_in_progress", 429: "too_many_requests", 503: "unavailable"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as it came in."""
+
+    method: str
+    target: str
+    headers: dict[str, str]  # names in lower case
+    raw_body: bytes
+
+    @cached_property
+    def path(self) -> tuple[str, ...]:
+        return tuple(unquote(part) for part in urlsplit(self.target).path.strip("/").split("/"))
+
+    @cached_property
+    def query(self) -> dict[str, str]:
+        return dict(parse_qsl(urlsplit(self.target).query, keep_blank_values=True))
+
+    @property
+    def idempotency_key(self) -> str:
+        return self.headers.get("idempotency-key", "")
+
+    @property
+    def token(self) -> str:
+        return self.headers.get("authorization", "").removeprefix("Bearer ")
+
+    @property
+    def json(self) -> Any:
+        try:
+            return json.loads(self.raw_body or b"{}")
+        except ValueError:
+            raise Refused(400, "malformed", "the body is not JSON") from None
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(b"\n".join([self.method.encode(), self.target.encode(), self.raw_body])).hexdigest()
+
+
+@dataclass(frozen=True)
+class Response:
+    status: int
+    body: dict[str, Any]
+
+    @classmethod
+    def refusal(cls, refused: Refused) -> Response:
+        return cls(refused.status, {"code": refused.code} | ({"detail": refused.detail} if refused.detail else {}))
+
+
+class Sandbox:
+    """Everything but the sockets."""
+
+    def __init__(self, directory: Path, seed: int | None = None) -> None:
+        self.store = Store(directory)
+        self.faults = FaultBook(self.store, OPERATIONS, seed)
+        self._routes = {_shape(route.service, route.method, route.path): route for route in ROUTES}
+
+    def answer(self, request: Request) -> tuple[Response, Fault | None]:
+        """Answer a request; with the fault, if any, that is to strike after it was performed."""
+        try:
+            if request.path[0].startswith("_"):
+                return self._arrange(request), None
+            route, names = self._route(request)
+        except Refused as refused:
+            return Response.refusal(refused), None
+        fault = self.faults.strike(route.service, route.operation, request.idempotency_key)
+        if fault is not None and fault.kind == "status":
+            status = fault.status or 500
+            return Response(status, {"code": FAULT_CODES.get(status, "fault")}), fault
+        if fault is not None and fault.kind == "replay_500":
+            return Response(500, {"code": "fault"}), fault
+        if fault is not None and fault.kind == "slow":
+            time.sleep(fault.delay_s or 0)
+        try:
+            return self._perform(route, names, request), fault
+        except Refused as refused:
+            return Response.refusal(refused), fault
+
+    def _perform(self, route: Route, names: dict[str, str], request: Request) -> Response:
+        """Perform an operation, once for its key: the change, its effect and its answer are one commit."""
+        body = request.json
+        if not isinstance(body, dict):
+            raise Refused(400, "malformed", "the body is not an object")
+        owner = check_token(self.store, request.token) if route.token else ""
+        call = Call(self.store, names, request.query, body, request.idempotency_key, owner)
+        if not route.changes:
+            return Response(200, route.perform(call))
+        if not call.idempotency_key:
+            raise Refused(400, "idempotency_key_missing")
+        with self.store.transaction():
+            stored = self.store.answer(route.service, call.idempotency_key)
+            if stored is None:
+                stored = StoredAnswer(request.fingerprint, 201, route.perform(call))
+                self.store.keep_answer(route.service, call.idempotency_key, stored)
+                patient = stored.body["patient_uuid"]
+                self.store.add_effect(route.service, route.operation, call.idempotency_key, patient, _now())
+            elif stored.fingerprint != request.fingerprint:
+                raise Refused(422, "idempotency_key_reused")
+        return Response(stored.status, stored.body)
+
+    def _route(self, request: Request) -> tuple[Route, dict[str, str]]:
+        service, *path = request.path
+        for shape in _shapes(service, request.method, path):
+            if route := self._routes.get(shape):
+                parts = route.path.strip("/").split("/")
+                names = {part[1:-1]: value for part, value in zip(parts, path, strict=True) if part[0] == "{"}
+                return route, names
+        raise Refused(404, "no_such_operation")
+
+    # --- what the sandbox offers about itself ----------------------------------------------------
+
+    def _arrange(self, request: Request) -> Response:
+        match request.method, request.path:
+            case "GET", ("_healthz",):
+                return Response(200, {"status": "ok"})
+            case "GET", ("_effects",):
+                return Response(200, {"effects": self._effects(request.query)})
+            case "GET", ("_faults",):
+                return Response(200, {"faults": self.faults.all()})
+            case "POST", ("_faults",):
+                try:
+                    return Response(201, self.faults.add(request.json).model_dump())
+                except BadFault as bad:
+                    raise Refused(400, "bad_fault", str(bad)) from None
+            case "DELETE", ("_faults",):
+                self.faults.clear()
+                return Response(200, {"faults": []})
+            case "POST", ("_accounts",):
+                with self.store.transaction():
+                    return Response(201, arrange_account(Call(self.store, {}, {}, request.json)))
+        raise Refused(404, "no_such_page")
+
+    def _effects(self, query: dict[str, str]) -> list[dict[str, str]]:
+        if unknown := query.keys() - {"since", *EFFECT_FILTERS}:
+            raise Refused(400, "malformed", f"no filter {', '.join(sorted(unknown))}")
+        since = query.pop("since", "")
+        try:
+            # A plus sign that nobody escaped arrives as a space.
+            since = since and datetime.fromisoformat(since.replace(" ", "+")).astimezone(UTC).strftime(MICROSECONDS)
+        except ValueError:
+            raise Refused(400, "malformed", "since: an ISO 8601 time is needed") from None
+        return self.store.effects(since, **query)
+
+
+class SandboxServer(ThreadingHTTPServer):
+    """A thread for each connection. Threads in the middle of a fault do not keep the process from ending."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, address: tuple[str, int], sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        super().__init__(address, _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A client that hung up is its own business.
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # headers and body in one packet
+    server: SandboxServer
+
+    def do_GET(self) -> None:
+        length = self.headers.get("Content-Length", "0")
+        if not length.isdecimal() or int(length) > LARGEST_BODY or "Transfer-Encoding" in self.headers:
+            self.close_connection = True
+            self._send(Response(400, {"code": "malformed", "detail": "a Content-Length up to 1 MB is needed"}))
+            return
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(self.command, self.path, headers, self.rfile.read(int(length)))
+        response, fault = self.server.sandbox.answer(request)
+        match fault.kind if fault else None:
+            case "timeout_after":
+                self._wait_until_client_hangs_up()
+            case "drop_after":
+                self._cut()
+            case "half":
+                self._send(response, half=True)
+                self._cut()
+            case _:
+                self._send(response)
+
+    do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def _send(self, response: Response, *, half: bool = False) -> None:
+        body = json.dumps(response.body).encode()
+        self.send_response_only(response.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if response.status in (429, 503):
+            self.send_header("Retry-After", "1")
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if half else body)
+        self.wfile.flush()
+
+    def _cut(self) -> None:
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _wait_until_client_hangs_up(self) -> None:
+        self.close_connection = True
+        select.select([self.connection], [], [])
+
+
+def serve_until(server: SandboxServer, signals: set[signal.Signals]) -> None:
+    """Serve until the process is sent one of `signals`, then close everything."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # in all threads, so that sigwait gets them
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1})
+    thread.start()
+    signal.sigwait(signals)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    server.sandbox.store.close()
+
+
+def _shape(service: str, method: str, path: str) -> tuple[str, ...]:
+    """A route's place in the table: its path with every {name} as a star."""
+    return (service, method, *("*" if part.startswith("{") else part for part in path.strip("/").split("/")))
+
+
+def _shapes(service: str, method: str, path: list[str]) -> list[tuple[str, ...]]:
+    """The shapes a path can have: as it is, or with its second part as a name."""
+    shapes = [(service, method, *path)]
+    if len(path) > 1:
+        shapes.append((service, method, path[0], "*", *path[2:]))
+    return shapes
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime(MICROSECONDS)

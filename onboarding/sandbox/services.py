@@ -1,0 +1,350 @@
+"""The rules of the eight services: what each operation needs, keeps and answers. No HTTP beyond a status.
+
+An operation that changes something answers with a body that names the patient: the effect log takes it from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from onboarding.sandbox.store import Store
+
+# Seconds. A patient's token lasts longer than any attempt; a session outlives a clinical review over a long weekend.
+TOKEN_TTL = 3600
+SESSION_TTL = 7 * 24 * 3600
+
+
+class Refused(Exception):
+    """The request is answered with a status and a code, and nothing was performed."""
+
+    def __init__(self, status: int, code: str, detail: str = "") -> None:
+        super().__init__(code)
+        self.status = status
+        self.code = code
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to one operation."""
+
+    store: Store
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+    idempotency_key: str = ""
+    owner: str = ""  # whose token came with it, for operations that ask for one
+
+    def text(self, name: str) -> str:
+        value = self.body.get(name)
+        if not isinstance(value, str) or not value:
+            raise Refused(400, "malformed", f"{name}: a text is needed")
+        return value
+
+    def patient(self) -> str:
+        """The patient in the path or in the body, who must have an account."""
+        patient = self.path.get("patient") or self.text("patient_uuid")
+        if self.owner and self.owner != patient:
+            raise Refused(403, "another_patient")
+        if self.store.get("account", patient) is None:
+            raise Refused(404, "unknown_patient")
+        return patient
+
+    def record(self, kind: str, id: str) -> dict[str, Any]:
+        record = self.store.get(kind, id)
+        if record is None:
+            raise Refused(404, f"unknown_{kind}")
+        return record
+
+
+Operation = Callable[[Call], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    service: str
+    operation: str
+    method: str
+    path: str  # below the service; {names} end up in Call.path
+    perform: Operation
+    changes: bool = True
+    token: bool = False  # asks for a token of the patient
+
+
+# --- accounts ------------------------------------------------------------------------------------
+
+
+def search_accounts(call: Call) -> dict[str, Any]:
+    if "linking_id" in call.body:
+        pointer = call.store.get("linking_id", call.text("linking_id"))
+    else:
+        pointer = call.store.get("email", call.text("email").casefold())
+    return {"accounts": [call.record("account", pointer["patient_uuid"])] if pointer else []}
+
+
+def create_account(call: Call) -> dict[str, Any]:
+    call.text("password")
+    return open_account(call.store, email=call.text("email"), reference=call.text("reference"))
+
+
+def open_account(store: Store, *, email: str, reference: str | None) -> dict[str, Any]:
+    if store.get("email", email.casefold()):
+        raise Refused(409, "email_taken")
+    patient = str(uuid4())
+    account = {"patient_uuid": patient, "reference": reference}
+    store.put("account", patient, account)
+    store.put("email", email.casefold(), {"patient_uuid": patient})
+    return account
+
+
+def arrange_account(call: Call) -> dict[str, Any]:
+    """Make the account of an existing patient, or one that another flow has created. Repeatable by its e-mail."""
+    email = call.text("email")
+    pointer = call.store.get("email", email.casefold())
+    account = call.record("account", pointer["patient_uuid"]) if pointer else None
+    if account is None:
+        account = open_account(call.store, email=email, reference=None)
+    patient = {"patient_uuid": account["patient_uuid"]}
+    if "linking_id" in call.body:
+        call.store.put("linking_id", call.text("linking_id"), patient)
+    session_token = call.text("session_token") if "session_token" in call.body else f"session_{uuid4().hex}"
+    lifetime = call.body.get("session_expires_in_s", SESSION_TTL)
+    if not isinstance(lifetime, int | float):
+        raise Refused(400, "malformed", "session_expires_in_s: seconds are needed")
+    call.store.put("session", session_token, {**patient, "expires_at": time.time() + lifetime})
+    return {**patient, "session_token": session_token}
+
+
+def link_identity_verification(call: Call) -> dict[str, Any]:
+    return _keep(call, "identity_verification", {"verification_id": call.text("verification_id")})
+
+
+# --- tokens --------------------------------------------------------------------------------------
+
+
+def exchange_session(call: Call) -> dict[str, Any]:
+    session = call.store.get("session", call.text("session_token"))
+    if session is None:
+        raise Refused(401, "session_unknown")
+    if session["expires_at"] <= time.time():
+        raise Refused(401, "session_expired")
+    return _token_for(call.store, session["patient_uuid"])
+
+
+def issue_token(call: Call) -> dict[str, Any]:
+    return _token_for(call.store, call.patient())
+
+
+def _token_for(store: Store, patient: str) -> dict[str, Any]:
+    claim = f"{patient}.{int(time.time()) + TOKEN_TTL}"
+    return {"patient_uuid": patient, "access_token": f"{claim}.{_signature(store, claim)}", "expires_in": TOKEN_TTL}
+
+
+def check_token(store: Store, token: str) -> str:
+    """Return the patient whose token it is, or refuse."""
+    claim, _, signature = token.rpartition(".")
+    if not hmac.compare_digest(signature.encode(), _signature(store, claim).encode()):
+        raise Refused(401, "token_invalid")
+    patient, _, expires_at = claim.partition(".")
+    if int(expires_at) <= time.time():
+        raise Refused(401, "token_expired")
+    return patient
+
+
+def _signature(store: Store, claim: str) -> str:
+    return hmac.new(store.secret.encode(), claim.encode(), hashlib.sha256).hexdigest()
+
+
+# --- profiles, insurance, visits -----------------------------------------------------------------
+
+
+def update_personal_information(call: Call) -> dict[str, Any]:
+    names = ("first_name", "last_name", "date_of_birth", "sex")
+    return _keep(call, "personal_information", {name: call.text(name) for name in names})
+
+
+def update_phone_number(call: Call) -> dict[str, Any]:
+    return _keep(call, "phone", {"phone": call.text("phone")})
+
+
+def update_address(call: Call) -> dict[str, Any]:
+    names = ("line1", "city", "state", "postal_code")
+    return _keep(call, "address", {"line2": call.body.get("line2")} | {name: call.text(name) for name in names})
+
+
+def save_insurance(call: Call) -> dict[str, Any]:
+    policy = {"payer": call.text("payer"), "member_id": call.text("member_id")}
+    return _keep(call, "policy", policy | {"group_number": call.body.get("group_number")})
+
+
+def verify_insurance(call: Call) -> dict[str, Any]:
+    patient = call.patient()
+    if call.record("policy", patient)["member_id"].upper().startswith("INELIGIBLE"):
+        raise Refused(422, "insurance_not_eligible")
+    return {"patient_uuid": patient}
+
+
+def start_visit(call: Call) -> dict[str, Any]:
+    visit: dict[str, str] = {
+        "visit_uuid": str(uuid4()),
+        "patient_uuid": call.patient(),
+        "program": call.text("program"),
+    }
+    call.store.put("visit", visit["visit_uuid"], visit)
+    return visit
+
+
+def save_questionnaire(call: Call) -> dict[str, Any]:
+    visit = call.record("visit", call.path["visit"])
+    if visit["patient_uuid"] != call.owner:
+        raise Refused(403, "another_patient")
+    answers = call.body.get("answers")
+    if not isinstance(answers, dict):
+        raise Refused(400, "malformed", "answers: an object is needed")
+    call.store.put("questionnaire", visit["visit_uuid"], answers)
+    return {"visit_uuid": visit["visit_uuid"], "patient_uuid": visit["patient_uuid"]}
+
+
+# --- payments ------------------------------------------------------------------------------------
+
+
+def attach_card(call: Call) -> dict[str, Any]:
+    if call.text("card_token").startswith("tok_invalid"):
+        raise Refused(422, "card_invalid")
+    card = {"card_id": f"card_{uuid4().hex}", "patient_uuid": call.patient(), "card_token": call.text("card_token")}
+    call.store.put("card", card["card_id"], card)
+    return {"card_id": card["card_id"], "patient_uuid": card["patient_uuid"]}
+
+
+def configure_billing(call: Call) -> dict[str, Any]:
+    return _keep(call, "billing", {name: call.text(name) for name in ("program", "plan", "postal_code")})
+
+
+def charge(call: Call) -> dict[str, Any]:
+    patient = call.patient()
+    card = call.record("card", call.text("card_id"))
+    amount = call.body.get("amount_cents")
+    if not isinstance(amount, int) or amount <= 0:
+        raise Refused(400, "malformed", "amount_cents: a positive whole number is needed")
+    if card["patient_uuid"] != patient:
+        raise Refused(403, "another_patient")
+    if card["card_token"].startswith("tok_declined"):
+        raise Refused(402, "card_declined")
+    made: dict[str, Any] = {
+        "charge_id": f"ch_{uuid4().hex}",
+        "patient_uuid": patient,
+        "amount_cents": amount,
+        "refunded": False,
+    }
+    call.store.put("charge", made["charge_id"], made)
+    call.store.put("charge_by_key", call.idempotency_key, {"id": made["charge_id"]})
+    return made
+
+
+def find_charge(call: Call) -> dict[str, Any]:
+    return {"charges": _found_by_key(call, "charge")}
+
+
+def refund(call: Call) -> dict[str, Any]:
+    made = call.record("charge", call.text("charge_id"))
+    if made["refunded"]:
+        raise Refused(409, "already_refunded")
+    call.store.put("charge", made["charge_id"], made | {"refunded": True})
+    return {"refund_id": f"re_{uuid4().hex}", "charge_id": made["charge_id"], "patient_uuid": made["patient_uuid"]}
+
+
+# --- programs, messages --------------------------------------------------------------------------
+
+
+def enroll(call: Call) -> dict[str, Any]:
+    if call.body.get("payment_status") not in ("paid", "payment_due"):
+        raise Refused(400, "malformed", "payment_status: paid or payment_due")
+    enrollment: dict[str, Any] = {
+        "enrollment_id": f"enr_{uuid4().hex}",
+        "patient_uuid": call.patient(),
+        "visit_uuid": call.record("visit", call.text("visit_uuid"))["visit_uuid"],
+        "program": call.text("program"),
+        "plan": call.text("plan"),
+        "payment_status": call.body["payment_status"],
+        "withdrawn": False,
+    }
+    call.store.put("enrollment", enrollment["enrollment_id"], enrollment)
+    call.store.put("enrollment_by_key", call.idempotency_key, {"id": enrollment["enrollment_id"]})
+    return enrollment
+
+
+def find_enrollment(call: Call) -> dict[str, Any]:
+    return {"enrollments": _found_by_key(call, "enrollment")}
+
+
+def withdraw(call: Call) -> dict[str, Any]:
+    enrollment = call.record("enrollment", call.text("enrollment_id"))
+    if enrollment["withdrawn"]:
+        raise Refused(409, "already_withdrawn")
+    call.store.put("enrollment", enrollment["enrollment_id"], enrollment | {"withdrawn": True})
+    return {"enrollment_id": enrollment["enrollment_id"], "patient_uuid": enrollment["patient_uuid"]}
+
+
+def set_communication_preferences(call: Call) -> dict[str, Any]:
+    return _keep(call, "preferences", {name: bool(call.body.get(name)) for name in ("sms", "email")})
+
+
+def send_confirmation(call: Call) -> dict[str, Any]:
+    return {"message_id": f"msg_{uuid4().hex}", "patient_uuid": call.patient(), "template": call.text("template")}
+
+
+# --- shared --------------------------------------------------------------------------------------
+
+
+def _keep(call: Call, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Keep something that a patient has one of."""
+    patient = call.patient()
+    call.store.put(kind, patient, data)
+    return {"patient_uuid": patient}
+
+
+def _found_by_key(call: Call, kind: str) -> list[dict[str, Any]]:
+    pointer = call.store.get(f"{kind}_by_key", call.query.get("idempotency_key", ""))
+    return [call.record(kind, pointer["id"])] if pointer else []
+
+
+# fmt: off
+ROUTES = [
+    Route("accounts", "find_account", "POST", "/accounts/search", search_accounts, changes=False),
+    Route("accounts", "create_account", "POST", "/accounts", create_account),
+    Route("accounts", "link_identity_verification", "PUT", "/accounts/{patient}/identity-verification",
+          link_identity_verification),
+    Route("tokens", "exchange_session", "POST", "/exchange", exchange_session, changes=False),
+    Route("tokens", "issue_token", "POST", "/issue", issue_token, changes=False),
+    Route("profiles", "update_personal_information", "PUT", "/patients/{patient}/personal-information",
+          update_personal_information, token=True),
+    Route("profiles", "update_phone_number", "PUT", "/patients/{patient}/phone", update_phone_number, token=True),
+    Route("profiles", "update_address", "PUT", "/patients/{patient}/address", update_address, token=True),
+    Route("insurance", "save_insurance", "PUT", "/patients/{patient}/policy", save_insurance),
+    Route("insurance", "verify_insurance", "POST", "/patients/{patient}/verifications", verify_insurance),
+    Route("visits", "start_visit", "POST", "/visits", start_visit, token=True),
+    Route("visits", "save_questionnaire", "PUT", "/visits/{visit}/questionnaire", save_questionnaire, token=True),
+    Route("payments", "attach_card", "POST", "/cards", attach_card),
+    Route("payments", "configure_billing", "PUT", "/billing/{patient}", configure_billing),
+    Route("payments", "charge", "POST", "/charges", charge),
+    Route("payments", "find_charge", "GET", "/charges", find_charge, changes=False),
+    Route("payments", "refund", "POST", "/refunds", refund),
+    Route("programs", "enroll", "POST", "/enrollments", enroll),
+    Route("programs", "find_enrollment", "GET", "/enrollments", find_enrollment, changes=False),
+    Route("programs", "withdraw", "POST", "/withdrawals", withdraw),
+    Route("messages", "set_communication_preferences", "PUT", "/patients/{patient}/preferences",
+          set_communication_preferences),
+    Route("messages", "send_confirmation", "POST", "/messages", send_confirmation),
+]
+# fmt: on
+
+OPERATIONS: dict[str, frozenset[str]] = {
+    service: frozenset(route.operation for route in ROUTES if route.service == service)
+    for service in dict.fromkeys(route.service for route in ROUTES)
+}
