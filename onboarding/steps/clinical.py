@@ -32,8 +32,10 @@ CONDITIONS = (
     "eating disorder",
     "anorexia",
     "bulimia",
-    "suicid",
-    "pregnan",
+    "suicidal",
+    "suicide",
+    "pregnant",
+    "pregnancy",
     "breastfeeding",
 )
 MEDICATIONS = (

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from onboarding.context import OnboardingContext
+from onboarding.services import http
+from onboarding.workflow import ONBOARDING
+from tests.sandbox_process import SandboxProcess
+from workflows.errors import StepError
+from workflows.models import Workflow
+
+
+@pytest.fixture(scope="session")
+def sandbox_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxProcess]:
+    process = SandboxProcess(tmp_path_factory.mktemp("sandbox"))
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def sandbox(sandbox_process: SandboxProcess, settings: Any) -> Iterator[SandboxProcess]:
+    """The sandbox, without faults, as the services that onboarding calls."""
+    settings.SERVICES = sandbox_process.services()
+    settings.SERVICES_TIMEOUT = 1
+    http.close()
+    yield sandbox_process
+    http.close()
+    sandbox_process.clear_faults()
+
+
+@pytest.fixture
+def new_workflow() -> Callable[..., Workflow]:
+    """A workflow that no database knows: steps need no more than its key and its payload."""
+    return lambda payload, key=None: Workflow(idempotency_key=key or uuid4(), payload=payload)
+
+
+@pytest.fixture
+def run() -> Callable[[Workflow], OnboardingContext]:
+    """Run the whole list once, as the engine does."""
+    return run_list
+
+
+def run_list(workflow: Workflow) -> OnboardingContext:
+    context = OnboardingContext()
+    for step in ONBOARDING.steps:
+        try:
+            result = json.loads(json.dumps(step.function(workflow=workflow, context=context) or {}))
+        except StepError:
+            if not step.best_effort:
+                raise
+            continue
+        for field, value in result.items():
+            setattr(context, field, value)
+    return context

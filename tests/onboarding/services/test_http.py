@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from onboarding.services import accounts, http, messages, payments
+from tests.sandbox_process import SandboxProcess
+from workflows.errors import RetryableStepError, StepError, UnknownOutcome
+
+
+@pytest.fixture
+def patient(sandbox: SandboxProcess) -> UUID:
+    return UUID(sandbox.account(email=f"{uuid4()}@example.com")["patient_uuid"])
+
+
+def confirm(patient: UUID, key: str = "") -> None:
+    messages.send_confirmation(patient, "body", idempotency_key=key or str(uuid4()))
+
+
+@contextmanager
+def raw_server(settings: Any, *answers: bytes) -> Iterator[list[bytes]]:
+    """A server of the messages service that sends raw bytes, one answer a request, and then hangs up."""
+    requests: list[bytes] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            for answer in answers:
+                requests.append(connection.recv(65536))
+                connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    settings.SERVICES = dict.fromkeys(("messages", "payments"), f"http://127.0.0.1:{listener.getsockname()[1]}")
+    settings.SERVICES_TIMEOUT = 0.5
+    http.close()
+    try:
+        yield requests
+    finally:
+        thread.join()
+        listener.close()
+        http.close()
+
+
+def response(status: str, body: bytes = b"{}", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+# --- never sent ----------------------------------------------------------------------------------
+
+
+def test_a_refused_connection_is_retryable_and_asserts_that_nothing_happened(settings: Any) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    settings.SERVICES = {"messages": f"http://127.0.0.1:{port}"}
+    with pytest.raises(RetryableStepError) as error:
+        confirm(uuid4())
+    assert not isinstance(error.value, UnknownOutcome)
+    assert error.value.code == "unreachable"
+
+
+def test_a_host_that_takes_no_connection_is_retryable_within_the_timeout(settings: Any) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as listener:
+        fillers = [socket.socket() for _ in range(3)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        settings.SERVICES = {"messages": f"http://127.0.0.1:{listener.getsockname()[1]}"}
+        settings.SERVICES_TIMEOUT = 0.3
+        http.close()
+        with pytest.raises(RetryableStepError) as error:
+            confirm(uuid4())
+        for filler in fillers:
+            filler.close()
+    http.close()
+    assert not isinstance(error.value, UnknownOutcome)
+
+
+def test_a_service_without_an_address_is_a_mistake_of_ours(settings: Any) -> None:
+    settings.SERVICES = {"messages": ""}
+    with pytest.raises(ImproperlyConfigured, match="SERVICES_URL"):
+        confirm(uuid4())
+
+
+# --- the sandbox's faults ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["timeout_after", "drop_after", "half", "replay_500"])
+def test_a_change_without_a_clear_answer_is_unknown(sandbox: SandboxProcess, patient: UUID, kind: str) -> None:
+    sandbox.fault("messages", None, kind, count=1)
+    with pytest.raises(UnknownOutcome) as error:
+        confirm(patient)
+    assert error.value.code == "no_answer"
+
+
+@pytest.mark.parametrize("kind", ["timeout_after", "drop_after", "half", "replay_500"])
+def test_a_read_without_a_clear_answer_is_retryable(sandbox: SandboxProcess, kind: str) -> None:
+    sandbox.fault("payments", "find_charge", kind, count=1)
+    with pytest.raises(RetryableStepError) as error:
+        payments.find_charge("any")
+    assert not isinstance(error.value, UnknownOutcome)
+    assert payments.find_charge("any") is None
+
+
+def test_a_slow_answer_is_waited_for(sandbox: SandboxProcess, patient: UUID) -> None:
+    sandbox.fault("messages", None, "slow", delay_s=0.2, count=1)
+    confirm(patient)
+
+
+def test_an_answer_slower_than_the_timeout_is_unknown(sandbox: SandboxProcess, patient: UUID, settings: Any) -> None:
+    settings.SERVICES_TIMEOUT = 0.3
+    http.close()
+    sandbox.fault("messages", None, "slow", delay_s=1, count=1)
+    with pytest.raises(UnknownOutcome):
+        confirm(patient)
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+def test_a_server_error_to_a_change_is_unknown(sandbox: SandboxProcess, patient: UUID, status: int) -> None:
+    sandbox.fault("messages", None, "status", status=status, count=1)
+    with pytest.raises(UnknownOutcome):
+        confirm(patient)
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 503])
+def test_a_service_that_is_not_ready_is_retryable(sandbox: SandboxProcess, patient: UUID, status: int) -> None:
+    sandbox.fault("messages", None, "status", status=status, count=1)
+    with pytest.raises(RetryableStepError) as error:
+        confirm(patient)
+    assert not isinstance(error.value, UnknownOutcome)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 422])
+def test_any_other_refusal_is_final(sandbox: SandboxProcess, patient: UUID, status: int) -> None:
+    sandbox.fault("messages", None, "status", status=status, count=1)
+    with pytest.raises(StepError) as error:
+        confirm(patient)
+    assert not isinstance(error.value, RetryableStepError)
+    assert str(error.value) == "The messages service refused send_confirmation: fault."
+
+
+def test_after_an_unknown_outcome_the_same_key_adds_nothing(sandbox: SandboxProcess, patient: UUID) -> None:
+    key = str(uuid4())
+    for kind in ("timeout_after", "drop_after", "half"):
+        sandbox.fault("messages", None, kind, count=1)
+        with pytest.raises(UnknownOutcome):
+            confirm(patient, key)
+    confirm(patient, key)
+    assert len(sandbox.effects(idempotency_key=key)) == 1
+
+
+# --- what else a server can do -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "delay"),
+    [
+        ("30", 30),
+        ("1", 2),
+        ("86400", 300),
+        ("0", 2),
+        ("-5", None),
+        ("soon", None),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", None),
+    ],
+)
+def test_retry_after_is_honoured_within_bounds(settings: Any, value: str, delay: float | None) -> None:
+    answer = response("503 Service Unavailable", b"", f"Retry-After: {value}")
+    with raw_server(settings, answer), pytest.raises(RetryableStepError) as error:
+        confirm(uuid4())
+    assert error.value.base_delay == delay
+    assert error.value.code == "not_ready"
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"patient_uuid": "nobody"}', b"{}", b"\xff"])
+def test_an_answer_that_nobody_can_read_is_unknown(settings: Any, body: bytes) -> None:
+    with raw_server(settings, response("200 OK", body)), pytest.raises(UnknownOutcome):
+        confirm(uuid4())
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1 2", b"SSH-2.0-OpenSSH\r\n\r\n", response("302 Found", b"", "Location: /")]
+)
+def test_what_is_no_answer_at_all_is_unknown(settings: Any, answer: bytes) -> None:
+    with raw_server(settings, answer), pytest.raises(UnknownOutcome):
+        confirm(uuid4())
+
+
+def test_a_kept_connection_that_breaks_before_the_first_byte_is_unknown(settings: Any) -> None:
+    answer = response("200 OK", b'{"charges": []}')
+    with raw_server(settings, answer, b"") as requests:
+        payments.find_charge("any")
+        with pytest.raises(UnknownOutcome):
+            confirm(uuid4())
+    assert len(requests) == 2, "both came over one connection"
+
+
+def test_a_token_that_expired_on_the_way_is_retryable(settings: Any) -> None:
+    answer = response("401 Unauthorized", b'{"code": "token_expired"}')
+    with raw_server(settings, answer), pytest.raises(RetryableStepError) as error:
+        confirm(uuid4())
+    assert not isinstance(error.value, UnknownOutcome)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"code": 7}', b'{"code": "Ada Alvarez, 12 Main Street"}'])
+def test_a_refusal_without_a_code_fit_for_people_gets_one_of_ours(settings: Any, body: bytes) -> None:
+    with raw_server(settings, response("400 Bad Request", body)), pytest.raises(StepError) as error:
+        confirm(uuid4())
+    assert error.value.code == "refused"
+    assert "Ada" not in str(error.value)
+
+
+def test_no_proxy_of_the_environment_gets_between(
+    sandbox: SandboxProcess, patient: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    http.close()
+    confirm(patient)
+
+
+def test_a_forked_process_uses_connections_of_its_own(sandbox: SandboxProcess) -> None:
+    accounts.find_by_email("warm@example.com")
+    mine = http._client()
+    child = os.fork()
+    if child == 0:
+        fresh = http._client() is not mine and http._client() is http._client()
+        os._exit(0 if fresh else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert http._client() is mine

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onboarding.context import OnboardingContext
+from onboarding.samples import Kind, Sample, samples
+from onboarding.steps import clinical
+from onboarding.workflow import LINKED_ACCOUNT, ONBOARDING
+from tests.sandbox_process import SandboxProcess
+from workflows.backoff import delay_seconds
+from workflows.definition import definitions
+from workflows.errors import RetryableStepError, StepError
+from workflows.models import Workflow
+from workflows.waits import Approval
+
+Run = Callable[[Workflow], OnboardingContext]
+
+# Several of each kind, with and without insurance, preferences and a verification.
+SAMPLES = list(samples(50, seed=4711))
+
+
+@pytest.fixture(autouse=True)
+def _clinicians_approve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a wait works is for the engine's tests."""
+    monkeypatch.setattr(clinical, "require_approval", lambda *_, **__: Approval(decided_by="dr.grey", reason=""))
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: f"{sample.kind}-{sample.idempotency_key.hex[:4]}")
+def test_a_submission_has_the_effects_of_its_kind_once_each_however_often_it_is_run(
+    sample: Sample, sandbox: SandboxProcess, new_workflow: Callable[..., Workflow], run: Run
+) -> None:
+    if sample.account:
+        sandbox.account(**sample.account)
+    workflow = new_workflow(sample.payload, sample.idempotency_key)
+    for _ in range(2):
+        if sample.code:
+            with pytest.raises(StepError) as error:
+                run(workflow)
+            assert error.value.code == sample.code
+        else:
+            context = run(workflow)
+            assert context.payment_status == ("payment_due" if sample.kind is Kind.CARD_INVALID else "paid")
+            assert context.clinical_review_by == ("dr.grey" if sample.needs_review else None)
+    assert sandbox.effects_of(workflow.key) == list(sample.effects)
+
+
+def test_a_transient_failure_of_any_service_delays_and_repeats_nothing(
+    sandbox: SandboxProcess, new_workflow: Callable[..., Workflow], run: Run
+) -> None:
+    """Every change loses its first answer: the list is run again until all got through."""
+    sample = max((s for s in samples(40, seed=7) if s.kind is Kind.NET_NEW), key=lambda s: len(s.effects))
+    workflow = new_workflow(sample.payload, sample.idempotency_key)
+    # Best-effort steps are not tried again in this loop, so their services stay well.
+    for service, operation in set(sample.effects) - {
+        ("insurance", "verify_insurance"),
+        ("payments", "attach_card"),
+        ("messages", "set_communication_preferences"),
+        ("accounts", "link_identity_verification"),
+        ("messages", "send_confirmation"),
+    }:
+        sandbox.fault(service, operation, "drop_after", count=1)
+    attempts = 0
+    while True:
+        attempts += 1
+        try:
+            run(workflow)
+            break
+        except RetryableStepError:
+            assert attempts < 20
+    assert attempts == len(sample.effects) - 5 + 1
+    performed = sandbox.effects_of(workflow.key)
+    assert sorted(performed) == sorted(sample.effects)
+
+
+def test_the_context_for_people_holds_no_secret(
+    sandbox: SandboxProcess, new_workflow: Callable[..., Workflow], run: Run
+) -> None:
+    sample = next(s for s in samples(9, seed=99) if s.kind is Kind.NET_NEW)
+    context = run(new_workflow(sample.payload))
+    copy = context.model_dump_json()
+    assert str(context.patient) in copy
+    for secret in (context.token, sample.payload["patient"]["password"], sample.payload["patient"]["email"]):
+        assert secret not in copy
+
+
+def test_the_list_is_what_the_project_runs() -> None:
+    assert definitions()["onboarding"] is ONBOARDING
+    assert len(ONBOARDING.steps) == 21
+    assert len({step.name for step in ONBOARDING.steps}) == 21
+
+
+def test_what_can_be_mended_later_is_best_effort() -> None:
+    assert [step.name for step in ONBOARDING.steps if step.best_effort] == [
+        "verify_insurance",
+        "attach_payment_card",
+        "set_communication_preferences",
+        "link_identity_verification",
+        "send_confirmation",
+    ]
+
+
+def test_a_linked_account_is_looked_for_during_two_days() -> None:
+    policy: dict[str, Any] = {
+        "base_delay": LINKED_ACCOUNT.base_delay,
+        "max_delay": LINKED_ACCOUNT.max_delay,
+        "jitter_factor": 0,
+    }
+    hours = sum(delay_seconds(n, **policy) for n in range(1, LINKED_ACCOUNT.max_attempts or 0)) / 3600
+    assert 40 < hours < 50
+    assert delay_seconds(1, **policy) == 5
+
+
+def test_every_key_names_the_step_it_is_for() -> None:
+    for step in ONBOARDING.steps:
+        source = inspect.getsource(step.function)  # type: ignore[arg-type]
+        if "key_for(" in source:
+            assert f'key_for(workflow, "{step.name}")' in source

@@ -1,0 +1,73 @@
+"""A real sandbox process, for tests that call it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+class SandboxProcess:
+    """`manage.py runsandbox` on a free port; `start` again after `kill` keeps port and state."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", "runsandbox", "--port", str(self.port), "--state", str(self.state)],
+            cwd=PROJECT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        ready = self.process.stdout.readline()
+        assert ready.startswith("Sandbox ready at http://127.0.0.1:"), ready
+        self.port = int(ready.split(",")[0].rpartition(":")[2])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=10)
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
+        self.http.close()
+        self.process.send_signal(number)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(10)
+
+    def services(self) -> dict[str, str]:
+        """What belongs into settings.SERVICES."""
+        names = ("accounts", "tokens", "profiles", "insurance", "visits", "payments", "programs", "messages")
+        return {name: f"{self.url}/{name}" for name in names}
+
+    def effects(self, **filters: str) -> list[dict[str, str]]:
+        effects: list[dict[str, str]] = self.http.get("/_effects", params=filters).raise_for_status().json()["effects"]
+        return effects
+
+    def effects_of(self, workflow_key: str) -> list[tuple[str, str]]:
+        """What was performed for one workflow: (service, operation), in order."""
+        return [
+            (effect["service"], effect["operation"])
+            for effect in self.effects()
+            if effect["idempotency_key"].startswith(f"{workflow_key}:")
+        ]
+
+    def fault(self, service: str, operation: str | None, kind: str, **more: Any) -> dict[str, Any]:
+        asked = {"service": service, "operation": operation, "kind": kind, **more}
+        fault: dict[str, Any] = self.http.post("/_faults", json=asked).raise_for_status().json()
+        return fault
+
+    def clear_faults(self) -> None:
+        self.http.delete("/_faults").raise_for_status()
+
+    def account(self, **body: Any) -> dict[str, str]:
+        """Make the account of an existing patient, or a linked one."""
+        account: dict[str, str] = self.http.post("/_accounts", json=body).raise_for_status().json()
+        return account
