@@ -1,7 +1,164 @@
-"""placeholder"""
+"""What JSON allows and PostgreSQL, or the next reader, cannot keep: found here, before it is stored.
 
-from typing import Any
+Everything is checked in Python because PostgreSQL's own refusal quotes the value ("invalid input syntax for type json
+... CONTEXT: JSON data, line 1: ..."), in its answer and in its log. Messages here never hold a value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+# Far below Python's recursion limit and PostgreSQL's stack, far above any form a person fills in.
+MAX_DEPTH = 64
+
+# A numeric keeps this many digits after the point (PostgreSQL manual, 8.1); with more, '1e-16384'::jsonb is an error.
+MAX_SCALE = 16_383
+
+# Python's own limit for reading an integer (sys.int_info.default_max_str_digits): with more, no worker could read it.
+MAX_DIGITS = 4_300
+
+_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])', re.DOTALL)  # possessive: linear on any text
+_SUSPICIOUS_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 
-def ensure_storable(value: Any) -> None:
-    pass
+class Malformed(ValueError):
+    """Not a JSON object in UTF-8. `code` is stable; the message is for the client."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Unstorable(ValueError):
+    """JSON, and yet PostgreSQL cannot keep it as it is. `code` is stable; the message is for the client."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A JSON object that PostgreSQL can keep: the text as it was sent, whose numbers have all their digits, and the
+    value that Python reads in it."""
+
+    text: str
+    value: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return "<Document>"
+
+
+def parse(body: bytes) -> Document:
+    """Read a JSON object, or raise `Malformed` or `Unstorable`."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Malformed("not_utf8", "The body is not UTF-8.") from None
+    if text.startswith("\ufeff"):
+        raise Malformed("byte_order_mark", "The body begins with a byte order mark; JSON has none.")
+    _refuse_depth(text)
+    try:
+        value = json.loads(
+            text, parse_float=_float, parse_constant=_refuse_constant, object_pairs_hook=_object_of_unique_names
+        )
+    except json.JSONDecodeError as error:
+        # Not `from error`: it carries the whole text.
+        raise Malformed(
+            "malformed_json", f"The body is not JSON: see line {error.lineno}, column {error.colno}."
+        ) from None
+    except Unstorable:
+        raise
+    except ValueError:  # an integer past sys.get_int_max_str_digits()
+        raise _number_out_of_range() from None
+    if not isinstance(value, dict):
+        raise Malformed("not_an_object", "The body is JSON, but not an object.")
+    if _SUSPICIOUS_ESCAPE.search(text):
+        ensure_storable(value)
+    return Document(text, value)
+
+
+def ensure_storable(value: Any, depth: int = 0) -> None:
+    """Raise `Unstorable` (a ValueError) unless a Python value can be kept as jsonb and read back as it is."""
+    match value:
+        case None | bool():
+            pass
+        case str():
+            _refuse_text(value)
+        case int():
+            if value.bit_length() > MAX_DIGITS * 3 and abs(value) >= 10**MAX_DIGITS:
+                raise _number_out_of_range()
+        case float():
+            if not math.isfinite(value):
+                _refuse_constant("")
+        case dict():
+            _refuse_level(depth + 1)
+            for name, item in value.items():
+                if not isinstance(name, str):
+                    raise Unstorable("not_json", f"A name in an object is of type {type(name).__name__}.")
+                _refuse_text(name)
+                ensure_storable(item, depth + 1)
+        case list() | tuple():
+            _refuse_level(depth + 1)
+            for item in value:
+                ensure_storable(item, depth + 1)
+        case _:
+            raise Unstorable("not_json", f"A value of type {type(value).__name__} has no form in JSON.")
+
+
+def _refuse_text(text: str) -> None:
+    if "\x00" in text:
+        raise Unstorable("null_character", "A string holds the character U+0000, which PostgreSQL cannot keep.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Unstorable("lone_surrogate", "A string holds half of a surrogate pair, which is no character.") from None
+
+
+def _refuse_depth(text: str) -> None:
+    """Before parsing: a parser that recurses is what the depth would hurt."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for token in _BRACKETS.finditer(text):
+        if token[1]:
+            depth += 1
+            _refuse_level(depth)
+        elif token[2]:
+            depth -= 1
+
+
+def _refuse_level(depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise Unstorable("too_deep", f"Objects and arrays are nested more than {MAX_DEPTH} levels deep.")
+
+
+def _refuse_constant(_: str) -> NoReturn:
+    raise Unstorable("not_finite", "A number is NaN or infinite.")
+
+
+def _number_out_of_range() -> Unstorable:
+    return Unstorable("number_out_of_range", "A number is too large, or has too many digits, to be kept.")
+
+
+def _float(literal: str) -> float:
+    mantissa, _, exponent = literal.lower().partition("e")
+    scale = len(mantissa.partition(".")[2])
+    # More than five digits of exponent and a finite value: 0e99999999, or as good as zero.
+    if len(exponent) > 6 or scale - int(exponent or 0) > MAX_SCALE:
+        raise _number_out_of_range()
+    value = float(literal)
+    if math.isinf(value):
+        raise _number_out_of_range()
+    return value
+
+
+def _object_of_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise Unstorable("duplicate_name", "An object has the same name twice.")
+    return value
