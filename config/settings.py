@@ -71,6 +71,8 @@ else:
     )
 
 database["CONN_MAX_AGE"] = None
+# Seconds. Without it a server that takes connections and then says nothing would hold whoever asks for minutes.
+database.setdefault("OPTIONS", {}).setdefault("connect_timeout", 3)
 
 # Two connections a process: `default` for requests and for the worker's claim, and `journal`, which
 # the worker keeps in autocommit for what must outlive a rollback (docs/architecture.md).
@@ -137,6 +139,8 @@ RELEASE = env.str("RELEASE", default="")
 
 # Dotted paths of the definitions that this release knows.
 WORKFLOWS = env.list("WORKFLOWS", default=["onboarding.workflow.ONBOARDING"])
+# The definition that POST /v1/submissions enters.
+SUBMISSION_WORKFLOW = "onboarding"
 
 # --- Logging ------------------------------------------------------------------------------------
 
@@ -159,7 +163,6 @@ LOGGING = {
         "httpx": {"level": "WARNING"},
     },
 }
-
 
 # --- The services that onboarding calls ---------------------------------------------------------
 
