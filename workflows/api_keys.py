@@ -1,0 +1,125 @@
+"""API keys: made, revoked, and told apart without a query for each request."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
+from django.db.models.signals import post_save
+from django.dispatch import receiver
+
+from workflows.bounded import DatabaseUnavailable, ask
+from workflows.models import ApiKey
+
+PREFIX = "onramp_"  # so that a key found in a log or a repository says what it opens
+PREFIX_LENGTH = len(PREFIX) + 8  # shown to tell keys apart; the 35 characters left are 210 random bits
+
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._@-]{0,98}[A-Za-z0-9])?")
+
+# A request is never let in by a table older than this: a revoked key is refused at most this long after its
+# revocation was committed.
+MAX_AGE_SECONDS = 4.0
+
+# An unknown key may be a new one, and is looked for at once, but no more often than this: junk keys cost each process
+# four small queries a second at most.
+REREAD_SECONDS = 0.25
+
+# While the database is away one request a second finds out; the others need not wait for its timeout too.
+RETRY_SECONDS = 1.0
+
+
+def create(name: str) -> str:
+    """Make a key for the client `name`, and return it: this is the only time that it can be seen."""
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            "A client's name is 1 to 100 letters, digits, spaces, dots, hyphens, underscores or @, "
+            "with a letter or digit at both ends."
+        )
+    key = PREFIX + secrets.token_urlsafe(32)
+    ApiKey.objects.create(name=name, prefix=key[:PREFIX_LENGTH], digest=digest_of(key))
+    return key
+
+
+def find(key_id: str) -> QuerySet[ApiKey]:
+    """The keys that a person means by a number, by a key's first characters, or by a whole key that has leaked."""
+    if key_id.isascii() and key_id.isdigit():
+        return ApiKey.objects.filter(pk=int(key_id)) if len(key_id) < 19 else ApiKey.objects.none()
+    if len(key_id) > PREFIX_LENGTH:
+        return ApiKey.objects.filter(digest=digest_of(key_id))
+    return ApiKey.objects.filter(prefix__startswith=key_id) if key_id.startswith(PREFIX) else ApiKey.objects.none()
+
+
+def revoke(key: ApiKey) -> bool:
+    """Refuse a key from now on (MAX_AGE_SECONDS at most). False when it was revoked before."""
+    revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now()) == 1
+    table.forget()
+    return revoked
+
+
+def digest_of(key: str) -> bytes:
+    """A plain SHA-256 is enough: nobody guesses 256 random bits, so there is nothing for a slow hash to slow down."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+class KeyTable:
+    """The keys of this process: digest to client, read from the database every few seconds.
+
+    Found by dictionary lookup, whose timing tells of the digest only; whoever can choose a SHA-256 has no need to.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._clients: dict[bytes, str] = {}
+        self._read_at = self._failed_at = -float("inf")
+
+    def client_of(self, key: str) -> str | None:
+        """The client whose key this is; None when it is nobody's, or revoked.
+
+        Raises DatabaseUnavailable when only the database could tell: a known key is never called unknown because the
+        database is away, and neither is one that may be new.
+        """
+        now = monotonic()
+        digest = digest_of(key)
+        self._read_unless_newer_than(now - MAX_AGE_SECONDS)
+        if digest not in self._clients:
+            self._read_unless_newer_than(now - REREAD_SECONDS)
+        return self._clients.get(digest)
+
+    def forget(self) -> None:
+        """Read the table again before it is next used."""
+        self._read_at = self._failed_at = -float("inf")
+
+    def _read_unless_newer_than(self, moment: float) -> None:
+        if self._read_at >= moment:
+            return
+        with self._lock:
+            now = monotonic()
+            if self._read_at >= moment:  # another thread has read it while this one waited
+                return
+            if now - self._failed_at < RETRY_SECONDS:
+                raise DatabaseUnavailable
+            try:
+                self._clients = ask(_read_keys, seconds=2.0)
+            except DatabaseUnavailable:
+                self._failed_at = monotonic()
+                raise
+            self._read_at = now  # when the reading began: what was committed since may be missing
+
+
+def _read_keys() -> dict[bytes, str]:
+    keys = ApiKey.objects.filter(revoked_at=None).values_list("digest", F("name"))
+    return {bytes(digest): name for digest, name in keys}
+
+
+table = KeyTable()
+
+
+@receiver(post_save, sender=ApiKey)
+def _forget_table(**kwargs: Any) -> None:
+    table.forget()  # what this process changed, it knows at once

@@ -1,0 +1,26 @@
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from workflows import api_keys
+
+
+class Command(BaseCommand):
+    help = "Make an API key for a client. The key is the last line printed, and is never shown again."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("name", help="the client; two keys of one name are the same client")
+
+    def handle(self, *args: Any, name: str, **options: Any) -> None:
+        try:
+            key = api_keys.create(name)
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+        # To stderr, so that KEY=$(manage.py createapikey ...) holds the key alone.
+        self.stderr.write(
+            f"A key for {name}. Keep it now: only its hash is stored. "
+            f"To revoke it: manage.py revokeapikey {key[: api_keys.PREFIX_LENGTH]}",
+            self.style.NOTICE,
+        )
+        self.stdout.write(key)
