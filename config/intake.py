@@ -1,0 +1,34 @@
+"""The intake's entry: submissions and health, nothing else. `gunicorn config.intake`."""
+
+import os
+from typing import Any
+
+import django
+from django.core.handlers.exception import convert_exception_to_response
+from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+
+class IntakeRequest(WSGIRequest):
+    urlconf = "config.urls_intake"  # instead of ROOT_URLCONF
+
+
+class IntakeHandler(WSGIHandler):
+    """Django's handler without any middleware: sessions, messages, CSRF and static files are for people with browsers.
+
+    Not by settings of its own: those would hold for the whole process, and be lost where DJANGO_SETTINGS_MODULE is set.
+    """
+
+    request_class = IntakeRequest
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        self._view_middleware: list[Any] = []
+        self._template_response_middleware: list[Any] = []
+        self._exception_middleware: list[Any] = []
+        self._middleware_chain = convert_exception_to_response(self._get_response)  # type: ignore[attr-defined]
+
+
+django.setup(set_prefix=False)
+
+application = IntakeHandler()

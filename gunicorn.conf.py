@@ -1,0 +1,54 @@
+"""How gunicorn serves the intake and the console: `gunicorn config.intake`, `gunicorn config.wsgi`.
+
+Found by its name when gunicorn starts in this folder (elsewhere: `-c .../gunicorn.conf.py`); flags override it.
+"""
+
+import os
+import socket
+import struct
+
+# A request waits for the database most of its time, so threads share a core well. Each has one connection to the
+# database: workers x threads of its max_connections.
+workers = int(os.environ.get("WEB_CONCURRENCY", "2"))
+threads = 8
+worker_class = "config.server.Worker"
+
+# Connections that wait to be accepted: a burst of clients, while a worker starts. (The kernel caps it: somaxconn.)
+backlog = 2048
+
+# Longer than a load balancer keeps its connections idle (60 s, most of them): it, not we, should close first.
+keepalive = 75
+
+# On SIGTERM, for requests under way; the longest waits for the database (workflows/bounded.py) and is over by then.
+graceful_timeout = 20
+
+# Two requests of the largest headers we take; a client has no use for more.
+limit_request_line = 2048
+limit_request_fields = 50
+
+# Each worker loads the project itself: nothing, and no connection to the database, is ever shared over a fork.
+preload_app = False
+
+# No second way in.
+control_socket_disable = True
+
+# Seconds of silence in the middle of a request, after which its thread is given to someone else.
+SILENCE_SECONDS = 10
+MAX_BODY_BYTES = 256 * 1024
+
+
+def when_ready(server):
+    """Bound every read of a client that has gone silent: accepted sockets inherit this (socket(7), SO_RCVTIMEO)."""
+    for listener in server.LISTENERS:
+        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENCE_SECONDS, 0))
+
+
+def pre_request(worker, req):
+    """Close the connection after a body that will be refused unread, or could be read in two ways.
+
+    Kept open, gunicorn would first read the rest of it to find the next request; closed, nothing that follows such a
+    body can be taken for one.
+    """
+    for name, value in req.headers:
+        if name == "TRANSFER-ENCODING" or (name == "CONTENT-LENGTH" and int(value) > MAX_BODY_BYTES):
+            req.force_close()

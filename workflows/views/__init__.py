@@ -1,0 +1,1 @@
+"""The API's views: thin, and the same in both WSGI entries."""

@@ -1,0 +1,104 @@
+"""Errors of the API: RFC 9457 problem documents with a stable `code`, and never a value of the request in them."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from http import HTTPStatus
+from typing import Any, Concatenate, ParamSpec
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from workflows.bounded import DatabaseUnavailable
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+View = Callable[..., HttpResponse]
+
+# A restart of PostgreSQL takes about this long.
+RETRY_AFTER_SECONDS = 5
+
+
+class Problem(Exception):
+    """Answer with this status. `code` is for programs and never changes, `detail` for the person who reads it."""
+
+    def __init__(self, status: int, code: str, detail: str, **headers: str) -> None:
+        super().__init__(code)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    def response(self) -> HttpResponse:
+        response = JsonResponse(
+            {
+                "type": "about:blank",
+                "title": HTTPStatus(self.status).phrase,
+                "status": self.status,
+                "code": self.code,
+                "detail": self.detail,
+            },
+            status=self.status,
+            content_type="application/problem+json",
+            headers=self.headers,
+        )
+        # Django would log the path of every 4xx, and a path may hold a client's key.
+        response._has_been_logged = True  # type: ignore[attr-defined]
+        return response
+
+
+def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpResponse]], View]:
+    """Make a function a view of the API: every error a problem; these methods only (GET answers HEAD too), or any."""
+    allowed = [*methods, "HEAD"] if "GET" in methods else [*methods]
+
+    def decorate(view: Callable[Concatenate[HttpRequest, P], HttpResponse]) -> View:
+        @csrf_exempt  # no cookie authenticates anybody here
+        @wraps(view)
+        def wrapper(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            try:
+                if allowed and request.method not in allowed:
+                    raise Problem(
+                        405, "method_not_allowed", "This resource has no such method.", Allow=", ".join(allowed)
+                    )
+                response = view(request, *args, **kwargs)
+            except Problem as problem:
+                response = problem.response()
+            except DatabaseUnavailable:
+                response = database_unavailable().response()
+            except Exception as error:
+                response = internal_error(error).response()
+            response["Cache-Control"] = "no-store"
+            response["Content-Length"] = str(len(response.content))
+            if request.method == "HEAD":
+                response.content = b""
+            return response
+
+        return wrapper
+
+    return decorate
+
+
+def database_unavailable() -> Problem:
+    return Problem(
+        503,
+        "database_unavailable",
+        "Nothing was stored as far as we know. Send it again with the same key.",
+        Retry_After=str(RETRY_AFTER_SECONDS),
+    )
+
+
+def internal_error(error: Exception) -> Problem:
+    """Log where it happened, and not what the message says: that may quote the request."""
+    where = "".join(traceback.format_tb(error.__traceback__))
+    logger.error("Error handling a request: %s\n%s", type(error).__name__, where)
+    return Problem(500, "internal_error", "The error is ours. Send it again later with the same key.")
+
+
+@api()
+def not_found(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    """Whatever has no address."""
+    raise Problem(404, "not_found", "There is nothing here.")

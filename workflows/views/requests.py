@@ -1,0 +1,96 @@
+"""What every request of the API is asked for: who sends it, its idempotency key, its body."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from django.http import HttpRequest, UnreadablePostError
+
+from workflows import api_keys, jsonb
+from workflows.views.problems import Problem
+
+MAX_BODY_BYTES = 256 * 1024
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def client_of(request: HttpRequest) -> str:
+    """The API client whose key the request carries.
+
+    A revoked key is answered like an unknown one, 401: RFC 6750, 3.1 counts it as `invalid_token`, and a new key is
+    what helps. 403 would say that this client is known and may not.
+    """
+    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not key.strip():
+        raise Problem(
+            401, "api_key_missing", "Send an API key: Authorization: Bearer <key>.", WWW_Authenticate="Bearer"
+        )
+    client = api_keys.table.client_of(key.strip())
+    if client is None:
+        raise Problem(
+            401,
+            "api_key_invalid",
+            "The API key is unknown or was revoked.",
+            WWW_Authenticate='Bearer error="invalid_token"',
+        )
+    return client
+
+
+def uuid_of(text: str) -> UUID | None:
+    """A UUID in the one form of RFC 9562; Python would take many more, and each would be another text of one key."""
+    return UUID(text) if _UUID.fullmatch(text) else None
+
+
+def idempotency_key_of(request: HttpRequest) -> UUID:
+    text = request.headers.get("Idempotency-Key", "")
+    if not text:
+        raise Problem(400, "idempotency_key_missing", "Send a UUID of your own: Idempotency-Key: <uuid>.")
+    key = uuid_of(text)
+    if key is None:
+        raise Problem(400, "idempotency_key_invalid", "The Idempotency-Key is not a UUID.")
+    return key
+
+
+def json_object_of(request: HttpRequest) -> jsonb.Document:
+    """The body. Everything that can be refused by the headers is, before any of it is read."""
+    if request.content_type != "application/json" or _is_not_utf8(request):
+        raise Problem(415, "unsupported_media_type", "Send the body as Content-Type: application/json, in UTF-8.")
+    if request.headers.get("Content-Encoding", "identity") != "identity":
+        raise Problem(
+            415, "unsupported_content_encoding", "Send the body as it is, not compressed.", Accept_Encoding="identity"
+        )
+    body = _read(request, _length_of(request))
+    try:
+        return jsonb.parse(body)
+    except jsonb.Malformed as error:
+        raise Problem(400, error.code, str(error)) from None
+    except jsonb.Unstorable as error:
+        raise Problem(422, error.code, str(error)) from None
+
+
+def _is_not_utf8(request: HttpRequest) -> bool:
+    charset = (request.content_params or {}).get("charset", "utf-8")
+    return charset.lower() not in ("utf-8", "utf8")
+
+
+def _length_of(request: HttpRequest) -> int:
+    """How long the body says it is. Without that, 411: a body of unknown length is not read at all."""
+    text = request.META.get("CONTENT_LENGTH") or ""
+    if not text or "HTTP_TRANSFER_ENCODING" in request.META:
+        raise Problem(411, "length_required", "Send a Content-Length; a chunked body is not taken.")
+    if not (text.isascii() and text.isdigit()):
+        raise Problem(400, "content_length_invalid", "The Content-Length is not a number.")
+    if len(text) > 15 or int(text) > MAX_BODY_BYTES:
+        raise Problem(413, "too_large", f"A body has at most {MAX_BODY_BYTES} bytes.")
+    return int(text)
+
+
+def _read(request: HttpRequest, length: int) -> bytes:
+    try:
+        body = request.read(length)
+    except UnreadablePostError:
+        body = b""
+    if len(body) != length:
+        raise Problem(400, "body_incomplete", "The body ended before its Content-Length.")
+    return body

@@ -1,0 +1,53 @@
+"""`/v1/submissions`: save now, process later."""
+
+from __future__ import annotations
+
+from django.db import DataError
+from django.http import HttpRequest, HttpResponse, JsonResponse
+
+from workflows.bounded import ask
+from workflows.models import Workflow
+from workflows.submissions import KeyReused, KeyTaken, enter, submission_definition
+from workflows.views.problems import Problem, api
+from workflows.views.requests import client_of, idempotency_key_of, json_object_of, uuid_of
+
+
+@api("POST")
+def submit(request: HttpRequest) -> HttpResponse:
+    """Store a submission; 202 with where it stands. Sent again, the same answer with `replayed`."""
+    client = client_of(request)
+    key = idempotency_key_of(request)
+    payload = json_object_of(request)
+    try:
+        entry = enter(submission_definition(), idempotency_key=key, payload=payload, submitted_by=client)
+    except KeyTaken:
+        raise Problem(409, "idempotency_key_taken", "This Idempotency-Key is in use by another client.") from None
+    except KeyReused:
+        raise Problem(
+            422, "idempotency_key_reused", "You have used this Idempotency-Key before, for another payload."
+        ) from None
+    except DataError:
+        raise Problem(422, "not_storable", "The body is JSON, but PostgreSQL cannot keep it.") from None
+    return JsonResponse(
+        {"id": entry.id, "status": entry.status, "state": entry.state, "replayed": entry.replayed},
+        status=202,
+        headers={"Location": f"{request.path}/{key}"},
+    )
+
+
+@api("GET")
+def submission(request: HttpRequest, key: str) -> HttpResponse:
+    """Where a submission stands, for the client that sent it; for anyone else there is none."""
+    client = client_of(request)
+    idempotency_key = uuid_of(key)
+    found = idempotency_key and ask(
+        lambda: (
+            Workflow.objects.with_state()
+            .filter(idempotency_key=idempotency_key, submitted_by=client)
+            .values("id", "status", "state", "created_at", "completed_at")  # type: ignore[misc]  # state is annotated
+            .first()
+        )
+    )
+    if not found:
+        raise Problem(404, "not_found", "You have sent no submission with this key.")
+    return JsonResponse(found)
