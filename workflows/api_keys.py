@@ -26,9 +26,10 @@ NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._@-]{0,98}[A-Za-z0-9])?")
 # revocation was committed.
 MAX_AGE_SECONDS = 4.0
 
-# An unknown key may be a new one, and is looked for at once, but no more often than this: junk keys cost each process
-# four small queries a second at most.
-REREAD_SECONDS = 0.25
+# An unknown key may be a new one, and is looked for at once; but not by every request of a storm of junk keys: after
+# so many in a row each process makes four small queries a second, and calls the others' keys unknown.
+REREADS_IN_A_ROW = 20
+REREADS_PER_SECOND = 4.0
 
 # While the database is away one request a second finds out; the others need not wait for its timeout too.
 RETRY_SECONDS = 1.0
@@ -77,6 +78,8 @@ class KeyTable:
         self._lock = Lock()
         self._clients: dict[bytes, str] = {}
         self._read_at = self._failed_at = -float("inf")
+        self._rereads = float(REREADS_IN_A_ROW)
+        self._counted_at = monotonic()
 
     def client_of(self, key: str) -> str | None:
         """The client whose key this is; None when it is nobody's, or revoked.
@@ -87,20 +90,30 @@ class KeyTable:
         now = monotonic()
         digest = digest_of(key)
         self._read_unless_newer_than(now - MAX_AGE_SECONDS)
-        if digest not in self._clients:
-            self._read_unless_newer_than(now - REREAD_SECONDS)
+        if digest not in self._clients and self._may_reread(now):
+            self._read_unless_newer_than(now)
         return self._clients.get(digest)
 
     def forget(self) -> None:
         """Read the table again before it is next used."""
         self._read_at = self._failed_at = -float("inf")
 
+    def _may_reread(self, now: float) -> bool:
+        with self._lock:
+            earned = max(0.0, now - self._counted_at) * REREADS_PER_SECOND
+            self._rereads = min(float(REREADS_IN_A_ROW), self._rereads + earned)
+            self._counted_at = now
+            if self._rereads < 1:
+                return False
+            self._rereads -= 1
+            return True
+
     def _read_unless_newer_than(self, moment: float) -> None:
-        if self._read_at >= moment:
+        if self._read_at > moment:
             return
         with self._lock:
             now = monotonic()
-            if self._read_at >= moment:  # another thread has read it while this one waited
+            if self._read_at > moment:  # another thread has read it while this one waited
                 return
             if now - self._failed_at < RETRY_SECONDS:
                 raise DatabaseUnavailable

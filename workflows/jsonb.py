@@ -15,8 +15,9 @@ from typing import Any, NoReturn
 # Far below Python's recursion limit and PostgreSQL's stack, far above any form a person fills in.
 MAX_DEPTH = 64
 
-# A numeric keeps this many digits after the point (PostgreSQL manual, 8.1); with more, '1e-16384'::jsonb is an error.
-MAX_SCALE = 16_383
+# Digits after the point, the exponent counted in: a double needs 341. PostgreSQL takes 16,383, but writes each of them
+# out whenever the row is read: a body full of 1e-16383 would come back as 475 MB.
+MAX_SCALE = 400
 
 # Python's own limit for reading an integer (sys.int_info.default_max_str_digits): with more, no worker could read it.
 MAX_DIGITS = 4_300
@@ -148,7 +149,7 @@ def _number_out_of_range() -> Unstorable:
 def _float(literal: str) -> float:
     mantissa, _, exponent = literal.lower().partition("e")
     scale = len(mantissa.partition(".")[2])
-    # More than five digits of exponent and a finite value: 0e99999999, or as good as zero.
+    # An exponent of six digits and a finite value: 0e999999, or as good as zero.
     if len(exponent) > 6 or scale - int(exponent or 0) > MAX_SCALE:
         raise _number_out_of_range()
     value = float(literal)

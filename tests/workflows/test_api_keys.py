@@ -1,0 +1,162 @@
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+
+from workflows import api_keys
+from workflows.api_keys import KeyTable
+from workflows.bounded import DatabaseUnavailable
+from workflows.models import ApiKey
+
+pytestmark = pytest.mark.django_db
+
+
+def run(command: str, *arguments: str) -> tuple[str, str]:
+    out, err = StringIO(), StringIO()
+    call_command(command, *arguments, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(api_keys, "monotonic", clock)
+    return clock
+
+
+def test_a_new_key_stands_alone_on_stdout_and_opens_the_door() -> None:
+    out, err = run("createapikey", "Web shop")
+    key = out.strip()
+    assert out == f"{key}\n"
+    assert key.startswith("onramp_")
+    assert "Web shop" in err
+    assert key not in err
+    assert KeyTable().client_of(key) == "Web shop"
+
+
+def test_only_its_hash_is_stored() -> None:
+    key = api_keys.create("shop")
+    row = ApiKey.objects.get()
+    assert row.prefix == key[:15]
+    assert bytes(row.digest) == api_keys.digest_of(key)
+    assert len(key) > 15 + 30
+
+
+@pytest.mark.parametrize("name", ["", " ", "a ", " a", "a\nb", "a\x00", "é", "x" * 101, "<b>"])
+def test_a_name_that_could_confuse_is_refused(name: str) -> None:
+    with pytest.raises(CommandError, match="letters, digits"):
+        run("createapikey", name)
+    assert not ApiKey.objects.exists()
+
+
+def test_two_keys_of_a_name_are_one_client() -> None:
+    keys = [api_keys.create("shop"), api_keys.create("shop")]
+    assert keys[0] != keys[1]
+    assert {KeyTable().client_of(key) for key in keys} == {"shop"}
+
+
+def test_a_known_key_costs_no_query(clock: Clock) -> None:
+    table, key = KeyTable(), api_keys.create("shop")
+    assert table.client_of(key) == "shop"
+    clock.now += api_keys.MAX_AGE_SECONDS - 0.1
+    with CaptureQueriesContext(connection) as queries:
+        assert table.client_of(key) == "shop"
+    assert len(queries) == 0
+
+
+def test_a_revocation_made_elsewhere_is_known_within_the_stated_time(clock: Clock) -> None:
+    table, key = KeyTable(), api_keys.create("shop")
+    assert table.client_of(key) == "shop"
+    ApiKey.objects.update(revoked_at=Now())
+    assert table.client_of(key) == "shop"
+    clock.now += api_keys.MAX_AGE_SECONDS + 0.1
+    assert table.client_of(key) is None
+
+
+def test_a_key_made_elsewhere_is_known_at_once(clock: Clock) -> None:
+    table = KeyTable()
+    assert table.client_of("onramp_other") is None
+    assert table.client_of(api_keys.create("shop")) == "shop"
+
+
+def test_a_storm_of_junk_keys_is_no_storm_of_queries(clock: Clock) -> None:
+    table = KeyTable()
+    with CaptureQueriesContext(connection) as queries:
+        for number in range(1000):
+            clock.now += 0.001
+            assert table.client_of(f"onramp_{number}") is None
+    assert len(queries) <= api_keys.REREADS_IN_A_ROW + api_keys.REREADS_PER_SECOND + 1
+    key = api_keys.create("shop")
+    clock.now += 1 / api_keys.REREADS_PER_SECOND
+    assert table.client_of(key) == "shop"
+
+
+@pytest.mark.parametrize("key", ["", "onramp_", "é", "\udcff", "x" * 8000])
+def test_a_strange_key_is_only_unknown(key: str) -> None:
+    assert KeyTable().client_of(key) is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_while_the_database_is_away_a_known_key_stays_known_and_no_key_is_called_unknown(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, key = KeyTable(), api_keys.create("shop")
+    assert table.client_of(key) == "shop"
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
+    monkeypatch.setitem(connection.settings_dict, "PORT", "1")
+    try:
+        assert table.client_of(key) == "shop"
+        with pytest.raises(DatabaseUnavailable):
+            table.client_of("onramp_perhaps_new")
+        clock.now += api_keys.MAX_AGE_SECONDS + 0.1
+        for _ in range(3):
+            with pytest.raises(DatabaseUnavailable):
+                table.client_of(key)
+    finally:
+        monkeypatch.undo()
+        connection.close()
+    clock.now += api_keys.RETRY_SECONDS
+    assert table.client_of(key) == "shop"
+
+
+def test_keys_are_listed_without_what_would_open_the_door() -> None:
+    key = api_keys.create("shop")
+    out, _ = run("listapikeys")
+    assert key[:15] in out
+    assert "shop" in out
+    assert key not in out
+
+
+def test_a_key_is_revoked_by_number_by_its_start_or_whole() -> None:
+    for name_of in (lambda key, row: str(row.pk), lambda key, row: row.prefix, lambda key, row: key):
+        key = api_keys.create("shop")
+        row = ApiKey.objects.latest("id")
+        out, _ = run("revokeapikey", name_of(key, row))
+        assert "is revoked" in out
+        assert KeyTable().client_of(key) is None
+        out, _ = run("revokeapikey", name_of(key, row))
+        assert "already" in out
+    assert "revoked 2" in run("listapikeys")[0]
+
+
+def test_revoking_needs_to_know_which() -> None:
+    api_keys.create("shop")
+    api_keys.create("shop")
+    with pytest.raises(CommandError, match="More than one"):
+        run("revokeapikey", "onramp_")
+    for unknown in ("onramp_nothing", "999999", "9" * 30, "", "shop"):
+        with pytest.raises(CommandError, match="no such key"):
+            run("revokeapikey", unknown)
+    assert not ApiKey.objects.exclude(revoked_at=None).exists()

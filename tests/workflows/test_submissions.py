@@ -1,0 +1,221 @@
+import threading
+import time
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import DataError, connection
+from pydantic import BaseModel
+
+from tests.servers import Proxy
+from workflows import bounded
+from workflows.bounded import DatabaseUnavailable, ask
+from workflows.definition import WorkflowDefinition
+from workflows.jsonb import Document, parse
+from workflows.models import Attempt, Workflow
+from workflows.submissions import Entry, KeyReused, KeyTaken, enter, linking_id_of
+
+pytestmark = pytest.mark.django_db
+
+
+def step(*, workflow: Workflow, context: Any) -> None:
+    pass
+
+
+def definition(linking_id: str = "patient.account") -> WorkflowDefinition:
+    return WorkflowDefinition(name="test", steps=[step], context_class=BaseModel, queue="pool", linking_id=linking_id)
+
+
+def send(payload: str, *, key: UUID, client: str = "shop") -> Entry:
+    return enter(definition(), idempotency_key=key, payload=parse(payload.encode()), submitted_by=client)
+
+
+def test_it_becomes_one_row_that_is_due() -> None:
+    key = uuid4()
+    entry = send('{"patient": {"account": "acc-1"}}', key=key)
+    row = Workflow.objects.get(idempotency_key=key)
+    assert entry == Entry(row.pk, "PENDING", "queued", replayed=False)
+    assert (row.workflow_type, row.queue, row.submitted_by) == ("test", "pool", "shop")
+    assert (row.linking_id, row.status, row.retry_count) == ("acc-1", "PENDING", 0)
+    assert row.payload == {"patient": {"account": "acc-1"}}
+    assert row.invisible_until == row.created_at
+
+
+def test_it_costs_one_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    statements = 0
+    execute = bounded.psycopg.Cursor.execute
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        nonlocal statements
+        statements += 1
+        return execute(*args, **kwargs)
+
+    connection.ensure_connection()
+    monkeypatch.setattr(bounded.psycopg.Cursor, "execute", counting)
+    send("{}", key=uuid4())
+    assert statements == 1
+
+
+def test_it_keeps_every_digit_of_a_number() -> None:
+    key = uuid4()
+    send('{"amount": 12345678901234567890.1234567890123456789000}', key=key)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT payload->>'amount' FROM workflows_workflow WHERE idempotency_key = %s", [key])
+        assert cursor.fetchone() == ("12345678901234567890.1234567890123456789000",)
+
+
+def test_the_same_again_is_replayed_as_postgresql_compares_json() -> None:
+    key = uuid4()
+    first = send('{"a": 1.0, "b": [1, 2]}', key=key)
+    again = send('{ "b":[1,2], "a":1.00 }', key=key)
+    assert again == Entry(first.id, "PENDING", "queued", replayed=True)
+    assert Workflow.objects.count() == 1
+
+
+def test_a_replay_says_where_it_stands_now() -> None:
+    key = uuid4()
+    first = send("{}", key=key)
+    Attempt.objects.create(workflow_id=first.id, number=1, worker="w")
+    assert send("{}", key=key).state == "running"
+    Workflow.objects.filter(pk=first.id).update(status="FAILED")
+    again = send("{}", key=key)
+    assert (again.status, again.state) == ("FAILED", "failed")
+
+
+def test_another_payload_under_the_same_key_is_refused() -> None:
+    key = uuid4()
+    send('{"a": [1, 2]}', key=key)
+    with pytest.raises(KeyReused):
+        send('{"a": [2, 1]}', key=key)
+    assert Workflow.objects.get().payload == {"a": [1, 2]}
+
+
+def test_the_same_payload_for_another_definition_is_refused() -> None:
+    key = uuid4()
+    send("{}", key=key)
+    other = WorkflowDefinition(name="other", steps=[step], context_class=BaseModel)
+    with pytest.raises(KeyReused):
+        enter(other, idempotency_key=key, payload=parse(b"{}"), submitted_by="shop")
+
+
+def test_somebody_elses_key_is_taken_whatever_the_payload() -> None:
+    key = uuid4()
+    send('{"a": 1}', key=key)
+    for payload in ('{"a": 1}', '{"a": 2}'):
+        with pytest.raises(KeyTaken):
+            send(payload, key=key, client="another")
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        ({"patient": {"account": "acc-1"}}, "acc-1"),
+        ({"patient": {"account": "x" * 200}}, "x" * 200),
+        ({"patient": {"account": "x" * 201}}, None),
+        ({"patient": {"account": ""}}, None),
+        ({"patient": {"account": 1}}, None),
+        ({"patient": {"account": None}}, None),
+        ({"patient": ["account"]}, None),
+        ({"patient": "account"}, None),
+        ({}, None),
+    ],
+)
+def test_a_linking_id_that_does_not_fit_is_none(payload: dict[str, Any], expected: str | None) -> None:
+    assert linking_id_of(payload, definition()) == expected
+
+
+def test_a_definition_may_name_no_linking_id() -> None:
+    assert linking_id_of({"": "x"}, definition(linking_id="")) is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_postgresql_refuses_after_all_is_a_data_error_and_leaves_the_connection_usable() -> None:
+    key = uuid4()
+    unforeseen = Document(r'{"a": "\u0000"}', {"a": "\x00"})
+    with pytest.raises(DataError):
+        enter(definition(), idempotency_key=key, payload=unforeseen, submitted_by="shop")
+    assert not Workflow.objects.exists()
+    assert not send("{}", key=key).replayed
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_died_unnoticed_is_replaced_without_an_error() -> None:
+    send("{}", key=uuid4())
+    _terminate_connections()
+    key = uuid4()
+    assert not send("{}", key=key).replayed
+    assert Workflow.objects.filter(idempotency_key=key).count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_statement_that_waits_for_a_lock_is_given_up_and_cancelled() -> None:
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("BEGIN; LOCK TABLE workflows_workflow IN ACCESS EXCLUSIVE MODE")
+            held.set()
+            release.wait(20)
+            cursor.execute("ROLLBACK")
+        connection.close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(20)
+    try:
+        started = time.monotonic()
+        with pytest.raises(DatabaseUnavailable):
+            ask(lambda: Workflow.objects.count(), seconds=0.5)
+        assert 0.4 < time.monotonic() - started < 3
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = %s",
+                [connection.settings_dict["NAME"]],
+            )
+            assert cursor.fetchone() == (0,)
+    finally:
+        release.set()
+        holder.join()
+    assert ask(lambda: Workflow.objects.count()) == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_that_falls_silent_is_given_up(through_proxy: Proxy) -> None:
+    assert ask(lambda: Workflow.objects.count()) == 0
+    through_proxy.fall_silent()
+    started = time.monotonic()
+    with pytest.raises(DatabaseUnavailable):
+        ask(lambda: Workflow.objects.count(), seconds=0.5)
+    assert time.monotonic() - started < 3
+    started = time.monotonic()
+    with pytest.raises(DatabaseUnavailable):  # and it is not taken for alive because it accepts connections
+        ask(lambda: Workflow.objects.count(), seconds=0.5)
+    assert time.monotonic() - started < 6
+    through_proxy.connect()
+    assert ask(lambda: Workflow.objects.count()) == 0
+
+
+def _terminate_connections() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [own] = cursor.fetchone() or [None]
+
+    def terminate() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [own])
+        connection.close()
+
+    other = threading.Thread(target=terminate)
+    other.start()
+    other.join()
+
+
+@pytest.fixture
+def through_proxy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    with Proxy() as proxy:
+        connection.close()
+        monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
+        monkeypatch.setitem(connection.settings_dict, "PORT", str(proxy.port))
+        yield proxy
+        connection.close()
+    monkeypatch.undo()

@@ -1,0 +1,43 @@
+import time
+
+import pytest
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import Client
+
+
+@pytest.fixture
+def _database_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
+    monkeypatch.setitem(connection.settings_dict, "PORT", "1")
+
+
+def test_alive_needs_no_database(client: Client) -> None:  # pytest-django would refuse it one
+    response = client.get("/healthz")
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+
+
+@pytest.mark.django_db
+def test_ready_with_a_migrated_database(client: Client) -> None:
+    assert client.get("/readyz").status_code == 200
+    head = client.head("/readyz")
+    assert (head.status_code, head.content, head.headers["Content-Length"]) == (200, b"", "19")
+
+
+@pytest.mark.django_db
+def test_not_ready_before_its_migrations(client: Client) -> None:
+    MigrationRecorder(connection).migration_qs.filter(app="workflows").order_by("-id")[:1].get().delete()
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["code"]) == (503, "migrations_missing")
+    assert response.headers["Retry-After"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("_database_away")
+def test_not_ready_without_a_database(client: Client) -> None:
+    started = time.monotonic()
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["code"]) == (503, "database_unavailable")
+    assert response.headers["Retry-After"] == "5"
+    assert time.monotonic() - started < 5

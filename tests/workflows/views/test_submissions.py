@@ -1,0 +1,226 @@
+import json
+import logging
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.core.handlers.wsgi import WSGIHandler
+from django.test import Client, override_settings
+from django.test.client import ClientHandler
+
+from config.intake import application
+from workflows import api_keys
+from workflows.models import Workflow
+from workflows.views import requests, submissions
+
+pytestmark = pytest.mark.django_db
+
+URL = "/v1/submissions"
+
+
+class IntakeClientHandler(ClientHandler):
+    """Django's test client on the intake's own handler."""
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        type(application).load_middleware(self)  # type: ignore[arg-type]
+
+    def get_response(self, request: Any) -> Any:
+        request.urlconf = "config.urls_intake"
+        return super().get_response(request)
+
+
+@pytest.fixture(params=["config.wsgi", "config.intake"])
+def client(request: pytest.FixtureRequest) -> Client:
+    client = Client(enforce_csrf_checks=True)
+    if request.param == "config.intake":
+        client.handler = IntakeClientHandler()
+    return client
+
+
+@pytest.fixture
+def key() -> str:
+    return api_keys.create("shop")
+
+
+def post(client: Client, key: str, body: str | bytes = "{}", **headers: str) -> Any:
+    headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": str(uuid4()), **headers}
+    content_type = headers.pop("content_type", "application/json")
+    return client.post(URL, body, content_type=content_type, headers={n: v for n, v in headers.items() if v})
+
+
+def assert_problem(response: Any, status: int, code: str) -> None:
+    assert response.headers["Content-Type"] == "application/problem+json"
+    problem = json.loads(response.content)
+    assert (response.status_code, problem["status"], problem["code"]) == (status, status, code)
+    assert problem.keys() == {"type", "title", "status", "code", "detail"}
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+def test_a_submission_is_accepted_and_found(client: Client, key: str) -> None:
+    sent = uuid4()
+    response = post(client, key, '{"a": 1}', **{"Idempotency-Key": str(sent).upper()})
+    assert response.status_code == 202
+    row = Workflow.objects.get(idempotency_key=sent)
+    assert response.json() == {"id": row.pk, "status": "PENDING", "state": "queued", "replayed": False}
+    assert row.submitted_by == "shop"
+    found = client.get(response.headers["Location"], headers={"Authorization": f"bearer {key}"})
+    assert found.status_code == 200
+    answer = found.json()
+    assert answer.keys() == {"id", "status", "state", "created_at", "completed_at"}
+    assert (answer["id"], answer["status"], answer["state"]) == (row.pk, "PENDING", "queued")
+
+
+def test_a_submission_sent_twice_is_replayed(client: Client, key: str) -> None:
+    sent = {"Idempotency-Key": str(uuid4())}
+    first = post(client, key, '{"a": 1}', **sent).json()
+    again = post(client, key, '{"a":1.0}', **sent)
+    assert again.status_code == 202
+    assert again.json() == {**first, "replayed": True}
+
+
+def test_a_key_used_before_is_refused_to_its_owner_and_to_others(client: Client, key: str) -> None:
+    sent = {"Idempotency-Key": str(uuid4())}
+    post(client, key, '{"a": 1}', **sent)
+    assert_problem(post(client, key, '{"a": 2}', **sent), 422, "idempotency_key_reused")
+    other = api_keys.create("another")
+    assert_problem(post(client, other, '{"a": 1}', **sent), 409, "idempotency_key_taken")
+
+
+def test_another_clients_submission_is_not_there(client: Client, key: str) -> None:
+    location = post(client, key).headers["Location"]
+    for other in (api_keys.create("another"),):
+        response = client.get(location, headers={"Authorization": f"Bearer {other}"})
+        assert_problem(response, 404, "not_found")
+    for path in (f"{URL}/{uuid4()}", f"{URL}/1", f"{URL}/x", f"{location}/", f"{URL}/{uuid4().hex}"):
+        assert_problem(client.get(path, headers={"Authorization": f"Bearer {key}"}), 404, "not_found")
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer ", "Basic YTpi", "onramp_x"])
+def test_a_request_without_a_key_is_401(client: Client, authorization: str) -> None:
+    response = post(client, "", Authorization=authorization)
+    assert_problem(response, 401, "api_key_missing")
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_an_unknown_and_a_revoked_key_are_401(client: Client, key: str) -> None:
+    assert post(client, key).status_code == 202
+    api_keys.revoke(api_keys.find(key).get())
+    for refused in (key, key + "x", "onramp_é"):
+        response = post(client, refused)
+        assert_problem(response, 401, "api_key_invalid")
+        assert response.headers["WWW-Authenticate"] == 'Bearer error="invalid_token"'
+    assert Workflow.objects.count() == 1
+
+
+BAD_KEYS = ["1", "x", "00000000-0000-0000-0000-00000000000g", "{%s}", "urn:uuid:%s", "%s,%s", '"%s"']
+
+
+@pytest.mark.parametrize("idempotency_key", BAD_KEYS)
+def test_an_idempotency_key_is_a_uuid(client: Client, key: str, idempotency_key: str) -> None:
+    idempotency_key = idempotency_key.replace("%s", str(uuid4()))
+    response = post(client, key, **{"Idempotency-Key": idempotency_key})
+    assert_problem(response, 400, "idempotency_key_invalid")
+
+
+def test_an_idempotency_key_is_needed(client: Client, key: str) -> None:
+    assert_problem(post(client, key, **{"Idempotency-Key": ""}), 400, "idempotency_key_missing")
+
+
+@pytest.mark.parametrize(
+    "content_type", ["", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1"]
+)
+def test_only_json_is_taken(client: Client, key: str, content_type: str) -> None:
+    assert_problem(post(client, key, content_type=content_type), 415, "unsupported_media_type")
+
+
+def test_json_in_utf8_may_say_so(client: Client, key: str) -> None:
+    assert post(client, key, content_type='application/json; charset="UTF-8"').status_code == 202
+
+
+def test_a_compressed_body_is_not_taken(client: Client, key: str) -> None:
+    assert_problem(post(client, key, **{"Content-Encoding": "gzip"}), 415, "unsupported_content_encoding")
+
+
+def test_a_body_of_the_largest_size_is_taken_and_one_byte_more_is_not(client: Client, key: str) -> None:
+    largest = '{"a":"' + "x" * (requests.MAX_BODY_BYTES - 8) + '"}'
+    assert post(client, key, largest).status_code == 202
+    assert_problem(post(client, key, largest + " "), 413, "too_large")
+    assert Workflow.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (" ", 400, "malformed_json"),
+        ('{"canary"', 400, "malformed_json"),
+        ('["canary"]', 400, "not_an_object"),
+        (b'{"canary":"\xff"}', 400, "not_utf8"),
+        ('{"canary":"\\u0000"}', 422, "null_character"),
+        ('{"canary":NaN}', 422, "not_finite"),
+        ('{"canary":1,"canary":1}', 422, "duplicate_name"),
+    ],
+)
+def test_a_body_that_cannot_be_kept_leaves_no_row_and_no_trace(
+    client: Client, key: str, body: str | bytes, status: int, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    response = post(client, key, body)
+    assert_problem(response, status, code)
+    assert b"canary" not in response.content
+    assert "canary" not in caplog.text
+    assert key not in caplog.text
+    assert not Workflow.objects.exists()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "FOO"])
+def test_another_method_is_405(client: Client, method: str) -> None:
+    response = client.generic(method, URL)
+    assert response.status_code == 405
+    assert response.headers["Allow"] == "POST"
+    if method != "HEAD":
+        assert_problem(response, 405, "method_not_allowed")
+
+
+def test_another_method_is_405_on_one_submission_too(client: Client) -> None:
+    response = client.delete(f"{URL}/{uuid4()}")
+    assert_problem(response, 405, "method_not_allowed")
+    assert response.headers["Allow"] == "GET, HEAD"
+
+
+def test_there_is_nothing_elsewhere_under_v1(client: Client) -> None:
+    for path in ("/v1", "/v1/", f"{URL}/", "/v1/nothing", "/v1/%0A"):
+        assert_problem(client.get(path), 404, "not_found")
+
+
+@pytest.mark.parametrize("debug", [True, False])
+def test_an_unforeseen_error_is_a_problem_and_says_nothing_of_the_request(
+    client: Client, key: str, debug: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        canary = "canary"
+        raise RuntimeError(f"invalid input syntax: {canary} {kwargs['payload'].text}")
+
+    monkeypatch.setattr(submissions, "enter", fail)
+    with override_settings(DEBUG=debug):
+        response = post(client, key, '{"a": "canary-2"}')
+    assert_problem(response, 500, "internal_error")
+    assert b"canary" not in response.content
+    assert "RuntimeError" in caplog.text
+    assert "in fail" in caplog.text
+    assert "canary-2" not in caplog.text
+    assert "invalid input syntax: canary" not in caplog.text
+
+
+@override_settings(SUBMISSION_WORKFLOW="onboarding")
+def test_it_enters_the_definition_that_the_settings_name(client: Client, key: str) -> None:
+    post(client, key)
+    assert Workflow.objects.get().workflow_type == "onboarding"
+
+
+def test_the_intake_has_no_middleware_and_no_admin() -> None:
+    assert isinstance(application, WSGIHandler)
+    assert not application._view_middleware  # type: ignore[attr-defined]
+    client = Client()
+    client.handler = IntakeClientHandler()
+    for path in ("/", "/admin/", "/admin/login/", "/static/x.css"):
+        assert_problem(client.get(path), 404, "not_found")
