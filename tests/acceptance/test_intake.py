@@ -152,6 +152,7 @@ def test_it_is_found_under_its_location_by_its_owner_only(server: Gunicorn, key:
     get(server, location).assert_problem(401, "api_key_missing")
     head = get(server, location, key, "HEAD")
     assert (head.status, head.content) == (200, b"")
+    assert location.rpartition("/")[2] not in server.printed()
     assert head.headers["Content-Length"] == str(len(found.content))
 
 

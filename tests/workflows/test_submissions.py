@@ -1,5 +1,7 @@
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -139,9 +141,19 @@ def test_what_postgresql_refuses_after_all_is_a_data_error_and_leaves_the_connec
 
 
 @pytest.mark.django_db(transaction=True)
+def test_the_server_never_shows_a_payload_as_the_text_of_a_statement() -> None:
+    key = uuid4()
+    for _ in range(2):  # the insert, then the comparison
+        send('{"a": "canary"}', key=key)
+        [(shown,)] = _from_elsewhere("SELECT query FROM pg_stat_activity WHERE pid = %s", [_backend_pid()])
+        assert "workflows_workflow" in shown
+        assert "canary" not in shown
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_connection_that_died_unnoticed_is_replaced_without_an_error() -> None:
     send("{}", key=uuid4())
-    _terminate_connections()
+    _from_elsewhere("SELECT pg_terminate_backend(%s, 5000)", [_backend_pid()])
     key = uuid4()
     assert not send("{}", key=key).replayed
     assert Workflow.objects.filter(idempotency_key=key).count() == 1
@@ -195,19 +207,21 @@ def test_a_database_that_falls_silent_is_given_up(through_proxy: Proxy) -> None:
     assert ask(lambda: Workflow.objects.count()) == 0
 
 
-def _terminate_connections() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        [own] = cursor.fetchone() or [None]
+def _backend_pid() -> int:
+    assert connection.connection is not None
+    return connection.connection.info.backend_pid
 
-    def terminate() -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [own])
-        connection.close()
 
-    other = threading.Thread(target=terminate)
-    other.start()
-    other.join()
+def _from_elsewhere(sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+    """What a statement returns on a connection of its own."""
+
+    def query() -> list[tuple[Any, ...]]:
+        with closing(connection), connection.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            return cursor.fetchall()
+
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(query).result()
 
 
 @pytest.fixture
