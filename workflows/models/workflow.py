@@ -27,7 +27,7 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         from workflows.models.attempt import Attempt
 
         running = Exists(Attempt.objects.filter(workflow=OuterRef("pk"), closed_at=None))
-        return self.annotate(
+        return self.annotate(  # type: ignore[no-redef]  # the model declares it, for everyone who reads it
             state=Case(
                 When(status=Workflow.Status.COMPLETE, then=Value(State.COMPLETE)),
                 When(status=Workflow.Status.FAILED, then=Value(State.FAILED)),
@@ -72,6 +72,8 @@ class Workflow(models.Model):
     last_error_code = models.CharField(max_length=100, db_default="")
     last_error_message = models.TextField(db_default="")
     completed_at = models.DateTimeField(null=True, help_text="When it came to rest, COMPLETE or FAILED.")
+
+    state: str  # only on rows read by `with_state()`
 
     objects: ClassVar[models.Manager[Workflow]] = WorkflowQuerySet.as_manager()
 

@@ -1,0 +1,133 @@
+"""Rows as the engine leaves them, for the tests of what people see and do."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from django.db.models.functions import Now
+from django.utils import timezone
+from pydantic import BaseModel
+
+from workflows.definition import Step, WorkflowDefinition
+from workflows.models import Attempt, Event, ManualTask, Wait, Workflow
+
+
+class Context(BaseModel):
+    account: str = ""
+
+
+def reserve(**_: Any) -> None: ...
+def review(**_: Any) -> None: ...
+def charge(**_: Any) -> None: ...
+def thank(**_: Any) -> None: ...
+
+
+PARCEL = WorkflowDefinition(
+    name="parcel", steps=[reserve, review, charge, Step(thank, best_effort=True)], context_class=Context
+)
+
+
+def workflow(**fields: Any) -> Workflow:
+    """A workflow that is queued, unless its fields say otherwise."""
+    return Workflow.objects.create(
+        **{"idempotency_key": uuid.uuid4(), "workflow_type": "parcel", "payload": {}, **fields}
+    )
+
+
+def failed(**fields: Any) -> Workflow:
+    row = workflow(
+        **{
+            "status": "FAILED",
+            "completed_at": Now(),
+            "current_step": "charge",
+            "retry_count": 5,
+            "last_error_class": "StepError",
+            "last_error_code": "card_declined",
+            "last_error_message": "The card was declined.",
+            **fields,
+        }
+    )
+    attempt(
+        row,
+        outcome="failed",
+        steps=[
+            {"step": "reserve", "outcome": "ran", "ms": 12},
+            {"step": "review", "outcome": "skipped", "ms": 0},
+            {
+                "step": "charge",
+                "outcome": "failed",
+                "ms": 240,
+                "error_class": "StepError",
+                "error_code": "card_declined",
+                "error_message": "The card was declined.",
+            },
+        ],
+    )
+    return row
+
+
+def complete(**fields: Any) -> Workflow:
+    return workflow(**{"status": "COMPLETE", "completed_at": Now(), **fields})
+
+
+def retrying(**fields: Any) -> Workflow:
+    later = timezone.now() + timedelta(minutes=5)
+    return workflow(
+        **{
+            "invisible_until": later,
+            "retry_count": 2,
+            "current_step": "charge",
+            "last_error_class": "RetryableStepError",
+            "last_error_code": "payments_unavailable",
+            **fields,
+        }
+    )
+
+
+def running(**fields: Any) -> Workflow:
+    row = workflow(**fields)
+    Attempt.objects.create(workflow=row, number=1, worker="host-a:41")
+    return row
+
+
+def waiting(*, task: bool = True, **fields: Any) -> Workflow:
+    """A workflow that waits for a person, with the wait and the open task."""
+    later = timezone.now() + timedelta(hours=72)
+    row = workflow(
+        **{"invisible_until": later, "waiting_for": "a review of the parcel", "current_step": "review", **fields}
+    )
+    if task:
+        open_task(row)
+    return row
+
+
+def open_task(row: Workflow, **fields: Any) -> ManualTask:
+    deadline = fields.pop("expires_at", row.invisible_until)
+    wait = Wait.objects.create(
+        workflow=row, name="review", waiting_for=row.waiting_for or "a review", deadline=deadline, wake_on=""
+    )
+    task = ManualTask.objects.create(
+        **{
+            "workflow": row,
+            "wait": wait,
+            "task_type": "parcel review",
+            "question": "May this parcel go out?",
+            "expires_at": deadline,
+            **fields,
+        }
+    )
+    Workflow.objects.filter(pk=row.pk).update(wake_on=[task.signal_name])
+    Wait.objects.filter(pk=wait.pk).update(wake_on=task.signal_name)
+    return task
+
+
+def attempt(row: Workflow, number: int = 1, **fields: Any) -> Attempt:
+    return Attempt.objects.create(
+        **{"workflow": row, "number": number, "worker": "host-a:41", "closed_at": Now(), **fields}
+    )
+
+
+def event(row: Workflow, kind: str, **fields: Any) -> Event:
+    return Event.objects.create(workflow=row, kind=kind, **fields)

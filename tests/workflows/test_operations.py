@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.core.exceptions import PermissionDenied
+from django.db import connection, transaction
+from django.db.models import F
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from tests.workflows import rows
+from workflows import inbox, operations
+from workflows.errors import NotAllowed
+from workflows.models import ApiKey, Event, ManualTask, Signal, Wait, Workflow
+
+
+@pytest.fixture
+def boss(db: None) -> User:
+    return User.objects.create_superuser("boss")
+
+
+def last_event(row: Workflow) -> Event:
+    return Event.objects.filter(workflow=row).latest("id")
+
+
+# --- Retry --------------------------------------------------------------------------------------
+
+
+def test_retry_puts_a_failed_workflow_back_before_the_backlog(boss: User) -> None:
+    row = rows.failed(
+        created_at=timezone.now() - timedelta(hours=3),
+        invisible_until=timezone.now() + timedelta(hours=1),
+        waiting_for="nothing any more",
+        wake_on=["decision:9"],
+    )
+    operations.retry(row.pk, user=boss, reason="The bank is back.")
+    row.refresh_from_db()
+    assert (row.status, row.completed_at, row.retry_count) == ("PENDING", None, 0)
+    assert (row.waiting_for, row.wake_on, row.invisible_until) == ("", [], row.created_at)
+
+
+def test_retry_writes_who_and_why_in_the_history(boss: User) -> None:
+    row = rows.failed()
+    operations.retry(row.pk, user=boss, reason="  The bank is back. ")
+    event = last_event(row)
+    assert (event.kind, event.actor, event.step) == ("retried", "boss", "charge")
+    assert event.detail == {"reason": "The bank is back."}
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (rows.complete, "complete"),
+        (rows.running, "running"),
+        (rows.retrying, "retrying"),
+        (rows.waiting, "waiting"),
+        (rows.workflow, "queued"),
+    ],
+)
+def test_retry_refuses_what_has_not_failed_and_says_what_it_is(
+    boss: User, make: Callable[[], Workflow], word: str
+) -> None:
+    row = make()
+    before = Workflow.objects.filter(pk=row.pk).values().get()
+    with pytest.raises(NotAllowed, match=f"^Only a failed workflow can be retried; this one is {word}\\.$"):
+        operations.retry(row.pk, user=boss)
+    assert Workflow.objects.filter(pk=row.pk).values().get() == before
+    assert not Event.objects.filter(workflow=row).exists()
+
+
+def test_retry_asks_a_question_again_that_was_answered_with_no_or_not_at_all(boss: User) -> None:
+    row, other = rows.failed(), rows.failed()
+    for name, outcome in [("a", "approved"), ("b", "rejected"), ("c", "expired"), ("d", "")]:
+        Wait.objects.create(workflow=row, name=name, outcome=outcome, waiting_for="x", deadline=Now())
+    Wait.objects.create(workflow=other, name="b", outcome="rejected", waiting_for="x", deadline=Now())
+    operations.retry(row.pk, user=boss)
+    superseded = Wait.objects.filter(superseded=True).order_by("name").values_list("workflow", "name")
+    assert list(superseded) == [(row.pk, "b"), (row.pk, "c")]
+
+
+def test_retry_says_that_there_is_no_such_workflow(boss: User) -> None:
+    with pytest.raises(NotAllowed, match="no workflow 4711"):
+        operations.retry(4711, user=boss)
+
+
+# --- Run now ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [rows.retrying, rows.waiting])
+def test_run_now_makes_a_workflow_due_and_keeps_its_count_of_failures(
+    boss: User, make: Callable[..., Workflow]
+) -> None:
+    row = make(created_at=timezone.now() - timedelta(hours=3))
+    operations.run_now(row.pk, user=boss, reason="Payments is up.")
+    after = Workflow.objects.get(pk=row.pk)
+    assert (after.invisible_until, after.retry_count) == (row.created_at, row.retry_count)
+    assert (last_event(row).kind, last_event(row).actor) == ("run_now", "boss")
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (rows.failed, "still under way can be run now; this one is failed"),
+        (rows.complete, "still under way can be run now; this one is complete"),
+        (rows.workflow, "It is due already"),
+    ],
+)
+def test_run_now_refuses_what_ended_or_is_due(boss: User, make: Callable[[], Workflow], sentence: str) -> None:
+    row = make()
+    with pytest.raises(NotAllowed, match=sentence):
+        operations.run_now(row.pk, user=boss)
+    assert not Event.objects.filter(workflow=row).exists()
+
+
+# --- Decisions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("decide", "state", "approved"), [(operations.approve, "approved", True), (operations.reject, "rejected", False)]
+)
+def test_a_decision_is_kept_sent_to_the_inbox_and_wakes_the_workflow(
+    boss: User, decide: Callable[..., None], state: str, approved: bool
+) -> None:
+    row = rows.waiting(created_at=timezone.now() - timedelta(hours=3))
+    task = ManualTask.objects.get()
+    decide(task.pk, user=boss, reason="Too heavy.")
+    task.refresh_from_db()
+    assert (task.state, task.decided_by, task.reason) == (state, boss, "Too heavy.")
+    assert task.decided_at is not None
+    signal = Signal.objects.get()
+    assert (signal.source, signal.name, signal.workflow_id) == ("console", f"decision:{task.pk}", row.pk)
+    assert signal.payload == {"approved": approved, "reason": "Too heavy.", "by": "boss"}
+    assert (last_event(row).kind, last_event(row).detail) == (state, {"reason": "Too heavy.", "task": task.pk})
+    assert Workflow.objects.get(pk=row.pk).invisible_until == row.created_at
+
+
+def test_a_rejection_needs_a_reason(boss: User) -> None:
+    rows.waiting()
+    with pytest.raises(NotAllowed, match="needs a reason"):
+        operations.reject(ManualTask.objects.get().pk, user=boss, reason="  ")
+    assert ManualTask.objects.get().state == "open"
+
+
+def test_a_second_decision_is_told_who_was_first_and_when(boss: User) -> None:
+    rows.waiting()
+    task = ManualTask.objects.get()
+    operations.approve(task.pk, user=User.objects.create_superuser("anna"))
+    with pytest.raises(NotAllowed, match=r"^anna approved it already, at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\.$"):
+        operations.reject(task.pk, user=boss, reason="No.")
+    assert (Signal.objects.count(), Event.objects.count()) == (1, 1)
+
+
+@pytest.mark.parametrize("state", ["open", "expired"])
+def test_a_decision_after_the_deadline_is_told_that_it_expired(boss: User, state: str) -> None:
+    row = rows.waiting(task=False)
+    task = rows.open_task(row, expires_at=timezone.now() - timedelta(seconds=1), state=state)
+    with pytest.raises(NotAllowed, match="It expired at "):
+        operations.approve(task.pk, user=boss)
+    assert not Signal.objects.exists()
+
+
+def test_a_decision_on_a_workflow_that_has_ended_is_refused(boss: User) -> None:
+    rows.open_task(rows.failed(), expires_at=timezone.now() + timedelta(hours=1))
+    with pytest.raises(NotAllowed, match="Its workflow has ended; it is failed"):
+        operations.approve(ManualTask.objects.get().pk, user=boss)
+    assert ManualTask.objects.get().state == "open"
+
+
+def test_a_decision_on_no_task_is_refused(boss: User) -> None:
+    with pytest.raises(NotAllowed, match="There is no such task"):
+        operations.approve(4711, user=boss)
+
+
+# --- API keys -----------------------------------------------------------------------------------
+
+
+def test_revoking_a_key_is_for_good_and_logged(boss: User) -> None:
+    key = ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1")
+    operations.revoke(key.pk, user=boss, reason="Leaked.")
+    key.refresh_from_db()
+    assert key.revoked_at is not None
+    assert (LogEntry.objects.get().user, LogEntry.objects.get().change_message) == (boss, "Revoked. Leaked.")
+    with pytest.raises(NotAllowed, match="revoked already"):
+        operations.revoke(key.pk, user=boss)
+    assert ApiKey.objects.get().revoked_at == key.revoked_at
+
+
+# --- Who may ------------------------------------------------------------------------------------
+
+VERBS: list[tuple[str, Callable[..., None], dict[str, Any]]] = [
+    (operations.RETRY, operations.retry, {}),
+    (operations.RUN_NOW, operations.run_now, {}),
+    (operations.DECIDE, operations.approve, {}),
+    (operations.DECIDE, operations.reject, {"reason": "No."}),
+    (operations.REVOKE, operations.revoke, {}),
+]
+
+
+@pytest.mark.parametrize(("permission", "operation", "arguments"), VERBS)
+def test_each_verb_asks_for_its_own_permission(
+    db: None, permission: str, operation: Callable[..., None], arguments: dict[str, Any]
+) -> None:
+    own = permission.removeprefix("workflows.")
+    others = User.objects.create_user("others")
+    others.user_permissions.set(Permission.objects.filter(content_type__app_label="workflows").exclude(codename=own))
+    with pytest.raises(PermissionDenied):
+        operation(4711, user=others, **arguments)
+
+    only = User.objects.create_user("only")
+    only.user_permissions.set(Permission.objects.filter(codename=own))
+    with pytest.raises(NotAllowed):  # allowed, and then there is no such row
+        operation(4711, user=only, **arguments)
+
+
+# --- Two at once --------------------------------------------------------------------------------
+
+
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """Run each call in a thread and on a connection of its own, from the same moment; results or errors, in order."""
+    barrier = threading.Barrier(len(calls))
+    results: list[Any] = [None] * len(calls)
+
+    def run(index: int, call: Callable[[], Any]) -> None:
+        try:
+            connection.ensure_connection()
+            barrier.wait(timeout=10)
+            results[index] = call()
+        except Exception as error:
+            results[index] = error
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    return results
+
+
+class Held:
+    """A workflow's row held by another connection, as a worker holds it."""
+
+    def __init__(self, row: Workflow) -> None:
+        self.row, self.held, self.done = row, threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=self._hold)
+
+    def _hold(self) -> None:
+        try:
+            with transaction.atomic():
+                Workflow.objects.select_for_update(no_key=True).get(pk=self.row.pk)
+                self.held.set()
+                self.done.wait(timeout=30)
+        finally:
+            connection.close()
+
+    def __enter__(self) -> None:
+        self.thread.start()
+        assert self.held.wait(timeout=10)
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self.thread.join(timeout=10)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("operation", [operations.retry, operations.run_now])
+def test_a_row_that_a_worker_holds_is_refused_without_waiting(boss: User, operation: Callable[..., None]) -> None:
+    row = rows.failed()
+    with Held(row):
+        asked = timezone.now()
+        with pytest.raises(NotAllowed, match="It is running right now; try again in a moment"):
+            operation(row.pk, user=boss)
+        assert timezone.now() - asked < timedelta(seconds=1)
+    assert not Event.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_decision_does_not_wait_for_the_worker_that_holds_the_row(boss: User) -> None:
+    row = rows.waiting()
+    task = ManualTask.objects.get()
+    with Held(row):
+        asked = timezone.now()
+        operations.approve(task.pk, user=boss)
+        assert timezone.now() - asked < timedelta(seconds=1)
+        assert Signal.objects.get().name == task.signal_name
+        assert Workflow.objects.get(pk=row.pk).invisible_until == row.invisible_until  # the holder looks itself
+    assert inbox.sweep() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_wake_up_comes_after_the_commit_of_the_signal(boss: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows.waiting()
+    seen: list[Any] = []
+
+    def wake(workflow_id: int, name: str) -> bool:
+        seen.extend(at_once(lambda: Signal.objects.filter(workflow=workflow_id, name=name).count()))
+        return True
+
+    monkeypatch.setattr(inbox, "wake", wake)
+    operations.approve(ManualTask.objects.get().pk, user=boss)
+    assert seen == [1]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("operation", [operations.retry, operations.run_now, operations.approve, operations.revoke])
+def test_an_operation_refuses_to_run_inside_another_transaction(boss: User, operation: Callable[..., None]) -> None:
+    with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
+        operation(1, user=boss)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_who_decide_at_once_exactly_one_wins(boss: User) -> None:
+    anna = User.objects.create_superuser("anna")
+    for _ in range(50):
+        row = rows.waiting()
+        task = ManualTask.objects.get(workflow=row)
+        results = at_once(
+            lambda task=task: operations.approve(task.pk, user=boss),
+            lambda task=task: operations.reject(task.pk, user=anna, reason="No."),
+        )
+        task.refresh_from_db()
+        winner, loser = (0, 1) if task.state == "approved" else (1, 0)
+        assert results[winner] is None
+        assert isinstance(results[loser], NotAllowed)
+        assert ("boss approved", "anna rejected")[winner] in str(results[loser])
+        assert Event.objects.get(workflow=row).kind == task.state
+        assert Signal.objects.get(workflow=row).payload["approved"] is (task.state == "approved")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_decision_and_the_expiry_at_once_leave_one_outcome(boss: User) -> None:
+    def expire(task: ManualTask) -> int:
+        # The expiry of a task, as a conditional update: whoever comes second finds it no longer open.
+        return ManualTask.objects.filter(pk=task.pk, state="open").update(state="expired")
+
+    outcomes = set()
+    for _ in range(50):
+        row = rows.waiting()
+        task = ManualTask.objects.get(workflow=row)
+        decided, expired = at_once(
+            lambda task=task: operations.approve(task.pk, user=boss),
+            lambda task=task: expire(task),
+        )
+        task.refresh_from_db()
+        outcomes.add(task.state)
+        assert (decided is None) == (task.state == "approved")
+        assert (expired == 1) == (task.state == "expired")
+        assert Signal.objects.filter(workflow=row).exists() == (task.state == "approved")
+    assert outcomes <= {"approved", "expired"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_decision_that_waited_for_the_expiry_sees_it(boss: User) -> None:
+    """Forced: the expiry's update is uncommitted when the decision's begins, and commits while it waits."""
+    task = rows.open_task(rows.waiting(task=False))
+    waiting = threading.Event()
+    refusals: list[Exception] = []
+
+    def decide() -> None:
+        try:
+            waiting.set()
+            operations.approve(task.pk, user=boss)
+        except NotAllowed as refusal:
+            refusals.append(refusal)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=decide)
+    with transaction.atomic():
+        ManualTask.objects.filter(pk=task.pk).update(state="expired", expires_at=F("created_at"))
+        thread.start()
+        waiting.wait(timeout=10)
+        _until_somebody_waits_for_a_lock()
+    thread.join(timeout=10)
+    assert "It expired at" in str(refusals[0])
+    assert not Signal.objects.exists()
+
+
+def _until_somebody_waits_for_a_lock() -> None:
+    for _ in range(500):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*), pg_sleep(0.01) FROM pg_locks WHERE NOT granted")
+            if cursor.fetchone()[0]:
+                return
+    raise AssertionError("nobody waits")

@@ -1,0 +1,161 @@
+"""What people may do. Each operation: guard, act, record, return.
+
+The console and the commands change a workflow through these functions only, so that permission, state and history
+are checked and written in one place. Each is a transaction of its own and refuses to run inside another (`durable`):
+its refusals and its wake-up are about what has been committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg.errors
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.core.exceptions import PermissionDenied
+from django.db import OperationalError, transaction
+from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models.functions import Least, Now
+
+from workflows import history, inbox
+from workflows.errors import NotAllowed
+from workflows.models import ApiKey, Event, ManualTask, State, Wait, Workflow
+from workflows.models.clock import ClockTimestamp
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+RETRY = "workflows.retry_workflow"
+RUN_NOW = "workflows.run_workflow_now"
+DECIDE = "workflows.decide_manualtask"
+REVOKE = "workflows.revoke_apikey"
+
+# Due before the backlog, not behind it: it has waited already.
+DUE_AT_ONCE = Least("created_at", Now())
+
+
+def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
+    """Start a failed workflow again from its first step.
+
+    A question that failed it (rejected, or expired) is asked again; an approval keeps its answer.
+    """
+    _require(user, RETRY)
+    with transaction.atomic(durable=True):
+        workflow, state = _take(workflow_id)
+        if workflow.status != Workflow.Status.FAILED:
+            raise NotAllowed(f"Only a failed workflow can be retried; this one is {state.label.lower()}.")
+        Workflow.objects.filter(pk=workflow_id).update(
+            status=Workflow.Status.PENDING,
+            completed_at=None,
+            retry_count=0,
+            waiting_for="",
+            wake_on=[],
+            invisible_until=DUE_AT_ONCE,
+        )
+        Wait.objects.filter(workflow=workflow_id, outcome__in=["rejected", "expired"]).update(superseded=True)
+        _record(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
+
+
+def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
+    """Make a workflow due at once that is retrying or waiting. Its count of failures stays as it is."""
+    _require(user, RUN_NOW)
+    with transaction.atomic(durable=True):
+        workflow, state = _take(workflow_id)
+        if workflow.status != Workflow.Status.PENDING:
+            raise NotAllowed(
+                f"Only a workflow that is still under way can be run now; this one is {state.label.lower()}."
+            )
+        moved = Workflow.objects.filter(pk=workflow_id, invisible_until__gt=Now()).update(invisible_until=DUE_AT_ONCE)
+        if not moved:
+            raise NotAllowed("It is due already: a worker takes it as soon as one is free.")
+        _record(workflow_id, Event.Kind.RUN_NOW, user, step=workflow.current_step, reason=reason)
+
+
+def approve(task_id: int, *, user: User, reason: str = "") -> None:
+    """Answer a manual task with yes, and wake its workflow."""
+    _decide(task_id, ManualTask.State.APPROVED, user=user, reason=reason)
+
+
+def reject(task_id: int, *, user: User, reason: str) -> None:
+    """Answer a manual task with no, and wake its workflow, which then fails with this reason."""
+    if not reason.strip():
+        raise NotAllowed("Say why: a rejection needs a reason.")
+    _decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)
+
+
+def revoke(api_key_id: int, *, user: User, reason: str = "") -> None:
+    """End an API key for good. What was sent with it stays."""
+    _require(user, REVOKE)
+    with transaction.atomic(durable=True):
+        key = ApiKey.objects.filter(pk=api_key_id)
+        if not key.filter(revoked_at=None).update(revoked_at=Now()):
+            raise NotAllowed("It is revoked already." if key.exists() else "There is no such API key.")
+        LogEntry.objects.log_actions(user.pk, key, CHANGE, f"Revoked. {reason.strip()}".strip(), single_object=True)
+
+
+def _take(workflow_id: int) -> tuple[Workflow, State]:
+    """Lock the row and read it, with its state. Never waits: a worker may hold it for as long as its run takes."""
+    rows = Workflow.objects.with_state().defer("payload", "context")
+    try:
+        workflow = rows.select_for_update(nowait=True, no_key=True).filter(pk=workflow_id).first()
+    except OperationalError as error:
+        if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+            raise NotAllowed("It is running right now; try again in a moment.") from error
+        raise
+    if workflow is None:
+        raise NotAllowed(f"There is no workflow {workflow_id}.")
+    return workflow, State(workflow.state)
+
+
+def _decide(task_id: int, decision: ManualTask.State, *, user: User, reason: str) -> None:
+    """Decide a task, once: the update of its row is the arbiter between two people, and between them and its expiry.
+
+    The workflow's row is not locked, for a worker may hold it: the decision is stored in the inbox and committed, and
+    the workflow woken by a second statement after that (see `workflows.inbox`).
+    """
+    _require(user, DECIDE)
+    with transaction.atomic(durable=True):
+        task = ManualTask.objects.filter(pk=task_id)
+        decided = _decidable(task).update(
+            state=decision, decided_by=user, decided_at=ClockTimestamp(), reason=reason.strip()
+        )
+        if not decided:
+            raise NotAllowed(_why_not(task.select_related("workflow", "decided_by").first()))
+        told = task.get()
+        approved = decision == ManualTask.State.APPROVED
+        inbox.store(
+            source="console",
+            dedupe_key=told.signal_name,
+            name=told.signal_name,
+            workflow_id=told.workflow_id,
+            payload={"approved": approved, "reason": told.reason, "by": user.get_username()},
+        )
+        kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
+        _record(told.workflow_id, kind, user, reason=reason, task=task_id)
+    inbox.wake(told.workflow_id, told.signal_name)
+
+
+def _decidable(tasks: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
+    # EXISTS, not a join: of a join Django makes a subquery on the task itself, which would not see that somebody
+    # else has decided it in the meantime.
+    under_way = Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING)
+    return tasks.filter(Exists(under_way), state=ManualTask.State.OPEN, expires_at__gt=ClockTimestamp())
+
+
+def _why_not(task: ManualTask | None) -> str:
+    if task is None:
+        return "There is no such task."
+    if task.decided_by and task.decided_at:
+        return f"{task.decided_by.get_username()} {task.state} it already, at {task.decided_at:%Y-%m-%d %H:%M:%S} UTC."
+    if task.state == ManualTask.State.OPEN and task.workflow.status != Workflow.Status.PENDING:
+        return f"Its workflow has ended; it is {task.workflow.status.lower()}."
+    return f"It expired at {task.expires_at:%Y-%m-%d %H:%M:%S} UTC."
+
+
+def _require(user: User, permission: str) -> None:
+    if not user.has_perm(permission):
+        raise PermissionDenied(permission)
+
+
+def _record(workflow_id: int, kind: Event.Kind, user: User, *, step: str = "", reason: str, **detail: Any) -> None:
+    """One line of history, in the operation's own transaction."""
+    history.record(workflow_id, kind, step=step, actor=user.get_username(), reason=reason.strip(), **detail)
