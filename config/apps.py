@@ -4,4 +4,4 @@ from django.contrib.admin.apps import AdminConfig
 class ConsoleConfig(AdminConfig):
     """The operations console: Django's admin on a site of our own."""
 
-    default_site = "workflows.admin.site.ConsoleSite"
+    default_site = "workflows.console.ConsoleSite"

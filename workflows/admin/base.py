@@ -1,0 +1,175 @@
+"""What every page of the console has in common: rows are looked at, and changed only by verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import Model
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+
+from workflows.errors import NotAllowed
+from workflows.glance import COUNT_LIMIT
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]
+    _Paginator = Paginator[Any]
+else:
+    ModelAdmin = admin.ModelAdmin
+    _Paginator = Paginator
+
+
+class ReasonForm(forms.Form):
+    reason = forms.CharField(
+        max_length=500,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="Kept in the history, with your name. No patient data, please.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """Something a person may do to a row: a button on its page, a page that says what will happen, and a POST.
+
+    `applies`: whether the row's state allows it, for what would be refused is not offered. `consequences`: what will
+    happen, in sentences. `done`: the message afterwards.
+    """
+
+    slug: str
+    label: str
+    permission: str
+    operation: Callable[..., None]
+    applies: Callable[[Any], bool]
+    consequences: Callable[[Any], list[str]]
+    done: str
+
+
+class BoundedPaginator(_Paginator):
+    """Counts to 10,000 and no further: counting ten million rows would take longer than the page may."""
+
+    @cached_property
+    def count(self) -> int:
+        return min(self._counted, COUNT_LIMIT)
+
+    @property
+    def has_more(self) -> bool:
+        return self._counted > COUNT_LIMIT
+
+    @cached_property
+    def _counted(self) -> int:
+        rows: Any = self.object_list
+        return int(rows.order_by().values("pk")[: COUNT_LIMIT + 1].count())
+
+
+class ConsoleAdmin(ModelAdmin):
+    """A list and a read-only page. Nothing is added, edited or deleted by hand, by nobody."""
+
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    list_per_page = 50
+    page_template: str
+    verbs: Sequence[Verb] = ()
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Filters are the ones on the page. The admin's own would answer `?payload__patient__email=…`."""
+        return False
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            path(
+                f"<int:row_id>/{verb.slug}/",
+                self.admin_site.admin_view(partial(self.verb_view, verb=verb)),
+                name=f"{self.opts.app_label}_{self.opts.model_name}_{verb.slug}",
+            )
+            for verb in self.verbs
+        ] + super().get_urls()
+
+    # --- The page of a row ----------------------------------------------------------------------
+
+    def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What the page of a row shows."""
+        raise NotImplementedError
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            raise PermissionDenied
+        row = self.visible_row(request, unquote(object_id))
+        return self.render(request, self.page_template, row, **self.page(request, row), **(extra_context or {}))
+
+    def visible_row(self, request: HttpRequest, row_id: str) -> Any:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        row = self.get_object(request, row_id)
+        if row is None:
+            raise Http404(f"There is no {self.opts.verbose_name} {row_id}.")
+        return row
+
+    def render(self, request: HttpRequest, template: str, row: Any, **context: Any) -> TemplateResponse:
+        offered = [v for v in self.verbs if v.applies(row) and request.user.has_perm(v.permission)]
+        return TemplateResponse(
+            request,
+            template,
+            {
+                **self.admin_site.each_context(request),
+                "opts": self.opts,
+                "row": row,
+                "title": f"{self.opts.verbose_name} {row.pk}".capitalize(),
+                "verbs": [(verb, self.url_of(verb.slug, row)) for verb in offered],
+                **context,
+            },
+        )
+
+    def url_of(self, page: str, row: Any) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}", args=[row.pk])
+
+    # --- Verbs ----------------------------------------------------------------------------------
+
+    def verb_view(self, request: HttpRequest, row_id: int, *, verb: Verb) -> HttpResponse:
+        """GET says what will happen and asks for a reason; POST does it."""
+        if not request.user.has_perm(verb.permission):
+            raise PermissionDenied
+        row = self.visible_row(request, str(row_id))
+        form = ReasonForm(request.POST if request.method == "POST" else None)
+        if form.is_valid():
+            self.carry_out(request, verb.done, verb.operation, row.pk, reason=form.cleaned_data["reason"])
+            return HttpResponseRedirect(self.url_of("change", row))
+        return self.render(
+            request,
+            "admin/workflows/confirm.html",
+            row,
+            verb=verb,
+            consequences=verb.consequences(row),
+            form=form,
+            back=self.url_of("change", row),
+        )
+
+    def carry_out(
+        self, request: HttpRequest, done: str, operation: Callable[..., None], row_id: int, **arguments: Any
+    ) -> None:
+        """Call an operation in the user's name, and tell them what came of it."""
+        try:
+            operation(row_id, user=request.user, **arguments)
+        except NotAllowed as refusal:
+            self.message_user(request, str(refusal), messages.ERROR)
+        else:
+            self.message_user(request, done, messages.SUCCESS)

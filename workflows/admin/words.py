@@ -1,0 +1,60 @@
+"""How the console puts things: times, errors, masked data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.timesince import timesince
+
+MASK = "••••"
+
+# What a field may be called to be shown. Keys are written by clients as well as by us, and one can be an e-mail.
+_FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_FIELDS_SHOWN = 100
+
+
+def clock(at: datetime) -> str:
+    """A time as people say it: `14:02:07 UTC` today, with the date on another day."""
+    return f"{at:%H:%M:%S} UTC" if at.date() == timezone.now().date() else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def age(since: datetime) -> str:
+    return timesince(since, depth=1) if timezone.now() - since >= timedelta(minutes=1) else "under a minute"
+
+
+def error(*, code: str = "", error_class: str = "", message: str = "") -> str:
+    """An error in one line: its code, or its class where it has none, and its message."""
+    return ": ".join(part for part in (code or error_class, message) if part)
+
+
+def badge(kind: str, label: str) -> SafeString:
+    return format_html('<span class="badge badge-{}">{}</span>', kind, label)
+
+
+def masked_tail(value: str | None) -> str:
+    """The last four characters of an identifier, enough to compare it with another one."""
+    if not value:
+        return ""
+    return f"{MASK}{value[-4:]}" if len(value) > 8 else MASK
+
+
+def masked_fields(data: Any) -> list[tuple[str, str]]:
+    """The names of the fields of a payload or a context, `patient.email` for a nested one; of values nothing."""
+    fields = _fields(data)
+    shown = [field for field, _ in zip(fields, range(_FIELDS_SHOWN), strict=False)]
+    return shown + [("…", "more fields")] * (next(fields, None) is not None)
+
+
+def _fields(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if not isinstance(data, Mapping) or not data:
+        yield path or "(nothing)", MASK if path else ""
+        return
+    for key, value in data.items():
+        name = key if _FIELD_NAME.fullmatch(key) else "(a name that is not shown)"
+        yield from _fields(value, f"{path}.{name}" if path else name)

@@ -1,0 +1,232 @@
+"""The list of workflows: what is stuck, retrying, failed, waiting for whom?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime, time
+from typing import Any
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.auth.models import User
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from workflows import operations
+from workflows.admin import words, workflow_page
+from workflows.admin.base import ConsoleAdmin, ReasonForm, Verb
+from workflows.definition import definitions
+from workflows.errors import NotAllowed
+from workflows.models import Attempt, State, Workflow
+
+RETRY = Verb(
+    slug="retry",
+    label="Retry",
+    permission=operations.RETRY,
+    operation=operations.retry,
+    applies=lambda row: row.state == State.FAILED,
+    consequences=lambda row: [
+        "A worker takes it up at once, ahead of what is queued, and starts again from the first step.",
+        "Every step is called again. Calls to other systems carry the same idempotency keys as before.",
+        "A question that was rejected or that expired is asked again; an approval keeps its answer.",
+    ],
+    done="It will be tried again from the first step.",
+)
+RUN_NOW = Verb(
+    slug="run_now",
+    label="Run now",
+    permission=operations.RUN_NOW,
+    operation=operations.run_now,
+    applies=lambda row: (
+        row.status == Workflow.Status.PENDING and row.state != State.RUNNING and row.invisible_until > timezone.now()
+    ),
+    consequences=lambda row: [
+        f"A worker takes it up at once instead of at {words.clock(row.invisible_until)}.",
+        f"It has failed {row.retry_count} times in a row; should it fail again, that counts."
+        if row.retry_count
+        else "What it waits for has not happened yet: unless it happens first, it will wait again as before.",
+    ],
+    done="It is due now.",
+)
+
+# Two pages of the list. More would outlast a request: it is for a worker to carry out.
+BULK_LIMIT = 100
+
+
+class StateFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [(state.value, state.label) for state in State]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Workflow]:
+        value = self.value()
+        rows: QuerySet[Workflow] = queryset.in_state(value) if value else queryset
+        return rows
+
+
+class PresetFilter(admin.SimpleListFilter):
+    """The questions people come with."""
+
+    title = "what to look at"
+    parameter_name = "preset"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [("attention", "Needs attention"), ("failed-today", "Failed today"), ("decision", "Needs a decision")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        match self.value():
+            case "attention":  # failed, or failing for the third time in a row and more
+                return queryset.filter(Q(status="FAILED") | Q(status="PENDING", retry_count__gte=3))
+            case "failed-today":
+                midnight = datetime.combine(timezone.now().date(), time(), UTC)
+                return queryset.filter(status="FAILED", completed_at__gte=midnight)
+            case "decision":
+                return queryset.filter(status="PENDING", pk__in=workflow_page.open_tasks().values("workflow_id"))
+        return queryset
+
+
+class TypeFilter(admin.SimpleListFilter):
+    title = "type"
+    parameter_name = "workflow_type"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [(name, name) for name in sorted(definitions())]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        value = self.value()
+        return queryset.filter(workflow_type=value) if value else queryset
+
+
+@admin.register(Workflow)
+class WorkflowAdmin(ConsoleAdmin):
+    list_display = ("number", "type", "state", "step", "attempts", "waiting_for", "next_attempt", "error", "age")
+    list_filter = (PresetFilter, StateFilter, TypeFilter)
+    ordering = ("-id",)
+    search_fields = ("id",)  # shows the box; `get_search_results` does the search
+    search_help_text = "Number, idempotency key, business key or linking id, in full."
+    actions = ("retry_selected",)
+    page_template = "admin/workflows/workflow/page.html"
+    verbs = (RETRY, RUN_NOW)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
+        latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]
+        return Workflow.objects.with_state().annotate(attempt_number=Subquery(latest)).defer("payload", "context")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Workflow], search_term: str
+    ) -> tuple[QuerySet[Workflow], bool]:
+        """Compare each kind of key as what it is: the admin's own search casts to text, and reads the whole table."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        keys = Q(business_key=term) | Q(linking_id=term)
+        if term.isdecimal():
+            keys |= Q(pk=int(term))
+        with suppress(ValueError):
+            keys |= Q(idempotency_key=UUID(term))
+        return queryset.filter(keys), False
+
+    def page(self, request: HttpRequest, row: Workflow) -> dict[str, Any]:
+        return workflow_page.page(row, before=request.GET.get("before", ""))
+
+    # --- Columns --------------------------------------------------------------------------------
+
+    @admin.display(description="Number")
+    def number(self, row: Workflow) -> int:
+        return row.pk
+
+    @admin.display(description="Type")
+    def type(self, row: Workflow) -> str:
+        return row.workflow_type
+
+    @admin.display(description="State")
+    def state(self, row: Workflow) -> SafeString:
+        return words.badge(row.state, State(row.state).label)
+
+    @admin.display(description="Step", empty_value="")
+    def step(self, row: Workflow) -> str:
+        return "" if row.status == Workflow.Status.COMPLETE else row.current_step
+
+    @admin.display(description="Attempts")
+    def attempts(self, row: Any) -> str:
+        number = f"{row.attempt_number or 0}"
+        return f"{number} ({row.retry_count} failed in a row)" if row.retry_count else number
+
+    @admin.display(description="Waiting for")
+    def waiting_for(self, row: Workflow) -> str:
+        return row.waiting_for if row.state == State.WAITING else ""
+
+    @admin.display(description="Next attempt")
+    def next_attempt(self, row: Workflow) -> str:
+        if row.status != Workflow.Status.PENDING or row.state == State.RUNNING:
+            return ""
+        return "due" if row.invisible_until <= timezone.now() else words.clock(row.invisible_until)
+
+    @admin.display(description="Error")
+    def error(self, row: Workflow) -> str:
+        if row.state not in (State.FAILED, State.RETRYING):
+            return ""
+        return words.error(code=row.last_error_code, error_class=row.last_error_class)
+
+    @admin.display(description="Age")
+    def age(self, row: Workflow) -> str:
+        return words.age(row.created_at)
+
+    # --- Retry selected -------------------------------------------------------------------------
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(operations.RETRY)
+
+    @admin.action(description="Retry selected", permissions=["retry"])
+    def retry_selected(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> HttpResponse | None:
+        chosen = list(queryset.order_by("id").values_list("pk", flat=True)[: BULK_LIMIT + 1])
+        if len(chosen) > BULK_LIMIT:
+            self.message_user(request, f"At most {BULK_LIMIT} at a time, please.", messages.ERROR)
+            return None
+        form = ReasonForm(request.POST if "confirmed" in request.POST else None)
+        if form.is_valid():
+            self._retry_each(request, chosen, form.cleaned_data["reason"])
+            return None
+        return self._confirm_retry(request, chosen, form)
+
+    def _retry_each(self, request: HttpRequest, chosen: list[int], reason: str) -> None:
+        assert isinstance(request.user, User)
+        refusals: Counter[str] = Counter()
+        for pk in chosen:
+            try:
+                operations.retry(pk, user=request.user, reason=reason)
+            except NotAllowed as refusal:
+                refusals[str(refusal)] += 1
+        retried = len(chosen) - refusals.total()
+        self.message_user(request, f"{retried} retried.", messages.SUCCESS if retried else messages.WARNING)
+        for sentence, count in refusals.most_common():
+            self.message_user(request, f"{count} refused: {sentence}", messages.WARNING)
+
+    def _confirm_retry(self, request: HttpRequest, chosen: list[int], form: ReasonForm) -> HttpResponse:
+        failed = Workflow.objects.filter(pk__in=chosen, status=Workflow.Status.FAILED).count()
+        hidden = [("action", "retry_selected"), ("confirmed", "yes"), *((ACTION_CHECKBOX_NAME, pk) for pk in chosen)]
+        return TemplateResponse(
+            request,
+            "admin/workflows/confirm.html",
+            {
+                **self.admin_site.each_context(request),
+                "opts": self.opts,
+                "title": f"Retry {len(chosen)} workflows",
+                "verb": RETRY,
+                "consequences": [
+                    f"{failed} of the {len(chosen)} selected have failed and start again; the others are left alone.",
+                    *RETRY.consequences(None),
+                ],
+                "form": form,
+                "hidden": hidden,
+                "back": request.get_full_path(),
+            },
+        )

@@ -1,0 +1,187 @@
+"""The page of one workflow: where it stands, what happened, what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from workflows.admin import words
+from workflows.definition import definitions
+from workflows.models import Attempt, Event, ManualTask, State, Workflow
+
+ATTEMPTS_SHOWN = 20
+EVENTS_SHOWN = 100
+
+OUTCOMES = {
+    "ran": "Ran",
+    "skipped": "Skipped",
+    "failed": "Failed",
+    "best_effort_failed": "Failed, and passed over",
+    "waiting": "Waiting",
+    "": "Not reached",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepLine:
+    """What happened to one step in an attempt."""
+
+    name: str
+    outcome: str
+    label: str
+    ms: int | None = None
+    error: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the history."""
+
+    at: datetime
+    headline: str
+    text: str
+    actor: str
+    attempt: int | None
+    kind: str
+
+
+def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
+    attempts = list(Attempt.objects.filter(workflow=workflow).order_by("-number")[:ATTEMPTS_SHOWN])
+    tasks = list(open_tasks().filter(workflow=workflow).only("id", "task_type", "expires_at"))
+    payload, context = Workflow.objects.values_list("payload", "context").get(pk=workflow.pk)
+    # While one runs nothing is written of it yet: what is known of the steps is what the one before did.
+    told = next((attempt for attempt in attempts if attempt.closed_at), None)
+    history = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
+    return {
+        "badge": words.badge(workflow.state, State(workflow.state).label),
+        "standing": standing(workflow, attempts[0] if attempts else None),
+        "tasks": tasks,
+        "attempt": told,
+        "steps": step_lines(workflow.workflow_type, told),
+        "best_effort_failures": [s.name for s in _lines(told) if s.outcome == "best_effort_failed"],
+        "attempts": [(attempt, _lines(attempt)) for attempt in attempts if attempt is not told],
+        "attempts_left_out": attempts[-1].number - 1 if attempts else 0,
+        "history": [_line(event) for event in history[:EVENTS_SHOWN]],
+        "older": history[EVENTS_SHOWN - 1].pk if len(history) > EVENTS_SHOWN else None,
+        "linking_id": words.masked_tail(workflow.linking_id),
+        "business_key": words.masked_tail(workflow.business_key),
+        "payload": words.masked_fields(payload),
+        "context": words.masked_fields(context),
+    }
+
+
+def open_tasks() -> QuerySet[ManualTask]:
+    return ManualTask.objects.filter(state=ManualTask.State.OPEN)
+
+
+# --- Where it stands ----------------------------------------------------------------------------
+
+
+def standing(workflow: Workflow, attempt: Attempt | None) -> str:
+    """The first sentence of the page: where the workflow stands, and what happens next."""
+    number = f"attempt {attempt.number}" if attempt else "no attempt"
+    error = words.error(
+        code=workflow.last_error_code, error_class=workflow.last_error_class, message=workflow.last_error_message
+    )
+    match workflow.state:
+        case State.COMPLETE:
+            return f"Complete since {_at(workflow.completed_at)}, on {number}."
+        case State.FAILED:
+            where = f" at {workflow.current_step}" if workflow.current_step else ""
+            return f"Failed{where} on {number} at {_at(workflow.completed_at)}: {error or 'no error was recorded'}"
+        case State.RUNNING if attempt:
+            return f"Running since {_at(attempt.opened_at)} by {attempt.worker}, {number}."
+        case State.WAITING:
+            return f"Waiting for {workflow.waiting_for} until {_at(workflow.invisible_until)}."
+        case State.RETRYING:
+            failures = "once" if workflow.retry_count == 1 else f"{workflow.retry_count} times in a row"
+            where = workflow.current_step or "it"
+            return f"Retrying at {_at(workflow.invisible_until)}: {where} failed {failures}, last with {error}"
+    if workflow.invisible_until > timezone.now():
+        return f"Put back until {_at(workflow.invisible_until)}."
+    return f"Due since {_at(workflow.invisible_until)}: a worker takes it as soon as one is free."
+
+
+def _at(at: datetime | None) -> str:
+    return words.clock(at) if at else "an unknown time"
+
+
+# --- Steps --------------------------------------------------------------------------------------
+
+
+def step_lines(workflow_type: str, attempt: Attempt | None) -> list[StepLine]:
+    """The definition's steps in order, each with what the attempt did; then what it did that is not in the list now."""
+    done = {line.name: line for line in _lines(attempt)}
+    definition = definitions().get(workflow_type)
+    if definition is None:
+        return list(done.values())
+    lines = []
+    for step in definition.steps:
+        name = next((name for name in (step.name, *step.formerly) if name in done), "")
+        lines.append(done.pop(name, StepLine(step.name, "", OUTCOMES[""])))
+    return lines + [replace(line, note="no longer in the list") for line in done.values()]
+
+
+def _lines(attempt: Attempt | None) -> list[StepLine]:
+    steps: Sequence[Mapping[str, Any]] = attempt.steps if attempt else []
+    return [
+        StepLine(
+            name=step["step"],
+            outcome=step["outcome"],
+            label=OUTCOMES.get(step["outcome"], step["outcome"]),
+            ms=step.get("ms"),
+            error=_error(step),
+        )
+        for step in steps
+    ]
+
+
+def _error(told: Mapping[str, Any]) -> str:
+    code, error_class, message = (str(told.get(f"error_{part}") or "") for part in ("code", "class", "message"))
+    return words.error(code=code, error_class=error_class, message=message)
+
+
+# --- History ------------------------------------------------------------------------------------
+
+
+def _events(workflow: Workflow, before: str) -> QuerySet[Event]:
+    events = Event.objects.filter(workflow=workflow).order_by("-id")
+    return events.filter(id__lt=int(before)) if before.isdecimal() else events
+
+
+def _line(event: Event) -> Line:
+    return Line(
+        at=event.at,
+        headline=event.get_kind_display(),
+        text=_tell(event),
+        actor=event.actor,
+        attempt=event.attempt,
+        kind=event.kind,
+    )
+
+
+def _tell(event: Event) -> str:
+    """What an event's detail says, of the fields that are known: an unknown one may hold anything."""
+    detail, step = event.detail, event.step
+    match event.kind:
+        case Event.Kind.RETRY_SCHEDULED:
+            failures = f"failure {detail.get('failures', '?')} of {detail.get('max_attempts', '?')}"
+            return f"{step}, {failures}: {_error(detail)}; next attempt at {_moment(detail.get('invisible_until'))}"
+        case Event.Kind.FAILED | Event.Kind.BEST_EFFORT_FAILED:
+            return f"{step}: {_error(detail)}" if step else _error(detail)
+        case Event.Kind.WAITING:
+            return f"{step}: for {detail.get('waiting_for', '?')}, until {_moment(detail.get('until'))}"
+    return str(detail.get("reason") or "")
+
+
+def _moment(text: Any) -> str:
+    try:
+        return words.clock(datetime.fromisoformat(str(text)))
+    except ValueError:
+        return "an unknown time"

@@ -1,0 +1,63 @@
+"""How things stand, at a glance: what the console's home page shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from workflows.definition import definitions
+from workflows.models import ManualTask, State, Workflow
+
+# Nobody decides anything by the difference between 10,000 and 20,000, and the database need not count them.
+COUNT_LIMIT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A count that stops at the limit: then there are more."""
+
+    label: str
+    state: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{COUNT_LIMIT:,}+" if self.number > COUNT_LIMIT else f"{self.number:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    at: datetime
+    states: list[Count]
+    tasks: Count
+    oldest_due: Workflow | None
+    next_task: ManualTask | None
+
+
+def glance() -> Glance:
+    tasks = ManualTask.objects.filter(state=ManualTask.State.OPEN)
+    return Glance(
+        at=timezone.now(),
+        states=[_count_in_state(state) for state in State],
+        tasks=Count("open tasks", "open", tasks[: COUNT_LIMIT + 1].count()),
+        oldest_due=_oldest_due(),
+        next_task=tasks.only("expires_at").order_by("expires_at", "id").first(),
+    )
+
+
+def _count_in_state(state: State) -> Count:
+    rows = Workflow.objects.in_state(state).order_by().values("pk")
+    return Count(state.label, state.value, rows[: COUNT_LIMIT + 1].count())
+
+
+def _oldest_due() -> Workflow | None:
+    """The workflow that has been due the longest and that nobody runs, of all queues of this release."""
+    due = Workflow.objects.in_state(State.QUEUED).filter(invisible_until__lte=Now())
+    # Queue by queue, for each is read off the head of the index of what is due.
+    heads = [
+        due.filter(queue=queue).only("queue", "invisible_until").order_by("invisible_until", "id").first()
+        for queue in sorted({definition.queue for definition in definitions().values()})
+    ]
+    return min((head for head in heads if head), key=lambda head: head.invisible_until, default=None)
