@@ -132,6 +132,8 @@ USE_TZ = True
 
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
+# With DEBUG on, static files are served from where they lie: by gunicorn too, and without collectstatic.
+WHITENOISE_AUTOREFRESH = WHITENOISE_USE_FINDERS = DEBUG
 
 # --- Workflows ----------------------------------------------------------------------------------
 

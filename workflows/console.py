@@ -16,6 +16,11 @@ class ConsoleSite(admin.AdminSite):
     site_header = "Onramp operations"
     index_title = "Home"
     site_url = None
+    enable_nav_sidebar = False  # the lists need its width, and Home has the same few links
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
+        """Django's, with what the console is for before users and groups."""
+        return sorted(super().get_app_list(request, app_label), key=lambda app: app["app_label"] == "auth")
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         shown = glance() if request.user.has_perm("workflows.view_workflow") else None

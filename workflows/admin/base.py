@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -70,12 +71,22 @@ class BoundedPaginator(_Paginator):
         return int(rows.order_by().values("pk")[: COUNT_LIMIT + 1].count())
 
 
+class FixedOrder(ChangeList):
+    """A list in the one order that an index gives it, whatever `?o=` asks for."""
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
+        return list(self.model_admin.get_ordering(request))
+
+
 class ConsoleAdmin(ModelAdmin):
     """A list and a read-only page. Nothing is added, edited or deleted by hand, by nobody."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # a count over the table for every choice of every filter
+    empty_value_display = ""
     list_per_page = 50
+    sortable_by = ()
     page_template: str
     verbs: Sequence[Verb] = ()
 
@@ -90,7 +101,7 @@ class ConsoleAdmin(ModelAdmin):
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Filters are the ones on the page. The admin's own would answer `?payload__patient__email=…`."""
-        return False
+        return lookup in {getattr(offered, "parameter_name", None) for offered in self.get_list_filter(request)}
 
     def get_urls(self) -> list[URLPattern]:
         return [
@@ -101,6 +112,13 @@ class ConsoleAdmin(ModelAdmin):
             )
             for verb in self.verbs
         ] + super().get_urls()
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        title = str(self.opts.verbose_name_plural)
+        return super().changelist_view(request, {"title": title[:1].upper() + title[1:], **(extra_context or {})})
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return FixedOrder
 
     # --- The page of a row ----------------------------------------------------------------------
 

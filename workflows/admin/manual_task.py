@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from workflows import operations
 from workflows.admin import words
 from workflows.admin.base import ConsoleAdmin
-from workflows.models import ManualTask, Workflow
+from workflows.models import ManualTask, State, Workflow
 
 OPEN = ManualTask.State.OPEN
 
@@ -94,7 +94,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         return {
             "badge": self.state(row),
             "workflow": workflow,
-            "workflow_badge": words.badge(workflow.state, workflow.state),
+            "workflow_badge": words.badge(workflow.state, State(workflow.state).label),
             "overdue": overdue,
             "open_to_decide": open_to_decide,
             # Facts may be a patient's: for who decides, while there is something to decide.

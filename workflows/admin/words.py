@@ -20,8 +20,8 @@ _FIELDS_SHOWN = 100
 
 
 def clock(at: datetime) -> str:
-    """A time as people say it: `14:02:07 UTC` today, with the date on another day."""
-    return f"{at:%H:%M:%S} UTC" if at.date() == timezone.now().date() else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    """A time as people say it: `14:02:07 UTC` today, `2026-03-01 14:02 UTC` on another day."""
+    return f"{at:%H:%M:%S} UTC" if at.date() == timezone.now().date() else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def age(since: datetime) -> str:

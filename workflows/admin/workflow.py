@@ -75,7 +75,7 @@ class StateFilter(admin.SimpleListFilter):
 class PresetFilter(admin.SimpleListFilter):
     """The questions people come with."""
 
-    title = "what to look at"
+    title = "urgency"
     parameter_name = "preset"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
@@ -107,7 +107,7 @@ class TypeFilter(admin.SimpleListFilter):
 
 @admin.register(Workflow)
 class WorkflowAdmin(ConsoleAdmin):
-    list_display = ("number", "type", "state", "step", "attempts", "waiting_for", "next_attempt", "error", "age")
+    list_display = ("number", "type", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
     list_filter = (PresetFilter, StateFilter, TypeFilter)
     ordering = ("-id",)
     search_fields = ("id",)  # shows the box; `get_search_results` does the search
@@ -156,12 +156,12 @@ class WorkflowAdmin(ConsoleAdmin):
         return "" if row.status == Workflow.Status.COMPLETE else row.current_step
 
     @admin.display(description="Attempts")
-    def attempts(self, row: Any) -> str:
+    def attempt(self, row: Any) -> str:
         number = f"{row.attempt_number or 0}"
-        return f"{number} ({row.retry_count} failed in a row)" if row.retry_count else number
+        return f"{number} ({row.retry_count} failed)" if row.retry_count else number
 
     @admin.display(description="Waiting for")
-    def waiting_for(self, row: Workflow) -> str:
+    def waits_for(self, row: Workflow) -> str:
         return row.waiting_for if row.state == State.WAITING else ""
 
     @admin.display(description="Next attempt")

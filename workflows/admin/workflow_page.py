@@ -172,7 +172,7 @@ def _tell(event: Event) -> str:
     match event.kind:
         case Event.Kind.RETRY_SCHEDULED:
             failures = f"failure {detail.get('failures', '?')} of {detail.get('max_attempts', '?')}"
-            return f"{step}, {failures}: {_error(detail)}; next attempt at {_moment(detail.get('invisible_until'))}"
+            return f"{step}, {failures}: {_error(detail)}\nNext attempt at {_moment(detail.get('invisible_until'))}"
         case Event.Kind.FAILED | Event.Kind.BEST_EFFORT_FAILED:
             return f"{step}: {_error(detail)}" if step else _error(detail)
         case Event.Kind.WAITING:

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tests.workflows import rows
+from workflows.admin import base
+from workflows.models import ManualTask, State, Workflow
+
+LIST = "/admin/workflows/workflow/"
+TASKS = "/admin/workflows/manualtask/"
+
+Login = Callable[..., Client]
+
+
+def listed(client: Client, query: str, url: str = LIST) -> list[int]:
+    """The numbers on the list, in their order."""
+    response = client.get(url + query)
+    assert response.status_code == 200
+    return [row.pk for row in response.context["cl"].result_list]
+
+
+def one_of_each() -> dict[State, Workflow]:
+    return {
+        State.QUEUED: rows.workflow(),
+        State.RUNNING: rows.running(),
+        State.RETRYING: rows.retrying(),
+        State.WAITING: rows.waiting(),
+        State.COMPLETE: rows.complete(),
+        State.FAILED: rows.failed(),
+    }
+
+
+def test_the_newest_is_first(as_: Login) -> None:
+    made = [rows.workflow().pk for _ in range(3)]
+    assert listed(as_("support"), "") == made[::-1]
+
+
+def test_it_shows_what_support_asks_for(as_: Login) -> None:
+    row = rows.failed(created_at=timezone.now() - timedelta(hours=3))
+    html = as_("support").get(LIST).content.decode()
+    for shown in [f">{row.pk}<", "parcel", "badge-failed", "charge", "card_declined", "3\xa0hours", "1 (5 failed)"]:
+        assert shown in html
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_each_state_is_a_filter(as_: Login, state: State) -> None:
+    made = one_of_each()
+    assert listed(as_("support"), f"?state={state}") == [made[state].pk]
+
+
+def test_the_filter_by_state_finds_what_the_derived_state_says(as_: Login) -> None:
+    """Its shortcuts for the planner exclude nothing: a put-back row is queued, though it is not due."""
+    one_of_each()
+    rows.workflow(invisible_until=timezone.now() + timedelta(minutes=1))
+    rows.retrying(invisible_until=timezone.now() - timedelta(minutes=1))
+    rows.waiting(invisible_until=timezone.now() - timedelta(minutes=1))
+    for state in State:
+        derived = Workflow.objects.with_state().filter(state=state).values_list("pk", flat=True)
+        assert set(Workflow.objects.in_state(state).values_list("pk", flat=True)) == set(derived)
+
+
+def test_the_presets_find_what_people_come_for(as_: Login) -> None:
+    made = one_of_each()
+    stubborn = rows.retrying(retry_count=3)
+    old = rows.failed(completed_at=timezone.now() - timedelta(days=2))
+    support = as_("support")
+    failed, waiting = made[State.FAILED].pk, made[State.WAITING].pk
+    assert listed(support, "?preset=attention") == [old.pk, stubborn.pk, failed]
+    assert listed(support, "?preset=failed-today") == [failed]
+    assert listed(support, "?preset=decision") == [waiting]
+    assert listed(support, "?workflow_type=parcel&state=failed") == [old.pk, failed]
+    assert listed(support, "?workflow_type=other") == []
+
+
+def test_the_search_finds_by_each_kind_of_key_in_full(as_: Login) -> None:
+    other, support = rows.workflow(linking_id="else"), as_("support")
+    row = rows.workflow(business_key="order-7", linking_id="acc-9")
+    for key in [
+        row.pk,
+        row.idempotency_key,
+        str(row.idempotency_key).upper(),
+        row.idempotency_key.hex,
+        "order-7",
+        "acc-9",
+    ]:
+        assert listed(support, f"?q={key}") == [row.pk]
+    for key in ["order", "ORDER-7", str(row.idempotency_key)[:8], "9" * 30, uuid.uuid4(), "%"]:
+        assert listed(support, f"?q={key}") == []
+    assert listed(support, "?q=%20") == [row.pk, other.pk]
+
+
+def test_a_key_that_looks_like_another_kind_is_found_too(as_: Login) -> None:
+    digits = rows.workflow(business_key="4711")
+    uuids = rows.workflow(linking_id=str(uuid.uuid4()))
+    assert listed(as_("support"), "?q=4711") == [digits.pk]
+    assert listed(as_("support"), f"?q={uuids.linking_id}") == [uuids.pk]
+
+
+def test_the_search_reads_indexes_only(as_: Login) -> None:
+    Workflow.objects.bulk_create(
+        Workflow(idempotency_key=uuid.uuid4(), workflow_type="parcel", payload={}, business_key=f"b{i}")
+        for i in range(3000)
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE workflows_workflow")
+    for key in ["17", str(uuid.uuid4()), "b17"]:
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            listed(as_("support"), f"?q={key}")
+        searches = [q["sql"] for q in queries if "linking_id" in q["sql"].partition("WHERE")[2]]
+        assert searches
+        for sql in searches:
+            with connection.cursor() as cursor:
+                cursor.execute(f"EXPLAIN {sql}")
+                assert "Seq Scan on workflows_workflow" not in "\n".join(line for (line,) in cursor)
+
+
+@pytest.mark.parametrize(("url", "make"), [(LIST, rows.waiting), (LIST, rows.failed), (TASKS, rows.waiting)])
+def test_a_list_takes_as_many_queries_for_fifty_rows_as_for_one(
+    as_: Login, url: str, make: Callable[[], Workflow]
+) -> None:
+    support = as_("support")
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            support.get(url)
+        return len(captured)
+
+    make()
+    one = queries()
+    for _ in range(49):
+        make()
+    assert queries() == one <= 8
+
+
+def test_a_list_reads_neither_payload_nor_context_and_counts_nothing_without_a_limit(as_: Login) -> None:
+    one_of_each()
+    with CaptureQueriesContext(connection) as queries:
+        as_("support").get(LIST + "?state=failed")
+    about = [q["sql"] for q in queries if 'FROM "workflows_workflow"' in q["sql"]]
+    assert about
+    assert not [sql for sql in about if '"payload"' in sql or '."context"' in sql]
+    assert all("LIMIT 10001" in sql for sql in about if "COUNT(" in sql)
+
+
+def test_a_count_stops_at_its_limit_and_says_so(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "COUNT_LIMIT", 3)
+    for _ in range(3):
+        rows.workflow()
+    assert "3+" not in as_("support").get(LIST).content.decode()
+    rows.workflow()
+    assert "3+" in " ".join(as_("support").get(LIST).content.decode().split())
+
+
+def test_nothing_can_be_asked_of_the_table_that_is_not_on_the_page(as_: Login) -> None:
+    """Else a payload could be guessed at, letter by letter, by whether a row is listed."""
+    rows.workflow(payload={"email": "jane@example.com"})
+    boss = as_("superuser")
+    for query in ["payload__email=jane@example.com", "payload__email__startswith=j", "context__x=1", "id__gt=0"]:
+        assert boss.get(f"{LIST}?{query}").status_code == 400
+    for order in range(1, 10):
+        assert 'ORDER BY "workflows_workflow"."id" DESC' in str(
+            boss.get(f"{LIST}?o={order}").context["cl"].queryset.query
+        )
+
+
+def test_open_tasks_are_listed_by_what_is_due_first_and_decided_ones_on_request(as_: Login) -> None:
+    later, sooner, done = rows.waiting(), rows.waiting(), rows.waiting()
+    hour = timezone.now() + timedelta(hours=1)
+    ManualTask.objects.filter(workflow=sooner).update(expires_at=hour)
+    ManualTask.objects.filter(workflow=done).update(state="expired")
+    task = {row.pk: ManualTask.objects.get(workflow=row).pk for row in (later, sooner, done)}
+    approver = as_("approver")
+    assert listed(approver, "", TASKS) == [task[sooner.pk], task[later.pk]]
+    assert listed(approver, "?state=expired", TASKS) == [task[done.pk]]
+    assert listed(approver, "?state=all", TASKS) == [task[done.pk], task[sooner.pk], task[later.pk]]
+    assert listed(approver, "?task_type=parcel+review", TASKS) == [task[sooner.pk], task[later.pk]]
+    assert listed(approver, "?task_type=other", TASKS) == []
+
+
+def test_home_counts_by_state_and_links_to_exactly_the_rows_it_counted(as_: Login) -> None:
+    one_of_each()
+    rows.failed()
+    support = as_("support")
+    glance = support.get("/admin/").context["glance"]
+    for count in glance.states:
+        assert len(listed(support, f"?state={count.state}")) == count.number == (2 if count.state == "failed" else 1)
+    assert (glance.tasks.number, glance.next_task) == (1, ManualTask.objects.get())
+
+
+def test_home_names_the_workflow_that_is_due_the_longest_and_that_nobody_runs(as_: Login) -> None:
+    hour = timezone.now() - timedelta(hours=1)
+    rows.running(invisible_until=hour - timedelta(hours=1))
+    oldest = rows.workflow(invisible_until=hour)
+    rows.workflow()
+    assert as_("support").get("/admin/").context["glance"].oldest_due == oldest
+    assert f"workflow {oldest.pk}" in as_("support").get("/admin/").content.decode()
+
+
+def test_home_shows_nothing_to_who_may_see_nothing(as_: Login) -> None:
+    rows.failed()
+    assert as_("nobody").get("/admin/").context["glance"] is None

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from tests.workflows import rows
+from workflows.admin import workflow_page
+from workflows.models import Attempt, ManualTask, Workflow
+
+Login = Callable[..., Client]
+
+
+def page(client: Client, row: Workflow, query: str = "") -> str:
+    response = client.get(f"/admin/workflows/workflow/{row.pk}/change/{query}")
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def sentence(html: str) -> str:
+    found = re.search(r'<p class="standing[^>]*>(.*?)</p>', html, re.DOTALL)
+    assert found
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", found[1])).split())
+
+
+def clock(at: Any) -> str:
+    return f"{at:%H:%M:%S} UTC" if at.date() == timezone.now().date() else f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+# --- The sentence -------------------------------------------------------------------------------
+
+
+def test_it_says_where_a_workflow_failed_and_why(as_: Login) -> None:
+    row = rows.failed()
+    row.refresh_from_db()
+    assert sentence(page(as_("support"), row)) == (
+        f"Failed at charge on attempt 1 at {clock(row.completed_at)}: card_declined: The card was declined."
+    )
+
+
+def test_it_says_when_a_failed_step_is_tried_again(as_: Login) -> None:
+    row = rows.retrying()
+    assert sentence(page(as_("support"), row)) == (
+        f"Retrying at {clock(row.invisible_until)}: charge failed 2 times in a row, last with payments_unavailable"
+    )
+
+
+def test_it_says_what_a_workflow_waits_for_and_links_to_the_task(as_: Login) -> None:
+    row = rows.waiting()
+    html = page(as_("support"), row)
+    task = ManualTask.objects.get()
+    assert sentence(html) == (
+        f"Waiting for a review of the parcel until {clock(row.invisible_until)}. Task {task.pk}: parcel review"
+    )
+    assert f'href="/admin/workflows/manualtask/{task.pk}/change/"' in html
+
+
+def test_it_says_who_runs_a_workflow_since_when(as_: Login) -> None:
+    row = rows.running()
+    opened = Attempt.objects.get().opened_at
+    assert sentence(page(as_("support"), row)) == f"Running since {clock(opened)} by host-a:41, attempt 1."
+
+
+def test_it_says_that_a_workflow_is_due_complete_or_put_back(as_: Login) -> None:
+    support = as_("support")
+    assert sentence(page(support, rows.workflow())).startswith("Due since ")
+    assert sentence(page(support, rows.complete())).startswith("Complete since ")
+    put_back = rows.workflow(invisible_until=timezone.now() + timedelta(minutes=1))
+    assert sentence(page(support, put_back)) == f"Put back until {clock(put_back.invisible_until)}."
+
+
+# --- Steps --------------------------------------------------------------------------------------
+
+
+def steps_of(row: Workflow) -> list[tuple[str, str, str]]:
+    attempt = Attempt.objects.filter(workflow=row, closed_at__isnull=False).order_by("-number").first()
+    lines = workflow_page.step_lines(row.workflow_type, attempt)
+    return [(line.name, line.label, line.error or line.note) for line in lines]
+
+
+def test_every_step_of_the_definition_is_listed_with_what_happened_to_it(as_: Login) -> None:
+    row = rows.failed()
+    assert steps_of(row) == [
+        ("reserve", "Ran", ""),
+        ("review", "Skipped", ""),
+        ("charge", "Failed", "card_declined: The card was declined."),
+        ("thank", "Not reached", ""),
+    ]
+    html = page(as_("support"), row)
+    assert [html.index(f">{name}") for name in ("reserve", "review", "thank")] == sorted(
+        html.index(f">{name}") for name in ("reserve", "review", "thank")
+    )
+
+
+def test_a_step_that_failed_and_was_passed_over_is_said_on_top(as_: Login) -> None:
+    row = rows.complete()
+    failure = {"error_class": "RetryableStepError", "error_code": "", "error_message": "Busy."}
+    rows.attempt(
+        row, outcome="complete", steps=[{"step": "thank", "outcome": "best_effort_failed", "ms": 1, **failure}]
+    )
+    assert ("thank", "Failed, and passed over", "RetryableStepError: Busy.") in steps_of(row)
+    assert "Failed and passed over: thank." in page(as_("support"), row)
+
+
+def test_a_step_is_found_under_its_former_name_and_one_that_is_gone_is_kept(
+    as_: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renamed = (*rows.PARCEL.steps[:-1], workflow_page_step("farewell", formerly=("thank",)))
+    monkeypatch.setattr(rows.PARCEL, "steps", renamed)
+    row = rows.complete()
+    rows.attempt(row, steps=[{"step": "thank", "outcome": "ran", "ms": 1}, {"step": "wrap", "outcome": "ran", "ms": 2}])
+    assert steps_of(row)[-2:] == [("thank", "Ran", ""), ("wrap", "Ran", "no longer in the list")]
+
+
+def workflow_page_step(name: str, **policy: Any) -> Any:
+    from workflows.definition import Step
+
+    return Step(rows.thank, name=name, **policy)
+
+
+def test_a_workflow_of_a_type_that_this_release_does_not_know_still_has_a_page(as_: Login) -> None:
+    row = rows.failed(workflow_type="letter")
+    assert [name for name, *_ in steps_of(row)] == ["reserve", "review", "charge"]
+    assert "charge" in page(as_("support"), row)
+
+
+def test_earlier_attempts_fold_away_and_the_earliest_are_only_counted(as_: Login) -> None:
+    row = rows.retrying()
+    for number in range(1, 24):
+        rows.attempt(row, number, outcome="retry")
+    html = page(as_("support"), row)
+    assert "Steps in attempt 23" in html
+    assert "Attempt 22:" in html
+    assert "Attempt 3:" not in html
+    assert "And 3 before these." in html
+
+
+def test_the_steps_of_a_running_workflow_are_those_of_the_attempt_before(as_: Login) -> None:
+    row = rows.workflow()
+    rows.attempt(row, 1, outcome="retry", steps=[{"step": "reserve", "outcome": "ran", "ms": 1}])
+    Attempt.objects.create(workflow=row, number=2, worker="host-b:7")
+    html = page(as_("support"), row)
+    assert "Steps in attempt 1" in html
+    assert "Attempt 2: running since" in html
+
+
+def test_a_traceback_is_for_engineers(as_: Login) -> None:
+    row = rows.complete()
+    rows.attempt(row, traceback="parcel.py:12 in charge")
+    assert "parcel.py:12 in charge" in page(as_("engineer"), row)
+    assert "parcel.py:12 in charge" not in page(as_("support"), row)
+
+
+# --- History ------------------------------------------------------------------------------------
+
+
+def history(html: str) -> list[str]:
+    lines = re.findall(r'<li class="line[^>]*>.*?</time>(.*?)</li>', html, re.DOTALL)
+    return [" ".join(unescape(re.sub(r"<[^>]+>", " ", line)).split()) for line in lines]
+
+
+def test_the_history_tells_engine_and_people_together_newest_first(as_: Login) -> None:
+    row = rows.failed(submitted_by="web")
+    at = timezone.now() + timedelta(minutes=1)
+    error = {"error_class": "RetryableStepError", "error_code": "busy", "error_message": ""}
+    rows.event(row, "waiting", step="review", detail={"waiting_for": "a review", "until": at.isoformat()})
+    rows.event(row, "approved", actor="anna", detail={"reason": "Fine.", "task": 1})
+    retry = {**error, "failures": 1, "max_attempts": 10, "invisible_until": at.isoformat()}
+    rows.event(row, "retry_scheduled", attempt=2, step="charge", detail=retry)
+    rows.event(row, "best_effort_failed", step="thank", detail=error)
+    rows.event(row, "failed", attempt=3, step="charge", detail=error)
+    rows.event(row, "retried", actor="boss", detail={"reason": "Again."})
+    assert history(page(as_("support"), row)) == [
+        "Retried by boss Again.",
+        "Failed attempt 3 charge: busy",
+        "Best-effort step failed thank: busy",
+        f"Retry scheduled attempt 2 charge, failure 1 of 10: busy Next attempt at {clock(at)}",
+        "Approved by anna Fine.",
+        f"Waiting review: for a review, until {clock(at)}",
+        "Submitted by web",
+    ]
+
+
+def test_a_long_history_goes_on_from_the_last_line_shown(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workflow_page, "EVENTS_SHOWN", 2)
+    row = rows.complete()
+    events = [rows.event(row, "retried", actor=f"p{number}", detail={}) for number in range(3)]
+    first = page(as_("support"), row)
+    assert history(first) == ["Retried by p2", "Retried by p1"]
+    assert f'href="?before={events[1].pk}"' in first
+    assert history(page(as_("support"), row, f"?before={events[1].pk}")) == ["Retried by p0", "Submitted"]
+
+
+def test_an_event_that_says_less_than_expected_is_still_told(as_: Login) -> None:
+    row = rows.complete()
+    for kind in ("retry_scheduled", "waiting", "failed", "best_effort_failed", "approved", "vanished", "put_back"):
+        rows.event(row, kind, detail={})
+    assert len(history(page(as_("support"), row))) == 8
+
+
+# --- Masks --------------------------------------------------------------------------------------
+
+
+def test_of_a_payload_only_the_names_of_fields_are_shown(as_: Login) -> None:
+    row = rows.workflow(
+        payload={"patient": {"email": "jane@example.com", "note": None}, "jane@example.com": 1, "x": [7]}
+    )
+    html = page(as_("support"), row)
+    assert "patient.email" in html
+    assert "jane@example.com" not in html
+    names = [name for name, _ in workflow_page.page(_with_state(row))["payload"]]
+    assert sorted(names) == ["(a name that is not shown)", "patient.email", "patient.note", "x"]
+
+
+def test_a_payload_of_a_thousand_fields_is_cut(as_: Login) -> None:
+    row = rows.workflow(payload={f"f{number}": number for number in range(1000)})
+    fields = workflow_page.page(_with_state(row))["payload"]
+    assert len(fields) == 101
+    assert fields[-1] == ("…", "more fields")
+
+
+def _with_state(row: Workflow) -> Workflow:
+    return Workflow.objects.with_state().get(pk=row.pk)
