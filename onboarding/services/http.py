@@ -24,7 +24,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from workflows.backoff import BASE_DELAY, MAX_DELAY
+from workflows import backoff
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 
 # A connection idle for longer is not used again: servers close theirs after 5 s or more, and a request that meets
@@ -178,5 +178,7 @@ def _code(response: httpx.Response) -> str:
 def _retry_after(response: httpx.Response) -> float | None:
     """Seconds to wait, or None. The form with a date is ignored: it trusts two clocks to agree."""
     value = response.headers.get("Retry-After", "")
+    if not re.fullmatch(r"[0-9]{1,9}", value):
+        return None
     # No sooner than we would by ourselves, and no longer than our own longest delay, whatever it says.
-    return min(max(float(value), BASE_DELAY), MAX_DELAY) if re.fullmatch(r"[0-9]{1,9}", value) else None
+    return min(max(float(value), backoff.DEFAULT.base_delay), backoff.DEFAULT.max_delay)

@@ -1,0 +1,114 @@
+"""The demo's processes: started in order, watched, and stopped in reverse."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+
+import httpx
+
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+# Longer than the grace of a worker, which may be in the middle of a slow call.
+STOP_WITHIN = 45.0
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the message says why and what to do."""
+
+
+def require_free_ports(ports: Mapping[str, int]) -> None:
+    """Raise DemoError naming the first of `ports` (what for -> number) that another process listens on."""
+    for purpose, port in ports.items():
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise DemoError(
+                    f"Port {port}, for the {purpose}, is taken ({error.strerror}). Stop what uses it, or give another: "
+                    f'make demo ARGS="--{purpose}-port {port + 10}"'
+                ) from None
+
+
+class Processes:
+    """A context manager: whatever is started inside is stopped at its end, the last one first.
+
+    Each process writes to a log of its own in `logs`, and leads a session of its own, so that Ctrl-C reaches the demo
+    alone and everything stops in order.
+    """
+
+    def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
+        self.logs = logs
+        self.environment = {**os.environ, **environment}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        logs.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        # The second Ctrl-C of an impatient person must not leave half of them running.
+        restore = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            for process in reversed(self._running.values()):
+                process.terminate()
+                try:
+                    process.wait(STOP_WITHIN)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+        finally:
+            signal.signal(signal.SIGINT, restore)
+
+    def start(self, name: str, arguments: Iterable[str], *, ready: str | None = None) -> None:
+        """Start `python <arguments>`. With `ready`, a URL, return when it answers, DemoError if it does not."""
+        with self._log(name).open("wb") as log:
+            self._running[name] = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,
+                preexec_fn=_die_with_the_demo,
+            )
+        deadline = monotonic() + 30
+        while ready:
+            self.check()
+            try:
+                if httpx.get(ready, timeout=1).is_success:
+                    return
+            except httpx.HTTPError:
+                pass
+            if monotonic() > deadline:
+                raise DemoError(f"The {name} does not answer at {ready}; see {self._log(name)}")
+            sleep(0.05)
+
+    def check(self) -> None:
+        """Raise DemoError when a process has ended by itself."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                lines = self._log(name).read_text(errors="replace").splitlines()[-15:]
+                raise DemoError(
+                    f"The {name} ended with exit code {process.returncode}. Its log, {self._log(name)}, ends:\n"
+                    + "\n".join(lines)
+                )
+
+    def _log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+
+def _die_with_the_demo() -> None:
+    """Between fork and exec: let the kernel end this process when the demo is killed. Linux only."""
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    except AttributeError:
+        return

@@ -1,0 +1,205 @@
+"""`manage.py demo`: everything at once on this machine, to see it work."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import subprocess
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic, sleep
+from types import FrameType
+from typing import Any, NoReturn
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from onboarding.demo import report, traffic
+from onboarding.demo.processes import DemoError, Processes, require_free_ports
+from onboarding.samples import Sample, samples
+from workflows import api_keys
+from workflows.models import State
+
+# Far longer than it takes (about 30 s for 300): so that --exit ends by itself whatever happens.
+PATIENCE = 240.0
+PATIENCE_PER_SUBMISSION = 0.5
+
+
+class Command(BaseCommand):
+    help = (
+        "Starts the sandbox, the intake, the console and two workers on this machine, sends realistic submissions on\n"
+        "a day when the services have their troubles, shows what becomes of them, and runs on until Ctrl-C."
+    )
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        return super().create_parser(prog_name, subcommand, formatter_class=RawDescriptionHelpFormatter, **kwargs)
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--submissions", type=_count, default=300, metavar="N", help="How many (default: 300).")
+        parser.add_argument(
+            "--exit",
+            action="store_true",
+            help="End when all is at rest; exit code 0 only if every submission reached the state it should have.",
+        )
+        parser.add_argument("--workers", type=_count, default=2, metavar="N", help="Worker processes (default: 2).")
+        parser.add_argument("--seed", type=int, help="The same seed sends the same submissions; only once a database.")
+        for purpose, port in (("intake", 8000), ("console", 8001), ("sandbox", 8100)):
+            parser.add_argument(f"--{purpose}-port", type=int, default=port, metavar="PORT", help=f"Default: {port}.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not settings.DEBUG:
+            raise CommandError("The demo makes a login and sends made-up patients: it runs with DEBUG=1 only.")
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            sound = self.run(options)
+        except DemoError as error:
+            raise CommandError(str(error)) from None
+        except KeyboardInterrupt:
+            self.stdout.write("Stopped.")
+            return
+        if not sound:
+            raise CommandError("Not every submission reached the state it should have.")
+
+    def run(self, options: dict[str, Any]) -> bool:
+        """Run the demo. True when every submission reached the state it should have."""
+        screen = Console()
+        ports = {purpose: options[f"{purpose}_port"] for purpose in ("intake", "console", "sandbox")}
+        require_free_ports(ports)
+        intake, console, sandbox = (f"http://127.0.0.1:{port}" for port in ports.values())
+        state = settings.VAR_DIR / "demo"
+        seed = options["seed"] if options["seed"] is not None else secrets.randbits(32)
+        plan = list(samples(options["submissions"], seed))
+
+        with _database(screen), Processes(state, {"SERVICES_URL": sandbox}) as processes:
+            call_command("migrate", verbosity=0)
+            login, password = _make_login()
+            api_key = api_keys.create("demo")
+            connections.close_all()
+            screen.print(f"Starting the processes; their logs are in {state}.")
+            processes.start(
+                "sandbox",
+                ["manage.py", "runsandbox", "--port", str(ports["sandbox"]), "--state", str(state / "sandbox")],
+                ready=f"{sandbox}/_healthz",
+            )
+            for name, entry in (("intake", "config.intake"), ("console", "config.wsgi")):
+                processes.start(
+                    name,
+                    ["-m", "gunicorn", f"{entry}:application", "--bind", f"127.0.0.1:{ports[name]}"],
+                    ready=f"http://127.0.0.1:{ports[name]}/healthz",
+                )
+            processes.start("workers", ["manage.py", "runworker", "--processes", str(options["workers"])])
+
+            traffic.arrange(sandbox, plan)
+            with traffic.bad_day(sandbox, plan):
+                screen.print(f"Sending {len(plan)} submissions, every {traffic.HEDGED_EVERY}th twice at once …")
+                began = monotonic()
+                sent = traffic.send_all(intake, api_key, plan)
+                screen.print(
+                    f"{len(sent.ids)} stored in {monotonic() - began:.1f} s; {sent.replayed} duplicates recognised. "
+                    "The visits service is about to go down for a while."
+                )
+                expected = self._drain(screen, processes, plan, login)
+            found = report.results(plan)
+            screen.print(report.table(found))
+            effects = report.performed(sandbox)
+            faults = report.faults(expected, found, effects)
+            total = sum(sum(effects[key].values()) for key in expected)
+            verdict = "each once, none missing" if not faults else f"{len(faults)} things are wrong"
+            screen.print(f"{total} effects performed downstream: {verdict}.")
+            for fault in faults[:20]:
+                screen.print(f"  {fault}", style="red")
+            if options["exit"]:
+                return not faults
+            waiting = sum(result.state == State.WAITING for result in found.values())
+            screen.print(
+                f"\nThe console: [bold]{console}/admin/[/bold]   login [bold]{login.get_username()}[/bold]   "
+                f"password [bold]{password}[/bold]\n"
+                f"{waiting} clinical reviews wait for you there. Send one more with\n"
+                f"  curl -i {intake}/v1/submissions -H 'Authorization: Bearer {api_key}' \\\n"
+                "    -H \"Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)\" --json '{}'\n"
+                "Ctrl-C stops everything.",
+                highlight=False,
+                soft_wrap=True,
+            )
+            while True:
+                processes.check()
+                sleep(1)
+
+    def _drain(
+        self, screen: Console, processes: Processes, plan: list[Sample], clinician: User
+    ) -> dict[UUID, report.Expected]:
+        """Show the queue drain, deciding reviews on the way, until all is at rest. What each should have become."""
+        decisions = traffic.plan_reviews(plan)
+        expected = {
+            sample.idempotency_key: report.expect(sample, decisions.get(sample.idempotency_key)) for sample in plan
+        }
+        patience = monotonic() + PATIENCE + PATIENCE_PER_SUBMISSION * len(plan)
+        bar = Progress(
+            TextColumn("At rest"),
+            BarColumn(bar_width=40),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[states]}"),
+            console=screen,
+        )
+        with bar:
+            task = bar.add_task("", total=len(plan), states="")
+            while True:
+                processes.check()
+                traffic.review(clinician, decisions)
+                found = report.results(plan)
+                at_rest = sum(report.is_at_rest(found[key], expected[key]) for key in found)
+                states = Counter(result.state for result in found.values())
+                told = "  ".join(f"{states[state]} {state.label.lower()}" for state in State if states[state])
+                bar.update(task, completed=at_rest, states=told)
+                if at_rest == len(plan):
+                    return expected
+                if monotonic() > patience:
+                    screen.print("Out of patience: not everything has come to rest.", style="red")
+                    return expected
+                sleep(0.25)
+
+
+@contextmanager
+def _database(screen: Console) -> Iterator[None]:
+    """The embedded PostgreSQL, when that is what the settings name: running inside, stopped after if it was before."""
+    if settings.DATABASES["default"]["ENGINE"] != "config.embedded":
+        yield
+        return
+    embedded = [sys.executable, "-m", "config.embedded"]
+    was_running = subprocess.run([*embedded, "status"], check=False, stdout=subprocess.DEVNULL).returncode == 0
+    screen.print("Joining PostgreSQL." if was_running else "Starting PostgreSQL.")
+    try:
+        yield
+    finally:
+        connections.close_all()
+        if not was_running:
+            subprocess.run([*embedded, "stop"], check=False, stdout=subprocess.DEVNULL)
+
+
+def _make_login() -> tuple[User, str]:
+    """The superuser "demo", with a password that is new each time."""
+    password = secrets.token_urlsafe(9)
+    user, _ = User.objects.get_or_create(username="demo", defaults={"is_staff": True, "is_superuser": True})
+    user.set_password(password)
+    user.save()
+    return user, password
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100_000:
+        raise ArgumentTypeError(f"{text!r} is not a number from 1 to 100,000")
+    return int(text)
