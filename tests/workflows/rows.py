@@ -106,7 +106,7 @@ def waiting(*, task: bool = True, **fields: Any) -> Workflow:
 def open_task(row: Workflow, **fields: Any) -> ManualTask:
     deadline = fields.pop("expires_at", row.invisible_until)
     wait = Wait.objects.create(
-        workflow=row, name="review", waiting_for=row.waiting_for or "a review", deadline=deadline, wake_on=""
+        workflow=row, name="review", waiting_for=row.waiting_for or "a review", deadline=deadline
     )
     task = ManualTask.objects.create(
         **{
@@ -119,7 +119,6 @@ def open_task(row: Workflow, **fields: Any) -> ManualTask:
         }
     )
     Workflow.objects.filter(pk=row.pk).update(wake_on=[task.signal_name])
-    Wait.objects.filter(pk=wait.pk).update(wake_on=task.signal_name)
     return task
 
 
