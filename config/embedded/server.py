@@ -156,17 +156,7 @@ class Server:
         """Stop the server and delete its data, wherever it lives."""
         self.stop("immediate")
         with self._locked():
-            socket_folder = self._short_socket_folder()
-            home = self.home.resolve()
-            # By name, so that a wrong home costs nobody anything.
-            for folder in [socket_folder, self.cluster, *home.glob("program*")]:
-                if folder is not None and folder.exists():
-                    shutil.rmtree(folder)
-            (home / "socket").unlink(missing_ok=True)
-            if home.exists():
-                home.rmdir()
-            if self.home.is_symlink():
-                self.home.unlink()
+            self._delete()
 
     def pid(self) -> int | None:
         """The pid of the running server, None when it is not running, whatever a stale postmaster.pid says."""
@@ -313,9 +303,21 @@ class Server:
                     f"{self.data} is there, but {self._account_name()}, whom the server runs as, cannot reach it: "
                     "the mode of a folder above has changed."
                 )
-            self.cluster.rmdir()
-            self._move_home_elsewhere()
+            self._delete()
+            self._make_home_elsewhere()
             self._make_private(self.cluster)
+
+    def _delete(self) -> None:
+        # By name, so that a wrong home costs nobody anything.
+        home = self.home.resolve()
+        for folder in [self._short_socket_folder(), self.cluster, *home.glob("program*")]:
+            if folder is not None and folder.exists():
+                shutil.rmtree(folder)
+        (home / "socket").unlink(missing_ok=True)
+        if home.exists():
+            home.rmdir()
+        if self.home.is_symlink():
+            self.home.unlink()
 
     def _make_private(self, folder: Path) -> None:
         folder.mkdir(0o700, exist_ok=True)
@@ -323,8 +325,8 @@ class Server:
         if account is not None:
             os.chown(folder, account.uid, account.gid)
 
-    def _move_home_elsewhere(self) -> None:
-        """Put the (still empty) home where the server's account gets at it, and leave a link. Only for root."""
+    def _make_home_elsewhere(self) -> None:
+        """Make the home where the server's account gets at it, and a link to there. Only for root."""
         ELSEWHERE.mkdir(0o755, exist_ok=True)
         found = ELSEWHERE.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
@@ -332,10 +334,6 @@ class Server:
         ELSEWHERE.chmod(0o755)
         place = Path(tempfile.mkdtemp(prefix="postgres-", dir=ELSEWHERE))
         place.chmod(0o755)
-        if self.home.is_symlink():
-            self.home.unlink()
-        else:
-            self.home.rmdir()
         self.home.symlink_to(place)
 
     def _initdb(self) -> None:

@@ -22,6 +22,13 @@ from config.embedded.server import ACCOUNTS, DATABASE, PORT, USER, EmbeddedServe
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root needs it, and only root can arrange it")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     with a_folder_that_all_can_enter() as folder:
@@ -305,10 +312,12 @@ def test_a_full_disk_is_a_clear_error(open_folder: Path) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=16m,mode=0755", "tmpfs", disk]
     if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         pytest.skip("mounting is not permitted here")
+    server = Server(disk / "var" / "postgres")
     try:
         with pytest.raises(EmbeddedServerError, match=r"No space left on device[\s\S]*DATABASE_URL=postgres://"):
-            Server(disk / "var" / "postgres").start()
+            server.start()
     finally:
+        server.remove()
         subprocess.run(["umount", disk], check=True)
 
 
