@@ -31,4 +31,8 @@ class IntakeHandler(WSGIHandler):
 
 django.setup(set_prefix=False)
 
+from workflows.submissions import submission_definition  # noqa: E402 (needs the settings)
+
+submission_definition()  # a wrong setting stops the process at its start, not every request
+
 application = IntakeHandler()

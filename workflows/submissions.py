@@ -8,6 +8,7 @@ from uuid import UUID
 
 import psycopg
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from django.db.models import BooleanField
 from django.db.models.expressions import RawSQL
@@ -45,7 +46,10 @@ class KeyReused(Exception):
 
 def submission_definition() -> WorkflowDefinition:
     """The definition that a submission enters."""
-    return definitions()[settings.SUBMISSION_WORKFLOW]
+    name: str = settings.SUBMISSION_WORKFLOW
+    if name not in definitions():
+        raise ImproperlyConfigured(f"SUBMISSION_WORKFLOW is {name!r}, which no definition in WORKFLOWS is called.")
+    return definitions()[name]
 
 
 def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Document, submitted_by: str) -> Entry:

@@ -1,0 +1,42 @@
+import json
+from typing import Any
+from wsgiref.util import setup_testing_defaults
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from config import intake, wsgi
+from workflows.submissions import submission_definition
+
+
+def get(application: Any, path: str) -> tuple[str, dict[str, str], bytes]:
+    environ: dict[str, Any] = {"PATH_INFO": path, "HTTP_HOST": "anything.example"}
+    setup_testing_defaults(environ)
+    started: list[Any] = []
+    response = application(environ, lambda status, headers: started.extend([status, dict(headers)]))
+    body = b"".join(response)
+    response.close()
+    return started[0], started[1], body
+
+
+@pytest.mark.parametrize("path", ["/", "/admin/", "/admin/login/", "/static/x.css", "/v1", "/v2/submissions"])
+def test_the_intake_has_no_address_but_the_apis(path: str) -> None:
+    status, headers, body = get(intake.application, path)
+    assert status == "404 Not Found"
+    assert headers["Content-Type"] == "application/problem+json"
+    assert json.loads(body)["code"] == "not_found"
+
+
+@override_settings(ALLOWED_HOSTS=["*"])
+def test_the_intake_runs_no_middleware() -> None:
+    status, headers, _ = get(intake.application, "/healthz")
+    assert status == "200 OK"
+    assert headers.keys() == {"Content-Type", "Cache-Control", "Content-Length"}
+    assert "X-Frame-Options" in get(wsgi.application, "/healthz")[1]
+
+
+@override_settings(SUBMISSION_WORKFLOW="nothing")
+def test_a_submission_must_have_a_definition_to_enter() -> None:
+    with pytest.raises(ImproperlyConfigured, match="nothing"):
+        submission_definition()
