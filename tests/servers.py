@@ -13,9 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import quote
 
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,6 +32,17 @@ def database_url(*, port: int | None = None) -> str:
     password = f":{quote(info.password, safe='')}" if info.password else ""
     host = f"127.0.0.1:{port}" if port else f"{quote(info.host, safe='')}:{info.port}"
     return f"postgres://{quote(info.user, safe='')}{password}@{host}/{quote(info.dbname, safe='')}"
+
+
+@contextmanager
+def connecting_to(port: int) -> Iterator[None]:
+    """Open this thread's connection to another port of this machine; what is open is closed, before and after."""
+    wrapper = connections[DEFAULT_DB_ALIAS]
+    parameters = wrapper.get_connection_params()
+    wrapper.close()
+    with patch.object(wrapper, "get_connection_params", lambda: {**parameters, "host": "127.0.0.1", "port": str(port)}):
+        yield
+        wrapper.close()
 
 
 class Proxy:

@@ -6,6 +6,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
+from tests.servers import connecting_to
 from workflows import api_keys
 from workflows.api_keys import KeyTable
 from workflows.bounded import DatabaseUnavailable
@@ -109,14 +110,11 @@ def test_a_strange_key_is_only_unknown(key: str) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_while_the_database_is_away_a_known_key_stays_known_and_no_key_is_called_unknown(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: Clock,
 ) -> None:
     table, key = KeyTable(), api_keys.create("shop")
     assert table.client_of(key) == "shop"
-    connection.close()
-    monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
-    monkeypatch.setitem(connection.settings_dict, "PORT", "1")
-    try:
+    with connecting_to(port=1):
         assert table.client_of(key) == "shop"
         with pytest.raises(DatabaseUnavailable):
             table.client_of("onramp_perhaps_new")
@@ -124,9 +122,6 @@ def test_while_the_database_is_away_a_known_key_stays_known_and_no_key_is_called
         for _ in range(3):
             with pytest.raises(DatabaseUnavailable):
                 table.client_of(key)
-    finally:
-        monkeypatch.undo()
-        connection.close()
     clock.now += api_keys.RETRY_SECONDS
     assert table.client_of(key) == "shop"
 

@@ -1,5 +1,6 @@
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from django.db import DataError, connection
 from pydantic import BaseModel
 
-from tests.servers import Proxy
+from tests.servers import Proxy, connecting_to
 from workflows import bounded
 from workflows.bounded import DatabaseUnavailable, ask
 from workflows.definition import WorkflowDefinition
@@ -225,11 +226,6 @@ def _from_elsewhere(sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture
-def through_proxy(monkeypatch: pytest.MonkeyPatch) -> Any:
-    with Proxy() as proxy:
-        connection.close()
-        monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
-        monkeypatch.setitem(connection.settings_dict, "PORT", str(proxy.port))
+def through_proxy(transactional_db: None) -> Iterator[Proxy]:
+    with Proxy() as proxy, connecting_to(proxy.port):
         yield proxy
-        connection.close()
-    monkeypatch.undo()

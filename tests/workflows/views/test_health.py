@@ -1,16 +1,18 @@
 import time
+from collections.abc import Iterator
 
 import pytest
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
+from tests.servers import connecting_to
+
 
 @pytest.fixture
-def _database_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    connection.close()
-    monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
-    monkeypatch.setitem(connection.settings_dict, "PORT", "1")
+def _database_away(transactional_db: None) -> Iterator[None]:
+    with connecting_to(port=1):
+        yield
 
 
 def test_alive_needs_no_database(client: Client) -> None:  # pytest-django would refuse it one
