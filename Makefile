@@ -14,6 +14,7 @@ INSTALLED = .venv/.installed
 
 # What production must set: the checks are of settings as they are there. Nothing connects to this database.
 PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://onramp@127.0.0.1:1/onramp \
+	SERVICES_URL=https://services.example.com \
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789
 
 .PHONY: help venv test lint format demo db-start db-stop clean

@@ -8,5 +8,6 @@ class OnboardingConfig(AppConfig):
     def ready(self) -> None:
         from onboarding import checks
 
-        register(checks.check_services)
-        register(checks.check_timeout)
+        # Told by `runworker` and by `check --deploy`: whoever migrates, or serves the intake, calls no service.
+        register(checks.check_services, "workers", deploy=True)
+        register(checks.check_timeout, "workers")

@@ -12,7 +12,7 @@ from django.core.checks import CheckMessage, Error
 
 
 def check_services(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Every service needs an http(s) address. The intake does not run checks, and needs none of them."""
+    """Every service needs an http(s) address where workers run: one without would fail what it takes."""
     missing = [name for name, url in settings.SERVICES.items() if not _is_http(url)]
     if not missing:
         return []

@@ -16,7 +16,7 @@ from django.db import OperationalError, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Least, Now
 
-from workflows import history, inbox
+from workflows import api_keys, history, inbox
 from workflows.errors import NotAllowed
 from workflows.models import ApiKey, Event, ManualTask, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -86,10 +86,12 @@ def revoke(api_key_id: int, *, user: User, reason: str = "") -> None:
     """End an API key for good. What was sent with it stays."""
     _require(user, REVOKE)
     with transaction.atomic(durable=True):
-        key = ApiKey.objects.filter(pk=api_key_id)
-        if not key.filter(revoked_at=None).update(revoked_at=Now()):
-            raise NotAllowed("It is revoked already." if key.exists() else "There is no such API key.")
-        LogEntry.objects.log_actions(user.pk, key, CHANGE, f"Revoked. {reason.strip()}".strip(), single_object=True)
+        key = ApiKey.objects.filter(pk=api_key_id).first()
+        if key is None:
+            raise NotAllowed("There is no such API key.")
+        if not api_keys.revoke(key):
+            raise NotAllowed("It is revoked already.")
+        LogEntry.objects.log_actions(user.pk, [key], CHANGE, f"Revoked. {reason.strip()}".strip(), single_object=True)
 
 
 def _take(workflow_id: int) -> tuple[Workflow, State]:

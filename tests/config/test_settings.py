@@ -12,12 +12,13 @@ PRODUCTION = {
     "SECRET_KEY": SECRET_KEY,
     "ALLOWED_HOSTS": "onramp.example.com",
     "DATABASE_URL": "postgres://onramp@127.0.0.1:1/onramp",
+    "SERVICES_URL": "https://services.example.com",
 }
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run code in a fresh Python where the settings can be imported, with this environment."""
-    names = ["DEBUG", "SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "SECURE_PROXY_SSL_HEADER"]
+    names = ["DEBUG", "SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "SECURE_PROXY_SSL_HEADER", "SERVICES_URL"]
     # Empty, not absent: what is absent may come from a developer's .env.
     unset = dict.fromkeys(names, "")
     return subprocess.run(

@@ -68,3 +68,24 @@ def test_a_timeout_that_never_lets_an_answer_through_is_refused(settings: Any, s
     settings.SERVICES_TIMEOUT = seconds
     [error] = check_timeout(None)
     assert error.id == "onboarding.E002"
+
+
+def test_only_a_worker_refuses_to_start_without_the_services() -> None:
+    """Whoever migrates, makes an API key or serves the intake calls none of them."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SECRET_KEY": "long and random",
+        "DATABASE_URL": "postgres://nobody@localhost:1/nothing",
+        "DEBUG": "",
+        "SERVICES_URL": "",
+    }
+
+    def manage(command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "manage.py", command], env=environment, cwd=PROJECT, capture_output=True, text=True
+        )
+
+    worker = manage("runworker")
+    assert worker.returncode == 1
+    assert "Set SERVICES_URL" in worker.stderr
+    assert manage("check").returncode == 0

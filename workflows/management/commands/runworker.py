@@ -32,6 +32,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        # What only a worker needs is registered as a deployment check, and concerns no other command.
+        self.check(tags=["workers"], include_deployment_checks=True)
         names = Options.__dataclass_fields__
         Supervisor(Options(**{name: value for name, value in options.items() if name in names})).run()
 
