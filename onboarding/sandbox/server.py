@@ -55,11 +55,14 @@ class Request:
         return self.headers.get("authorization", "").removeprefix("Bearer ")
 
     @property
-    def json(self) -> Any:
+    def json(self) -> dict[str, Any]:
         try:
-            return json.loads(self.raw_body or b"{}")
+            body = json.loads(self.raw_body or b"{}")
         except ValueError:
-            raise Refused(400, "malformed", "the body is not JSON") from None
+            body = None
+        if not isinstance(body, dict):
+            raise Refused(400, "malformed", "the body is not a JSON object")
+        return body
 
     @property
     def fingerprint(self) -> str:
@@ -107,11 +110,8 @@ class Sandbox:
 
     def _perform(self, route: Route, names: dict[str, str], request: Request) -> Response:
         """Perform an operation, once for its key: the change, its effect and its answer are one commit."""
-        body = request.json
-        if not isinstance(body, dict):
-            raise Refused(400, "malformed", "the body is not an object")
         owner = check_token(self.store, request.token) if route.token else ""
-        call = Call(self.store, names, request.query, body, request.idempotency_key, owner)
+        call = Call(self.store, names, request.query, request.json, request.idempotency_key, owner)
         if not route.changes:
             return Response(200, route.perform(call))
         if not call.idempotency_key:

@@ -40,7 +40,9 @@ class Store:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
-        self._db = sqlite3.connect(directory / "sandbox.sqlite3", check_same_thread=False, isolation_level=None)
+        self._db = sqlite3.connect(
+            directory / "sandbox.sqlite3", timeout=2, check_same_thread=False, isolation_level=None
+        )
         # Two sandboxes on one directory would each believe to be the only one.
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._db.execute("PRAGMA journal_mode = WAL")

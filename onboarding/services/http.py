@@ -104,7 +104,7 @@ class Service:
     ) -> AnswerT:
         """Send a request and read its answer; raise `unclear` when nobody can know what became of it."""
         try:
-            response = _client().request(method, self._url(path), **request)
+            response = _client().request(method, self._url(path), timeout=_timeout(), **request)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
             raise RetryableStepError(f"The {self.name} service cannot be reached.", code="unreachable") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
@@ -149,7 +149,6 @@ def _client() -> httpx.Client:
     pid = os.getpid()
     if pid not in _clients:
         _clients[pid] = httpx.Client(
-            timeout=httpx.Timeout(settings.SERVICES_TIMEOUT, connect=min(CONNECT_TIMEOUT, settings.SERVICES_TIMEOUT)),
             limits=httpx.Limits(keepalive_expiry=KEEPALIVE_EXPIRY),
             trust_env=False,  # a proxy or a .netrc for people's browsing has no place between us and our services
         )
@@ -158,10 +157,14 @@ def _client() -> httpx.Client:
 
 @atexit.register
 def close() -> None:
-    """Close this process's connections; the next call opens new ones, by the settings of then."""
+    """Close this process's connections; the next call opens new ones."""
     client = _clients.pop(os.getpid(), None)
     if client is not None:
         client.close()
+
+
+def _timeout() -> httpx.Timeout:
+    return httpx.Timeout(settings.SERVICES_TIMEOUT, connect=min(CONNECT_TIMEOUT, settings.SERVICES_TIMEOUT))
 
 
 def _code(response: httpx.Response) -> str:

@@ -19,6 +19,7 @@ from workflows.models import Workflow
 def sandbox_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxProcess]:
     process = SandboxProcess(tmp_path_factory.mktemp("sandbox"))
     yield process
+    http.close()
     process.kill()
 
 
@@ -27,9 +28,7 @@ def sandbox(sandbox_process: SandboxProcess, settings: Any) -> Iterator[SandboxP
     """The sandbox, without faults, as the services that onboarding calls."""
     settings.SERVICES = sandbox_process.services()
     settings.SERVICES_TIMEOUT = 1
-    http.close()
     yield sandbox_process
-    http.close()
     sandbox_process.clear_faults()
 
 

@@ -42,13 +42,11 @@ def raw_server(settings: Any, *answers: bytes) -> Iterator[list[bytes]]:
     thread.start()
     settings.SERVICES = dict.fromkeys(("messages", "payments"), f"http://127.0.0.1:{listener.getsockname()[1]}")
     settings.SERVICES_TIMEOUT = 0.5
-    http.close()
     try:
         yield requests
     finally:
         thread.join()
         listener.close()
-        http.close()
 
 
 def response(status: str, body: bytes = b"{}", *headers: str) -> bytes:
@@ -77,12 +75,10 @@ def test_a_host_that_takes_no_connection_is_retryable_within_the_timeout(setting
             filler.connect_ex(listener.getsockname())
         settings.SERVICES = {"messages": f"http://127.0.0.1:{listener.getsockname()[1]}"}
         settings.SERVICES_TIMEOUT = 0.3
-        http.close()
         with pytest.raises(RetryableStepError) as error:
             confirm(uuid4())
         for filler in fillers:
             filler.close()
-    http.close()
     assert not isinstance(error.value, UnknownOutcome)
 
 
@@ -119,7 +115,6 @@ def test_a_slow_answer_is_waited_for(sandbox: SandboxProcess, patient: UUID) -> 
 
 def test_an_answer_slower_than_the_timeout_is_unknown(sandbox: SandboxProcess, patient: UUID, settings: Any) -> None:
     settings.SERVICES_TIMEOUT = 0.3
-    http.close()
     sandbox.fault("messages", None, "slow", delay_s=1, count=1)
     with pytest.raises(UnknownOutcome):
         confirm(patient)

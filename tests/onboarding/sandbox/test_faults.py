@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from tests.onboarding.sandbox.test_server import attach_card, charge, new_patient
+from tests.sandbox_process import SandboxProcess
+
+
+@pytest.fixture
+def patient(sandbox: SandboxProcess) -> str:
+    return new_patient(sandbox)
+
+
+def test_a_fault_is_listed_with_how_often_it_struck(sandbox: SandboxProcess, patient: str) -> None:
+    fault = sandbox.fault("payments", None, "status", status=503, count=2)
+    assert fault["fired"] == 0
+    attach_card(sandbox, patient, "any")
+    [listed] = sandbox.http.get("/_faults").json()["faults"]
+    assert listed == fault | {"fired": 1}
+
+
+def test_delete_clears_them(sandbox: SandboxProcess, patient: str) -> None:
+    sandbox.fault("payments", None, "status", status=500)
+    sandbox.clear_faults()
+    assert sandbox.http.get("/_faults").json() == {"faults": []}
+    assert attach_card(sandbox, patient, str(uuid4())).status_code == 201
+
+
+def test_status_answers_without_performing(sandbox: SandboxProcess, patient: str) -> None:
+    sandbox.fault("payments", "attach_card", "status", status=503, count=1)
+    key = str(uuid4())
+    answer = attach_card(sandbox, patient, key)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert sandbox.effects(idempotency_key=key) == []
+    assert attach_card(sandbox, patient, key).status_code == 201
+
+
+def test_slow_waits_and_then_performs(sandbox: SandboxProcess, patient: str) -> None:
+    sandbox.fault("payments", None, "slow", delay_s=0.3, count=1)
+    began = time.monotonic()
+    assert attach_card(sandbox, patient, str(uuid4())).status_code == 201
+    assert time.monotonic() - began >= 0.3
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("timeout_after", httpx.ReadTimeout),
+        ("drop_after", httpx.RemoteProtocolError),
+        ("half", httpx.RemoteProtocolError),
+    ],
+)
+def test_after_performing_the_answer_is_lost(
+    sandbox: SandboxProcess, patient: str, kind: str, error: type[Exception]
+) -> None:
+    sandbox.fault("payments", None, kind, count=1)
+    key = str(uuid4())
+    with pytest.raises(error):
+        sandbox.http.post(
+            "/payments/cards",
+            json={"patient_uuid": patient, "card_token": "tok_visa"},
+            headers={"Idempotency-Key": key},
+            timeout=0.5,
+        )
+    assert len(sandbox.effects(idempotency_key=key)) == 1
+
+
+def test_replay_500_answers_its_key_so_every_time_until_faults_are_cleared(
+    sandbox: SandboxProcess, patient: str
+) -> None:
+    sandbox.fault("payments", None, "replay_500", count=1)
+    key = str(uuid4())
+    assert [attach_card(sandbox, patient, key).status_code for _ in range(3)] == [500, 500, 500]
+    assert attach_card(sandbox, patient, str(uuid4())).status_code == 201, "other keys are well"
+    assert sandbox.effects(idempotency_key=key) == []
+    sandbox.clear_faults()
+    assert attach_card(sandbox, patient, key).status_code == 201
+
+
+def test_a_fault_of_one_operation_leaves_the_others_alone(sandbox: SandboxProcess, patient: str) -> None:
+    sandbox.fault("payments", "charge", "status", status=500)
+    assert attach_card(sandbox, patient, str(uuid4())).status_code == 201
+    assert charge(sandbox, patient, str(uuid4())).status_code == 500
+
+
+def test_a_rate_strikes_some_and_a_count_ends_it(sandbox: SandboxProcess, patient: str) -> None:
+    sandbox.fault("payments", None, "status", status=500, rate=0.5, count=10)
+    statuses = [attach_card(sandbox, patient, str(uuid4())).status_code for _ in range(80)]
+    assert statuses.count(500) == 10
+    assert statuses[:10] != [500] * 10
+
+
+def test_two_equal_faults_are_two(sandbox: SandboxProcess, patient: str) -> None:
+    for _ in range(2):
+        sandbox.fault("payments", None, "status", status=500, count=1)
+    assert [attach_card(sandbox, patient, str(uuid4())).status_code for _ in range(3)] == [500, 500, 201]
+
+
+GOOD = {"service": "payments", "operation": None, "kind": "status", "status": 500}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"service": "pharmacy"}, "service: one of accounts, tokens"),
+        ({"service": None}, "service: "),
+        ({"operation": "chrage"}, "operation: null for all, or one of attach_card, charge"),
+        ({"kind": "gremlins"}, "kind: "),
+        ({"status": None}, "kind status needs a status"),
+        ({"status": 200}, "status: "),
+        ({"kind": "slow"}, "kind slow needs delay_s"),
+        ({"kind": "slow", "delay_s": -1}, "delay_s: "),
+        ({"rate": 1.5}, "rate: "),
+        ({"rate": "always"}, "rate: "),
+        ({"count": 0}, "count: "),
+        ({"colour": "red"}, "colour: "),
+    ],
+)
+def test_a_bad_fault_is_refused_with_the_reason(sandbox: SandboxProcess, changes: dict[str, Any], reason: str) -> None:
+    answer = sandbox.http.post("/_faults", json=GOOD | changes)
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith(reason), answer.json()
+    assert sandbox.http.get("/_faults").json() == {"faults": []}

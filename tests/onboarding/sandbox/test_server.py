@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from tests.sandbox_process import SandboxProcess
+
+
+@pytest.fixture
+def own_sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
+    """A sandbox that a test may kill."""
+    process = SandboxProcess(tmp_path / "state")
+    yield process
+    if process.process.poll() is None:
+        process.kill()
+
+
+def attach_card(sandbox: SandboxProcess, patient: str, key: str, card: str = "tok_visa") -> httpx.Response:
+    body = {"patient_uuid": patient, "card_token": card}
+    return sandbox.http.post("/payments/cards", json=body, headers={"Idempotency-Key": key})
+
+
+def new_patient(sandbox: SandboxProcess) -> str:
+    return sandbox.account(email=f"{uuid4()}@example.com")["patient_uuid"]
+
+
+def charge(sandbox: SandboxProcess, patient: str, key: str) -> httpx.Response:
+    card = attach_card(sandbox, patient, str(uuid4())).json()["card_id"]
+    body = {"patient_uuid": patient, "card_id": card, "amount_cents": 100, "currency": "usd"}
+    return sandbox.http.post("/payments/charges", json=body, headers={"Idempotency-Key": key})
+
+
+# --- idempotency and effects ---------------------------------------------------------------------
+
+
+def test_it_is_healthy(sandbox: SandboxProcess) -> None:
+    assert sandbox.http.get("/_healthz").json() == {"status": "ok"}
+
+
+def test_an_effect_is_told_with_service_operation_key_patient_and_time(sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(sandbox), str(uuid4())
+    attach_card(sandbox, patient, key)
+    [effect] = sandbox.effects(patient_uuid=patient)
+    assert effect.keys() == {"service", "operation", "idempotency_key", "patient_uuid", "at"}
+    assert (effect["service"], effect["operation"]) == ("payments", "attach_card")
+    assert (effect["idempotency_key"], effect["patient_uuid"]) == (key, patient)
+
+
+def test_the_same_key_and_body_get_the_same_answer_and_add_nothing(sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(sandbox), str(uuid4())
+    first, second = attach_card(sandbox, patient, key), attach_card(sandbox, patient, key)
+    assert (first.status_code, first.json()) == (second.status_code, second.json()) == (201, first.json())
+    assert len(sandbox.effects(idempotency_key=key)) == 1
+
+
+def test_the_same_key_with_another_body_is_refused(sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(sandbox), str(uuid4())
+    attach_card(sandbox, patient, key)
+    again = attach_card(sandbox, patient, key, card="tok_other")
+    assert (again.status_code, again.json()["code"]) == (422, "idempotency_key_reused")
+
+
+def test_the_same_key_at_the_same_moment_performs_once(sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(sandbox), str(uuid4())
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda _: attach_card(sandbox, patient, key), range(64)))
+    assert len({answer.json()["card_id"] for answer in answers}) == 1
+    assert len(sandbox.effects(idempotency_key=key)) == 1
+
+
+def test_what_was_refused_is_no_effect_and_is_tried_again(sandbox: SandboxProcess) -> None:
+    key = str(uuid4())
+    assert attach_card(sandbox, str(uuid4()), key).json() == {"code": "unknown_patient"}
+    assert sandbox.effects(idempotency_key=key) == []
+    assert attach_card(sandbox, new_patient(sandbox), key).status_code == 201
+
+
+def test_a_change_needs_a_key(sandbox: SandboxProcess) -> None:
+    answer = attach_card(sandbox, new_patient(sandbox), "")
+    assert (answer.status_code, answer.json()["code"]) == (400, "idempotency_key_missing")
+
+
+def test_effects_can_be_filtered(sandbox: SandboxProcess) -> None:
+    patient = new_patient(sandbox)
+    attach_card(sandbox, patient, str(uuid4()))
+    charge(sandbox, patient, "a key")
+    [charged] = sandbox.effects(patient_uuid=patient, operation="charge")
+    assert sandbox.effects(patient_uuid=patient, since=charged["at"]) == [charged]
+    assert sandbox.effects(patient_uuid=patient, service="visits") == []
+    assert len(sandbox.effects(patient_uuid=patient, since="2020-01-01T00:00:00+00:00")) == 3
+    for query in ({"since": "yesterday"}, {"colour": "red"}):
+        assert sandbox.http.get("/_effects", params=query).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/"),
+        ("GET", "/nothing/here"),
+        ("POST", "/payments/nothing"),
+        ("DELETE", "/payments/charges"),
+        ("GET", "/_x"),
+    ],
+)
+def test_what_it_does_not_have_is_404(sandbox: SandboxProcess, method: str, path: str) -> None:
+    assert sandbox.http.request(method, path).status_code == 404
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'"text"', b"\xff"])
+def test_a_body_that_is_no_object_is_malformed(sandbox: SandboxProcess, body: bytes) -> None:
+    for path in ("/payments/cards", "/_faults", "/_accounts"):
+        answer = sandbox.http.post(path, content=body, headers={"Idempotency-Key": str(uuid4())})
+        assert answer.status_code == 400
+        assert answer.json()["code"] == "malformed"
+
+
+# --- what the ledger and compensation need -------------------------------------------------------
+
+
+def test_a_charge_is_found_by_its_key_and_refunded_once(sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(sandbox), str(uuid4())
+    charged = charge(sandbox, patient, key).json()
+    found = sandbox.http.get("/payments/charges", params={"idempotency_key": key}).json()["charges"]
+    assert [c["charge_id"] for c in found] == [charged["charge_id"]]
+
+    def refund(refund_key: str) -> httpx.Response:
+        body = {"charge_id": charged["charge_id"]}
+        return sandbox.http.post("/payments/refunds", json=body, headers={"Idempotency-Key": refund_key})
+
+    assert refund(f"{key}:undo").json() == refund(f"{key}:undo").json()
+    assert (refund("another").status_code, refund("another").json()["code"]) == (409, "already_refunded")
+    [effect] = sandbox.effects(patient_uuid=patient, operation="refund")
+    assert effect["idempotency_key"] == f"{key}:undo"
+
+
+def test_an_enrollment_is_found_by_its_key_and_withdrawn_once(sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(sandbox), str(uuid4())
+    token = sandbox.http.post("/tokens/issue", json={"patient_uuid": patient}).json()["access_token"]
+    visit = sandbox.http.post(
+        "/visits/visits",
+        json={"patient_uuid": patient, "program": "body"},
+        headers={"Idempotency-Key": str(uuid4()), "Authorization": f"Bearer {token}"},
+    ).json()
+    body = {**visit, "plan": "monthly", "payment_status": "paid"}
+    enrolled = sandbox.http.post("/programs/enrollments", json=body, headers={"Idempotency-Key": key}).json()
+    found = sandbox.http.get("/programs/enrollments", params={"idempotency_key": key}).json()["enrollments"]
+    assert found == [enrolled]
+    withdrawal = {"enrollment_id": enrolled["enrollment_id"]}
+    for _ in range(2):
+        headers = {"Idempotency-Key": f"{key}:undo"}
+        assert sandbox.http.post("/programs/withdrawals", json=withdrawal, headers=headers).status_code == 201
+    assert len(sandbox.effects(patient_uuid=patient, operation="withdraw")) == 1
+
+
+# --- durability ----------------------------------------------------------------------------------
+
+
+def test_killed_and_started_again_it_has_forgotten_nothing(own_sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(own_sandbox), str(uuid4())
+    token = own_sandbox.http.post("/tokens/issue", json={"patient_uuid": patient}).json()["access_token"]
+    answer = attach_card(own_sandbox, patient, key)
+    fault = own_sandbox.fault("payments", "charge", "status", status=502, count=3)
+    effects = own_sandbox.effects()
+    own_sandbox.kill()
+    own_sandbox.start()
+    assert own_sandbox.effects() == effects
+    assert attach_card(own_sandbox, patient, key).json() == answer.json()
+    assert own_sandbox.http.get("/_faults").json()["faults"] == [fault]
+    headers = {"Idempotency-Key": str(uuid4()), "Authorization": f"Bearer {token}"}
+    phone = own_sandbox.http.put(f"/profiles/patients/{patient}/phone", json={"phone": "+12025550123"}, headers=headers)
+    assert phone.status_code == 201
+
+
+def test_whatever_it_answered_before_it_was_killed_under_load_it_still_knows(own_sandbox: SandboxProcess) -> None:
+    patient = new_patient(own_sandbox)
+    answered: list[str] = []
+
+    def attach_until_killed(_: int) -> None:
+        while True:
+            key = str(uuid4())
+            try:
+                attach_card(own_sandbox, patient, key).raise_for_status()
+            except (httpx.TransportError, RuntimeError):
+                return
+            answered.append(key)
+
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(attach_until_killed, n) for n in range(4)]
+        while len(answered) < 300:
+            time.sleep(0.01)
+        own_sandbox.process.send_signal(signal.SIGKILL)
+        for future in futures:
+            future.result()
+    own_sandbox.kill()
+    own_sandbox.start()
+    known = [effect["idempotency_key"] for effect in own_sandbox.effects()]
+    assert set(answered) <= set(known)
+    assert len(known) == len(set(known))
+
+
+# --- HTTP ----------------------------------------------------------------------------------------
+
+
+def test_one_connection_carries_many_requests(sandbox: SandboxProcess) -> None:
+    with socket.create_connection(("127.0.0.1", sandbox.port)) as connection, connection.makefile("rb") as answers:
+        for _ in range(3):
+            connection.sendall(b"GET /_healthz HTTP/1.1\r\nHost: sandbox\r\n\r\n")
+            assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+            length = 0
+            while (line := answers.readline()) != b"\r\n":
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            assert json.loads(answers.read(length)) == {"status": "ok"}
+
+
+@pytest.mark.parametrize("header", [{"Content-Length": "9999999"}, {"Content-Length": "-1"}])
+def test_a_body_of_no_sane_length_is_refused(sandbox: SandboxProcess, header: dict[str, str]) -> None:
+    with socket.create_connection(("127.0.0.1", sandbox.port)) as connection:
+        lines = "".join(f"{name}: {value}\r\n" for name, value in header.items())
+        connection.sendall(f"POST /payments/cards HTTP/1.1\r\nHost: sandbox\r\n{lines}\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_arranging_an_account_again_is_the_same_account(sandbox: SandboxProcess) -> None:
+    email = f"{uuid4()}@example.com"
+    first, again = sandbox.account(email=email), sandbox.account(email=email, linking_id=f"link_{email}")
+    assert first["patient_uuid"] == again["patient_uuid"]
+    assert sandbox.effects(patient_uuid=first["patient_uuid"]) == [], "what another flow did is no effect of ours"
+
+
+@pytest.mark.parametrize("body", [{}, {"email": 7}, {"email": "a@b.example", "session_expires_in_s": "soon"}])
+def test_an_account_that_makes_no_sense_is_refused(sandbox: SandboxProcess, body: dict[str, Any]) -> None:
+    assert sandbox.http.post("/_accounts", json=body).status_code == 400

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.sandbox_process import PROJECT, SandboxProcess
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[SandboxProcess]:
+    process = SandboxProcess(tmp_path / "state")
+    yield process
+    if process.process.poll() is None:
+        process.kill()
+
+
+def runsandbox(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "manage.py", "runsandbox", *arguments]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_cleanly_when_it_is_told_to(started: SandboxProcess, number: signal.Signals) -> None:
+    started.fault("payments", None, "timeout_after")
+    stuck = threading.Thread(target=_ask_for_ever, args=[started.url])
+    stuck.start()
+    while not started.http.get("/_faults").json()["faults"][0]["fired"]:
+        time.sleep(0.01)
+    assert started.kill(number) == 0
+    stuck.join()
+
+
+def _ask_for_ever(url: str) -> None:
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{url}/payments/charges", timeout=30, trust_env=False)
+
+
+def test_a_port_that_is_taken_is_a_clear_message(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = runsandbox("--port", port, "--state", str(tmp_path))
+    assert done.returncode == 1
+    assert f"Cannot listen on 127.0.0.1:{port}: the port is taken. Give another --port." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_state_directory_that_is_a_file_is_a_clear_message(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = runsandbox("--port", "0", "--state", str(tmp_path / "file"))
+    assert done.returncode == 1
+    assert "Cannot keep state in" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_state_file_of_something_else_is_a_clear_message(tmp_path: Path) -> None:
+    (tmp_path / "sandbox.sqlite3").write_text("this is no database, and long enough to show it" * 100)
+    done = runsandbox("--port", "0", "--state", str(tmp_path))
+    assert done.returncode == 1
+    assert "Cannot keep state in" in done.stderr
+
+
+def test_a_second_sandbox_on_the_same_state_is_a_clear_message(started: SandboxProcess) -> None:
+    done = runsandbox("--port", "0", "--state", str(started.state))
+    assert done.returncode == 1
+    assert "Another sandbox is running on" in done.stderr
+
+
+def test_help_shows_what_to_try() -> None:
+    done = runsandbox("--help")
+    assert done.returncode == 0
+    for word in ("--port", "--state", "--host", "/_effects", "/_faults", "/_accounts"):
+        assert word in done.stdout
