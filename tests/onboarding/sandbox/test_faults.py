@@ -79,7 +79,8 @@ def test_replay_500_answers_its_key_so_every_time_until_faults_are_cleared(
     assert attach_card(sandbox, patient, str(uuid4())).status_code == 201, "other keys are well"
     assert sandbox.effects(idempotency_key=key) == []
     sandbox.clear_faults()
-    assert attach_card(sandbox, patient, key).status_code == 201
+    sandbox.fault("payments", "charge", "status", status=500)
+    assert attach_card(sandbox, patient, key).status_code == 201, "also when there are faults again"
 
 
 def test_a_fault_of_one_operation_leaves_the_others_alone(sandbox: SandboxProcess, patient: str) -> None:

@@ -191,6 +191,13 @@ def test_what_is_no_answer_at_all_is_unknown(settings: Any, answer: bytes) -> No
         confirm(uuid4())
 
 
+@pytest.mark.parametrize("status", ["500 Internal Server Error", "302 Found"])
+def test_only_a_status_of_success_is_one(settings: Any, status: str) -> None:
+    body = f'{{"patient_uuid": "{uuid4()}"}}'.encode()
+    with raw_server(settings, response(status, body)), pytest.raises(UnknownOutcome):
+        confirm(uuid4())
+
+
 def test_a_kept_connection_that_breaks_before_the_first_byte_is_unknown(settings: Any) -> None:
     answer = response("200 OK", b'{"charges": []}')
     with raw_server(settings, answer, b"") as requests:
