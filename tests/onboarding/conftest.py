@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -30,6 +31,15 @@ def sandbox(sandbox_process: SandboxProcess, settings: Any) -> Iterator[SandboxP
     settings.SERVICES_TIMEOUT = 1
     yield sandbox_process
     sandbox_process.clear_faults()
+
+
+@pytest.fixture
+def own_sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
+    """A sandbox that a test may kill."""
+    process = SandboxProcess(tmp_path / "state")
+    yield process
+    if process.process.poll() is None:
+        process.kill()
 
 
 @pytest.fixture

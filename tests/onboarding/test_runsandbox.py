@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -15,27 +14,19 @@ import pytest
 from tests.sandbox_process import PROJECT, SandboxProcess
 
 
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[SandboxProcess]:
-    process = SandboxProcess(tmp_path / "state")
-    yield process
-    if process.process.poll() is None:
-        process.kill()
-
-
 def runsandbox(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "manage.py", "runsandbox", *arguments]
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=30)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_cleanly_when_it_is_told_to(started: SandboxProcess, number: signal.Signals) -> None:
-    started.fault("payments", None, "timeout_after")
-    stuck = threading.Thread(target=_ask_for_ever, args=[started.url])
+def test_it_ends_cleanly_when_it_is_told_to(own_sandbox: SandboxProcess, number: signal.Signals) -> None:
+    own_sandbox.fault("payments", None, "timeout_after")
+    stuck = threading.Thread(target=_ask_for_ever, args=[own_sandbox.url])
     stuck.start()
-    while not started.http.get("/_faults").json()["faults"][0]["fired"]:
+    while not own_sandbox.http.get("/_faults").json()["faults"][0]["fired"]:
         time.sleep(0.01)
-    assert started.kill(number) == 0
+    assert own_sandbox.kill(number) == 0
     stuck.join()
 
 
@@ -68,8 +59,8 @@ def test_a_state_file_of_something_else_is_a_clear_message(tmp_path: Path) -> No
     assert "Cannot keep state in" in done.stderr
 
 
-def test_a_second_sandbox_on_the_same_state_is_a_clear_message(started: SandboxProcess) -> None:
-    done = runsandbox("--port", "0", "--state", str(started.state))
+def test_a_second_sandbox_on_the_same_state_is_a_clear_message(own_sandbox: SandboxProcess) -> None:
+    done = runsandbox("--port", "0", "--state", str(own_sandbox.state))
     assert done.returncode == 1
     assert "Another sandbox is running on" in done.stderr
 

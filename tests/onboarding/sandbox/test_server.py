@@ -4,9 +4,7 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,15 +12,6 @@ import httpx
 import pytest
 
 from tests.sandbox_process import SandboxProcess
-
-
-@pytest.fixture
-def own_sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
-    """A sandbox that a test may kill."""
-    process = SandboxProcess(tmp_path / "state")
-    yield process
-    if process.process.poll() is None:
-        process.kill()
 
 
 def attach_card(sandbox: SandboxProcess, patient: str, key: str, card: str = "tok_visa") -> httpx.Response:
