@@ -1,0 +1,63 @@
+"""Submissions of every kind through the real engine, against the real sandbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connections
+
+from onboarding.samples import Kind, Sample, samples
+from tests.engine import make_due, work
+from tests.sandbox_process import SandboxProcess
+from workflows import operations
+from workflows.models import Attempt, ManualTask, Workflow
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])
+
+
+@pytest.fixture(autouse=True)
+def _connections_are_closed() -> Iterator[None]:
+    yield
+    connections["journal"].close()
+
+
+def enter(sample: Sample) -> Workflow:
+    pk = Workflow.objects.create(
+        workflow_type="onboarding", idempotency_key=sample.idempotency_key, payload=sample.payload
+    ).pk
+    return Workflow.objects.get(pk=pk)
+
+
+@pytest.mark.parametrize("sample", list(samples(len(Kind), seed=2026)), ids=lambda sample: sample.kind)
+def test_each_kind_comes_to_rest_where_it_should_with_its_effects_once(sample: Sample, sandbox: SandboxProcess) -> None:
+    if sample.account and sample.kind is not Kind.LINKED:
+        sandbox.account(**sample.account)
+    workflow = work(enter(sample))
+    if sample.kind is Kind.LINKED:
+        assert (workflow.status, workflow.current_step, workflow.retry_count) == ("PENDING", "await_linked_account", 1)
+        sandbox.account(**sample.account or {})
+        make_due(workflow)
+        workflow = work(workflow)
+    if sample.needs_review:
+        assert (workflow.status, workflow.current_step) == ("PENDING", "request_clinical_review")
+        clinician = User.objects.create_superuser(f"dr-{uuid4()}")
+        operations.approve(ManualTask.objects.get(workflow=workflow).pk, user=clinician, reason="Fine.")
+        workflow = work(workflow)
+    assert (workflow.status, workflow.last_error_code) == (sample.status, sample.code)
+    assert workflow.current_step == sample.failed_step
+    assert sandbox.effects_of(workflow.key) == list(sample.effects)
+
+
+def test_what_people_read_of_a_workflow_holds_no_secret(sandbox: SandboxProcess) -> None:
+    sample = next(samples(1, seed=77))
+    workflow = work(enter(sample))
+    [attempt] = Attempt.objects.filter(workflow=workflow)
+    copies = json.dumps([workflow.context, attempt.steps, attempt.traceback])
+    assert workflow.context["patient_uuid"] in copies
+    assert "access_token" not in copies
+    for secret in (sample.payload["patient"]["password"], sample.payload["patient"]["email"]):
+        assert secret not in copies
