@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db.backends.postgresql import base
 from django.db.backends.postgresql.client import DatabaseClient as PostgresClient
 
@@ -31,7 +32,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
     client_class = DatabaseClient
 
     def get_connection_params(self) -> dict[str, Any]:
-        ours = server.join(Path(self.settings_dict["HOST"]))
+        home = Path(self.settings_dict["HOST"])
+        if not home.is_absolute():
+            raise ImproperlyConfigured(f"HOST must be the folder of the embedded PostgreSQL, and is {str(home)!r}.")
+        ours = server.join(home)
         address = {name.lower(): value for name, value in _address(ours).items()}
         return super().get_connection_params() | address
 
