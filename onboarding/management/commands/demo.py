@@ -58,7 +58,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if not settings.DEBUG:
             raise CommandError("The demo makes a login and sends made-up patients: it runs with DEBUG=1 only.")
-        signal.signal(signal.SIGTERM, _interrupt)
+        for number in (signal.SIGTERM, signal.SIGINT):  # SIGINT too: a shell starts its background jobs without it
+            signal.signal(number, _interrupt)
         try:
             sound = self.run(options)
         except DemoError as error:
