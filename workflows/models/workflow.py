@@ -117,6 +117,8 @@ class Workflow(models.Model):
         ]
         indexes = [
             models.Index(name="workflow_due", fields=["queue", "invisible_until", "id"], condition=Q(status="PENDING")),
+            # The console's list of what failed, newest first. Few rows, and none of them on the way of a submission.
+            models.Index(name="workflow_failed", fields=["-id"], condition=Q(status="FAILED")),
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),
         ]
 
