@@ -96,7 +96,7 @@ def waiting(*, task: bool = True, **fields: Any) -> Workflow:
     """A workflow that waits for a person, with the wait and the open task."""
     later = timezone.now() + timedelta(hours=72)
     row = workflow(
-        **{"invisible_until": later, "waiting_for": "a review of the parcel", "current_step": "review", **fields}
+        **{"invisible_until": later, "waiting_for": "May this parcel go out?", "current_step": "review", **fields}
     )
     if task:
         open_task(row)
@@ -105,9 +105,7 @@ def waiting(*, task: bool = True, **fields: Any) -> Workflow:
 
 def open_task(row: Workflow, **fields: Any) -> ManualTask:
     deadline = fields.pop("expires_at", row.invisible_until)
-    wait = Wait.objects.create(
-        workflow=row, name="review", waiting_for=row.waiting_for or "a review", deadline=deadline
-    )
+    wait = Wait.objects.create(workflow=row, name="review", waiting_for=row.waiting_for, deadline=deadline)
     task = ManualTask.objects.create(
         **{
             "workflow": row,

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from workflows import operations
+from workflows import api_keys, operations
 from workflows.admin import words
 from workflows.admin.base import ConsoleAdmin, Verb
 from workflows.models import ApiKey
@@ -21,7 +21,8 @@ REVOKE = Verb(
     operation=operations.revoke,
     applies=lambda key: key.revoked_at is None,
     consequences=lambda key: [
-        f"Requests of {key.name} with this key will be refused. Other keys of this client go on working.",
+        f"Requests of {key.name} with this key are refused, in {api_keys.MAX_AGE_SECONDS:.0f} seconds at the latest. "
+        "Other keys of this client go on working.",
         "What was sent with it stays and is processed.",
         "This is for good: a revoked key cannot be made valid again.",
     ],

@@ -98,7 +98,7 @@ def standing(workflow: Workflow, attempt: Attempt | None) -> str:
         case State.RUNNING if attempt:
             return f"Running since {_at(attempt.opened_at)} by {attempt.worker}, {number}."
         case State.WAITING:
-            return f"Waiting for {workflow.waiting_for} until {_at(workflow.invisible_until)}."
+            return f"Waiting until {_at(workflow.invisible_until)}: {workflow.waiting_for}"
         case State.RETRYING:
             failures = "once" if workflow.retry_count == 1 else f"{workflow.retry_count} times in a row"
             where = workflow.current_step or "it"
@@ -176,7 +176,7 @@ def _tell(event: Event) -> str:
         case Event.Kind.FAILED | Event.Kind.BEST_EFFORT_FAILED:
             return f"{step}: {_error(detail)}" if step else _error(detail)
         case Event.Kind.WAITING:
-            return f"{step}: for {detail.get('waiting_for', '?')}, until {_moment(detail.get('until'))}"
+            return f"{step}, until {_moment(detail.get('until'))}: {detail.get('waiting_for', '?')}"
     return str(detail.get("reason") or "")
 
 

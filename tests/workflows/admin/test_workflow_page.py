@@ -56,7 +56,7 @@ def test_it_says_what_a_workflow_waits_for_and_links_to_the_task(as_: Login) -> 
     html = page(as_("support"), row)
     task = ManualTask.objects.get()
     assert sentence(html) == (
-        f"Waiting for a review of the parcel until {clock(row.invisible_until)}. Task {task.pk}: parcel review"
+        f"Waiting until {clock(row.invisible_until)}: May this parcel go out? Task {task.pk}: parcel review"
     )
     assert f'href="/admin/workflows/manualtask/{task.pk}/change/"' in html
 
@@ -182,7 +182,7 @@ def test_the_history_tells_engine_and_people_together_newest_first(as_: Login) -
         "Best-effort step failed thank: busy",
         f"Retry scheduled attempt 2 charge, failure 1 of 10: busy Next attempt at {clock(at)}",
         "Approved by anna Fine.",
-        f"Waiting review: for a review, until {clock(at)}",
+        f"Waiting review, until {clock(at)}: a review",
         "Submitted by web",
     ]
 
