@@ -70,7 +70,7 @@ class TypeFilter(admin.SimpleListFilter):
 
 @admin.register(ManualTask)
 class ManualTaskAdmin(ConsoleAdmin):
-    list_display = ("number", "type", "state", "workflow_number", "due", "age", "decision")
+    list_display = ("number", "type", "badge", "workflow_number", "due", "age", "decision")
     list_filter = (StateFilter, TypeFilter)
     list_select_related = ("decided_by",)
     page_template = "admin/workflows/manual_task/page.html"
@@ -92,7 +92,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         open_to_decide = row.state == OPEN and not overdue and workflow.status == Workflow.Status.PENDING
         decides = open_to_decide and request.user.has_perm(operations.DECIDE)
         return {
-            "badge": self.state(row),
+            "badge": self.badge(row),
             "workflow": workflow,
             "workflow_badge": words.badge(workflow.state, State(workflow.state).label),
             "overdue": overdue,
@@ -130,7 +130,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         return row.task_type
 
     @admin.display(description="State")
-    def state(self, row: ManualTask) -> SafeString:
+    def badge(self, row: ManualTask) -> SafeString:
         return words.badge(row.state, row.get_state_display())
 
     @admin.display(description="Workflow")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.timesince import timesince
 
 MASK = "••••"
 
@@ -25,7 +24,12 @@ def clock(at: datetime) -> str:
 
 
 def age(since: datetime) -> str:
-    return timesince(since, depth=1) if timezone.now() - since >= timedelta(minutes=1) else "under a minute"
+    """How long ago, in the largest unit that fits: `26 min`."""
+    seconds = (timezone.now() - since).total_seconds()
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length:.0f} {unit}"
+    return "now"
 
 
 def error(*, code: str = "", error_class: str = "", message: str = "") -> str:

@@ -192,6 +192,7 @@ def test_retry_selected_asks_first_and_counts_what_it_did(as_: Login) -> None:
     made = [rows.failed(), rows.failed(), rows.complete(), rows.retrying()]
     client = as_("support")
     asked = client.post("/admin/workflows/workflow/", chosen(*made, index="0"))
+    assert "Retry 4 workflows?" in asked.content.decode()
     assert "2 of the 4 selected have failed" in asked.content.decode()
     assert Workflow.objects.filter(status="FAILED").count() == 2
     done = client.post("/admin/workflows/workflow/", chosen(*made, confirmed="yes", reason="Again."), follow=True)
