@@ -1,0 +1,78 @@
+"""People and the engine together: what is clicked in the console, a worker acts upon, and the page tells."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from tests.engine import ENGINE, define, submit, work
+from workflows.models import Event, ManualTask, Wait, Workflow
+from workflows.waits import require_approval
+
+pytestmark = ENGINE
+
+
+@pytest.fixture
+def anna() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("anna"))
+    return client
+
+
+def review(*, workflow: Workflow, context: Any) -> None:
+    require_approval(workflow, "review", question="May it go out?", timeout=timedelta(hours=1))
+
+
+def waiting() -> Workflow:
+    define([review])
+    workflow = work(submit())
+    assert workflow.waiting_for == "May it go out?"
+    return workflow
+
+
+def decide(client: Client, decision: str) -> None:
+    task = ManualTask.objects.get(state="open")
+    client.post(f"/admin/workflows/manualtask/{task.pk}/decide/", {"decision": decision, "reason": "Too heavy."})
+
+
+def page(client: Client, workflow: Workflow) -> str:
+    return client.get(f"/admin/workflows/workflow/{workflow.pk}/change/").content.decode()
+
+
+def test_an_approval_in_the_console_wakes_the_workflow_and_it_completes(anna: Client) -> None:
+    workflow = waiting()
+    assert "May it go out?" in page(anna, workflow)
+    decide(anna, "approve")
+    assert work(workflow).status == "COMPLETE"
+    assert "Complete since" in page(anna, workflow)
+
+
+def test_a_rejected_workflow_that_is_retried_asks_again_and_takes_the_new_answer(anna: Client) -> None:
+    workflow = waiting()
+    decide(anna, "reject")
+    assert work(workflow).status == "FAILED"
+    assert "Rejected by anna: Too heavy." in page(anna, workflow)
+
+    anna.post(f"/admin/workflows/workflow/{workflow.pk}/retry/", {"reason": "It was weighed again."})
+    assert work(workflow).status == "PENDING"
+    assert list(Wait.objects.order_by("id").values_list("superseded", flat=True)) == [True, False]
+    decide(anna, "approve")
+    assert work(workflow).status == "COMPLETE"
+    told = Event.objects.filter(workflow=workflow).order_by("id").values_list("kind", flat=True)
+    assert list(told) == ["waiting", "rejected", "failed", "retried", "waiting", "approved", "completed"]
+
+
+def test_a_waiting_workflow_that_is_run_now_waits_on_as_before(anna: Client) -> None:
+    workflow = waiting()
+    anna.post(f"/admin/workflows/workflow/{workflow.pk}/run_now/", {"reason": "Just looking."})
+    again = work(workflow)
+    assert (again.status, again.invisible_until, again.wake_on) == (
+        "PENDING",
+        workflow.invisible_until,
+        workflow.wake_on,
+    )
+    assert ManualTask.objects.count() == 1
