@@ -111,7 +111,7 @@ def _ask(
         """,  # noqa: S608 (FENCE is ours)
         [
             *(attempt.workflow_id, name, attempt.workflow_id, name, question, timeout, attempt.claim_xid),
-            *(attempt.workflow_id, task_type, question, json.dumps(dict(facts))),
+            *(attempt.workflow_id, task_type, question, json.dumps(list(facts.items()))),
         ],
     )
     for wait_id, task_id, deadline in rows:

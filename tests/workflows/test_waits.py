@@ -22,7 +22,7 @@ HOURS_72 = timedelta(hours=72)
 
 def ask(*, workflow: Workflow, context: Any) -> dict[str, Any]:
     approval = require_approval(
-        workflow, "review", question="May it go on?", facts={"Weight": "92 kg"}, timeout=HOURS_72
+        workflow, "review", question="May it go on?", facts={"Weight": "92 kg", "Age": "52"}, timeout=HOURS_72
     )
     return {"text": f"{approval.decided_by}: {approval.reason}"}
 
@@ -57,7 +57,7 @@ def test_it_suspends_until_a_person_has_approved() -> None:
     task = ManualTask.objects.get()
     assert workflow.invisible_until == task.expires_at == Wait.objects.get().deadline
     assert task.expires_at - before.created_at == pytest.approx(HOURS_72, abs=timedelta(seconds=30))
-    assert task.facts == {"Weight": "92 kg"}
+    assert task.facts == [["Weight", "92 kg"], ["Age", "52"]]
     assert outcomes(workflow) == {"ask": "waiting"}
     assert last_attempt(workflow).outcome == "waiting"
 

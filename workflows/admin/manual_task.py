@@ -93,12 +93,13 @@ class ManualTaskAdmin(ConsoleAdmin):
         decides = open_to_decide and request.user.has_perm(operations.DECIDE)
         return {
             "badge": self.badge(row),
+            "type": words.plain(row.task_type),
             "workflow": workflow,
             "workflow_badge": words.badge(workflow.state, State(workflow.state).label),
             "overdue": overdue,
             "open_to_decide": open_to_decide,
             # Facts may be a patient's: for who decides, while there is something to decide.
-            "facts": [(label, _fact(value)) for label, value in row.facts.items()] if decides else None,
+            "facts": [(label, _fact(value)) for label, value in row.facts] if decides else None,
             "form": DecisionForm() if decides else None,
             "decide_url": self.url_of("decide", row),
         }
@@ -127,7 +128,7 @@ class ManualTaskAdmin(ConsoleAdmin):
 
     @admin.display(description="Type")
     def type(self, row: ManualTask) -> str:
-        return row.task_type
+        return words.plain(row.task_type)
 
     @admin.display(description="State")
     def badge(self, row: ManualTask) -> SafeString:

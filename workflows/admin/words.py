@@ -37,6 +37,11 @@ def error(*, code: str = "", error_class: str = "", message: str = "") -> str:
     return ": ".join(part for part in (code or error_class, message) if part)
 
 
+def plain(name: str) -> str:
+    """An identifier as words: `Clinical review` for `clinical_review`."""
+    return name.replace("_", " ").capitalize()
+
+
 def badge(kind: str, label: str) -> SafeString:
     return format_html('<span class="badge badge-{}">{}</span>', kind, label)
 

@@ -201,7 +201,7 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("task_type", models.CharField(max_length=100)),
                 ("question", models.TextField()),
-                ("facts", models.JSONField(db_default=models.Value({}, models.JSONField()))),
+                ("facts", models.JSONField(db_default=models.Value([], models.JSONField()))),
                 (
                     "state",
                     models.CharField(

@@ -24,8 +24,9 @@ class ManualTask(models.Model):
     wait = models.OneToOneField(Wait, on_delete=models.DO_NOTHING, db_constraint=False, related_name="manual_task")
     task_type = models.CharField(max_length=100)
     question = models.TextField()
-    # What the person needs to decide: label -> value. May hold patient data; shown on the task's page only.
-    facts = models.JSONField(db_default=models.Value({}, models.JSONField()))
+    # What the person needs to decide: [[label, value], ...], since jsonb does not keep the order of an object. May hold
+    # patient data; shown on the task's page only.
+    facts = models.JSONField(db_default=models.Value([], models.JSONField()))
     state = models.CharField(max_length=10, choices=State, db_default=State.OPEN)
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     expires_at = models.DateTimeField()

@@ -31,7 +31,7 @@ def everything() -> None:
             rows.event(row, kind, detail={"payload": CANARY, "anything": {"else": CANARY}})
         row.signals.create(source="web", dedupe_key=f"{number}", name="x", payload={"x": CANARY})
         row.waits.update(result={"x": CANARY})
-    ManualTask.objects.update(facts={"Weight": FACT})
+    ManualTask.objects.update(facts=[["Weight", FACT]])
     ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1")
 
 
@@ -70,7 +70,7 @@ def test_what_anybody_wrote_stays_text(as_: Login) -> None:
         rows.retrying(current_step=SCRIPT, **errors),
         rows.waiting(task=False, waiting_for=SCRIPT, linking_id=SCRIPT, payload={SCRIPT: SCRIPT}),
     ]
-    rows.open_task(made[2], question=SCRIPT, task_type=SCRIPT, facts={SCRIPT: [SCRIPT]})
+    rows.open_task(made[2], question=SCRIPT, task_type=SCRIPT, facts=[[SCRIPT, [SCRIPT]]])
     for row in made:
         step = {"step": SCRIPT, "outcome": SCRIPT, "ms": 1, **error}
         rows.attempt(row, 7, worker=SCRIPT, release=SCRIPT, traceback=SCRIPT, outcome="failed", steps=[step])

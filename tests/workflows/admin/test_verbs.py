@@ -256,7 +256,7 @@ def task_page(client: Client, task: ManualTask) -> str:
 
 def test_who_decides_sees_the_question_and_the_facts_on_the_page_of_the_decision(as_: Login) -> None:
     task = rows.open_task(
-        rows.waiting(task=False), facts={"Weight": 92, "Fragile": True, "Labels": ["a", "b"], "Note": None}
+        rows.waiting(task=False), facts=[["Weight", 92], ["Fragile", True], ["Labels", ["a", "b"]], ["Note", None]]
     )
     html = task_page(as_("approver"), task)
     for shown in ["May this parcel go out?", "Weight", ">92<", ">yes<", ">a, b<", ">not given<", "Approve", "Reject"]:
@@ -264,7 +264,7 @@ def test_who_decides_sees_the_question_and_the_facts_on_the_page_of_the_decision
 
 
 def test_the_facts_are_for_who_decides_and_while_there_is_something_to_decide(as_: Login) -> None:
-    task = rows.open_task(rows.waiting(task=False), facts={"Weight": "ninety-two"})
+    task = rows.open_task(rows.waiting(task=False), facts=[["Weight", "ninety-two"]])
     for role in ("support", "engineer", "auditor"):
         assert "ninety-two" not in task_page(as_(role), task)
     approver = as_("approver")
