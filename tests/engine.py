@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from threading import Event as Flag
 from typing import Any
 
 import psycopg
@@ -14,6 +13,7 @@ from django.db import connection, transaction
 from pydantic import BaseModel
 
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
+from workflows.flag import Flag
 from workflows.models import Attempt, Event, Workflow
 from workflows.worker import Worker
 

@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from threading import Event as Flag
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from workflows.backoff import calculate_invisible_until, resolve
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, RetryableStepError
 from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting
+from workflows.flag import Flag
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -98,6 +98,7 @@ class Worker:
         Raises ClaimLost or a database error when a connection was lost on the way. Then nothing was decided (or all of
         it was, and only the answer to the COMMIT is missing).
         """
+        journal.connect()
         with _transaction_that_tells():
             claim = self._claim_next()
             if claim is None:
