@@ -4,8 +4,8 @@
 by the holder is written `WHERE pg_xact_status(<the claim's transaction>) = 'in progress'`, in the same statement.
 Nothing written means that the row is no longer ours.
 
-**Losing the journal is losing the claim**: within an attempt it is never opened anew. A server that restarted may
-have given the claim's transaction id to another transaction, which would then look like our own.
+**Losing the journal is losing the claim**: it is opened before the claim, and within an attempt never anew. A server
+that restarted may have given the claim's transaction id to another transaction, which would then look like our own.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ class OpenAttempt:
 
 
 _current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default=None)
+
+
+def connect() -> None:
+    """Open the connection unless it is open. Before the claim begins, never after."""
+    connections[ALIAS].ensure_connection()
 
 
 def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:

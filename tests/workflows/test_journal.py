@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, connections, transaction
 
 from tests import engine
 from tests.engine import define, last_attempt, submit, work
@@ -59,3 +59,20 @@ def test_what_commits_late_is_not_overwritten_as_lost() -> None:
 def test_waits_outside_a_run_say_so() -> None:
     with pytest.raises(RuntimeError, match="inside a step"):
         journal.attempt_of(submit())
+
+
+def test_it_is_connected_before_the_claim_begins() -> None:
+    """Opened after it, a server restarted in between would answer for another transaction of the same number."""
+    connected = []
+
+    def look(execute: Any, sql: str, *rest: Any) -> Any:
+        if "SKIP LOCKED" in sql:
+            connected.append(connections["journal"].connection is not None)
+        return execute(sql, *rest)
+
+    define([lambda *, workflow, context: None])
+    submit()
+    connections["journal"].close()
+    with connection.execute_wrapper(look):
+        engine.worker().process_next()
+    assert connected[0]
