@@ -11,12 +11,13 @@ import os
 import signal
 import socket
 from dataclasses import dataclass
-from threading import Event as Flag
 from time import monotonic
 from types import FrameType
 
 from django.db import connections
 
+from workflows import lease
+from workflows.flag import Flag
 from workflows.scrub import frames
 from workflows.worker import Worker
 
@@ -51,6 +52,7 @@ class Supervisor:
         self._stopping = False
         self._stirred = Flag()  # by a signal: look again
         self._restart_delay = 0.0
+        self._fork_again_at = float("-inf")
 
     def run(self) -> None:
         """Return when every child has ended. SIGTERM or SIGINT begins that: no more claims, then `grace` seconds."""
@@ -59,7 +61,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: self._stirred.set())
         began, asked_at = monotonic(), None
         while self._wanted or self._children:
-            while len(self._children) < self._wanted and not self._stopping:
+            while self._may_fork():
                 self._fork()
             self._stirred.wait(0.5)
             self._stirred.clear()
@@ -71,6 +73,10 @@ class Supervisor:
                 overdue = monotonic() > asked_at + self.options.grace + KILL_AFTER_GRACE
                 # Again each time around: one sent before the child had its handler is lost.
                 self._signal_children(signal.SIGKILL if overdue else signal.SIGTERM)
+
+    def _may_fork(self) -> bool:
+        missing = len(self._children) < self._wanted
+        return missing and not self._stopping and monotonic() >= self._fork_again_at
 
     def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
@@ -97,26 +103,24 @@ class Supervisor:
         self._children[pid] = monotonic()
 
     def _reap(self) -> None:
-        """Take note of the children that have ended. One that ended well (it drained) is not replaced."""
+        """Take note of the children that have ended. One that has drained the queue is not replaced."""
         for pid in list(self._children):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if not ended:
                 continue
             age = monotonic() - self._children.pop(pid)
             code = os.waitstatus_to_exitcode(status)
-            if code == 0:
+            if code == 0 and (self.options.drain or self._stopping):
                 self._wanted = max(0, self._wanted - 1)
                 continue
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-            logger.warning("worker process %s died %s", pid, how)
+            logger.warning("worker process %s ended %s", pid, how)
             self._restart_delay = min(max(self._restart_delay, 0.1) * 2, MAX_RESTART_DELAY) if age < YOUNG else 0.0
-            if not self._stopping:
-                self._stirred.wait(self._restart_delay)
+            self._fork_again_at = monotonic() + self._restart_delay
 
 
 def _work(options: Options, parent: int) -> None:
     """The life of one child."""
-    _die_with(parent)
     stopping = Flag()
     give_back_at = float("inf")
 
@@ -130,12 +134,10 @@ def _work(options: Options, parent: int) -> None:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    worker = Worker(
-        queue=options.queue,
-        name=f"{socket.gethostname()}:{os.getpid()}",
-        stopping=stopping,
-        must_stop=lambda: monotonic() > give_back_at,
-    )
+    _die_with(parent)  # with our own handlers: what comes earlier sets a flag of the parent's that nobody reads here
+    name = f"{socket.gethostname()}:{os.getpid()}"
+    lease.describe_connections(name)
+    worker = Worker(queue=options.queue, name=name, stopping=stopping, must_stop=lambda: monotonic() > give_back_at)
     worker.run(drain=options.drain)
     connections.close_all()
 

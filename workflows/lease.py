@@ -1,0 +1,41 @@
+"""LEASE: what a worker asks of its two connections, so that each end soon learns when the other is gone.
+
+The row's lock ends with its connection. A killed worker's kernel closes that at once; a host that vanished closes
+nothing, and a server in the middle of a long statement does not look.
+"""
+
+from __future__ import annotations
+
+from django.db import connections
+
+from workflows.journal import ALIAS
+
+# A peer that is silent for 10 s is asked three times, 5 s apart: gone after 25 s. In milliseconds for data in flight.
+_KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
+_BOTH = {
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "25000",
+    # While a statement runs: whether anybody still waits for its result.
+    "client_connection_check_interval": "1000",
+}
+# The claim may hold what the journal waits for, and no deadlock detector sees both: they are two sessions.
+_JOURNAL = {"lock_timeout": "5000"}
+
+
+def describe_connections(worker: str) -> None:
+    """Name this process's connections in pg_stat_activity, and set when each end gives the other up.
+
+    For connections opened from now on. What DATABASE_URL says beats what stands here.
+    """
+    for alias, role, session in (("default", "claim", _BOTH), (ALIAS, "journal", _BOTH | _JOURNAL)):
+        settings = connections[alias].settings_dict
+        given = settings.get("OPTIONS", {})
+        ours = " ".join(f"-c {name}={value}" for name, value in session.items())
+        settings["OPTIONS"] = {
+            "application_name": f"onramp {role} {worker}",
+            **_KEEPALIVES,
+            **given,
+            "options": f"{ours} {given.get('options', '')}".strip(),
+        }
