@@ -1,0 +1,346 @@
+"""`manage.py runworker`, as an operator starts and stops it: real processes, real signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from tests import engine
+from tests.acceptance.conftest import Start
+from tests.processes import children_of, environment, is_alive, until
+from workflows.models import Attempt, Workflow
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def submit(workflow_type: str, effects: Path, **fields: Any) -> Workflow:
+    """Store a workflow whose steps tell `effects` what they do, and which `hold` until open_gate()."""
+    payload = {"log": str(effects), "gate": str(effects.with_name("gate"))}
+    return engine.submit(payload, workflow_type=workflow_type, **fields)
+
+
+def open_gate(effects: Path) -> None:
+    effects.with_name("gate").touch()
+
+
+def done(effects: Path, what: str) -> list[int]:
+    """The workflows that have done `what`, in the order they did."""
+    rows = (line.split() for line in effects.read_text().splitlines())
+    return [int(workflow) for workflow, did, _ in rows if did == what]
+
+
+def begun(workflow: Workflow, effects: Path, times: int = 1) -> Callable[[], bool]:
+    return lambda: done(effects, "begin").count(workflow.pk) == times
+
+
+def now(workflow: Workflow) -> Workflow:
+    return Workflow.objects.get(pk=workflow.pk)
+
+
+def ended_as(workflow: Workflow) -> list[str]:
+    return list(Attempt.objects.filter(workflow=workflow).order_by("number").values_list("outcome", flat=True))
+
+
+def test_two_processes_run_each_of_2000_workflows_exactly_once(runworker: Start, effects: Path) -> None:
+    Workflow.objects.bulk_create(
+        Workflow(workflow_type="counted", idempotency_key=uuid.uuid4(), payload={"log": str(effects)})
+        for _ in range(2000)
+    )
+    pks = sorted(Workflow.objects.values_list("pk", flat=True))
+    worker = runworker("COUNTED", arguments=("--processes", "2", "--drain"))
+    assert worker.wait(120) == 0, worker.output
+    assert sorted(done(effects, "note")) == pks, "one effect of each"
+    assert sorted(Attempt.objects.values_list("workflow_id", "number", "outcome")) == [
+        (pk, 1, "complete") for pk in pks
+    ]
+    assert set(Workflow.objects.values_list("status", flat=True)) == {"COMPLETE"}
+    shares = Counter(Attempt.objects.values_list("worker", flat=True))
+    assert len(shares) == 2, "and both had their share"
+
+
+def test_told_to_stop_it_finishes_the_workflow_in_hand_and_takes_no_other(runworker: Start, effects: Path) -> None:
+    in_hand = submit("held", effects)
+    worker = runworker("HELD")
+    until(begun(in_hand, effects), what=lambda: worker.output)
+    next_one = submit("held", effects)
+    worker.signal(signal.SIGTERM)
+    time.sleep(0.5)
+    assert worker.process.poll() is None, "it waits for the workflow in hand"
+    open_gate(effects)
+    assert worker.wait(10) == 0, worker.output
+    assert now(in_hand).status == "COMPLETE"
+    assert (now(next_one).status, ended_as(next_one)) == ("PENDING", [])
+
+
+def test_ctrl_c_finishes_the_workflow_in_hand(runworker: Start, effects: Path) -> None:
+    """It reaches the whole process group at once, and impatient people press it twice."""
+    in_hand = submit("held", effects)
+    worker = runworker("HELD", arguments=("--processes", "2"))
+    until(begun(in_hand, effects), what=lambda: worker.output)
+    worker.interrupt()
+    worker.interrupt()
+    open_gate(effects)
+    assert worker.wait(10) == 0, worker.output
+    assert now(in_hand).status == "COMPLETE"
+    assert "Traceback" not in worker.output
+
+
+def test_after_its_grace_it_gives_back_at_the_next_step_and_another_goes_on(runworker: Start, effects: Path) -> None:
+    in_hand = submit("held", effects)
+    worker = runworker("HELD", arguments=("--grace", "0.2"))
+    until(begun(in_hand, effects), what=lambda: worker.output)
+    worker.signal(signal.SIGTERM)
+    time.sleep(1)
+    open_gate(effects)
+    assert worker.wait(10) == 0, worker.output
+    workflow = now(in_hand)
+    assert (workflow.status, workflow.retry_count, engine.kinds(workflow)) == ("PENDING", 0, ["put_back"])
+    assert workflow.invisible_until == in_hand.invisible_until, "due at once"
+    assert done(effects, "end") == []
+
+    assert runworker("HELD", arguments=("--drain",)).wait() == 0
+    assert now(in_hand).status == "COMPLETE"
+    assert done(effects, "end") == [in_hand.pk]
+
+
+def test_an_idle_pool_stops_within_moments(runworker: Start) -> None:
+    worker = runworker("COUNTED", arguments=("--processes", "2"))
+    until(lambda: len(worker.children()) == 2)
+    until(lambda: len(backends(worker.children())) == 4, what=lambda: worker.output)
+    asked_at = time.monotonic()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(10) == 0, worker.output
+    assert time.monotonic() - asked_at < 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_child_that_ends_is_replaced(runworker: Start, effects: Path, number: signal.Signals) -> None:
+    worker = runworker("COUNTED", arguments=("--processes", "2"))
+    until(lambda: len(backends(worker.children())) == 4, what=lambda: worker.output)
+    victim = min(worker.children())
+    os.kill(victim, number)
+    until(lambda: len(worker.children()) == 2 and victim not in worker.children(), what=lambda: worker.output)
+    if number == signal.SIGKILL:
+        assert f"worker process {victim} ended by SIGKILL" in worker.output
+    workflow = submit("counted", effects)
+    until(lambda: now(workflow).status == "COMPLETE", what=lambda: worker.output)
+
+
+def test_children_that_die_at_once_are_not_forked_in_a_hot_loop(runworker: Start, effects: Path) -> None:
+    """A payload that kills its worker, for each of two processes, due again as soon as they are dead."""
+    for _ in range(2):
+        submit("deadly", effects)
+    worker = runworker("DEADLY", arguments=("--processes", "2"))
+    until(lambda: done(effects, "begin"), what=lambda: worker.output)
+    time.sleep(4)
+    # 0.2 s, 0.4 s, 0.8 s, ... between them: about ten. In a hot loop it would be hundreds.
+    assert 4 <= len(done(effects, "begin")) <= 16
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(10) == 0
+
+
+def test_it_stops_by_itself_after_its_runtime(runworker: Start) -> None:
+    began = time.monotonic()
+    assert runworker("COUNTED", arguments=("--max-runtime", "1")).wait() == 0
+    assert time.monotonic() - began >= 1
+
+
+def test_it_takes_the_workflows_of_its_queue_only(runworker: Start, effects: Path) -> None:
+    ours, theirs = submit("counted", effects, queue="slow"), submit("counted", effects)
+    assert runworker("COUNTED", arguments=("--queue", "slow", "--drain")).wait() == 0
+    assert (now(ours).status, now(theirs).status) == ("COMPLETE", "PENDING")
+
+
+def test_two_releases_side_by_side(runworker: Start, effects: Path) -> None:
+    """The old one puts back what only the new one knows, and goes on with what it knows."""
+    new, known = submit("held", effects), submit("counted", effects)
+    open_gate(effects)
+    assert runworker("COUNTED", arguments=("--drain",), RELEASE="1").wait() == 0
+    assert now(known).status == "COMPLETE"
+    assert (now(new).status, engine.kinds(new), ended_as(new)) == ("PENDING", ["put_back"], ["put_back"])
+    assert now(new).invisible_until > timezone.now() + timedelta(seconds=30)
+
+    engine.make_due(new)
+    assert runworker("COUNTED", "HELD", arguments=("--drain",), RELEASE="2").wait() == 0
+    assert now(new).status == "COMPLETE"
+    assert engine.last_attempt(new).release == "2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--processes", "0"], "'0' is not a number of processes: give 1 or more"),
+        (["--processes", "two"], "'two' is not a number of processes"),
+        (["--grace", "-1"], "'-1' is not a number of seconds: give 0 or more"),
+        (["--max-runtime", "soon"], "'soon' is not a number of seconds"),
+        (["--max-runtime", "nan"], "'nan' is not a number of seconds"),
+        (["--que"], "expected one argument"),
+        (["--frobnicate"], "unrecognized arguments: --frobnicate"),
+    ],
+)
+def test_a_bad_argument_is_a_clear_message(runworker: Start, arguments: list[str], message: str) -> None:
+    worker = runworker("COUNTED", arguments=tuple(arguments))
+    assert worker.wait() == 2
+    assert message in worker.output
+    assert "Traceback" not in worker.output
+
+
+def test_a_definition_that_cannot_be_imported_is_a_clear_message(runworker: Start) -> None:
+    worker = runworker("MISSPELT")
+    assert worker.wait() == 1
+    assert "WORKFLOWS names 'tests.acceptance.definitions.MISSPELT'" in worker.output
+    assert "Traceback" not in worker.output
+
+
+def test_help_says_how_to_stop_it_and_how_to_go_faster(runworker: Start) -> None:
+    worker = runworker("COUNTED", arguments=("--help",))
+    assert worker.wait() == 0
+    for word in ("SIGTERM", "--grace", "--processes", "--drain", "--queue", "--max-runtime", "start more processes"):
+        assert word in worker.output
+
+
+# --- Processes and connections ----------------------------------------------------------------------------------
+
+
+def backends(workers: list[int]) -> list[str]:
+    """What pg_stat_activity calls the connections of these worker processes."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT application_name FROM pg_stat_activity"
+            " WHERE application_name LIKE 'onramp %%' AND datname = current_database()"
+        )
+        names = [name for (name,) in cursor.fetchall()]
+    return sorted(name for name in names if name.rpartition(":")[2] in map(str, workers))
+
+
+def test_somebody_on_call_recognises_the_connections(runworker: Start, effects: Path) -> None:
+    workflow = submit("held", effects)
+    worker = runworker("HELD")
+    until(begun(workflow, effects), what=lambda: worker.output)
+    (child,) = worker.children()
+    who = engine.last_attempt(workflow).worker
+    assert who.endswith(f":{child}")
+    assert backends([child]) == [f"onramp claim {who}", f"onramp journal {who}"]
+
+
+def run_a_supervisor(effects: Path, before: str) -> subprocess.Popen[bytes]:
+    """A supervisor in a process of its own, with something done `before`: what forking makes dangerous."""
+    program = f"""
+import django; django.setup()
+import os, signal, time
+from django.db import connections
+from workflows.supervisor import Options, Supervisor
+{before}
+Supervisor(Options()).run()
+"""
+    with effects.with_name("supervisor.log").open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, "-c", program],
+            cwd=settings.BASE_DIR,
+            env={**environment("HELD"), "DJANGO_SETTINGS_MODULE": "config.settings"},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def group_of(leader: int) -> list[int]:
+    found = subprocess.run(["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in found.stdout.splitlines()]
+    return [int(pid) for pid, group, state in rows if int(group) == leader and not state.startswith("Z")]
+
+
+@pytest.fixture
+def end_group() -> Any:
+    leaders: list[subprocess.Popen[bytes]] = []
+    yield leaders.append
+    for leader in leaders:
+        if group_of(leader.pid):
+            os.killpg(leader.pid, signal.SIGKILL)
+        leader.wait()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_the_supervisor_holds_no_connection_over_a_fork(effects: Path, end_group: Any) -> None:
+    """Whatever opened one before: a child that shared it would break it, and its socket would keep a lock alive."""
+    workflow = submit("held", effects)
+    opened = "for alias in connections: connections[alias].ensure_connection()"
+    supervisor = run_a_supervisor(effects, opened)
+    end_group(supervisor)
+    until(begun(workflow, effects), what=effects.with_name("supervisor.log").read_text)
+    (child,) = children_of(supervisor.pid)
+    assert sockets(supervisor.pid) == []
+    assert len(sockets(child)) == 2, "the claim and the journal"
+
+
+def sockets(pid: int) -> list[str]:
+    links = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        links.append(os.readlink(descriptor))
+    return [link for link in links if link.startswith("socket:")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells children of their parent's death on Linux only")
+def test_a_child_whose_parent_dies_right_after_the_fork_does_not_run_on(effects: Path, end_group: Any) -> None:
+    die = """
+fork = os.fork
+def fork_and_die():
+    if fork():
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.3)  # the parent is gone, and the child has not asked to be told
+    return 0
+os.fork = fork_and_die
+"""
+    supervisor = run_a_supervisor(effects, die)
+    end_group(supervisor)
+    assert supervisor.wait(20) == -signal.SIGKILL
+    until(lambda: not group_of(supervisor.pid), seconds=10, what=effects.with_name("supervisor.log").read_text)
+
+
+def test_a_request_to_stop_right_after_the_fork_is_not_lost(effects: Path, end_group: Any) -> None:
+    """The child has no handler of its own yet, and takes no note of the first one."""
+    delay = """
+fork = os.fork
+def fork_slowly():
+    pid = fork()
+    if pid:
+        os.kill(pid, signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+    else:
+        time.sleep(0.3)
+    return pid
+os.fork = fork_slowly
+"""
+    supervisor = run_a_supervisor(effects, delay)
+    end_group(supervisor)
+    assert supervisor.wait(10) == 0
+    assert group_of(supervisor.pid) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells children of their parent's death on Linux only")
+def test_children_of_a_killed_supervisor_finish_the_workflow_in_hand_and_stop(runworker: Start, effects: Path) -> None:
+    in_hand = submit("held", effects)
+    worker = runworker("HELD", arguments=("--processes", "2"))
+    until(begun(in_hand, effects), what=lambda: worker.output)
+    children = until(lambda: len(worker.children()) == 2 and worker.children())
+    worker.signal(signal.SIGKILL)
+    worker.wait()
+    holder = int(engine.last_attempt(in_hand).worker.rpartition(":")[2])
+    until(lambda: [pid for pid in children if is_alive(pid)] == [holder], what=lambda: worker.output)
+    next_one = submit("held", effects)
+    open_gate(effects)
+    until(lambda: not is_alive(holder), what=lambda: worker.output)
+    assert now(in_hand).status == "COMPLETE"
+    assert ended_as(next_one) == []

@@ -1,0 +1,103 @@
+"""Real `manage.py runworker` processes on the test database, and what the tests see of them from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from django.conf import settings
+from django.db import connection
+
+T = TypeVar("T")
+
+# Seconds for what should happen at once. A machine that is busy may take some; only a defect takes all of them.
+PATIENCE = 30.0
+
+
+def database_url() -> str:
+    """The test database, as another process is told of it; the folder of a socket is percent-encoded."""
+    connection.ensure_connection()
+    info = connection.connection.info
+    user = quote(info.user, safe="") + (f":{quote(info.password, safe='')}" if info.password else "")
+    return f"postgres://{user}@{quote(info.host, safe='')}:{info.port}/{quote(info.dbname, safe='')}"
+
+
+def environment(*definitions: str) -> dict[str, str]:
+    """The environment of a release that knows `definitions` of tests.acceptance.definitions."""
+    paths = ",".join(f"tests.acceptance.definitions.{name}" for name in definitions)
+    return {**os.environ, "DEBUG": "1", "DATABASE_URL": database_url(), "WORKFLOWS": paths}
+
+
+class Runworker:
+    """One `manage.py runworker`, in a process group of its own, its output in the file `log`."""
+
+    def __init__(self, log: Path, definitions: tuple[str, ...], arguments: tuple[str, ...], **environ: str) -> None:
+        self.log = log
+        with log.open("w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "runworker", *arguments],
+                cwd=settings.BASE_DIR,
+                env={**environment(*definitions), **environ},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.pid = self.process.pid
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text()
+
+    def children(self) -> list[int]:
+        return children_of(self.pid)
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the supervisor alone, as systemd or `kill` send it."""
+        self.process.send_signal(number)
+
+    def interrupt(self) -> None:
+        """To the whole group, as Ctrl-C in a terminal does."""
+        os.killpg(self.pid, signal.SIGINT)
+
+    def wait(self, seconds: float = PATIENCE) -> int:
+        """Its exit code. Says what it had printed when it does not end in time."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"runworker did not end within {seconds} s:\n{self.output}") from None
+
+    def kill(self) -> None:
+        """End it and whatever it has started, stopped ones too."""
+        with suppress(ProcessLookupError):  # all of them have ended
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that `pid` has started and that have not ended."""
+    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in found.stdout.splitlines()]
+    return [int(child) for child, parent, state in rows if int(parent) == pid and not state.startswith("Z")]
+
+
+def is_alive(pid: int) -> bool:
+    found = subprocess.run(["ps", "-p", str(pid), "-o", "stat="], capture_output=True, text=True, check=False)
+    return bool(found.stdout.strip()) and not found.stdout.strip().startswith("Z")
+
+
+def until(look: Callable[[], T], *, seconds: float = PATIENCE, what: Callable[[], Any] = str) -> T:
+    """What `look` returns, as soon as that is true. Fails after `seconds`, and tells `what()`."""
+    give_up_at = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < give_up_at, f"not within {seconds} s: {what()}"
+        time.sleep(0.02)
+    return found
