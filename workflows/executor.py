@@ -192,8 +192,13 @@ def _is_retryable(error: BaseException) -> bool:
 def describe(error: BaseException, workflow: Workflow, results: _Results) -> dict[str, str]:
     """What may be told of an error: its class, its code, and its message without anybody's data."""
     known = (workflow.payload, results.recorded)
+    try:
+        text = str(error)
+    except Exception:
+        text = "(an error that cannot be printed)"
     if isinstance(error, StepError):
-        code, message = error.code, scrub(str(error), *known)
+        code, message = scrub(str(error.code)), scrub(text, *known)
     else:
-        code, message = "", scrub_foreign(str(error), *known)
-    return {"error_class": class_name(error), "error_code": code, "error_message": message}
+        code, message = "", scrub_foreign(text, *known)
+    # As long as their columns: a decision that cannot be written would be tried again for ever.
+    return {"error_class": class_name(error)[:200], "error_code": code[:100], "error_message": message}

@@ -16,7 +16,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db import Error, connection, connections, transaction
+from django.db import Error, InterfaceError, InternalError, OperationalError, connection, connections, transaction
+from django.db.models.functions import Now
 
 from workflows import executor, history, inbox, journal
 from workflows.backoff import calculate_invisible_until, resolve
@@ -39,7 +40,7 @@ IDLE_DELAY, MAX_IDLE_DELAY = 0.02, 0.5
 # Seconds between attempts to reach a lost database, doubling.
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 TICK_EVERY = 1.0
-UNKNOWN_TYPE_DELAY = timedelta(minutes=1)
+UNKNOWN_TYPE_DELAY = ENGINE_FAULT_DELAY = timedelta(minutes=1)
 # The advisory lock of `tick`, shared by all workers of a database. The number means nothing.
 TICK_LOCK = 7_201_406
 
@@ -74,15 +75,15 @@ class Worker:
             try:
                 busy = self.process_next()
                 self.tick()
-            except (ClaimLost, Error) as error:
+            except (ClaimLost, OperationalError, InterfaceError, InternalError) as error:
                 logger.warning("lost the database, nothing is decided: %s", type(error.__cause__ or error).__name__)
                 self.stopping.wait(lost.next())
                 self._recover()
             except Exception as error:
-                # Ours, not a step's. Another worker's turn, or ours again, slower each time.
+                # Ours, not a step's.
                 logger.error("the engine itself failed, nothing is decided:\n%s", frames(error))
+                self._recover(put_off=True)
                 self.stopping.wait(lost.next())
-                self._recover()
             else:
                 lost.reset()
                 if busy:
@@ -158,15 +159,30 @@ class Worker:
             return None
         return executor.run(definition, workflow, attempt, must_stop=self.must_stop)
 
-    def _recover(self) -> None:
-        """Let go of both connections, and close the attempt in hand as lost. What fails here is tried again later."""
+    def _recover(self, *, put_off: bool = False) -> None:
+        """Let go of both connections, and close the attempt in hand as lost. What fails here is tried again later.
+
+        Put off after a fault of our own: due at once, the row would be the first one again, of every worker, and
+        nothing else would run.
+        """
         connections.close_all()
         try:
             if self._attempt:
                 journal.close_as_lost(self._attempt)
+                if put_off:
+                    self._put_off(self._attempt)
             self._attempt = None
-        except ClaimLost:
+        except (ClaimLost, Error):
             connections.close_all()
+
+    def _put_off(self, attempt: OpenAttempt) -> None:
+        """Let the others go first, unless somebody holds the row already."""
+        due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
+        with transaction.atomic():
+            if due.select_for_update(skip_locked=True, no_key=True).first():
+                due.update(invisible_until=ClockTimestamp() + ENGINE_FAULT_DELAY)
+                reason = "The engine itself failed; the worker's log tells how."
+                history.record(attempt.workflow_id, Event.Kind.PUT_BACK, attempt=attempt.number, reason=reason)
 
 
 def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome | None) -> None:
