@@ -1,0 +1,3 @@
+from tests.workflows.conftest import engine
+
+__all__ = ["engine"]

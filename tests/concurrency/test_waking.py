@@ -1,0 +1,341 @@
+"""A decision against a suspension, on two real connections, in every order: no wake-up is lost, and none loops."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from threading import Thread
+from typing import Any, TypeVar
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, connections, transaction
+from django.utils import timezone
+
+from tests import engine
+from tests.engine import define, submit, work, worker
+from tests.processes import until
+from workflows import inbox
+from workflows.errors import ClaimLost
+from workflows.flag import Flag
+from workflows.models import Attempt, ManualTask, Workflow
+from workflows.waits import require_approval
+from workflows.worker import TICK_LOCK, Worker
+
+pytestmark = engine.ENGINE
+T = TypeVar("T")
+
+# What the worker does, by the statement that does it.
+MAKES_THE_TASK = "INSERT INTO workflows_manualtask"
+LOOKS_FOR_THE_DECISION = "WITH decision AS"
+SUSPENDS = 'UPDATE "workflows_workflow" SET "waiting_for"'
+WAKES_ITS_OWN_ROW = "UPDATE workflows_workflow SET invisible_until = least"
+
+
+def ask(*, workflow: Workflow, context: Any) -> None:
+    seconds = workflow.payload.get("timeout_s", 3600)
+    require_approval(workflow, "review", question="May it go on?", timeout=timedelta(seconds=seconds))
+
+
+def elsewhere(what: Callable[[], T]) -> T:
+    """Do it on another connection to the database, and come back when it is done."""
+    results: list[T] = []
+
+    def run() -> None:
+        try:
+            results.append(what())
+        finally:
+            connections.close_all()
+
+    thread = Thread(target=run)
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def decide(task: ManualTask) -> bool:
+    """The first half of what an operation does. False when somebody, or the deadline, came first."""
+    ada = User.objects.get(username="ada")
+    decision = {"state": "approved", "decided_by": ada, "decided_at": timezone.now()}
+    with transaction.atomic():
+        if not ManualTask.objects.filter(pk=task.pk, state="open").update(**decision):
+            return False
+        answer = {"approved": True, "by": "ada", "reason": ""}
+        name = task.signal_name
+        return inbox.store(source="console", dedupe_key=name, name=name, workflow_id=task.workflow_id, payload=answer)
+
+
+def wake(task: ManualTask) -> bool:
+    """The second half, after the commit of the first."""
+    return inbox.wake(task.workflow_id, task.signal_name)
+
+
+def decide_and_wake() -> bool:
+    task = ManualTask.objects.get()
+    assert decide(task)
+    return wake(task)
+
+
+@contextmanager
+def at(statement: str, do: Callable[[], Any], *, alias: str = "default", before: bool = False) -> Iterator[list[Any]]:
+    """Let something happen elsewhere right after (or before) the worker's statement; yields what came of it."""
+    happened: list[Any] = []
+
+    def look(execute: Any, sql: str, *rest: Any) -> Any:
+        now = statement in sql and not happened
+        if now and before:
+            happened.append(do())
+        result = execute(sql, *rest)
+        if now and not before:
+            happened.append(do())
+        return result
+
+    with connections[alias].execute_wrapper(look):
+        yield happened
+
+
+def attempts(workflow: Workflow) -> list[str]:
+    return list(Attempt.objects.filter(workflow=workflow).order_by("number").values_list("outcome", flat=True))
+
+
+@pytest.fixture(autouse=True)
+def ada(engine: None, transactional_db: None) -> None:
+    User.objects.create(username="ada")
+    define([ask])
+
+
+def test_decided_before_the_worker_has_looked() -> None:
+    """The task is seen as soon as it is made: it may be decided while the step that asks is still running."""
+    with at(MAKES_THE_TASK, lambda: elsewhere(decide_and_wake), alias="journal") as woken:
+        workflow = work(submit())
+    assert woken == [False], "the row is held, and need not be woken"
+    assert workflow.status == "COMPLETE"
+    assert attempts(workflow) == ["complete"]
+
+
+@pytest.mark.parametrize(("statement", "alias"), [(LOOKS_FOR_THE_DECISION, "journal"), (SUSPENDS, "default")])
+def test_decided_between_the_workers_look_and_its_suspension(statement: str, alias: str) -> None:
+    """The sender finds the row held; the worker's own look, after its commit, finds the signal."""
+    with at(statement, lambda: elsewhere(decide_and_wake), alias=alias) as woken:
+        workflow = work(submit())
+    assert woken == [False]
+    assert workflow.invisible_until <= timezone.now(), "due again"
+    assert work(workflow).status == "COMPLETE"
+    assert attempts(workflow) == ["waiting", "complete"]
+
+
+def test_decided_between_the_suspension_and_the_workers_own_look() -> None:
+    with at(WAKES_ITS_OWN_ROW, lambda: elsewhere(decide_and_wake), before=True) as woken:
+        workflow = work(submit())
+    assert woken == [True]
+    assert work(workflow).status == "COMPLETE"
+    assert attempts(workflow) == ["waiting", "complete"]
+
+
+def test_decided_long_after_the_suspension() -> None:
+    workflow = work(submit())
+    assert elsewhere(decide_and_wake) is True
+    assert work(workflow).status == "COMPLETE"
+    assert attempts(workflow) == ["waiting", "complete"]
+
+
+def test_a_decision_that_commits_after_the_worker_has_looked_twice() -> None:
+    """Stored first, committed last: its number is older than what the worker has seen since."""
+    stored, looked_twice = Flag(), Flag()
+    woken: list[bool] = []
+
+    def decide_slowly() -> None:
+        try:
+            task = ManualTask.objects.get()
+            with transaction.atomic():
+                assert decide(task)
+                stored.set()
+                assert looked_twice.wait(30)
+            woken.append(wake(task))
+        finally:
+            connections.close_all()
+
+    sender = Thread(target=decide_slowly)
+
+    def begin_to_decide() -> None:
+        sender.start()
+        assert stored.wait(30)
+
+    try:
+        with at(MAKES_THE_TASK, begin_to_decide, alias="journal"):
+            workflow = work(submit())
+        assert workflow.invisible_until > timezone.now(), "nobody has told it anything yet"
+    finally:
+        looked_twice.set()
+        sender.join()
+    assert woken == [True]
+    assert work(workflow).status == "COMPLETE"
+    assert attempts(workflow) == ["waiting", "complete"]
+
+
+def test_the_sweep_finds_a_row_that_somebody_held_when_it_was_to_be_woken() -> None:
+    workflow = work(submit())
+    with engine.another_connection() as third, third.transaction():
+        third.execute("SELECT 1 FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [workflow.pk])
+        assert elsewhere(decide_and_wake) is False
+        worker().tick()
+        assert worker().process_next() is False
+    this = worker()
+    assert this.process_next() is False
+    this.tick()
+    assert this.process_next() is True
+    assert attempts(workflow) == ["waiting", "complete"]
+
+
+def test_the_sweep_finds_a_row_whose_sender_died_before_it_woke_it() -> None:
+    workflow = work(submit())
+    assert elsewhere(lambda: decide(ManualTask.objects.get())) is True
+    this = worker()
+    assert this.process_next() is False
+    this.tick()
+    assert work(workflow).status == "COMPLETE"
+    assert attempts(workflow) == ["waiting", "complete"]
+
+
+def test_the_sweep_finds_a_row_that_somebody_held_when_both_wanted_to_wake_it() -> None:
+    with engine.another_connection() as third:
+        third.execute("BEGIN")
+
+        def hold() -> None:
+            third.execute("SELECT 1 FROM workflows_workflow FOR NO KEY UPDATE")
+            assert elsewhere(decide_and_wake) is False
+
+        with at(WAKES_ITS_OWN_ROW, hold, before=True):
+            workflow = work(submit())
+        third.execute("ROLLBACK")
+    assert workflow.invisible_until > timezone.now()
+    worker().tick()
+    assert work(workflow).status == "COMPLETE"
+    assert attempts(workflow) == ["waiting", "complete"]
+
+
+def test_the_sweep_runs_while_the_worker_is_busy() -> None:
+    """A backlog that never ends must not keep it from looking; and what has waited goes before the backlog."""
+    workflow = work(submit())
+    assert elsewhere(lambda: decide(ManualTask.objects.get())) is True
+    Workflow.objects.bulk_create(
+        Workflow(workflow_type="test", idempotency_key=uuid.uuid4(), payload={}) for _ in range(1500)
+    )
+
+    def is_complete() -> bool:
+        return Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
+
+    with_worker(lambda: until(is_complete, seconds=10, what=lambda: "it sleeps on"))
+    assert Workflow.objects.filter(attempts=None).exists(), "there was more to do"
+
+
+def test_a_worker_that_dies_between_its_suspension_and_its_own_look_loses_nothing() -> None:
+    class Died(Exception):
+        pass
+
+    def die() -> None:
+        elsewhere(lambda: decide(ManualTask.objects.get()))
+        raise Died
+
+    before = submit()
+    with at(WAKES_ITS_OWN_ROW, die, before=True), pytest.raises(Died):
+        work(before)
+    assert attempts(before) == ["waiting"]
+    worker().tick()
+    assert work(before).status == "COMPLETE"
+    assert attempts(before) == ["waiting", "complete"]
+
+
+def test_a_wait_is_not_written_by_a_worker_that_has_lost_the_row() -> None:
+    def lose_the_claim() -> None:
+        pid = connection.connection.info.backend_pid
+        with engine.another_connection() as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+    submit()
+    with at("FROM workflows_wait w JOIN", lose_the_claim, alias="journal"), pytest.raises(ClaimLost):
+        worker().process_next()
+    connections.close_all()
+    assert not ManualTask.objects.exists()
+
+
+def with_worker(what: Callable[[], T], *, workers: int = 1) -> T:
+    """Do it while workers run, each in a thread with connections of its own."""
+    running = [Worker(name=f"thread:{number}", stopping=Flag()) for number in range(workers)]
+
+    def run(this: Worker) -> None:
+        try:
+            this.run()
+        finally:
+            connections.close_all()
+
+    threads = [Thread(target=run, args=[this]) for this in running]
+    for thread in threads:
+        thread.start()
+    try:
+        return what()
+    finally:
+        for this in running:
+            this.stopping.set()
+        for thread in threads:
+            thread.join()
+
+
+@contextmanager
+def no_sweep() -> Iterator[None]:
+    """Somebody else is always just sweeping: what the two wakers miss stays lost."""
+    with engine.another_connection() as other:
+        other.execute("SELECT pg_advisory_lock(%s)", [TICK_LOCK])
+        yield
+
+
+def test_no_decision_is_lost_at_any_moment() -> None:
+    """Decided as soon as it can be seen, while workers suspend and go on; without the help of the sweep."""
+    pks = {submit().pk for _ in range(150)}
+    moments = random.Random(2)
+
+    def decide_all() -> None:
+        decided: set[int] = set()
+        give_up_at = time.monotonic() + 60
+        while len(decided) < len(pks):
+            assert time.monotonic() < give_up_at, f"only {len(decided)} were asked for"
+            for task in ManualTask.objects.filter(state="open").exclude(pk__in=decided):
+                time.sleep(moments.choice([0, 0, 0.001, 0.005]))
+                assert decide(task)
+                wake(task)
+                decided.add(task.pk)
+        until(lambda: not Workflow.objects.filter(status="PENDING").exists(), seconds=20, what=lambda: "one is asleep")
+
+    with no_sweep():
+        with_worker(decide_all, workers=2)
+    assert set(Workflow.objects.values_list("status", flat=True)) == {"COMPLETE"}
+    orders = {tuple(attempts(Workflow(pk=pk))) for pk in pks}
+    assert orders <= {("complete",), ("waiting", "complete")}, "each was woken once, and none ran in a hot loop"
+    assert ("waiting", "complete") in orders
+
+
+def test_a_decision_in_the_moment_of_the_deadline_is_taken_or_refused_and_nothing_between() -> None:
+    moments = random.Random(3)
+    pks = {submit({"timeout_s": 0.1}).pk for _ in range(60)}
+    accepted: set[int] = set()
+
+    def decide_at_the_deadline() -> None:
+        while Workflow.objects.filter(status="PENDING").exists():
+            for task in ManualTask.objects.filter(state="open"):
+                time.sleep(
+                    max(0, (task.expires_at - timezone.now()).total_seconds()) + moments.uniform(-0.01, 0.01) % 1
+                )
+                if decide(task):
+                    accepted.add(task.workflow_id)
+                    wake(task)
+
+    with no_sweep():
+        with_worker(lambda: until(lambda: decide_at_the_deadline() is None), workers=2)
+    assert set(Workflow.objects.filter(status="COMPLETE").values_list("pk", flat=True)) == accepted
+    expired = Workflow.objects.filter(status="FAILED", last_error_code="approval_expired")
+    assert set(expired.values_list("pk", flat=True)) == pks - accepted
+    assert max(len(attempts(Workflow(pk=pk))) for pk in pks) <= 3
