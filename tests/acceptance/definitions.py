@@ -70,3 +70,11 @@ def kill_the_worker(*, workflow: Workflow, context: Context) -> None:
 
 
 DEADLY = WorkflowDefinition(name="deadly", context_class=Context, steps=[begin, kill_the_worker])
+
+
+def sleep_in_the_database(*, workflow: Workflow, context: Context) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(%s)", [workflow.payload["seconds"]])
+
+
+QUERYING = WorkflowDefinition(name="querying", context_class=Context, steps=[begin, sleep_in_the_database, end])

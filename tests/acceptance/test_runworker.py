@@ -7,7 +7,6 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,40 +18,14 @@ from django.utils import timezone
 
 from tests import engine
 from tests.acceptance.conftest import Start
+from tests.acceptance.outside import attempts, begun, done, now, open_gate, submit, who_runs
 from tests.processes import children_of, environment, is_alive, until
 from workflows.models import Attempt, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def submit(workflow_type: str, effects: Path, **fields: Any) -> Workflow:
-    """Store a workflow whose steps tell `effects` what they do, and which `hold` until open_gate()."""
-    payload = {"log": str(effects), "gate": str(effects.with_name("gate"))}
-    return engine.submit(payload, workflow_type=workflow_type, **fields)
-
-
-def open_gate(effects: Path) -> None:
-    effects.with_name("gate").touch()
-
-
-def done(effects: Path, what: str) -> list[int]:
-    """The workflows that have done `what`, in the order they did."""
-    rows = (line.split() for line in effects.read_text().splitlines())
-    return [int(workflow) for workflow, did, _ in rows if did == what]
-
-
-def begun(workflow: Workflow, effects: Path, times: int = 1) -> Callable[[], bool]:
-    return lambda: done(effects, "begin").count(workflow.pk) == times
-
-
-def now(workflow: Workflow) -> Workflow:
-    return Workflow.objects.get(pk=workflow.pk)
-
-
-def ended_as(workflow: Workflow) -> list[str]:
-    return list(Attempt.objects.filter(workflow=workflow).order_by("number").values_list("outcome", flat=True))
-
-
+@pytest.mark.slow
 def test_two_processes_run_each_of_2000_workflows_exactly_once(runworker: Start, effects: Path) -> None:
     Workflow.objects.bulk_create(
         Workflow(workflow_type="counted", idempotency_key=uuid.uuid4(), payload={"log": str(effects)})
@@ -81,7 +54,7 @@ def test_told_to_stop_it_finishes_the_workflow_in_hand_and_takes_no_other(runwor
     open_gate(effects)
     assert worker.wait(10) == 0, worker.output
     assert now(in_hand).status == "COMPLETE"
-    assert (now(next_one).status, ended_as(next_one)) == ("PENDING", [])
+    assert (now(next_one).status, attempts(next_one)) == ("PENDING", [])
 
 
 def test_ctrl_c_finishes_the_workflow_in_hand(runworker: Start, effects: Path) -> None:
@@ -169,7 +142,7 @@ def test_two_releases_side_by_side(runworker: Start, effects: Path) -> None:
     open_gate(effects)
     assert runworker("COUNTED", arguments=("--drain",), RELEASE="1").wait() == 0
     assert now(known).status == "COMPLETE"
-    assert (now(new).status, engine.kinds(new), ended_as(new)) == ("PENDING", ["put_back"], ["put_back"])
+    assert (now(new).status, engine.kinds(new), attempts(new)) == ("PENDING", ["put_back"], ["put_back"])
     assert now(new).invisible_until > timezone.now() + timedelta(seconds=30)
 
     engine.make_due(new)
@@ -337,10 +310,10 @@ def test_children_of_a_killed_supervisor_finish_the_workflow_in_hand_and_stop(ru
     children = until(lambda: len(worker.children()) == 2 and worker.children())
     worker.signal(signal.SIGKILL)
     worker.wait()
-    holder = int(engine.last_attempt(in_hand).worker.rpartition(":")[2])
+    holder = who_runs(in_hand)
     until(lambda: [pid for pid in children if is_alive(pid)] == [holder], what=lambda: worker.output)
     next_one = submit("held", effects)
     open_gate(effects)
     until(lambda: not is_alive(holder), what=lambda: worker.output)
     assert now(in_hand).status == "COMPLETE"
-    assert ended_as(next_one) == []
+    assert attempts(next_one) == []

@@ -1,0 +1,142 @@
+"""A worker that dies, hangs, or loses its database in the middle of a step. The lock is the lease: nothing waits."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from django.db import OperationalError, connection, transaction
+
+from tests import engine
+from tests.acceptance.conftest import Start
+from tests.acceptance.outside import attempts, begun, done, now, open_gate, submit, who_runs
+from tests.processes import until
+from workflows.models import Attempt, Workflow
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+# Far below anything that could be called a timeout: the keepalives alone take 25 s.
+AT_ONCE = 5.0
+
+
+def test_a_killed_workers_row_is_held_again_at_once(runworker: Start, effects: Path) -> None:
+    workflow = submit("held", effects)
+    workers = [runworker("HELD") for _ in range(2)]
+    until(begun(workflow, effects), what=lambda: workers[0].output + workers[1].output)
+    waits = []
+    for times in range(2, 7):
+        killed_at = time.monotonic()
+        os.kill(who_runs(workflow), signal.SIGKILL)
+        until(begun(workflow, effects, times), seconds=AT_ONCE, what=lambda: workers[0].output + workers[1].output)
+        waits.append(time.monotonic() - killed_at)
+        assert engine.is_locked(workflow)
+    print("held again after", ", ".join(f"{wait:.2f} s" for wait in waits))
+    open_gate(effects)
+    until(lambda: now(workflow).status == "COMPLETE")
+    assert attempts(workflow) == ["vanished"] * 5 + ["complete"]
+    assert engine.kinds(workflow)[-1] == "completed"
+    assert done(effects, "end") == [workflow.pk]
+
+
+def test_the_event_tells_of_the_worker_that_vanished(runworker: Start, effects: Path) -> None:
+    workflow = submit("held", effects)
+    worker = runworker("HELD")
+    until(begun(workflow, effects), what=lambda: worker.output)
+    os.kill(who_runs(workflow), signal.SIGKILL)
+    until(begun(workflow, effects, 2), seconds=AT_ONCE, what=lambda: worker.output)
+    open_gate(effects)
+    until(lambda: now(workflow).status == "COMPLETE")
+    assert engine.kinds(workflow) == ["vanished", "completed"]
+
+
+def test_a_worker_killed_while_the_database_works_for_it_holds_the_row_no_longer(
+    runworker: Start, effects: Path
+) -> None:
+    """The server looks once a second whether anybody still waits for the statement, which takes a minute."""
+    workflow = submit("querying", effects, {"seconds": 60})
+    worker = runworker("QUERYING")
+    until(begun(workflow, effects), what=lambda: worker.output)
+    time.sleep(0.5)
+    killed_at = time.monotonic()
+    os.kill(who_runs(workflow), signal.SIGKILL)
+    until(begun(workflow, effects, 2), seconds=AT_ONCE + 1, what=lambda: worker.output)
+    print(f"held again after {time.monotonic() - killed_at:.2f} s")
+
+
+def test_a_stopped_worker_keeps_its_row(runworker: Start, effects: Path) -> None:
+    """It lives: its connection does, and nobody runs the workflow a second time beside it."""
+    workflow = submit("held", effects)
+    stopped = runworker("HELD")
+    until(begun(workflow, effects), what=lambda: stopped.output)
+    holder = who_runs(workflow)
+    os.kill(holder, signal.SIGSTOP)
+    other = submit("counted", effects)
+    assert runworker("HELD", "COUNTED", arguments=("--drain",)).wait() == 0
+    assert now(other).status == "COMPLETE"
+    assert engine.is_locked(workflow)
+    assert attempts(workflow) == [""]
+    open_gate(effects)
+    os.kill(holder, signal.SIGCONT)
+    until(lambda: now(workflow).status == "COMPLETE", what=lambda: stopped.output)
+    assert attempts(workflow) == ["complete"]
+
+
+def test_whoever_wants_a_row_that_runs_is_refused_at_once(runworker: Start, effects: Path) -> None:
+    """As the console asks: it must not hang for the whole run."""
+    workflow = submit("held", effects)
+    worker = runworker("HELD")
+    until(begun(workflow, effects), what=lambda: worker.output)
+    asked_at = time.monotonic()
+    with pytest.raises(OperationalError, match="could not obtain lock"), transaction.atomic():
+        Workflow.objects.select_for_update(nowait=True, no_key=True).get(pk=workflow.pk)
+    assert time.monotonic() - asked_at < 1
+
+
+def test_a_journal_that_has_to_wait_for_a_lock_gives_up(runworker: Start, effects: Path) -> None:
+    """The claim may hold what it waits for: two sessions of one process, a deadlock that no detector sees."""
+    workflow = submit("counted", effects)
+    attempt = Attempt.objects.create(workflow=workflow, number=1, worker="gone:1")
+    with transaction.atomic():
+        Attempt.objects.select_for_update(of=["self"], no_key=True).get(pk=attempt.pk)
+        worker = runworker("COUNTED")
+        until(lambda: "lost the database, nothing is decided" in worker.output, seconds=15, what=lambda: worker.output)
+        assert attempts(workflow) == [""]
+    until(lambda: now(workflow).status == "COMPLETE", what=lambda: worker.output)
+    assert attempts(workflow) == ["vanished", "complete"]
+
+
+def end_connection(role: str, workflow: Workflow) -> None:
+    """Let the server end a connection of the worker that runs it, as an administrator or a failover does."""
+    name = f"onramp {role} {engine.last_attempt(workflow).worker}"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s", [name]
+        )
+        assert cursor.fetchall() == [(True,)]
+
+
+def test_a_worker_that_loses_its_claim_decides_nothing_and_comes_back(runworker: Start, effects: Path) -> None:
+    workflow = submit("held", effects)
+    worker = runworker("HELD")
+    until(begun(workflow, effects), what=lambda: worker.output)
+    holder = who_runs(workflow)
+    end_connection("claim", workflow)
+    open_gate(effects)
+    until(lambda: now(workflow).status == "COMPLETE", what=lambda: worker.output)
+    assert attempts(workflow) == ["lost", "complete"]
+    assert now(workflow).retry_count == 0
+    assert worker.children() == [holder], "the same process"
+
+
+def test_a_worker_that_loses_its_journal_comes_back(runworker: Start, effects: Path) -> None:
+    """What it had in hand needs the journal no more, and is completed on the claim; the next one needs a new journal."""
+    in_hand = submit("held", effects)
+    worker = runworker("HELD")
+    until(begun(in_hand, effects), what=lambda: worker.output)
+    next_one = submit("held", effects)
+    end_connection("journal", in_hand)
+    open_gate(effects)
+    until(lambda: now(next_one).status == "COMPLETE", what=lambda: worker.output)
+    assert attempts(in_hand) == attempts(next_one) == ["complete"]
+    assert "lost the database, nothing is decided" in worker.output
