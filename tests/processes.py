@@ -11,23 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from django.conf import settings
-from django.db import connection
+
+from tests.servers import database_url
 
 T = TypeVar("T")
 
 # Seconds for what should happen at once. A machine that is busy may take some; only a defect takes all of them.
 PATIENCE = 30.0
-
-
-def database_url() -> str:
-    """The test database, as another process is told of it; the folder of a socket is percent-encoded."""
-    connection.ensure_connection()
-    info = connection.connection.info
-    user = quote(info.user, safe="") + (f":{quote(info.password, safe='')}" if info.password else "")
-    return f"postgres://{user}@{quote(info.host, safe='')}:{info.port}/{quote(info.dbname, safe='')}"
 
 
 def environment(*definitions: str) -> dict[str, str]:

@@ -61,7 +61,7 @@ def ask(*, workflow: Workflow, context: Context) -> None:
 
 COUNTED = WorkflowDefinition(name="counted", context_class=Context, steps=[note])
 HELD = WorkflowDefinition(name="held", context_class=Context, steps=[begin, hold, end])
-LOADED = WorkflowDefinition(name="loaded", context_class=Context, steps=[take_some_time, note, take_some_time])
+LOADED = WorkflowDefinition(name="loaded", context_class=Context, steps=[note, take_some_time])
 ASKED = WorkflowDefinition(name="asked", context_class=Context, steps=[begin, ask, end])
 
 

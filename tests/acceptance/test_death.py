@@ -6,12 +6,15 @@ import time
 from pathlib import Path
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.contrib.auth.models import User
+from django.db import connection, transaction
 
 from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import attempts, begun, done, now, open_gate, submit, who_runs
 from tests.processes import until
+from workflows import operations
+from workflows.errors import NotAllowed
 from workflows.models import Attempt, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -31,7 +34,7 @@ def test_a_killed_workers_row_is_held_again_at_once(runworker: Start, effects: P
         until(begun(workflow, effects, times), seconds=AT_ONCE, what=lambda: workers[0].output + workers[1].output)
         waits.append(time.monotonic() - killed_at)
         assert engine.is_locked(workflow)
-    print("held again after", ", ".join(f"{wait:.2f} s" for wait in waits))
+    print("held again after", ", ".join(f"{wait:.2f} s" for wait in waits))  # noqa: T201 (the figure, for -s)
     open_gate(effects)
     until(lambda: now(workflow).status == "COMPLETE")
     assert attempts(workflow) == ["vanished"] * 5 + ["complete"]
@@ -58,10 +61,8 @@ def test_a_worker_killed_while_the_database_works_for_it_holds_the_row_no_longer
     worker = runworker("QUERYING")
     until(begun(workflow, effects), what=lambda: worker.output)
     time.sleep(0.5)
-    killed_at = time.monotonic()
     os.kill(who_runs(workflow), signal.SIGKILL)
-    until(begun(workflow, effects, 2), seconds=AT_ONCE + 1, what=lambda: worker.output)
-    print(f"held again after {time.monotonic() - killed_at:.2f} s")
+    until(begun(workflow, effects, 2), seconds=AT_ONCE, what=lambda: worker.output)
 
 
 def test_a_stopped_worker_keeps_its_row(runworker: Start, effects: Path) -> None:
@@ -87,9 +88,10 @@ def test_whoever_wants_a_row_that_runs_is_refused_at_once(runworker: Start, effe
     workflow = submit("held", effects)
     worker = runworker("HELD")
     until(begun(workflow, effects), what=lambda: worker.output)
+    somebody = User.objects.create_superuser("ada")
     asked_at = time.monotonic()
-    with pytest.raises(OperationalError, match="could not obtain lock"), transaction.atomic():
-        Workflow.objects.select_for_update(nowait=True, no_key=True).get(pk=workflow.pk)
+    with pytest.raises(NotAllowed):
+        operations.run_now(workflow.pk, user=somebody)
     assert time.monotonic() - asked_at < 1
 
 
@@ -130,7 +132,7 @@ def test_a_worker_that_loses_its_claim_decides_nothing_and_comes_back(runworker:
 
 
 def test_a_worker_that_loses_its_journal_comes_back(runworker: Start, effects: Path) -> None:
-    """What it had in hand needs the journal no more, and is completed on the claim; the next one needs a new journal."""
+    """What it had in hand needs the journal no more, and is completed on the claim; the next one needs a new one."""
     in_hand = submit("held", effects)
     worker = runworker("HELD")
     until(begun(in_hand, effects), what=lambda: worker.output)

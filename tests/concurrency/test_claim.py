@@ -133,11 +133,15 @@ def next_multixact() -> int:
     """The number of a multixact made just now, by two sessions that share a row."""
     group = Group.objects.get_or_create(name="shared")[0]
     share = "SELECT xmax::text::bigint FROM auth_group WHERE id = %s FOR SHARE"
-    with engine.another_connection() as one, engine.another_connection() as two:
-        with one.transaction(), two.transaction():
-            one.execute(share, [group.pk])
-            two.execute(share, [group.pk])
-            row = two.execute("SELECT xmax::text::bigint FROM auth_group WHERE id = %s", [group.pk]).fetchone()
+    with (
+        engine.another_connection() as one,
+        engine.another_connection() as two,
+        one.transaction(),
+        two.transaction(),
+    ):
+        one.execute(share, [group.pk])
+        two.execute(share, [group.pk])
+        row = two.execute("SELECT xmax::text::bigint FROM auth_group WHERE id = %s", [group.pk]).fetchone()
     assert row is not None
     return int(row[0])
 
