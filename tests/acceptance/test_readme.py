@@ -1,0 +1,77 @@
+"""What the README shows is what happens: its commands, run by a shell, against real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from tests.acceptance.conftest import Start
+from tests.sandbox_process import SandboxProcess
+from tests.servers import database_url, gunicorn
+from workflows.models import Workflow
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+EFFECTS = {
+    ("accounts", "create_account"),
+    ("visits", "start_visit"),
+    ("profiles", "update_personal_information"),
+    ("profiles", "update_phone_number"),
+    ("profiles", "update_address"),
+    ("insurance", "save_insurance"),
+    ("insurance", "verify_insurance"),
+    ("visits", "save_questionnaire"),
+    ("payments", "attach_card"),
+    ("payments", "configure_billing"),
+    ("messages", "set_communication_preferences"),
+    ("payments", "charge"),
+    ("programs", "enroll"),
+    ("messages", "send_confirmation"),
+}
+
+
+def commands_of_the_readme() -> str:
+    """The README's commands to send a submission."""
+    (block,) = re.findall(r"```sh\n(.*?)```", (settings.BASE_DIR / "README.md").read_text(), flags=re.S)
+    return str(block)
+
+
+def test_the_submission_of_the_readme_becomes_an_onboarded_patient(runworker: Start, tmp_path: Path) -> None:
+    sandbox = SandboxProcess(tmp_path / "sandbox")
+    try:
+        runworker(SERVICES_URL=sandbox.url, WORKFLOWS="onboarding.workflow.ONBOARDING")
+        with gunicorn("config.intake", tmp_path) as intake:
+            script = commands_of_the_readme().replace(".venv/bin/python", sys.executable)
+            script = script.replace("127.0.0.1:8000", f"127.0.0.1:{intake.port}").replace(
+                "http://127.0.0.1:8100", sandbox.url
+            )
+            done = subprocess.run(
+                ["bash", "-e", "-o", "pipefail"],
+                input=script,
+                cwd=settings.BASE_DIR,
+                env={**os.environ, "DATABASE_URL": database_url()},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        effects = sandbox.effects()
+    finally:
+        sandbox.kill()
+
+    workflow = Workflow.objects.get()
+    assert "202 Accepted" in done.stdout
+    assert '"state": "queued"' in done.stdout
+    status = re.search(r'^\{"id": \d+, "status": "COMPLETE".*\}$', done.stdout, flags=re.M)
+    assert status, done.stdout
+    assert json.loads(status[0])["id"] == workflow.pk
+    performed = [(effect["service"], effect["operation"]) for effect in effects]
+    assert set(performed) == EFFECTS
+    assert len(performed) == len(EFFECTS), "each of them once"
+    assert done.stdout.count(workflow.key) >= len(EFFECTS), "the last command lists them"
