@@ -1,5 +1,6 @@
 """What cannot be written down must not keep a worker from deciding; what the engine cannot do, from going on."""
 
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -56,7 +57,12 @@ def test_a_row_that_the_engine_fails_on_does_not_hold_up_the_others(monkeypatch:
     bad = WorkflowDefinition(name="bad", steps=[say_one], context_class=Demanding)
     monkeypatch.setattr("workflows.worker.definitions", lambda: {"test": good, "bad": bad})
     first, second = submit(workflow_type="bad"), submit()
-    worker().run(drain=True)
+    this = worker()
+    give_up = Timer(10, this.stopping.set)
+    give_up.start()
+    this.run(drain=True)
+    give_up.cancel()
+    give_up.join()
     assert Workflow.objects.get(pk=second.pk).status == "COMPLETE"
     first.refresh_from_db()
     assert (first.status, kinds(first), last_attempt(first).outcome) == ("PENDING", ["put_back"], "lost")
