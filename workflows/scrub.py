@@ -9,6 +9,8 @@ from typing import Any
 
 MASK = "•••"
 _LONGEST = 500
+# No more of a text is looked at: the row is held meanwhile, and one error message was 4 MB long.
+_READ = 20_000
 
 _QUOTED = re.compile(r"""(['"`])(?:\\.|(?!\1).)*\1""")
 _EMAIL = re.compile(r"[^\s@<>'\"]+@[^\s@<>'\"]+")
@@ -21,8 +23,10 @@ def scrub(text: str, *known: Any) -> str:
     `known` are JSON values, payload and context for one: every string and number in them that the text repeats is
     masked, whatever its case.
     """
-    values = sorted({value for part in known for value in _leaves(part) if len(value) > 2}, key=len, reverse=True)
-    for value in values:
+    text = text[:_READ]
+    folded = text.casefold()
+    values = {value for part in known for value in _leaves(part) if len(value) > 2 and value.casefold() in folded}
+    for value in sorted(values, key=len, reverse=True):
         text = re.sub(re.escape(value), MASK, text, flags=re.IGNORECASE)
     text = _NUMBER.sub(MASK, _EMAIL.sub(MASK, text)).replace("\x00", "")
     return text.encode("utf-8", "replace").decode()[:_LONGEST]
@@ -30,7 +34,7 @@ def scrub(text: str, *known: Any) -> str:
 
 def scrub_foreign(text: str, *known: Any) -> str:
     """`scrub`, for text that is not ours: what stands in quotes is somebody's value too."""
-    return scrub(_QUOTED.sub(MASK, text), *known)
+    return scrub(_QUOTED.sub(MASK, text[:_READ]), *known)
 
 
 def frames(error: BaseException) -> str:

@@ -29,6 +29,16 @@ def test_it_keeps_text_short() -> None:
     assert len(scrub("word " * 1000)) == 500
 
 
+def test_it_masks_what_is_cut_off_in_the_middle_too() -> None:
+    assert "Zebulon" not in scrub("x" * 495 + "Zebulon", {"name": "Zebulon"})
+
+
+def test_a_long_text_and_a_large_payload_take_no_time() -> None:
+    """Bounded work, not a stopwatch: quadratic, this one takes minutes."""
+    payload = {str(n): f"value {n}" for n in range(25_000)}
+    assert scrub("nothing of it " * 300_000, payload).startswith("nothing of it")
+
+
 def test_frames_name_functions_and_causes_but_no_values() -> None:
     def fail(value: str) -> None:
         try:
