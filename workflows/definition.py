@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from typing import Any, Protocol
 
@@ -35,16 +36,36 @@ class Retry:
     jitter_factor: float | None = None
 
 
+class Lookup(Protocol):
+    """Asks a downstream whether a step's call has happened: the step's result if it has, None if it is not found."""
+
+    def __call__(self, *, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None: ...
+
+
+# Seconds. Three times what our clients wait for an answer: whoever has not answered by then, will not.
+TIMEOUT = 30.0
+# Seconds. No call can be on its way for longer than its step may take.
+SETTLE = TIMEOUT
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One entry of a step list: a function and its policy.
 
-    `best_effort`: its errors are recorded and swallowed. `retry`: how its retryable errors are retried. `name`: its
-    identity, the function's name unless given. `formerly`: names it had, so that what was recorded under them is found.
+    `best_effort`: its errors are recorded and swallowed. `once`: it makes exactly one changing call, which is kept in
+    the ledger and not made again. `lookup`: asks whether a call that we do not know of has happened; "not found" counts
+    only `settle` seconds after the call began. `key_ttl`: how long the downstream honours the idempotency key.
+    `timeout`: seconds that the function may take. `retry`: how its retryable errors are retried. `name`: its identity,
+    the function's name unless given. `formerly`: names it had, so that what was recorded under them is found.
     """
 
     function: WorkflowStep
     best_effort: bool = False
+    once: bool = False
+    lookup: Lookup | None = None
+    key_ttl: timedelta | None = None
+    settle: float = SETTLE
+    timeout: float = TIMEOUT
     retry: Retry | None = None
     name: str = ""
     formerly: tuple[str, ...] = ()

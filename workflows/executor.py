@@ -14,15 +14,17 @@ from typing import Any
 from django.db import DatabaseError, connection, transaction
 from psycopg.pq import TransactionStatus
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from workflows import journal
 from workflows.definition import Step, WorkflowDefinition
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend
 from workflows.journal import OpenAttempt
-from workflows.jsonb import ensure_storable
+from workflows.jsonb import as_json
+from workflows.ledger import Ledger
 from workflows.models import Workflow
 from workflows.scrub import class_name, scrub, scrub_foreign
+from workflows.timeouts import StepTimeout, call_within
 
 # With the connection alive these say "not now", never "not ever": serialization_failure, deadlock_detected,
 # lock_not_available, query_canceled (https://www.postgresql.org/docs/current/errcodes-appendix.html).
@@ -77,14 +79,23 @@ def run(
 
     `must_stop` is asked before each step. Raises ClaimLost when the row is no longer ours: then nothing may be decided.
     """
+    outcome = _run_steps(definition, workflow, attempt, must_stop)
+    journal.flush(attempt)
+    return outcome
+
+
+def _run_steps(
+    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, must_stop: Callable[[], bool]
+) -> Outcome:
     results = _Results(definition.context_class)
+    ledger = Ledger(workflow, attempt) if any(step.once for step in definition.steps) else None
     step = definition.steps[0]
     try:
         with journal.current(attempt), transaction.atomic():
             for step in definition.steps:
                 if must_stop():
                     raise _GiveBack
-                _run_step(step, workflow, results, attempt)
+                _run_step(step, workflow, results, attempt, ledger)
             _check_deferred_constraints()
     except _GiveBack:
         return GivenBack(results.context, step)
@@ -114,13 +125,16 @@ class _Results:
         self.recorded: dict[str, Any] = {}
         self.context = context_class()
 
-    def merge(self, step: Step, result: Mapping[str, Any]) -> None:
-        """Add a step's result, whole or not at all. Raises StepError naming the step and the fields at fault."""
+    def merge(self, step: Step, result: Mapping[str, Any], *, recorded_before: bool = False) -> None:
+        """Add a step's result, whole or not at all. Raises StepError naming the step and the fields at fault.
+
+        A field that another release recorded, and this one does not know, is left out.
+        """
         context_class = type(self.context)
-        if undeclared := sorted(result.keys() - context_class.model_fields.keys()):
+        undeclared = sorted(result.keys() - context_class.model_fields.keys())
+        if undeclared and not recorded_before:
             raise StepError(f"{step.name} returned {', '.join(undeclared)}: not declared in {context_class.__name__}.")
-        recorded = self.recorded | from_json(to_json(dict(result)))
-        ensure_storable(recorded)
+        recorded = self.recorded | {name: value for name, value in as_json(result).items() if name not in undeclared}
         try:
             self.context = context_class.model_validate_json(to_json(recorded))
         except ValidationError as error:
@@ -131,7 +145,7 @@ class _Results:
         self.recorded = recorded
 
 
-def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttempt) -> None:
+def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
     """Run one step and merge its result; of a best-effort step a failure is recorded, and that is all."""
     started = monotonic()
     entry: dict[str, Any] = {"step": step.name, "outcome": "failed"}
@@ -139,16 +153,15 @@ def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAt
     try:
         if step.best_effort:
             with transaction.atomic():
-                applied = _call(step, workflow, results)
+                entry["outcome"] = _call(step, workflow, results, attempt, ledger)
                 _check_deferred_constraints()
         else:
-            applied = _call(step, workflow, results)
-        entry["outcome"] = "ran" if applied else "skipped"
+            entry["outcome"] = _call(step, workflow, results, attempt, ledger)
     except Suspend:
         entry["outcome"] = "waiting"
         raise
-    except Exception as error:
-        entry.update(describe(error, workflow, results))
+    except (Exception, StepTimeout) as error:
+        entry.update(describe(error, workflow, results), outcome="failed")
         if not step.best_effort or _transaction_is_broken():
             raise
         entry["outcome"] = "best_effort_failed"
@@ -156,15 +169,29 @@ def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAt
         entry["ms"] = round((monotonic() - started) * 1000, 1)
 
 
-def _call(step: Step, workflow: Workflow, results: _Results) -> bool:
-    """Call the step and merge what it returns. False when it returned None: it did not apply."""
-    result = step.function(workflow=workflow, context=results.context)
+def _call(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttempt, ledger: Ledger | None) -> str:
+    """Call the step, within its time, and merge what it returns. Says what it did: ran, skipped or recorded."""
+
+    def call() -> Mapping[str, Any] | None:
+        return call_within(step.timeout, lambda: step.function(workflow=workflow, context=results.context))
+
+    result: Mapping[str, Any] | None
+    recorded_before = False
+    if step.once and ledger:
+        result, recorded_before = ledger.perform(
+            step, results.context, call, lambda error: describe(error, workflow, results)
+        )
+    else:
+        journal.flush(attempt)  # what a once step did is on the ledger before anything else is done
+        result = call()
     if _transaction_is_broken():
         # Left alone, the step's writes, and those of all before it, would be gone without a word.
         raise StepError(f"{step.name} swallowed a database error; catch it around an atomic() of its own.")
     if result:
-        results.merge(step, result)
-    return result is not None
+        results.merge(step, result, recorded_before=recorded_before)
+    if recorded_before:
+        return "recorded"
+    return "skipped" if result is None else "ran"
 
 
 def _check_deferred_constraints() -> None:
@@ -186,7 +213,7 @@ def _transaction_is_broken() -> bool:
 def _is_retryable(error: BaseException) -> bool:
     if isinstance(error, DatabaseError):
         return getattr(error.__cause__, "sqlstate", None) in _TRANSIENT_SQLSTATES
-    return isinstance(error, RetryableStepError)
+    return isinstance(error, RetryableStepError | StepTimeout)
 
 
 def describe(error: BaseException, workflow: Workflow, results: _Results) -> dict[str, str]:

@@ -37,6 +37,7 @@ class OpenAttempt:
     workflow_id: int
     claim_xid: str
     steps: list[dict[str, Any]] = field(default_factory=list)
+    deferred: tuple[str, list[Any]] | None = None  # a statement that may wait for the next one: see defer
     found_open: bool = False  # the attempt before this one had never been closed
 
 
@@ -59,6 +60,33 @@ def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
             return cursor.fetchall() if cursor.description else []
     except (OperationalError, InterfaceError) as error:
         raise ClaimLost(f"the journal failed with {type(error).__name__}") from error
+
+
+def defer(attempt: OpenAttempt, sql: str, parameters: list[Any]) -> None:
+    """Keep a statement back, so that the next one of the attempt can be one statement, and one commit, with it.
+
+    Whoever does anything else next, calls `flush` first. It is also written when the claim is lost: only what is true
+    whoever holds the row may be deferred.
+    """
+    flush(attempt)
+    attempt.deferred = (sql, parameters)
+
+
+def flush(attempt: OpenAttempt) -> None:
+    """Write what was deferred. When the journal is lost just then, it stays deferred, for `close_as_lost`."""
+    if attempt.deferred:
+        execute(*attempt.deferred)
+        attempt.deferred = None
+
+
+def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+    """Run one statement together with what was deferred, which must be an UPDATE of other rows."""
+    if attempt.deferred:
+        before, before_parameters = attempt.deferred
+        sql, parameters = f"WITH before AS ({before}) {sql}", [*before_parameters, *parameters]
+    rows = execute(sql, parameters)
+    attempt.deferred = None
+    return rows
 
 
 def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: str) -> OpenAttempt:
@@ -93,6 +121,7 @@ def close_as_lost(attempt: OpenAttempt) -> None:
     Unless the claim did commit after all, its answer lost on the way: then the attempt is closed already. Should the
     commit be on its way just now, this waits for the row that it has locked.
     """
+    flush(attempt)
     execute(
         """UPDATE workflows_attempt SET outcome = %s, closed_at = clock_timestamp(), steps = %s
             WHERE id = %s AND closed_at IS NULL""",

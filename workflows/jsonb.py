@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
+
+from pydantic_core import from_json, to_json
 
 # Far below Python's recursion limit and PostgreSQL's stack, far above any form a person fills in.
 MAX_DEPTH = 64
@@ -109,6 +112,16 @@ def ensure_storable(value: Any, depth: int = 0) -> None:
                 ensure_storable(item, depth + 1)
         case _:
             raise Unstorable("not_json", f"A value of type {type(value).__name__} has no form in JSON.")
+
+
+def as_json(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What a step returned, in its JSON form: UUIDs, dates, Decimals and models as strings and objects.
+
+    Raises Unstorable, and pydantic's PydanticSerializationError for what JSON has no form for.
+    """
+    value: dict[str, Any] = from_json(to_json(dict(result)))
+    ensure_storable(value)
+    return value
 
 
 def _refuse_text(text: str) -> None:

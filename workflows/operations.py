@@ -70,9 +70,9 @@ def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
         _record(workflow_id, Event.Kind.RUN_NOW, user, step=workflow.current_step, reason=reason)
 
 
-def approve(task_id: int, *, user: User, reason: str = "") -> None:
-    """Answer a manual task with yes, and wake its workflow."""
-    _decide(task_id, ManualTask.State.APPROVED, user=user, reason=reason)
+def approve(task_id: int, *, user: User, reason: str = "", answer: dict[str, Any] | None = None) -> None:
+    """Answer a manual task with yes, and wake its workflow. `answer` holds fields that the question asks for."""
+    _decide(task_id, ManualTask.State.APPROVED, user=user, reason=reason, answer=answer)
 
 
 def reject(task_id: int, *, user: User, reason: str) -> None:
@@ -108,7 +108,14 @@ def _take(workflow_id: int) -> tuple[Workflow, State]:
     return workflow, State(workflow.state)
 
 
-def _decide(task_id: int, decision: ManualTask.State, *, user: User, reason: str) -> None:
+def _decide(
+    task_id: int,
+    decision: ManualTask.State,
+    *,
+    user: User,
+    reason: str,
+    answer: dict[str, Any] | None = None,
+) -> None:
     """Decide a task, once: the update of its row is the arbiter between two people, and between them and its expiry.
 
     The workflow's row is not locked, for a worker may hold it: the decision is stored in the inbox and committed, and
@@ -129,7 +136,7 @@ def _decide(task_id: int, decision: ManualTask.State, *, user: User, reason: str
             dedupe_key=told.signal_name,
             name=told.signal_name,
             workflow_id=told.workflow_id,
-            payload={"approved": approved, "reason": told.reason, "by": user.get_username()},
+            payload={"approved": approved, "reason": told.reason, "by": user.get_username(), "answer": answer or {}},
         )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         _record(told.workflow_id, kind, user, reason=reason, task=task_id)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from workflows import journal
 from workflows.errors import ClaimLost, StepError, Suspend
@@ -48,36 +49,52 @@ def require_approval(
     `name` is the wait's identity in this workflow; `question` and `facts` (label -> value) are what the person is
     shown; `timeout` runs from the first call and never moves. Raises ApprovalRejected or ApprovalExpired.
     """
+    answer = ask(workflow, name, question=question, facts=facts or {}, task_type=task_type, timeout=timeout)
+    match answer.outcome:
+        case "approved":
+            return Approval(decided_by=answer.result["by"], reason=answer.result["reason"])
+        case "rejected":
+            by, reason = answer.result["by"], answer.result["reason"]
+            raise ApprovalRejected(f"{question} Rejected by {by}: {reason}", code="approval_rejected")
+    raise ApprovalExpired(f"{question} Nobody decided in time.", code="approval_expired")
+
+
+def ask(
+    workflow: Workflow,
+    name: str,
+    *,
+    question: str,
+    facts: Mapping[str, str],
+    task_type: str,
+    timeout: timedelta,
+) -> Answer:
+    """Put a question to a person and return the answer, "approved", "rejected" or "expired"; until then suspend."""
     attempt = journal.attempt_of(workflow)
-    wait = _find(attempt, name) or _ask(attempt, name, question, facts or {}, task_type, timeout)
+    wait = _find(attempt, name) or _ask(attempt, name, question, facts, task_type, timeout)
     if not wait.outcome:
         wait = _answer(attempt, wait) or _expire(attempt, wait) or wait
-    match wait.outcome:
-        case "approved":
-            return Approval(decided_by=wait.result["by"], reason=wait.result["reason"])
-        case "rejected":
-            by, reason = wait.result["by"], wait.result["reason"]
-            raise ApprovalRejected(f"{question} Rejected by {by}: {reason}", code="approval_rejected")
-        case "expired":
-            raise ApprovalExpired(f"{question} Nobody decided in time.", code="approval_expired")
-    raise Suspend(question, wake_on=[wait.signal_name], until=wait.deadline)
+    if not wait.outcome:
+        raise Suspend(question, wake_on=[wait.signal_name], until=wait.deadline)
+    return wait
 
 
 @dataclass(frozen=True, slots=True)
-class _Wait:
+class Answer:
+    """A wait for a person, and what came of it: `outcome` is empty while it is open, `result` what the person said."""
+
     id: int
     task_id: int
     deadline: datetime
     overdue: bool
     outcome: str
-    result: dict[str, str]
+    result: dict[str, Any]
 
     @property
     def signal_name(self) -> str:
         return f"decision:{self.task_id}"
 
 
-def _find(attempt: OpenAttempt, name: str) -> _Wait | None:
+def _find(attempt: OpenAttempt, name: str) -> Answer | None:
     rows = journal.execute(
         """SELECT w.id, t.id, w.deadline, w.deadline <= clock_timestamp(), w.outcome, w.result::text
              FROM workflows_wait w JOIN workflows_manualtask t ON t.wait_id = w.id
@@ -85,7 +102,7 @@ def _find(attempt: OpenAttempt, name: str) -> _Wait | None:
         [attempt.workflow_id, name],
     )
     for wait_id, task_id, deadline, overdue, outcome, result in rows:
-        return _Wait(wait_id, task_id, deadline, overdue, outcome, json.loads(result))
+        return Answer(wait_id, task_id, deadline, overdue, outcome, json.loads(result))
     return None
 
 
@@ -96,7 +113,7 @@ def _ask(
     facts: Mapping[str, str],
     task_type: str,
     timeout: timedelta,
-) -> _Wait:
+) -> Answer:
     """Make the wait and its manual task in one statement. The deadline is the database's clock plus `timeout`."""
     rows = journal.execute(
         f"""
@@ -115,11 +132,11 @@ def _ask(
         ],
     )
     for wait_id, task_id, deadline in rows:
-        return _Wait(wait_id, task_id, deadline, overdue=False, outcome="", result={})
+        return Answer(wait_id, task_id, deadline, overdue=False, outcome="", result={})
     raise ClaimLost("the claim ended before the wait was written")
 
 
-def _answer(attempt: OpenAttempt, wait: _Wait) -> _Wait | None:
+def _answer(attempt: OpenAttempt, wait: Answer) -> Answer | None:
     """Record the decision, if it has come, as the wait's outcome, before any step sees it."""
     rows = journal.execute(
         f"""
@@ -142,7 +159,7 @@ def _answer(attempt: OpenAttempt, wait: _Wait) -> _Wait | None:
     return None
 
 
-def _expire(attempt: OpenAttempt, wait: _Wait) -> _Wait | None:
+def _expire(attempt: OpenAttempt, wait: Answer) -> Answer | None:
     """Past the deadline, close the task and record that nobody decided.
 
     The task's row is the arbiter of an expiry that races a decision: whoever changes it from open has won. If that was

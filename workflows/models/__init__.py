@@ -2,10 +2,11 @@
 
 from workflows.models.api_key import ApiKey
 from workflows.models.attempt import Attempt
+from workflows.models.effect import Effect
 from workflows.models.event import Event
 from workflows.models.manual_task import ManualTask
 from workflows.models.signal import Signal
 from workflows.models.wait import Wait
 from workflows.models.workflow import State, Workflow
 
-__all__ = ["ApiKey", "Attempt", "Event", "ManualTask", "Signal", "State", "Wait", "Workflow"]
+__all__ = ["ApiKey", "Attempt", "Effect", "Event", "ManualTask", "Signal", "State", "Wait", "Workflow"]

@@ -1,0 +1,332 @@
+"""ONCE: a call that changes something elsewhere is made once, and what nobody knows is found out."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connections
+
+from tests import engine
+from tests.engine import define, last_attempt, make_due, outcomes, submit, work, worker
+from workflows import journal, ledger, operations
+from workflows.definition import Step
+from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
+from workflows.models import Attempt, Effect, ManualTask, Workflow
+
+pytestmark = engine.ENGINE
+
+
+class Downstream:
+    """A service that remembers what it was asked, and fails as it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.errors: list[BaseException] = []
+        self.found: list[Mapping[str, Any] | None] = []
+        self.looked_up: list[ledger.KnownEffect] = []
+
+    def call(self, *, workflow: Workflow, context: Any) -> dict[str, Any]:
+        self.calls.append(ledger.key_for(workflow, "call"))
+        if self.errors:
+            raise self.errors.pop(0)
+        return {"number": len(self.calls)}
+
+    def lookup(self, *, workflow: Workflow, context: Any, effect: ledger.KnownEffect) -> Mapping[str, Any] | None:
+        self.looked_up.append(effect)
+        return self.found.pop(0)
+
+
+def call_step(service: Downstream, **policy: Any) -> Step:
+    return Step(service.call, once=True, name="call", **policy)
+
+
+def fail_at_first(*, workflow: Workflow, context: Any) -> None:
+    if Attempt.objects.filter(workflow=workflow).count() == 1:
+        raise RetryableStepError
+
+
+def again(workflow: Workflow) -> Workflow:
+    make_due(workflow)
+    return work(workflow)
+
+
+def state() -> str:
+    return Effect.objects.latest("generation").state
+
+
+def test_what_is_done_is_not_called_again_and_its_result_is_merged() -> None:
+    service = Downstream()
+    define([call_step(service), fail_at_first])
+    workflow = work(submit())
+    effect = Effect.objects.get()
+    assert (effect.state, effect.result, effect.generation) == ("done", {"number": 1}, 1)
+    assert effect.idempotency_key == service.calls[0] == f"{workflow.key}:call"
+    workflow = again(workflow)
+    assert workflow.status == "COMPLETE"
+    assert workflow.context["number"] == 1
+    assert len(service.calls) == 1
+    assert outcomes(workflow)["call"] == "recorded"
+
+
+def test_the_intent_is_committed_before_the_call() -> None:
+    seen = []
+
+    def look(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        with engine.another_connection() as other:
+            seen.append(other.execute("SELECT state FROM workflows_effect").fetchall())
+        return {}
+
+    define([Step(look, once=True)])
+    work(submit())
+    assert seen == [[("intent",)]]
+
+
+def test_it_is_written_before_any_step_that_is_not_once() -> None:
+    seen = []
+
+    def look(*, workflow: Workflow, context: Any) -> None:
+        with engine.another_connection() as other:
+            seen.append(other.execute("SELECT state FROM workflows_effect ORDER BY id").fetchall())
+
+    one, two = Downstream(), Downstream()
+    define([Step(one.call, once=True, name="one"), Step(two.call, once=True, name="two"), look])
+    work(submit())
+    assert seen == [[("done",), ("done",)]]
+
+
+def test_a_step_that_did_not_apply_is_evaluated_again() -> None:
+    applies = [False]
+
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any] | None:
+        return {"number": 7} if applies[0] else None
+
+    define([Step(call, once=True), fail_at_first])
+    workflow = work(submit())
+    assert state() == "skipped"
+    assert outcomes(workflow)["call"] == "skipped"
+    applies[0] = True
+    assert again(workflow).context["number"] == 7
+    assert state() == "done"
+
+
+@pytest.mark.parametrize("error", [RetryableStepError(code="busy"), StepError("No.", code="refused")])
+def test_a_refusal_is_not_done_and_is_called_again_under_the_same_key(error: StepError) -> None:
+    service = Downstream()
+    service.errors = [error]
+    define([call_step(service)])
+    workflow = work(submit())
+    effect = Effect.objects.get()
+    assert (effect.state, effect.error_code) == ("not_done", error.code)
+    Workflow.objects.update(status="PENDING", completed_at=None)
+    assert again(workflow).status == "COMPLETE"
+    assert service.calls == [effect.idempotency_key] * 2
+
+
+@pytest.mark.parametrize("error", [UnknownOutcome("no answer"), ValueError("not JSON"), SystemExit(1)])
+def test_any_other_error_leaves_it_unknown(error: BaseException) -> None:
+    service = Downstream()
+    service.errors = [error]
+    define([call_step(service)])
+    workflow = work(submit())
+    assert state() == "unknown"
+    assert workflow.status == ("PENDING" if isinstance(error, UnknownOutcome) else "FAILED")
+
+
+def test_a_timeout_leaves_it_unknown_and_is_retried() -> None:
+    def hang(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        while True:
+            pass
+
+    define([Step(hang, once=True, timeout=0.2)])
+    workflow = work(submit())
+    assert (state(), workflow.status, workflow.retry_count) == ("unknown", "PENDING", 1)
+    assert workflow.last_error_class == "workflows.timeouts.StepTimeout"
+
+
+def unknown(service: Downstream, **policy: Any) -> Workflow:
+    """A workflow whose call timed out."""
+    service.errors = [UnknownOutcome("no answer")]
+    define([call_step(service, **policy)])
+    return work(submit())
+
+
+def test_a_lookup_that_finds_it_settles_it_without_a_call() -> None:
+    service = Downstream()
+    workflow = unknown(service, lookup=service.lookup)
+    service.found = [{"number": 42}]
+    workflow = again(workflow)
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 42)
+    assert len(service.calls) == 1
+    assert Effect.objects.get().settled_by == "lookup"
+    assert service.looked_up[0].idempotency_key == service.calls[0]
+
+
+def test_not_found_counts_only_when_the_call_can_no_longer_be_on_its_way() -> None:
+    service = Downstream()
+    workflow = unknown(service, lookup=service.lookup, settle=60)
+    service.found = [None]
+    workflow = again(workflow)
+    assert (workflow.status, workflow.last_error_code) == ("PENDING", "unsettled")
+    assert len(service.calls) == 1
+    wait = workflow.invisible_until - last_attempt(workflow).closed_at  # type: ignore[operator]
+    assert timedelta(seconds=50) < wait < timedelta(seconds=61)
+
+
+def test_not_found_in_the_end_is_called_again_under_the_same_key() -> None:
+    service = Downstream()
+    workflow = unknown(service, lookup=service.lookup, settle=0)
+    service.found = [None]
+    assert again(workflow).status == "COMPLETE"
+    assert service.calls == [f"{workflow.key}:call"] * 2
+
+
+def test_without_a_lookup_it_is_repeated_while_the_key_is_honoured() -> None:
+    service = Downstream()
+    workflow = unknown(service, key_ttl=timedelta(hours=1))
+    assert again(workflow).status == "COMPLETE"
+    assert service.calls == [f"{workflow.key}:call"] * 2
+
+
+def test_a_key_that_is_no_longer_honoured_is_not_sent_again() -> None:
+    service = Downstream()
+    workflow = unknown(service, key_ttl=timedelta(hours=1))
+    with connections["journal"].cursor() as cursor:
+        cursor.execute("UPDATE workflows_effect SET first_begun_at = first_begun_at - interval '2 hours'")
+    workflow = again(workflow)
+    assert workflow.waiting_for.startswith("Did call happen?")
+    assert len(service.calls) == 1
+
+
+def in_doubt(service: Downstream) -> tuple[Workflow, ManualTask, User]:
+    workflow = again(unknown(service))
+    assert workflow.waiting_for.startswith("Did call happen?")
+    task = ManualTask.objects.get()
+    assert task.task_type == "effect_in_doubt"
+    return workflow, task, User.objects.create_superuser("ada")
+
+
+def test_a_person_says_that_it_happened_and_with_what_result() -> None:
+    service = Downstream()
+    workflow, task, ada = in_doubt(service)
+    operations.approve(task.pk, user=ada, reason="Seen in the ledger of the bank.", answer={"number": 9})
+    workflow = work(workflow)
+    assert (workflow.status, workflow.context["number"], len(service.calls)) == ("COMPLETE", 9, 1)
+    assert Effect.objects.get().settled_by == "ada"
+
+
+def test_a_person_says_that_it_did_not_happen_and_it_gets_a_key_of_its_own() -> None:
+    service = Downstream()
+    workflow, task, ada = in_doubt(service)
+    operations.reject(task.pk, user=ada, reason="Not there.")
+    workflow = work(workflow)
+    assert workflow.status == "COMPLETE"
+    assert service.calls == [f"{workflow.key}:call", f"{workflow.key}:call:2"]
+    assert list(Effect.objects.order_by("generation").values_list("state", flat=True)) == ["not_done", "done"]
+
+
+def test_a_renamed_step_keeps_its_effect_and_its_key() -> None:
+    service = Downstream()
+    define([call_step(service), fail_at_first])
+    workflow = work(submit())
+    define([Step(service.call, once=True, name="call_anew", formerly=("call",)), fail_at_first])
+    assert again(workflow).status == "COMPLETE"
+    assert len(service.calls) == 1
+
+
+def test_a_field_recorded_by_another_release_is_ignored() -> None:
+    service = Downstream()
+    define([call_step(service), fail_at_first])
+    workflow = work(submit())
+    Effect.objects.update(result={"number": 3, "of_the_next_release": 1})
+    workflow = again(workflow)
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 3)
+
+
+def test_a_once_step_may_not_wait() -> None:
+    from workflows.waits import require_approval
+
+    def ask(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        require_approval(workflow, "review", question="May it?", timeout=timedelta(hours=1))
+        return {}
+
+    define([Step(ask, once=True)])
+    workflow = work(submit())
+    assert workflow.status == "FAILED"
+    assert "may not wait" in workflow.last_error_message
+
+
+def terminate(alias: str) -> None:
+    pid = connections[alias].connection.info.backend_pid
+    with engine.another_connection() as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+
+@pytest.mark.parametrize("alias", ["default", "journal"])
+def test_the_result_of_a_call_is_written_also_when_the_claim_is_lost(alias: str) -> None:
+    calls = []
+
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        calls.append(1)
+        if len(calls) == 1:
+            terminate(alias)
+        return {"number": 5}
+
+    define([Step(call, once=True)])
+    workflow = submit()
+    this = worker()
+    with pytest.raises((ClaimLost, Exception)):
+        this.process_next()
+    this._recover()
+    assert state() == "done"
+    assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
+    assert work(workflow).context["number"] == 5
+    assert calls == [1]
+
+
+def test_a_worker_that_lost_its_row_begins_no_further_call() -> None:
+    """Stopped, say, and continued: the call in hand may finish, none is begun."""
+    service = Downstream()
+
+    def lose_it(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        terminate("default")
+        return {}
+
+    define([Step(lose_it, once=True), call_step(service)])
+    submit()
+    this = worker()
+    with pytest.raises(ClaimLost):
+        this.process_next()
+    assert service.calls == []
+    assert not Effect.objects.filter(step="call").exists()
+
+
+def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over() -> None:
+    service = Downstream()
+    workflow = unknown(service, key_ttl=timedelta(hours=1))
+    stopped = journal.OpenAttempt(Effect.objects.get().attempt, 1, workflow.pk, claim_xid="3")
+    of_the_stopped = ledger.Ledger(workflow, stopped)
+    again(workflow)
+    (effect,) = of_the_stopped._effects.values()
+    of_the_stopped._settle(effect, Effect.State.UNKNOWN)
+    journal.flush(stopped)
+    assert state() == "done"
+
+
+def test_twenty_once_steps_make_one_commit_each_and_one_more() -> None:
+    """A DONE shares its statement with the next INTENT."""
+    statements = []
+    service = Downstream()
+    define([Step(service.call, once=True, name=f"step_{n}") for n in range(20)])
+    submit()
+
+    def count(execute: Any, sql: str, *rest: Any) -> Any:
+        if "workflows_effect" in sql and "SELECT id, step" not in sql:
+            statements.append(sql)
+        return execute(sql, *rest)
+
+    with connections["journal"].execute_wrapper(count):
+        worker().process_next()
+    assert Effect.objects.filter(state="done").count() == 20
+    assert len(statements) == 21

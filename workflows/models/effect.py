@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from django.db import models
+
+from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import Workflow
+
+
+class Effect(models.Model):
+    """A changing call of a `once` step, on the ledger: written before it is made, and after. Written by the journal.
+
+    Unique by workflow, step and generation. `attempt` is the attempt (by its row's id) that may still write the
+    result of a call under way; a later attempt that takes the effect over puts its own there.
+    """
+
+    class State(models.TextChoices):
+        INTENT = "intent", "Under way"
+        DONE = "done"
+        NOT_DONE = "not_done", "Not done"
+        SKIPPED = "skipped", "Did not apply"
+        UNKNOWN = "unknown", "In doubt"
+
+    workflow = models.ForeignKey(  # without a constraint: see Attempt
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="effects"
+    )
+    step = models.CharField(max_length=100)
+    generation = models.PositiveIntegerField(db_default=1)
+    state = models.CharField(max_length=10, choices=State)
+    idempotency_key = models.CharField(max_length=200, help_text="What the downstream knows it by.")
+    attempt = models.BigIntegerField()
+    result = models.JSONField(null=True, help_text="What the step returned.")
+    error_class = models.CharField(max_length=200, db_default="")
+    error_code = models.CharField(max_length=100, db_default="")
+    error_message = models.TextField(db_default="")
+    first_begun_at = models.DateTimeField(db_default=ClockTimestamp(), help_text="When its key was first sent.")
+    begun_at = models.DateTimeField(db_default=ClockTimestamp(), help_text="When the call was last begun.")
+    settled_at = models.DateTimeField(null=True)
+    settled_by = models.CharField(
+        max_length=150, db_default="", help_text="How its state became known: call, lookup, or a person's name."
+    )
+
+    class Meta:
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(name="effect_unique_generation", fields=["workflow", "step", "generation"]),
+            models.CheckConstraint(
+                name="effect_done_has_a_result", condition=~models.Q(state="done") | ~models.Q(result=None)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"effect of {self.step} of workflow {self.workflow_id}"

@@ -1,0 +1,49 @@
+"""A time limit on synchronous code: a timer of the process that raises in the main thread.
+
+It reaches Python code, and SQL (psycopg answers a KeyboardInterrupt by cancelling the query on the server; any other
+exception raised inside it would leave the connection unusable). What blocks in C without ever looking at signals is
+left to the supervisor.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn, TypeVar
+
+T = TypeVar("T")
+
+# An exception raised by a timer can be lost, in a __del__ or a C callback: it is raised again.
+AGAIN_EVERY = 1.0
+
+
+class StepTimeout(KeyboardInterrupt):
+    """A step took longer than its timeout. A KeyboardInterrupt for psycopg's sake, so `except Exception` misses it."""
+
+
+def call_within(seconds: float, function: Callable[[], T]) -> T:
+    """Call `function`, and raise StepTimeout in its midst when it takes longer than `seconds`.
+
+    Only the main thread has timers; elsewhere the call is made without a limit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    previous = signal.signal(signal.SIGALRM, _expire)
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_EVERY)
+            return function()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except StepTimeout:
+        # Raised, perhaps, between the function's return and the line above: it would be raised again, out of bounds.
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+
+def _expire(number: int, frame: FrameType | None) -> NoReturn:
+    raise StepTimeout
