@@ -1,0 +1,100 @@
+"""Each step has a time limit, in Python, in SQL and in a library."""
+
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection
+
+from tests import engine
+from tests.engine import define, outcomes, submit, work
+from workflows.definition import Step
+from workflows.models import Workflow
+from workflows.timeouts import StepTimeout, call_within
+
+pytestmark = engine.ENGINE
+
+
+def loop(*, workflow: Workflow, context: Any) -> None:
+    while True:
+        pass
+
+
+def sleep(*, workflow: Workflow, context: Any) -> None:
+    time.sleep(60)
+
+
+def query(*, workflow: Workflow, context: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(60)")
+
+
+def write_a_group(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    Group.objects.create(name="after")
+    return {}
+
+
+@pytest.mark.parametrize("slow", [loop, sleep, query])
+def test_a_step_that_takes_too_long_is_retried(slow: Any) -> None:
+    define([write_a_group, Step(slow, timeout=0.3)])
+    workflow = work(submit())
+    assert (workflow.status, workflow.retry_count, workflow.current_step) == ("PENDING", 1, slow.__name__)
+    assert workflow.last_error_class == "workflows.timeouts.StepTimeout"
+    assert not Group.objects.filter(name="after").exists()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("slow", [loop, sleep, query])
+def test_a_best_effort_step_that_takes_too_long_holds_nothing_up(slow: Any) -> None:
+    """Also in the middle of a query: the connection goes on to be used."""
+    define([Step(slow, timeout=0.3, best_effort=True), write_a_group])
+    workflow = work(submit())
+    assert workflow.status == "COMPLETE"
+    assert outcomes(workflow)[slow.__name__] == "best_effort_failed"
+    assert Group.objects.filter(name="after").exists()
+
+
+def test_a_step_cannot_swallow_its_timeout_for_good() -> None:
+    """Code that swallows everything is interrupted again, a second later."""
+
+    def swallow_one(*, workflow: Workflow, context: Any) -> None:
+        try:
+            loop(workflow=workflow, context=context)
+        except BaseException:
+            loop(workflow=workflow, context=context)
+
+    define([Step(swallow_one, timeout=0.1)])
+    assert work(submit()).retry_count == 1
+
+
+def test_except_exception_does_not_swallow_it() -> None:
+    def careless(*, workflow: Workflow, context: Any) -> None:
+        while True:
+            try:
+                time.sleep(60)
+            except Exception:  # noqa: S112 (that is the point)
+                continue
+
+    define([Step(careless, timeout=0.1)])
+    assert work(submit()).retry_count == 1
+
+
+def test_a_step_in_time_is_left_alone_and_no_timer_is_left_behind() -> None:
+    assert call_within(0.5, lambda: 7) == 7
+    time.sleep(0.7)
+
+
+def test_it_raises_in_the_midst_of_the_call() -> None:
+    with pytest.raises(StepTimeout):
+        call_within(0.05, lambda: time.sleep(10))
+
+
+def test_another_thread_has_no_timer_and_calls_without_a_limit() -> None:
+    results = []
+    thread = threading.Thread(target=lambda: results.append(call_within(0.01, lambda: time.sleep(0.1) or "done")))
+    thread.start()
+    thread.join()
+    assert results == ["done"]
