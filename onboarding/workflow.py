@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from onboarding.context import OnboardingContext
 from onboarding.steps.account import (
     await_linked_account,
     create_account,
     exchange_token,
+    find_created_account,
     link_identity_verification,
     look_up_account,
     validate_duplicate_email,
@@ -17,9 +19,9 @@ from onboarding.steps.account import (
 from onboarding.steps.clinical import request_clinical_review
 from onboarding.steps.insurance import save_insurance, verify_insurance
 from onboarding.steps.messages import send_confirmation, set_communication_preferences
-from onboarding.steps.payment import attach_payment_card, configure_billing, execute_checkout
+from onboarding.steps.payment import attach_payment_card, configure_billing, execute_checkout, find_charge
 from onboarding.steps.profile import update_address, update_personal_information, update_phone_number
-from onboarding.steps.program import enroll_in_program
+from onboarding.steps.program import enroll_in_program, find_enrollment
 from onboarding.steps.visit import save_questionnaire, start_visit
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
 
@@ -28,17 +30,20 @@ from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
 # the odd failure of the accounts service in between, which would otherwise end a long wait at ten attempts.
 LINKED_ACCOUNT = Retry(base_delay=5, max_delay=15 * 60, max_attempts=200)
 
+# How long the services honour an idempotency key: a day, as payment services commonly do.
+KEY_TTL = timedelta(hours=24)
+
 STEPS: Sequence[Step | WorkflowStep] = [
     # Refuse what we cannot work with before anything is changed anywhere.
     validate_payload,
     validate_duplicate_email,
     # Each type of submission has its own way to the patient's account: one of these three applies.
-    create_account,
+    Step(create_account, once=True, lookup=find_created_account),
     look_up_account,
     Step(await_linked_account, retry=LINKED_ACCOUNT),
     # Everything below that belongs to the patient is done in their name.
     exchange_token,
-    start_visit,
+    Step(start_visit, once=True, key_ttl=KEY_TTL),
     update_personal_information,
     update_phone_number,
     update_address,
@@ -49,16 +54,16 @@ STEPS: Sequence[Step | WorkflowStep] = [
     save_questionnaire,
     request_clinical_review,
     # Without a card the patient is enrolled all the same, and dunning recovers the payment.
-    Step(attach_payment_card, best_effort=True),
+    Step(attach_payment_card, best_effort=True, once=True, key_ttl=KEY_TTL),
     configure_billing,
     # Nice to have: neither holds up an onboarding.
     Step(set_communication_preferences, best_effort=True),
     Step(link_identity_verification, best_effort=True),
     # The charge comes as late as it can, so that little is left to fail after it; the enrolment needs its outcome.
-    execute_checkout,
-    enroll_in_program,
+    Step(execute_checkout, once=True, lookup=find_charge),
+    Step(enroll_in_program, once=True, lookup=find_enrollment),
     # Last, so that it is true.
-    Step(send_confirmation, best_effort=True),
+    Step(send_confirmation, best_effort=True, once=True, key_ttl=KEY_TTL),
 ]
 
 ONBOARDING = WorkflowDefinition(

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage, Error, Warning
 from django.utils.module_loading import import_string
 
-from workflows.definition import WorkflowDefinition
+from workflows.backoff import resolve
+from workflows.definition import Step, WorkflowDefinition
 
 
 def check_definitions(**kwargs: Any) -> list[CheckMessage]:
@@ -55,7 +56,7 @@ def _check_steps(definition: WorkflowDefinition) -> list[CheckMessage]:
     if not definition.steps:
         return [Error(f"The definition {definition.name!r} has no steps.", obj=definition, id="workflows.E004")]
     names = (name for step in definition.steps for name in {step.name, *step.formerly})
-    return [
+    twins: list[CheckMessage] = [
         Error(
             f"Two steps of {definition.name!r} are, or were, named {name!r}.",
             hint="A step is known by its name: give one of them another, Step(..., name=...).",
@@ -64,6 +65,36 @@ def _check_steps(definition: WorkflowDefinition) -> list[CheckMessage]:
         )
         for name in _repeated(names)
     ]
+    return twins + [message for step in definition.steps for message in _check_policy(step, definition)]
+
+
+def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessage]:
+    """What a step's policy promises, its call must be able to keep."""
+    where = f"The step {step.name!r} of {definition.name!r}"
+    if not step.once:
+        if not step.lookup and step.key_ttl is None:
+            return []
+        message, hint = (
+            "has a lookup or a key_ttl, and is not once.",
+            "Make it Step(..., once=True), or leave them out.",
+        )
+        return [Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E006")]
+    if step.lookup:
+        return []
+    if step.key_ttl is None:
+        message = "is once, and has neither a lookup nor a key_ttl: whenever its answer is lost, a person is asked."
+        hint = "Give it lookup=..., which asks the service; or key_ttl=..., if the service honours idempotency keys."
+        return [Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W001")]
+    policy = resolve(step.retry, definition.retry)
+    longest = sum(
+        min(policy.base_delay * 2.0 ** min(failures, 63), policy.max_delay) * (1 + policy.jitter_factor)
+        for failures in range(policy.max_attempts - 1)
+    )
+    if step.key_ttl.total_seconds() < longest:
+        message = f"is retried for up to {longest:.0f} s, longer than its key is honoured."
+        hint = "Retry it for less long, or give it a lookup; else a person is asked in the end."
+        return [Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W002")]
+    return []
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

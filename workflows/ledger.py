@@ -167,6 +167,8 @@ class Ledger:
             return self._look_up(step, step.lookup, context, effect)
         if step.key_ttl and effect.since_key() < step.key_ttl.total_seconds():
             return effect
+        if step.best_effort:  # what may fail is not worth a person's time, nor the wait
+            raise StepError(f"Whether {effect.step} happened cannot be told.", code="effect_in_doubt")
         return self._ask(effect)
 
     def _look_up(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> KnownEffect:

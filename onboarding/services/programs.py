@@ -13,6 +13,10 @@ class _Enrollment(Answer):
     enrollment_id: str
 
 
+class _Enrollments(Answer):
+    enrollments: list[_Enrollment]
+
+
 def enroll(patient: UUID, visit: UUID, *, program: str, plan: str, payment_status: str, idempotency_key: str) -> str:
     """Enrol a patient and return the enrolment's id."""
     return programs.change(
@@ -29,3 +33,11 @@ def enroll(patient: UUID, visit: UUID, *, program: str, plan: str, payment_statu
         idempotency_key=idempotency_key,
         answer=_Enrollment,
     ).enrollment_id
+
+
+def find_enrollment(idempotency_key: str) -> str | None:
+    """Return the id of the enrolment that was made under a key, None when there was none."""
+    found = programs.read(
+        "find_enrollment", "/enrollments", query={"idempotency_key": idempotency_key}, answer=_Enrollments
+    )
+    return found.enrollments[0].enrollment_id if found.enrollments else None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from onboarding.context import OnboardingContext
-from onboarding.idempotency import key_for
 from onboarding.payload import Existing, Linked, NetNew, submission_of
 from onboarding.services import accounts, tokens
 from workflows.errors import RetryableStepError, StepError
+from workflows.ledger import KnownEffect, key_for
 from workflows.models import Workflow
 
 
@@ -40,6 +40,16 @@ def create_account(*, workflow: Workflow, context: OnboardingContext) -> dict[st
         reference=workflow.key,
         idempotency_key=key_for(workflow, "create_account"),
     )
+    return {"patient_uuid": str(account.patient_uuid)}
+
+
+def find_created_account(
+    *, workflow: Workflow, context: OnboardingContext, effect: KnownEffect
+) -> dict[str, Any] | None:
+    """Whether `create_account` has created the account: the service keeps who asked for it."""
+    account = accounts.find_by_email(submission_of(workflow).patient.email)
+    if account is None or account.reference != workflow.key:
+        return None
     return {"patient_uuid": str(account.patient_uuid)}
 
 

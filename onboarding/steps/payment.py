@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from onboarding.context import OnboardingContext
-from onboarding.idempotency import key_for
 from onboarding.payload import submission_of
 from onboarding.services import payments
+from workflows.ledger import KnownEffect, key_for
 from workflows.models import Workflow
 
 
@@ -34,17 +34,20 @@ def configure_billing(*, workflow: Workflow, context: OnboardingContext) -> dict
 
 def execute_checkout(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
     """Charge the card. Without one the payment is due, which the dunning flow sees to, and nothing is charged."""
-    idempotency_key = key_for(workflow, "execute_checkout")
     if context.payment_card_id is None:
-        # The card may have been attached, and charged, in an earlier attempt: nobody who has paid goes to dunning.
-        charge_id = payments.find_charge(idempotency_key)
-        return {"charge_id": charge_id, "payment_status": "payment_due" if charge_id is None else "paid"}
+        return {"charge_id": None, "payment_status": "payment_due"}
     checkout = submission_of(workflow).checkout
     charge_id = payments.charge(
         context.patient,
         context.payment_card_id,
         amount_cents=checkout.amount_cents,
         currency=checkout.currency,
-        idempotency_key=idempotency_key,
+        idempotency_key=key_for(workflow, "execute_checkout"),
     )
     return {"charge_id": charge_id, "payment_status": "paid"}
+
+
+def find_charge(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
+    """Whether `execute_checkout` has charged the card."""
+    charge_id = payments.find_charge(effect.idempotency_key)
+    return None if charge_id is None else {"charge_id": charge_id, "payment_status": "paid"}

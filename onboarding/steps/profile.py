@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from onboarding.context import OnboardingContext
-from onboarding.idempotency import key_for
 from onboarding.payload import submission_of
 from onboarding.services import profiles
+from workflows.ledger import key_for
 from workflows.models import Workflow
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from onboarding.context import OnboardingContext
-from onboarding.idempotency import key_for
 from onboarding.payload import submission_of
 from onboarding.services import programs
+from workflows.ledger import KnownEffect, key_for
 from workflows.models import Workflow
 
 
@@ -22,3 +22,9 @@ def enroll_in_program(*, workflow: Workflow, context: OnboardingContext) -> dict
         idempotency_key=key_for(workflow, "enroll_in_program"),
     )
     return {"enrollment_id": enrollment_id}
+
+
+def find_enrollment(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
+    """Whether `enroll_in_program` has enrolled the patient."""
+    enrollment_id = programs.find_enrollment(effect.idempotency_key)
+    return None if enrollment_id is None else {"enrollment_id": enrollment_id}

@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from django.db import connections
 
 from onboarding.samples import Kind, Sample, samples
-from tests.engine import make_due, work
+from tests.engine import make_due, outcomes, work
 from tests.sandbox_process import SandboxProcess
 from workflows import operations
-from workflows.models import Attempt, ManualTask, Workflow
+from workflows.models import Attempt, Effect, ManualTask, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])
 
@@ -61,3 +61,49 @@ def test_what_people_read_of_a_workflow_holds_no_secret(sandbox: SandboxProcess)
     assert "access_token" not in copies
     for secret in (sample.payload["patient"]["password"], sample.payload["patient"]["email"]):
         assert secret not in copies
+
+
+LOOKED_UP = [
+    ("accounts", "create_account", "create_account"),
+    ("payments", "charge", "execute_checkout"),
+    ("programs", "enroll", "enroll_in_program"),
+]
+
+
+@pytest.mark.parametrize("kind", ["timeout_after", "drop_after", "half"])
+@pytest.mark.parametrize(("service", "operation", "step"), LOOKED_UP)
+def test_a_call_whose_answer_never_came_is_looked_up_and_not_repeated(
+    service: str, operation: str, step: str, kind: str, sandbox: SandboxProcess
+) -> None:
+    sample = next(samples(1, seed=int(uuid4())))
+    sandbox.fault(service, operation, kind, count=1)
+    workflow = work(enter(sample))
+    effect = Effect.objects.get(workflow=workflow, step=step)
+    assert (effect.state, workflow.current_step) == ("unknown", step)
+    # Repeated, it would be answered like this for ever.
+    sandbox.fault(service, operation, "status", status=500)
+    make_due(workflow)
+    workflow = work(workflow)
+    assert workflow.status == "COMPLETE"
+    effect.refresh_from_db()
+    assert (effect.state, effect.settled_by) == ("done", "lookup")
+    assert sandbox.effects_of(workflow.key) == list(sample.effects)
+
+
+def test_the_ledger_agrees_with_the_services_one_to_one(sandbox: SandboxProcess) -> None:
+    workflow = work(enter(next(samples(1, seed=int(uuid4())))))
+    performed = {effect["idempotency_key"] for effect in sandbox.effects()}
+    recorded = Effect.objects.filter(workflow=workflow, state="done").values_list("idempotency_key", flat=True)
+    assert len(recorded) == 6
+    assert set(recorded) <= performed
+
+
+def test_a_failure_late_in_the_list_repeats_no_call_of_a_once_step(sandbox: SandboxProcess) -> None:
+    sandbox.fault("programs", "enroll", "status", status=503, count=1)
+    workflow = work(enter(next(samples(1, seed=int(uuid4())))))
+    assert workflow.current_step == "enroll_in_program"
+    make_due(workflow)
+    workflow = work(workflow)
+    assert workflow.status == "COMPLETE"
+    recorded = {name for name, outcome in outcomes(workflow).items() if outcome == "recorded"}
+    assert recorded == {"create_account", "start_visit", "attach_payment_card", "execute_checkout"}

@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 import pytest
 from pytest_django import Settings
 
@@ -22,11 +24,15 @@ TWIN = definition([one], name="good")
 EMPTY = definition([], name="empty")
 SAME_STEP = definition([one, Step(two, name="one")], name="same_step")
 OLD_NAME = definition([one, Step(two, formerly=("one",))], name="old_name")
+NOT_ONCE = definition([Step(one, key_ttl=timedelta(hours=1))], name="not_once")
+NEITHER = definition([Step(one, once=True)], name="neither")
+SHORT_KEY = definition([Step(one, once=True, key_ttl=timedelta(minutes=5))], name="short_key")
+LONG_KEY = definition([Step(one, once=True, key_ttl=timedelta(hours=24)), two], name="long_key")
 NO_DEFINITION = "a string"
 
 
 def test_a_good_definition_passes(settings: Settings) -> None:
-    settings.WORKFLOWS = [f"{__name__}.GOOD"]
+    settings.WORKFLOWS = [f"{__name__}.GOOD", f"{__name__}.LONG_KEY"]
     assert check_definitions() == []
 
 
@@ -39,6 +45,9 @@ def test_a_good_definition_passes(settings: Settings) -> None:
         (["EMPTY"], "workflows.E004", "no steps"),
         (["SAME_STEP"], "workflows.E005", "named 'one'"),
         (["OLD_NAME"], "workflows.E005", "named 'one'"),
+        (["NOT_ONCE"], "workflows.E006", "is not once"),
+        (["NEITHER"], "workflows.W001", "neither a lookup nor a key_ttl"),
+        (["SHORT_KEY"], "workflows.W002", "longer than its key is honoured"),
     ],
 )
 def test_a_bad_one_is_named(settings: Settings, names: list[str], expected: str, words: str) -> None:

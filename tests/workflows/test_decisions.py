@@ -9,7 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from tests.engine import ENGINE, define, submit, work
+from tests.engine import ENGINE, define, make_due, submit, work
+from workflows.definition import Step
+from workflows.errors import UnknownOutcome
 from workflows.models import Event, ManualTask, Wait, Workflow
 from workflows.waits import require_approval
 
@@ -76,3 +78,27 @@ def test_a_waiting_workflow_that_is_run_now_waits_on_as_before(anna: Client) -> 
         workflow.wake_on,
     )
     assert ManualTask.objects.count() == 1
+
+
+def test_who_knows_that_a_call_happened_says_so_on_the_page_with_its_result(anna: Client) -> None:
+    """An effect in doubt: its answer never came, nothing can look it up, and its key is not honoured."""
+    calls = []
+
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        calls.append(1)
+        raise UnknownOutcome("no answer")
+
+    define([Step(call, once=True)])
+    workflow = work(submit())
+    make_due(workflow)
+    work(workflow)
+    task = ManualTask.objects.get()
+    url = f"/admin/workflows/manualtask/{task.pk}/"
+    shown = anna.get(f"{url}change/").content.decode()
+    assert "Did call happen?" in shown
+    assert "Result, if it happened" in shown
+    refused = anna.post(f"{url}decide/", {"decision": "approve", "answer": "[1]"})
+    assert "Give a JSON object." in refused.content.decode()
+    anna.post(f"{url}decide/", {"decision": "approve", "answer": '{"number": 9}'})
+    workflow = work(workflow)
+    assert (workflow.status, workflow.context["number"], calls) == ("COMPLETE", 9, [1])

@@ -18,6 +18,7 @@ from django.utils.safestring import SafeString
 from workflows import operations
 from workflows.admin import words
 from workflows.admin.base import ConsoleAdmin
+from workflows.jsonb import ensure_storable
 from workflows.models import ManualTask, State, Workflow
 
 OPEN = ManualTask.State.OPEN
@@ -31,6 +32,31 @@ class DecisionForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text="Rejecting needs one. Kept in the history, with your name. No patient data, please.",
     )
+
+
+class DoubtForm(DecisionForm):
+    """Whether an effect happened; if so, with what result."""
+
+    answer = forms.JSONField(
+        required=False,
+        label="Result, if it happened",
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text='What the step would have returned, as a JSON object: {"charge_id": "ch_..."}. Empty if nothing.',
+    )
+
+    def clean_answer(self) -> dict[str, Any]:
+        answer = self.cleaned_data["answer"] or {}
+        try:
+            if not isinstance(answer, dict):
+                raise ValueError
+            ensure_storable(answer)
+        except ValueError:
+            raise forms.ValidationError("Give a JSON object.") from None
+        return answer
+
+
+def decision_form(task: ManualTask, data: Any = None) -> DecisionForm:
+    return (DoubtForm if task.task_type == "effect_in_doubt" else DecisionForm)(data)
 
 
 class StateFilter(admin.SimpleListFilter):
@@ -100,7 +126,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             "open_to_decide": open_to_decide,
             # Facts may be a patient's: for who decides, while there is something to decide.
             "facts": [(label, _fact(value)) for label, value in row.facts] if decides else None,
-            "form": DecisionForm() if decides else None,
+            "form": decision_form(row) if decides else None,
             "decide_url": self.url_of("decide", row),
         }
 
@@ -110,12 +136,13 @@ class ManualTaskAdmin(ConsoleAdmin):
         if not request.user.has_perm(operations.DECIDE):
             raise PermissionDenied
         row = self.visible_row(request, str(row_id))
-        form = DecisionForm(request.POST)
+        form = decision_form(row, request.POST)
         if not form.is_valid():
             return self.render(request, self.page_template, row, **{**self.page(request, row), "form": form})
         reason = form.cleaned_data["reason"]
         if form.cleaned_data["decision"] == "approve":
-            self.carry_out(request, "Approved.", operations.approve, row.pk, reason=reason)
+            answer = form.cleaned_data.get("answer")
+            self.carry_out(request, "Approved.", operations.approve, row.pk, reason=reason, answer=answer)
         else:
             self.carry_out(request, "Rejected.", operations.reject, row.pk, reason=reason)
         return HttpResponseRedirect(self.url_of("change", row))

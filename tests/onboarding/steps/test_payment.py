@@ -8,6 +8,7 @@ from onboarding.steps.program import enroll_in_program
 from tests.onboarding.steps.conftest import Prepare
 from tests.sandbox_process import SandboxProcess
 from workflows.errors import StepError, UnknownOutcome
+from workflows.ledger import KnownEffect, key_for
 
 
 @pytest.mark.parametrize("kind", [Kind.NET_NEW, Kind.EXISTING, Kind.LINKED])
@@ -33,12 +34,14 @@ def test_without_a_card_nothing_is_charged_and_the_payment_is_due(sandbox: Sandb
     assert sandbox.effects_of(workflow.key) == [("programs", "enroll")]
 
 
-def test_who_paid_in_an_earlier_attempt_is_not_sent_to_dunning(sandbox: SandboxProcess, prepare: Prepare) -> None:
+def test_the_lookup_tells_who_has_paid(sandbox: SandboxProcess, prepare: Prepare) -> None:
     workflow, context = prepare()
+    key = key_for(workflow, "execute_checkout")
+    effect = KnownEffect(1, "execute_checkout", 1, "unknown", key, None, key_age=0, call_age=0)
+    assert payment.find_charge(workflow=workflow, context=context, effect=effect) is None
     context.payment_card_id = (payment.attach_payment_card(workflow=workflow, context=context) or {})["payment_card_id"]
     paid = payment.execute_checkout(workflow=workflow, context=context)
-    context.payment_card_id = None  # the next attempt could not attach the card
-    assert payment.execute_checkout(workflow=workflow, context=context) == paid
+    assert payment.find_charge(workflow=workflow, context=context, effect=effect) == paid
 
 
 def test_a_declined_card_is_a_failure_for_good(sandbox: SandboxProcess, prepare: Prepare) -> None:
