@@ -102,3 +102,19 @@ def test_who_knows_that_a_call_happened_says_so_on_the_page_with_its_result(anna
     anna.post(f"{url}decide/", {"decision": "approve", "answer": '{"number": 9}'})
     workflow = work(workflow)
     assert (workflow.status, workflow.context["number"], calls) == ("COMPLETE", 9, [1])
+
+
+def test_the_page_tells_what_was_done_in_the_outside_world(anna: Client) -> None:
+    def book(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"number": 7_193_471}
+
+    def pay(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        raise UnknownOutcome("no answer", code="no_answer")
+
+    define([Step(book, once=True), Step(pay, once=True)])
+    workflow = work(submit())
+    shown = page(anna, workflow)
+    assert "Done in the outside world" in shown
+    assert f"{workflow.key}:book" in shown
+    assert "In doubt (no_answer)" in shown
+    assert "7193471" not in shown, "results are somebody's data"

@@ -12,13 +12,14 @@ from django.utils import timezone
 
 from workflows.admin import words
 from workflows.definition import definitions
-from workflows.models import Attempt, Event, ManualTask, State, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, State, Workflow
 
 ATTEMPTS_SHOWN = 20
 EVENTS_SHOWN = 100
 
 OUTCOMES = {
     "ran": "Ran",
+    "recorded": "Recorded, not called again",
     "skipped": "Skipped",
     "failed": "Failed",
     "best_effort_failed": "Failed, and passed over",
@@ -67,6 +68,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "best_effort_failures": [s.name for s in _lines(told) if s.outcome == "best_effort_failed"],
         "attempts": [(attempt, _lines(attempt)) for attempt in attempts if attempt is not told],
         "attempts_left_out": attempts[-1].number - 1 if attempts else 0,
+        "effects": Effect.objects.filter(workflow=workflow).defer("result", "error_message").order_by("id"),
         "history": [_line(event) for event in history[:EVENTS_SHOWN]],
         "older": history[EVENTS_SHOWN - 1].pk if len(history) > EVENTS_SHOWN else None,
         "linking_id": words.masked_tail(workflow.linking_id),
