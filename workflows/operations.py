@@ -131,12 +131,15 @@ def _decide(
             raise NotAllowed(_why_not(task.select_related("workflow", "decided_by").first()))
         told = task.get()
         approved = decision == ManualTask.State.APPROVED
+        payload: dict[str, Any] = {"approved": approved, "reason": told.reason, "by": user.get_username()}
+        if answer:
+            payload["answer"] = answer
         inbox.store(
             source="console",
             dedupe_key=told.signal_name,
             name=told.signal_name,
             workflow_id=told.workflow_id,
-            payload={"approved": approved, "reason": told.reason, "by": user.get_username(), "answer": answer or {}},
+            payload=payload,
         )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         _record(told.workflow_id, kind, user, reason=reason, task=task_id)

@@ -308,7 +308,7 @@ def test_no_decision_is_lost_at_any_moment() -> None:
                 assert decide(task)
                 wake(task)
                 decided.add(task.pk)
-        until(lambda: not Workflow.objects.filter(status="PENDING").exists(), seconds=20, what=lambda: "one is asleep")
+        until(lambda: not Workflow.objects.filter(status="PENDING").exists(), seconds=90, what=lambda: "one is asleep")
 
     with no_sweep():
         with_worker(decide_all, workers=2)
