@@ -2,8 +2,10 @@
 
 The two halves of waking. Whoever sends: `store` the signal and commit; then, as a second statement, `wake` the row
 if it is not locked. A worker that has committed a suspension: `wake_if_answered`, a new statement after the commit.
-Whichever comes second sees what the first has committed, so no order of the two loses the signal, unless a third
-party holds the row just then or the sender dies in between: `sweep` finds those.
+Whichever comes second sees what the first has committed, so no order of the two loses the signal, unless the sender
+dies in between or a third party holds the row just then: `sweep` finds those. Such a third party can be another worker:
+its claim came upon the row as it was before the suspension, locked it as it is after, found it not due, and went on to
+the next one; PostgreSQL keeps that lock until the claim ends (measured: once in some thousand suspensions).
 """
 
 from __future__ import annotations
