@@ -7,6 +7,7 @@ back, before anything is decided: the row is updated outside it (docs/architectu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -77,7 +78,7 @@ def run(
 
     `must_stop` is asked before each step. Raises ClaimLost when the row is no longer ours: then nothing may be decided.
     """
-    results = _Results(definition.context_class)
+    results = _Results(definition.context_class, workflow)
     step = definition.steps[0]
     try:
         with journal.current(attempt), transaction.atomic():
@@ -108,9 +109,13 @@ class _Results:
 
     Through JSON on the first pass too, so that every attempt sees the same types: a UUID that a step returns as a
     string is a UUID where the context declares one.
+
+    `given` is the workflow as the steps see it, a copy of their own: whatever one does to it, what is decided is about
+    the row that we hold, and what is masked in errors are the values that were sent.
     """
 
-    def __init__(self, context_class: type[BaseModel]) -> None:
+    def __init__(self, context_class: type[BaseModel], workflow: Workflow) -> None:
+        self.given = deepcopy(workflow)
         self.recorded: dict[str, Any] = {}
         self.context = context_class()
 
@@ -139,10 +144,10 @@ def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAt
     try:
         if step.best_effort:
             with transaction.atomic():
-                applied = _call(step, workflow, results)
+                applied = _call(step, results)
                 _check_deferred_constraints()
         else:
-            applied = _call(step, workflow, results)
+            applied = _call(step, results)
         entry["outcome"] = "ran" if applied else "skipped"
     except Suspend:
         entry["outcome"] = "waiting"
@@ -156,9 +161,9 @@ def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAt
         entry["ms"] = round((monotonic() - started) * 1000, 1)
 
 
-def _call(step: Step, workflow: Workflow, results: _Results) -> bool:
+def _call(step: Step, results: _Results) -> bool:
     """Call the step and merge what it returns. False when it returned None: it did not apply."""
-    result = step.function(workflow=workflow, context=results.context)
+    result = step.function(workflow=results.given, context=results.context)
     if _transaction_is_broken():
         # Left alone, the step's writes, and those of all before it, would be gone without a word.
         raise StepError(f"{step.name} swallowed a database error; catch it around an atomic() of its own.")

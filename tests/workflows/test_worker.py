@@ -511,3 +511,31 @@ def test_a_best_effort_step_may_break_its_own_savepoint(what: str) -> None:
     workflow = work(submit())
     assert workflow.status == "COMPLETE"
     assert Group.objects.count() == 1
+
+
+def test_what_a_step_does_to_its_workflow_changes_neither_the_row_nor_the_decision() -> None:
+    def meddle(*, workflow: Workflow, context: Any) -> None:
+        workflow.pk = other.pk
+        workflow.workflow_type = "unknown"
+        workflow.retry_count = 7
+        workflow.payload.clear()
+        raise RetryableStepError("ada@example.com and Lovelace are busy.")
+
+    define([meddle])
+    workflow, other = submit({"name": "Lovelace"}), submit()
+    workflow = work(workflow)
+    other.refresh_from_db()
+    assert (workflow.payload, workflow.retry_count, kinds(workflow)) == ({"name": "Lovelace"}, 1, ["retry_scheduled"])
+    assert workflow.last_error_message == "••• and ••• are busy."
+    assert (other.status, kinds(other)) == ("PENDING", [])
+
+
+def test_a_step_may_not_save_the_workflow() -> None:
+    def correct(*, workflow: Workflow, context: Any) -> None:
+        workflow.payload["name"] = "Byron"
+        workflow.save()
+
+    define([correct])
+    workflow = work(submit({"name": "Lovelace"}))
+    assert (workflow.status, workflow.last_error_class) == ("FAILED", "TypeError")
+    assert workflow.payload == {"name": "Lovelace"}
