@@ -34,7 +34,7 @@ _TRANSIENT_SQLSTATES = {"40001", "40P01", "55P03", "57014"}
 class Complete:
     """Every step has run."""
 
-    context: BaseModel
+    context: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Failed:
     `description` is what may be told of the error: its class, code and scrubbed message.
     """
 
-    context: BaseModel
+    context: Mapping[str, Any]
     step: Step
     error: BaseException
     retryable: bool
@@ -55,7 +55,7 @@ class Failed:
 class Waiting:
     """A step waits for something."""
 
-    context: BaseModel
+    context: Mapping[str, Any]
     step: Step
     suspend: Suspend
 
@@ -64,10 +64,11 @@ class Waiting:
 class GivenBack:
     """The worker has to stop, and its grace is over."""
 
-    context: BaseModel
+    context: Mapping[str, Any]
     step: Step
 
 
+# `context` is its copy for people, as JSON.
 Outcome = Complete | Failed | Waiting | GivenBack
 
 
@@ -88,16 +89,16 @@ def run(
                 _run_step(step, workflow, results, attempt)
             _check_deferred_constraints()
     except _GiveBack:
-        return GivenBack(results.context, step)
+        return GivenBack(results.copy, step)
     except Suspend as suspend:
-        return Waiting(results.context, step, suspend)
+        return Waiting(results.copy, step, suspend)
     except ClaimLost:
         raise
     except BaseException as error:  # a step's SystemExit, too, is the step's failure and not the worker's
         journal.prove(attempt)  # on a lost connection any error looks like the step's own
         description = describe(error, workflow, results)
-        return Failed(results.context, step, error, _is_retryable(error), description)
-    return Complete(results.context)
+        return Failed(results.copy, step, error, _is_retryable(error), description)
+    return Complete(results.copy)
 
 
 class _GiveBack(Exception):
@@ -118,6 +119,7 @@ class _Results:
         self.given = deepcopy(workflow)
         self.recorded: dict[str, Any] = {}
         self.context = context_class()
+        self.copy: dict[str, Any] = self.context.model_dump(mode="json")
 
     def merge(self, step: Step, result: Mapping[str, Any]) -> None:
         """Add a step's result, whole or not at all. Raises StepError naming the step and the fields at fault."""
@@ -127,13 +129,15 @@ class _Results:
         recorded = self.recorded | from_json(to_json(dict(result)))
         ensure_storable(recorded)
         try:
-            self.context = context_class.model_validate_json(to_json(recorded))
+            context = context_class.model_validate_json(to_json(recorded))
         except ValidationError as error:
             faults = [f"{'.'.join(map(str, fault['loc']))} ({fault['type']})" for fault in error.errors()]
             raise StepError(
                 f"{step.name} returned what {context_class.__name__} refuses: {', '.join(faults)}"
             ) from None
-        self.recorded = recorded
+        copy = context.model_dump(mode="json")
+        ensure_storable(copy)  # again, for the context's types may make another value of it: of "nan" a NaN
+        self.recorded, self.context, self.copy = recorded, context, copy
 
 
 def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttempt) -> None:

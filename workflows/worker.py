@@ -354,7 +354,7 @@ def _update(workflow: Workflow, outcome: Outcome | None, **fields: Any) -> None:
     """
     fields = {"waiting_for": "", "wake_on": [], **fields}
     if outcome:
-        fields["context"] = outcome.context.model_dump(mode="json")  # a copy for people
+        fields["context"] = outcome.context
     if Workflow.objects.filter(pk=workflow.pk).update(**fields) != 1:
         raise ClaimLost("the row is gone")
 

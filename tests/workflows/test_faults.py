@@ -1,5 +1,6 @@
 """What cannot be written down must not keep a worker from deciding; what the engine cannot do, from going on."""
 
+from decimal import Decimal
 from threading import Timer
 from typing import Any
 
@@ -40,6 +41,24 @@ def test_an_error_that_is_hard_to_write_down_is_still_the_steps_failure(error: E
     workflow = work(submit())
     assert workflow.status == "FAILED"
     assert last_attempt(workflow).outcome == "failed"
+
+
+class Measured(BaseModel):
+    weight: float | None = None
+
+
+@pytest.mark.parametrize("weight", ["nan", "inf", Decimal("-Infinity")])
+def test_a_result_that_the_context_makes_unstorable_is_the_steps_failure(
+    weight: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def weigh(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"weight": weight}
+
+    measured = WorkflowDefinition(name="test", steps=[weigh], context_class=Measured)
+    monkeypatch.setattr("workflows.worker.definitions", lambda: {"test": measured})
+    workflow = work(submit())
+    assert (workflow.status, workflow.context) == ("FAILED", {"weight": None})
+    assert workflow.last_error_message == "A number is NaN or infinite."
 
 
 class Demanding(BaseModel):
