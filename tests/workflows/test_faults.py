@@ -5,13 +5,14 @@ from threading import Timer
 from typing import Any
 
 import pytest
+from django.db import connection
 from pydantic import BaseModel
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, submit, work, worker
 from workflows.definition import WorkflowDefinition
 from workflows.errors import StepError
-from workflows.models import Workflow
+from workflows.models import Attempt, Workflow
 
 pytestmark = engine.ENGINE
 
@@ -61,6 +62,16 @@ def test_a_result_that_the_context_makes_unstorable_is_the_steps_failure(
     assert workflow.last_error_message == "A number is NaN or infinite."
 
 
+def drain() -> None:
+    """Let a worker do what is due, for 10 seconds at most."""
+    this = worker()
+    give_up = Timer(10, this.stopping.set)
+    give_up.start()
+    this.run(drain=True)
+    give_up.cancel()
+    give_up.join()
+
+
 class Demanding(BaseModel):
     """A context that cannot be made from nothing: the engine cannot even begin."""
 
@@ -76,13 +87,24 @@ def test_a_row_that_the_engine_fails_on_does_not_hold_up_the_others(monkeypatch:
     bad = WorkflowDefinition(name="bad", steps=[say_one], context_class=Demanding)
     monkeypatch.setattr("workflows.worker.definitions", lambda: {"test": good, "bad": bad})
     first, second = submit(workflow_type="bad"), submit()
-    this = worker()
-    give_up = Timer(10, this.stopping.set)
-    give_up.start()
-    this.run(drain=True)
-    give_up.cancel()
-    give_up.join()
+    drain()
     assert Workflow.objects.get(pk=second.pk).status == "COMPLETE"
     first.refresh_from_db()
     assert (first.status, kinds(first), last_attempt(first).outcome) == ("PENDING", ["put_back"], "lost")
     assert first.invisible_until > second.created_at
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "SELECT pg_terminate_backend(pg_backend_pid())"])
+def test_a_row_whose_steps_end_the_claim_does_not_hold_up_the_others(statement: str) -> None:
+    def end_the_claim(*, workflow: Workflow, context: Any) -> None:
+        if workflow.payload["bad"]:
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
+
+    define([end_the_claim])
+    first, second = submit({"bad": True}), submit({"bad": False})
+    drain()
+    second.refresh_from_db()
+    first.refresh_from_db()
+    assert (second.status, first.status, kinds(first)) == ("COMPLETE", "PENDING", ["put_back"])
+    assert list(Attempt.objects.filter(workflow=first).values_list("outcome", flat=True)) == ["lost", "lost"]
