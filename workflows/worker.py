@@ -210,12 +210,14 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome | None) ->
             ended = _give_back(workflow, attempt, outcome)
         case None:
             ended = _put_back(workflow, attempt)
-    Attempt.objects.filter(pk=attempt.id).update(
+    closed = Attempt.objects.filter(pk=attempt.id).update(
         outcome=ended,
         closed_at=ClockTimestamp(),
         steps=attempt.steps,
         traceback=frames(error) if error else "",
     )
+    if closed != 1:  # the journal did not commit it, or this transaction's snapshot is older
+        raise ClaimLost("the attempt is not to be seen")
     logger.info("workflow %s: attempt %s ended as %s", workflow.pk, attempt.number, ended)
 
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, outcomes, submit, work, worker
+from workflows import lease
 from workflows.definition import Retry, Step
 from workflows.errors import ClaimLost, RetryableStepError, StepError
 from workflows.models import Attempt, Event, Workflow
@@ -539,3 +540,34 @@ def test_a_step_may_not_save_the_workflow() -> None:
     workflow = work(submit({"name": "Lovelace"}))
     assert (workflow.status, workflow.last_error_class) == ("FAILED", "TypeError")
     assert workflow.payload == {"name": "Lovelace"}
+
+
+def test_nothing_is_decided_while_the_attempt_is_not_to_be_seen() -> None:
+    """A claim of which every statement sees the same snapshot, older than the attempt, could never close it."""
+    define([lambda *, workflow, context: None])
+    workflow = submit()
+    with connection.cursor() as cursor:
+        cursor.execute("SET default_transaction_isolation = 'repeatable read'")
+    this = worker()
+    with pytest.raises(ClaimLost):
+        this.process_next()
+    this._recover()
+    assert work(workflow).status == "COMPLETE"
+    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["lost", "complete"]
+
+
+def test_a_worker_reads_what_is_committed_whatever_the_database_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for alias in ("default", "journal"):
+        monkeypatch.setitem(connections[alias].settings_dict, "OPTIONS", {})
+    lease.describe_connections("test-host:1")
+    database = connection.ops.quote_name(connection.settings_dict["NAME"])
+    with engine.another_connection() as other:
+        other.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'repeatable read'")
+        connections.close_all()
+        try:
+            define([say_one])
+            workflow = work(submit())
+            assert (workflow.status, last_attempt(workflow).outcome) == ("COMPLETE", "complete")
+        finally:
+            connections.close_all()
+            other.execute(f"ALTER DATABASE {database} RESET default_transaction_isolation")
