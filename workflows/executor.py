@@ -87,7 +87,7 @@ def run(
                 if must_stop():
                     raise _GiveBack
                 _run_step(step, workflow, results, attempt)
-            _check_deferred_constraints()
+            _leave_as_found()
     except _GiveBack:
         return GivenBack(results.copy, step)
     except Suspend as suspend:
@@ -176,13 +176,19 @@ def _call(step: Step, results: _Results) -> bool:
     return result is not None
 
 
-def _check_deferred_constraints() -> None:
+def _check_deferred_constraints(also: str = "") -> None:
     """Check now what is deferred to the COMMIT: failing there, it would undo the decision too, for ever.
 
-    Deferred again at once, for the steps that follow.
+    Deferred again at once, for the steps that follow. `also`: SQL to send along.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
+        cursor.execute(f"SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; {also}")
+
+
+def _leave_as_found() -> None:
+    """After the last step, undo what any of them has SET: it would hold for the decision and the next workflows."""
+    _check_deferred_constraints(also="RESET ALL")
+    connection.ensure_timezone()  # Django's own setting; asks the server only if it was not the server's
 
 
 def _transaction_is_broken() -> bool:

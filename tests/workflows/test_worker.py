@@ -571,3 +571,22 @@ def test_a_worker_reads_what_is_committed_whatever_the_database_would_do(monkeyp
         finally:
             connections.close_all()
             other.execute(f"ALTER DATABASE {database} RESET default_transaction_isolation")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("search_path", "nowhere"), ("statement_timeout", "60s"), ("TimeZone", "Asia/Tokyo")]
+)
+def test_what_a_step_sets_for_the_session_ends_with_its_attempt(name: str, value: str) -> None:
+    """Left alone it holds for the engine, which finds no table, and for the next workflow, whose times are wrong."""
+
+    def set_it(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET {name} = '{value}'")
+
+    define([set_it])
+    with connection.cursor() as cursor:
+        cursor.execute(f"SHOW {name}")
+        before = cursor.fetchone()
+        assert work(submit()).status == "COMPLETE"
+        cursor.execute(f"SHOW {name}")
+        assert cursor.fetchone() == before
