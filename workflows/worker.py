@@ -194,8 +194,6 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome | None) ->
 
     None is a type that this release does not know.
     """
-    if attempt.found_open:
-        history.record(workflow.pk, Event.Kind.VANISHED, attempt=attempt.number - 1)
     error = None
     match outcome:
         case Complete():

@@ -393,6 +393,21 @@ def test_an_attempt_found_open_has_vanished() -> None:
     assert kinds(workflow) == ["vanished", "completed"]
 
 
+def test_that_an_attempt_vanished_is_told_also_when_the_next_one_is_lost() -> None:
+    def lose_the_claim(*, workflow: Workflow, context: Any) -> None:
+        connection.close()
+
+    define([lose_the_claim])
+    workflow = submit()
+    Attempt.objects.create(workflow=workflow, number=1, worker="gone:1")
+    this = worker()
+    with pytest.raises(ClaimLost):
+        this.process_next()
+    this._recover()
+    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["vanished", "lost"]
+    assert list(Event.objects.filter(workflow=workflow).values_list("kind", "attempt")) == [("vanished", 1)]
+
+
 def test_a_type_that_this_release_does_not_know_is_put_back() -> None:
     workflow = submit(workflow_type="of_the_next_release")
     for _ in range(2):
