@@ -25,6 +25,9 @@ class Policy(NamedTuple):
 # 2 s doubling to 300 s: ten attempts span about 17 minutes, longer than a deploy or a failover of a downstream.
 DEFAULT = Policy(max_attempts=10, base_delay=2.0, max_delay=300.0, jitter_factor=0.2)
 
+# Seconds, a year: past any delay that makes sense. Much longer ones are no time that can be written down.
+LONGEST = 365 * 86_400.0
+
 
 def resolve(*stated: RetryableStepError | Retry | None) -> Policy:
     """Merge policies: of each field the first that states it, `DEFAULT` when none does."""
@@ -45,7 +48,8 @@ def delay_seconds(failures: int, *, base_delay: float, max_delay: float, jitter_
     """
     # 2 ** 63 is past any cap that makes sense; without the bound a long poll overflows a float at 1,024 failures.
     delay = min(base_delay * 2.0 ** min(failures - 1, 63), max_delay)
-    return delay * (1 + random.uniform(-jitter_factor, jitter_factor))  # noqa: S311 (no secret depends on it)
+    delay *= 1 + random.uniform(-jitter_factor, jitter_factor)  # noqa: S311 (no secret depends on it)
+    return min(max(0.0, delay), LONGEST)  # in this order a NaN is 0
 
 
 def calculate_invisible_until(

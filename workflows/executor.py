@@ -7,6 +7,7 @@ back, before anything is decided: the row is updated outside it (docs/architectu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -20,7 +21,7 @@ from workflows import journal
 from workflows.definition import Step, WorkflowDefinition
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend
 from workflows.journal import OpenAttempt
-from workflows.jsonb import as_json
+from workflows.jsonb import as_json, ensure_storable
 from workflows.ledger import Ledger
 from workflows.models import Workflow
 from workflows.scrub import class_name, scrub, scrub_foreign
@@ -35,7 +36,7 @@ _TRANSIENT_SQLSTATES = {"40001", "40P01", "55P03", "57014"}
 class Complete:
     """Every step has run."""
 
-    context: BaseModel
+    context: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Failed:
     `description` is what may be told of the error: its class, code and scrubbed message.
     """
 
-    context: BaseModel
+    context: Mapping[str, Any]
     step: Step
     error: BaseException
     retryable: bool
@@ -56,7 +57,7 @@ class Failed:
 class Waiting:
     """A step waits for something."""
 
-    context: BaseModel
+    context: Mapping[str, Any]
     step: Step
     suspend: Suspend
 
@@ -65,10 +66,11 @@ class Waiting:
 class GivenBack:
     """The worker has to stop, and its grace is over."""
 
-    context: BaseModel
+    context: Mapping[str, Any]
     step: Step
 
 
+# `context` is its copy for people, as JSON.
 Outcome = Complete | Failed | Waiting | GivenBack
 
 
@@ -87,8 +89,8 @@ def run(
 def _run_steps(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, must_stop: Callable[[], bool]
 ) -> Outcome:
-    results = _Results(definition.context_class)
-    ledger = Ledger(workflow, attempt) if any(step.once for step in definition.steps) else None
+    results = _Results(definition.context_class, workflow)
+    ledger = Ledger(results.given, attempt) if any(step.once for step in definition.steps) else None
     step = definition.steps[0]
     try:
         with journal.current(attempt), transaction.atomic():
@@ -96,18 +98,18 @@ def _run_steps(
                 if must_stop():
                     raise _GiveBack
                 _run_step(step, workflow, results, attempt, ledger)
-            _check_deferred_constraints()
+            _leave_as_found()
     except _GiveBack:
-        return GivenBack(results.context, step)
+        return GivenBack(results.copy, step)
     except Suspend as suspend:
-        return Waiting(results.context, step, suspend)
+        return Waiting(results.copy, step, suspend)
     except ClaimLost:
         raise
     except BaseException as error:  # a step's SystemExit, too, is the step's failure and not the worker's
         journal.prove(attempt)  # on a lost connection any error looks like the step's own
         description = describe(error, workflow, results)
-        return Failed(results.context, step, error, _is_retryable(error), description)
-    return Complete(results.context)
+        return Failed(results.copy, step, error, _is_retryable(error), description)
+    return Complete(results.copy)
 
 
 class _GiveBack(Exception):
@@ -119,11 +121,16 @@ class _Results:
 
     Through JSON on the first pass too, so that every attempt sees the same types: a UUID that a step returns as a
     string is a UUID where the context declares one.
+
+    `given` is the workflow as the steps see it, a copy of their own: whatever one does to it, what is decided is about
+    the row that we hold, and what is masked in errors are the values that were sent.
     """
 
-    def __init__(self, context_class: type[BaseModel]) -> None:
+    def __init__(self, context_class: type[BaseModel], workflow: Workflow) -> None:
+        self.given = deepcopy(workflow)
         self.recorded: dict[str, Any] = {}
         self.context = context_class()
+        self.copy: dict[str, Any] = self.context.model_dump(mode="json")
 
     def merge(self, step: Step, result: Mapping[str, Any], *, recorded_before: bool = False) -> None:
         """Add a step's result, whole or not at all. Raises StepError naming the step and the fields at fault.
@@ -136,13 +143,15 @@ class _Results:
             raise StepError(f"{step.name} returned {', '.join(undeclared)}: not declared in {context_class.__name__}.")
         recorded = self.recorded | {name: value for name, value in as_json(result).items() if name not in undeclared}
         try:
-            self.context = context_class.model_validate_json(to_json(recorded))
+            context = context_class.model_validate_json(to_json(recorded))
         except ValidationError as error:
             faults = [f"{'.'.join(map(str, fault['loc']))} ({fault['type']})" for fault in error.errors()]
             raise StepError(
                 f"{step.name} returned what {context_class.__name__} refuses: {', '.join(faults)}"
             ) from None
-        self.recorded = recorded
+        copy = context.model_dump(mode="json")
+        ensure_storable(copy)  # again, for the context's types may make another value of it: of "nan" a NaN
+        self.recorded, self.context, self.copy = recorded, context, copy
 
 
 def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
@@ -173,7 +182,7 @@ def _call(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttemp
     """Call the step, within its time, and merge what it returns. Says what it did: ran, skipped or recorded."""
 
     def call() -> Mapping[str, Any] | None:
-        return call_within(step.timeout, lambda: step.function(workflow=workflow, context=results.context))
+        return call_within(step.timeout, lambda: step.function(workflow=results.given, context=results.context))
 
     result: Mapping[str, Any] | None
     recorded_before = False
@@ -194,13 +203,19 @@ def _call(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttemp
     return "skipped" if result is None else "ran"
 
 
-def _check_deferred_constraints() -> None:
+def _check_deferred_constraints(also: str = "") -> None:
     """Check now what is deferred to the COMMIT: failing there, it would undo the decision too, for ever.
 
-    Deferred again at once, for the steps that follow.
+    Deferred again at once, for the steps that follow. `also`: SQL to send along.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
+        cursor.execute(f"SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; {also}")
+
+
+def _leave_as_found() -> None:
+    """After the last step, undo what any of them has SET: it would hold for the decision and the next workflows."""
+    _check_deferred_constraints(also="RESET ALL")
+    connection.ensure_timezone()  # Django's own setting; asks the server only if it was not the server's
 
 
 def _transaction_is_broken() -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 from django.db import InterfaceError, OperationalError, connections
 
 from workflows.errors import ClaimLost
-from workflows.models import Attempt, Workflow
+from workflows.models import Attempt, Event, Workflow
 
 ALIAS = "journal"
 
@@ -38,7 +38,6 @@ class OpenAttempt:
     claim_xid: str
     steps: list[dict[str, Any]] = field(default_factory=list)
     deferred: tuple[str, list[Any]] | None = None  # a statement that may wait for the next one: see defer
-    found_open: bool = False  # the attempt before this one had never been closed
 
 
 _current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default=None)
@@ -95,18 +94,20 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
         f"""
         WITH vanished AS (
             UPDATE workflows_attempt SET outcome = 'vanished', closed_at = clock_timestamp()
-             WHERE workflow_id = %s AND closed_at IS NULL AND {FENCE} RETURNING id)
+             WHERE workflow_id = %s AND closed_at IS NULL AND {FENCE} RETURNING workflow_id, number),
+        told AS (
+            INSERT INTO workflows_event (workflow_id, kind, attempt) SELECT workflow_id, %s, number FROM vanished)
         INSERT INTO workflows_attempt (workflow_id, number, worker, release)
         SELECT %s, (SELECT coalesce(max(number), 0) + 1 FROM workflows_attempt WHERE workflow_id = %s), %s, %s
          WHERE {FENCE}
-        RETURNING id, number, EXISTS (SELECT FROM vanished)
+        RETURNING id, number
         """,  # noqa: S608 (FENCE is ours)
-        [workflow.pk, claim_xid, workflow.pk, workflow.pk, worker, release, claim_xid],
+        [workflow.pk, claim_xid, Event.Kind.VANISHED, workflow.pk, workflow.pk, worker, release, claim_xid],
     )
     if not rows:
         raise ClaimLost("the claim ended before its attempt was opened")
-    (attempt_id, number, found_open), *_ = rows
-    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, found_open=found_open)
+    (attempt_id, number), *_ = rows
+    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid)
 
 
 def prove(attempt: OpenAttempt) -> None:

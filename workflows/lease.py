@@ -19,6 +19,8 @@ _BOTH = {
     "tcp_user_timeout": "25000",
     # While a statement runs: whether anybody still waits for its result.
     "client_connection_check_interval": "1000",
+    # Each statement of the claim must see what the journal has committed, whatever the server's default is.
+    "default_transaction_isolation": r"read\ committed",
 }
 # The claim may hold what the journal waits for, and no deadlock detector sees both: they are two sessions.
 _JOURNAL = {"lock_timeout": "5000"}

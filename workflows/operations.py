@@ -13,7 +13,7 @@ import psycopg.errors
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Least, Now
 
 from workflows import api_keys, history, inbox
@@ -36,7 +36,8 @@ DUE_AT_ONCE = Least("created_at", Now())
 def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
     """Start a failed workflow again from its first step.
 
-    A question that failed it (rejected, or expired) is asked again; an approval keeps its answer.
+    A question that failed it (rejected, or expired) is asked again, and so is one that expired while it was failed and
+    nobody could decide; an approval keeps its answer.
     """
     _require(user, RETRY)
     with transaction.atomic(durable=True):
@@ -51,7 +52,13 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
             wake_on=[],
             invisible_until=DUE_AT_ONCE,
         )
-        Wait.objects.filter(workflow=workflow_id, outcome__in=["rejected", "expired"]).update(superseded=True)
+        tasks = ManualTask.objects.filter(workflow=workflow_id)
+        tasks.filter(state=ManualTask.State.OPEN, expires_at__lte=ClockTimestamp()).update(
+            state=ManualTask.State.EXPIRED
+        )
+        expired = Q(outcome="", pk__in=tasks.filter(state=ManualTask.State.EXPIRED).values("wait"))
+        asked = Wait.objects.filter(workflow=workflow_id)
+        asked.filter(expired | Q(outcome__in=["rejected", "expired"])).update(superseded=True)
         _record(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 
 

@@ -40,7 +40,7 @@ IDLE_DELAY, MAX_IDLE_DELAY = 0.02, 0.5
 # Seconds between attempts to reach a lost database, doubling.
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 TICK_EVERY = 1.0
-UNKNOWN_TYPE_DELAY = ENGINE_FAULT_DELAY = timedelta(minutes=1)
+UNKNOWN_TYPE_DELAY = PUT_OFF_DELAY = timedelta(minutes=1)
 # The advisory lock of `tick`, shared by all workers of a database. The number means nothing.
 TICK_LOCK = 7_201_406
 
@@ -65,6 +65,7 @@ class Worker:
         self.stopping = stopping
         self.must_stop = must_stop
         self._attempt: OpenAttempt | None = None
+        self._lost: int | None = None  # the workflow of the attempt before, if that was lost
         self._watermark: tuple[datetime, int] | None = None
         self._full_look_at = self._ticked_at = float("-inf")
 
@@ -82,7 +83,7 @@ class Worker:
             except Exception as error:
                 # Ours, not a step's.
                 logger.error("the engine itself failed, nothing is decided:\n%s", frames(error))
-                self._recover(put_off=True)
+                self._recover(put_off="The engine itself failed; the worker's log tells how.")
                 self.stopping.wait(lost.next())
             else:
                 lost.reset()
@@ -109,7 +110,7 @@ class Worker:
             )
             outcome = self._run(claim.workflow, self._attempt)  # inside a savepoint of its own
             decide(claim.workflow, self._attempt, outcome)  # after its release: see _update
-        self._attempt = None
+        self._attempt = self._lost = None
         if isinstance(outcome, Waiting):
             inbox.wake_if_answered(claim.workflow.pk)
         return True
@@ -159,29 +160,32 @@ class Worker:
             return None
         return executor.run(definition, workflow, attempt, must_stop=self.must_stop)
 
-    def _recover(self, *, put_off: bool = False) -> None:
+    def _recover(self, *, put_off: str = "") -> None:
         """Let go of both connections, and close the attempt in hand as lost. What fails here is tried again later.
 
-        Put off after a fault of our own: due at once, the row would be the first one again, of every worker, and
-        nothing else would run.
+        The row is put off (for that reason) after a fault of our own, and when it is lost twice in a row, which is
+        more likely the doing of one of its steps than of the database: due at once, it would be the first one again,
+        of every worker, and nothing else would run.
         """
         connections.close_all()
         try:
             if self._attempt:
                 journal.close_as_lost(self._attempt)
+                if not put_off and self._attempt.workflow_id == self._lost:
+                    put_off = "Its claim was lost twice in a row."
                 if put_off:
-                    self._put_off(self._attempt)
+                    self._put_off(self._attempt, put_off)
+                self._lost = self._attempt.workflow_id
             self._attempt = None
         except (ClaimLost, Error):
             connections.close_all()
 
-    def _put_off(self, attempt: OpenAttempt) -> None:
+    def _put_off(self, attempt: OpenAttempt, reason: str) -> None:
         """Let the others go first, unless somebody holds the row already."""
         due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
         with transaction.atomic():
             if due.select_for_update(skip_locked=True, no_key=True).first():
-                due.update(invisible_until=ClockTimestamp() + ENGINE_FAULT_DELAY)
-                reason = "The engine itself failed; the worker's log tells how."
+                due.update(invisible_until=ClockTimestamp() + PUT_OFF_DELAY)
                 history.record(attempt.workflow_id, Event.Kind.PUT_BACK, attempt=attempt.number, reason=reason)
 
 
@@ -190,8 +194,6 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome | None) ->
 
     None is a type that this release does not know.
     """
-    if attempt.found_open:
-        history.record(workflow.pk, Event.Kind.VANISHED, attempt=attempt.number - 1)
     error = None
     match outcome:
         case Complete():
@@ -206,12 +208,14 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome | None) ->
             ended = _give_back(workflow, attempt, outcome)
         case None:
             ended = _put_back(workflow, attempt)
-    Attempt.objects.filter(pk=attempt.id).update(
+    closed = Attempt.objects.filter(pk=attempt.id).update(
         outcome=ended,
         closed_at=ClockTimestamp(),
         steps=attempt.steps,
         traceback=frames(error) if error else "",
     )
+    if closed != 1:  # the journal did not commit it, or this transaction's snapshot is older
+        raise ClaimLost("the attempt is not to be seen")
     logger.info("workflow %s: attempt %s ended as %s", workflow.pk, attempt.number, ended)
 
 
@@ -354,7 +358,7 @@ def _update(workflow: Workflow, outcome: Outcome | None, **fields: Any) -> None:
     """
     fields = {"waiting_for": "", "wake_on": [], **fields}
     if outcome:
-        fields["context"] = outcome.context.model_dump(mode="json")  # a copy for people
+        fields["context"] = outcome.context
     if Workflow.objects.filter(pk=workflow.pk).update(**fields) != 1:
         raise ClaimLost("the row is gone")
 

@@ -1,16 +1,18 @@
 """What cannot be written down must not keep a worker from deciding; what the engine cannot do, from going on."""
 
+from decimal import Decimal
 from threading import Timer
 from typing import Any
 
 import pytest
+from django.db import connection
 from pydantic import BaseModel
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, submit, work, worker
 from workflows.definition import WorkflowDefinition
 from workflows.errors import StepError
-from workflows.models import Workflow
+from workflows.models import Attempt, Workflow
 
 pytestmark = engine.ENGINE
 
@@ -42,6 +44,34 @@ def test_an_error_that_is_hard_to_write_down_is_still_the_steps_failure(error: E
     assert last_attempt(workflow).outcome == "failed"
 
 
+class Measured(BaseModel):
+    weight: float | None = None
+
+
+@pytest.mark.parametrize("weight", ["nan", "inf", Decimal("-Infinity")])
+def test_a_result_that_the_context_makes_unstorable_is_the_steps_failure(
+    weight: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def weigh(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"weight": weight}
+
+    measured = WorkflowDefinition(name="test", steps=[weigh], context_class=Measured)
+    monkeypatch.setattr("workflows.worker.definitions", lambda: {"test": measured})
+    workflow = work(submit())
+    assert (workflow.status, workflow.context) == ("FAILED", {"weight": None})
+    assert workflow.last_error_message == "A number is NaN or infinite."
+
+
+def drain() -> None:
+    """Let a worker do what is due, for 10 seconds at most."""
+    this = worker()
+    give_up = Timer(10, this.stopping.set)
+    give_up.start()
+    this.run(drain=True)
+    give_up.cancel()
+    give_up.join()
+
+
 class Demanding(BaseModel):
     """A context that cannot be made from nothing: the engine cannot even begin."""
 
@@ -57,13 +87,24 @@ def test_a_row_that_the_engine_fails_on_does_not_hold_up_the_others(monkeypatch:
     bad = WorkflowDefinition(name="bad", steps=[say_one], context_class=Demanding)
     monkeypatch.setattr("workflows.worker.definitions", lambda: {"test": good, "bad": bad})
     first, second = submit(workflow_type="bad"), submit()
-    this = worker()
-    give_up = Timer(10, this.stopping.set)
-    give_up.start()
-    this.run(drain=True)
-    give_up.cancel()
-    give_up.join()
+    drain()
     assert Workflow.objects.get(pk=second.pk).status == "COMPLETE"
     first.refresh_from_db()
     assert (first.status, kinds(first), last_attempt(first).outcome) == ("PENDING", ["put_back"], "lost")
     assert first.invisible_until > second.created_at
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "SELECT pg_terminate_backend(pg_backend_pid())"])
+def test_a_row_whose_steps_end_the_claim_does_not_hold_up_the_others(statement: str) -> None:
+    def end_the_claim(*, workflow: Workflow, context: Any) -> None:
+        if workflow.payload["bad"]:
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
+
+    define([end_the_claim])
+    first, second = submit({"bad": True}), submit({"bad": False})
+    drain()
+    second.refresh_from_db()
+    first.refresh_from_db()
+    assert (second.status, first.status, kinds(first)) == ("COMPLETE", "PENDING", ["put_back"])
+    assert list(Attempt.objects.filter(workflow=first).values_list("outcome", flat=True)) == ["lost", "lost"]

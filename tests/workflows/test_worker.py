@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, outcomes, submit, work, worker
+from workflows import lease
 from workflows.definition import Retry, Step
 from workflows.errors import ClaimLost, RetryableStepError, StepError
 from workflows.models import Attempt, Event, Workflow
@@ -392,6 +393,21 @@ def test_an_attempt_found_open_has_vanished() -> None:
     assert kinds(workflow) == ["vanished", "completed"]
 
 
+def test_that_an_attempt_vanished_is_told_also_when_the_next_one_is_lost() -> None:
+    def lose_the_claim(*, workflow: Workflow, context: Any) -> None:
+        connection.close()
+
+    define([lose_the_claim])
+    workflow = submit()
+    Attempt.objects.create(workflow=workflow, number=1, worker="gone:1")
+    this = worker()
+    with pytest.raises(ClaimLost):
+        this.process_next()
+    this._recover()
+    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["vanished", "lost"]
+    assert list(Event.objects.filter(workflow=workflow).values_list("kind", "attempt")) == [("vanished", 1)]
+
+
 def test_a_type_that_this_release_does_not_know_is_put_back() -> None:
     workflow = submit(workflow_type="of_the_next_release")
     for _ in range(2):
@@ -511,3 +527,81 @@ def test_a_best_effort_step_may_break_its_own_savepoint(what: str) -> None:
     workflow = work(submit())
     assert workflow.status == "COMPLETE"
     assert Group.objects.count() == 1
+
+
+def test_what_a_step_does_to_its_workflow_changes_neither_the_row_nor_the_decision() -> None:
+    def meddle(*, workflow: Workflow, context: Any) -> None:
+        workflow.pk = other.pk
+        workflow.workflow_type = "unknown"
+        workflow.retry_count = 7
+        workflow.payload.clear()
+        raise RetryableStepError("ada@example.com and Lovelace are busy.")
+
+    define([meddle])
+    workflow, other = submit({"name": "Lovelace"}), submit()
+    workflow = work(workflow)
+    other.refresh_from_db()
+    assert (workflow.payload, workflow.retry_count, kinds(workflow)) == ({"name": "Lovelace"}, 1, ["retry_scheduled"])
+    assert workflow.last_error_message == "••• and ••• are busy."
+    assert (other.status, kinds(other)) == ("PENDING", [])
+
+
+def test_a_step_may_not_save_the_workflow() -> None:
+    def correct(*, workflow: Workflow, context: Any) -> None:
+        workflow.payload["name"] = "Byron"
+        workflow.save()
+
+    define([correct])
+    workflow = work(submit({"name": "Lovelace"}))
+    assert (workflow.status, workflow.last_error_class) == ("FAILED", "TypeError")
+    assert workflow.payload == {"name": "Lovelace"}
+
+
+def test_nothing_is_decided_while_the_attempt_is_not_to_be_seen() -> None:
+    """A claim of which every statement sees the same snapshot, older than the attempt, could never close it."""
+    define([lambda *, workflow, context: None])
+    workflow = submit()
+    with connection.cursor() as cursor:
+        cursor.execute("SET default_transaction_isolation = 'repeatable read'")
+    this = worker()
+    with pytest.raises(ClaimLost):
+        this.process_next()
+    this._recover()
+    assert work(workflow).status == "COMPLETE"
+    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["lost", "complete"]
+
+
+def test_a_worker_reads_what_is_committed_whatever_the_database_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for alias in ("default", "journal"):
+        monkeypatch.setitem(connections[alias].settings_dict, "OPTIONS", {})
+    lease.describe_connections("test-host:1")
+    database = connection.ops.quote_name(connection.settings_dict["NAME"])
+    with engine.another_connection() as other:
+        other.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'repeatable read'")
+        connections.close_all()
+        try:
+            define([say_one])
+            workflow = work(submit())
+            assert (workflow.status, last_attempt(workflow).outcome) == ("COMPLETE", "complete")
+        finally:
+            connections.close_all()
+            other.execute(f"ALTER DATABASE {database} RESET default_transaction_isolation")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("search_path", "nowhere"), ("statement_timeout", "60s"), ("TimeZone", "Asia/Tokyo")]
+)
+def test_what_a_step_sets_for_the_session_ends_with_its_attempt(name: str, value: str) -> None:
+    """Left alone it holds for the engine, which finds no table, and for the next workflow, whose times are wrong."""
+
+    def set_it(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET {name} = '{value}'")
+
+    define([set_it])
+    with connection.cursor() as cursor:
+        cursor.execute(f"SHOW {name}")
+        before = cursor.fetchone()
+        assert work(submit()).status == "COMPLETE"
+        cursor.execute(f"SHOW {name}")
+        assert cursor.fetchone() == before

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -77,6 +79,12 @@ class FixedOrder(ChangeList):
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
         return list(self.model_admin.get_ordering(request))
 
+    def get_filters_params(self, params: Any = None) -> dict[str, list[str]]:
+        filters: dict[str, list[str]] = super().get_filters_params(params)
+        if any("\x00" in value for values in filters.values() for value in values):
+            raise IncorrectLookupParameters  # no text in PostgreSQL holds it
+        return filters
+
 
 class ConsoleAdmin(ModelAdmin):
     """A list and a read-only page. Nothing is added, edited or deleted by hand, by nobody."""
@@ -114,6 +122,8 @@ class ConsoleAdmin(ModelAdmin):
         ] + super().get_urls()
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not all(pk.isdecimal() for pk in request.POST.getlist(ACTION_CHECKBOX_NAME)):
+            raise BadRequest("What is selected is no row.")
         title = str(self.opts.verbose_name_plural)
         return super().changelist_view(request, {"title": title[:1].upper() + title[1:], **(extra_context or {})})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -124,6 +124,12 @@ class Workflow(models.Model):
 
     def __str__(self) -> str:
         return f"workflow {self.pk}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """For a new row only: in a step it would write over what was sent, and lock the row in its savepoint."""
+        if not self._state.adding:
+            raise TypeError("A workflow's row is changed by the engine and by operations, never by save().")
+        super().save(*args, **kwargs)
 
     @property
     def key(self) -> str:

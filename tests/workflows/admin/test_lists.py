@@ -222,3 +222,10 @@ def test_home_names_the_workflow_that_is_due_the_longest_and_that_nobody_runs(as
 def test_home_shows_nothing_to_who_may_see_nothing(as_: Login) -> None:
     rows.failed()
     assert as_("nobody").get("/admin/").context["glance"] is None
+
+
+@pytest.mark.parametrize("query", ["state=%00", "workflow_type=a%00b", "preset=%00", "q=%00"])
+def test_a_filter_that_no_row_can_have_is_no_error_of_ours(as_: Login, query: str) -> None:
+    client = as_("superuser")
+    for url in (LIST, TASKS):
+        assert client.get(f"{url}?{query}", follow=True).status_code == 200
