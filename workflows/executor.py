@@ -148,10 +148,10 @@ def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAt
     try:
         if step.best_effort:
             with transaction.atomic():
-                applied = _call(step, results)
+                applied = _call(step, results, attempt)
                 _check_deferred_constraints()
         else:
-            applied = _call(step, results)
+            applied = _call(step, results, attempt)
         entry["outcome"] = "ran" if applied else "skipped"
     except Suspend:
         entry["outcome"] = "waiting"
@@ -165,9 +165,11 @@ def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAt
         entry["ms"] = round((monotonic() - started) * 1000, 1)
 
 
-def _call(step: Step, results: _Results) -> bool:
+def _call(step: Step, results: _Results, attempt: OpenAttempt) -> bool:
     """Call the step and merge what it returns. False when it returned None: it did not apply."""
     result = step.function(workflow=results.given, context=results.context)
+    if attempt.suspended:
+        raise attempt.suspended  # a bare `except:` has swallowed it: without this, nobody's no would be heard
     if _transaction_is_broken():
         # Left alone, the step's writes, and those of all before it, would be gone without a word.
         raise StepError(f"{step.name} swallowed a database error; catch it around an atomic() of its own.")

@@ -19,7 +19,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, connections
 
-from workflows.errors import ClaimLost
+from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Event, Workflow
 
 ALIAS = "journal"
@@ -37,6 +37,7 @@ class OpenAttempt:
     workflow_id: int
     claim_xid: str
     steps: list[dict[str, Any]] = field(default_factory=list)
+    suspended: Suspend | None = None  # by a wait
 
 
 _current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default=None)

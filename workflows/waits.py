@@ -60,7 +60,8 @@ def require_approval(
             raise ApprovalRejected(f"{question} Rejected by {by}: {reason}", code="approval_rejected")
         case "expired":
             raise ApprovalExpired(f"{question} Nobody decided in time.", code="approval_expired")
-    raise Suspend(question, wake_on=[wait.signal_name], until=wait.deadline)
+    attempt.suspended = Suspend(question, wake_on=[wait.signal_name], until=wait.deadline)
+    raise attempt.suspended
 
 
 @dataclass(frozen=True, slots=True)
