@@ -182,7 +182,10 @@ def _call(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttemp
     """Call the step, within its time, and merge what it returns. Says what it did: ran, skipped or recorded."""
 
     def call() -> Mapping[str, Any] | None:
-        return call_within(step.timeout, lambda: step.function(workflow=results.given, context=results.context))
+        result = call_within(step.timeout, lambda: step.function(workflow=results.given, context=results.context))
+        if attempt.suspended:
+            raise attempt.suspended  # a bare `except:` has swallowed it: without this, nobody's no would be heard
+        return result
 
     result: Mapping[str, Any] | None
     recorded_before = False

@@ -19,7 +19,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, connections
 
-from workflows.errors import ClaimLost
+from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Event, Workflow
 
 ALIAS = "journal"
@@ -38,6 +38,7 @@ class OpenAttempt:
     claim_xid: str
     steps: list[dict[str, Any]] = field(default_factory=list)
     deferred: tuple[str, list[Any]] | None = None  # a statement that may wait for the next one: see defer
+    suspended: Suspend | None = None  # by a wait
 
 
 _current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default=None)

@@ -74,7 +74,8 @@ def ask(
     if not wait.outcome:
         wait = _answer(attempt, wait) or _expire(attempt, wait) or wait
     if not wait.outcome:
-        raise Suspend(question, wake_on=[wait.signal_name], until=wait.deadline)
+        attempt.suspended = Suspend(question, wake_on=[wait.signal_name], until=wait.deadline)
+        raise attempt.suspended
     return wait
 
 

@@ -1,5 +1,6 @@
 """Waiting for a person, from inside a step."""
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.utils import timezone
 from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, outcomes, submit, work
 from workflows import inbox, operations
+from workflows.definition import WorkflowStep
 from workflows.errors import RetryableStepError
 from workflows.models import ManualTask, Signal, Wait, Workflow
 from workflows.waits import ApprovalRejected, require_approval
@@ -32,6 +34,11 @@ def ask_and_swallow(*, workflow: Workflow, context: Any) -> None:
         ask(workflow=workflow, context=context)
     except Exception:
         return
+
+
+def ask_and_swallow_everything(*, workflow: Workflow, context: Any) -> None:
+    with suppress(BaseException):
+        ask(workflow=workflow, context=context)
 
 
 def decide(task: ManualTask, *, approved: bool, reason: str = "") -> None:
@@ -149,8 +156,9 @@ def test_a_superseded_question_is_asked_again() -> None:
     assert work(workflow).status == "COMPLETE"
 
 
-def test_a_step_cannot_swallow_the_suspension() -> None:
-    define([ask_and_swallow])
+@pytest.mark.parametrize("step", [ask_and_swallow, ask_and_swallow_everything])
+def test_a_step_cannot_swallow_the_suspension(step: WorkflowStep) -> None:
+    define([step])
     assert work(submit()).waiting_for == "May it go on?"
 
 

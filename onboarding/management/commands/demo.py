@@ -197,6 +197,10 @@ def _make_login() -> tuple[User, str]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    # Once: the second Ctrl-C of an impatient person must not leave half of it running. What is started in order to
+    # stop something inherits that.
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
