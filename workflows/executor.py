@@ -71,18 +71,19 @@ Outcome = Complete | Failed | Waiting | GivenBack
 
 
 def run(
-    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, *, must_stop: Callable[[], bool]
+    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, *, may_begin: Callable[[Step], bool]
 ) -> Outcome:
     """Run every step in order and say what came of it. What each step did is added to `attempt.steps`.
 
-    `must_stop` is asked before each step. Raises ClaimLost when the row is no longer ours: then nothing may be decided.
+    `may_begin` is asked before each step: False gives the workflow back. Raises ClaimLost when the row is no longer
+    ours: then nothing may be decided.
     """
     results = _Results(definition.context_class)
     step = definition.steps[0]
     try:
         with journal.current(attempt), transaction.atomic():
             for step in definition.steps:
-                if must_stop():
+                if not may_begin(step):
                     raise _GiveBack
                 _run_step(step, workflow, results, attempt)
             _check_deferred_constraints()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import InterfaceError, OperationalError, connections
 
@@ -28,6 +28,19 @@ ALIAS = "journal"
 FENCE = "pg_xact_status(%s::text::xid8) = 'in progress'"
 
 
+# Attempts since the last decision that are looked at. Each death takes two rows at most, itself and a back-off.
+PAST_LIMIT = 200
+
+
+class PastAttempt(NamedTuple):
+    """An attempt that ended without a decision of its own; `died_in` and `died_how` when its worker's end is known."""
+
+    number: int
+    outcome: str
+    died_in: str
+    died_how: str
+
+
 @dataclass(slots=True)
 class OpenAttempt:
     """An attempt in progress: its row's id and number, and the transaction that holds the workflow."""
@@ -37,7 +50,7 @@ class OpenAttempt:
     workflow_id: int
     claim_xid: str
     steps: list[dict[str, Any]] = field(default_factory=list)
-    found_open: bool = False  # the attempt before this one had never been closed
+    past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
 
 
 _current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default=None)
@@ -62,23 +75,45 @@ def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 
 def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: str) -> OpenAttempt:
-    """Write that an attempt begins; one that is still open from before has no worker any more: it vanished."""
+    """Write that an attempt begins; one that is still open from before has no worker any more: it vanished.
+
+    Tells the attempts since the last one that came to a decision, by the index of the attempts' numbers: how they ended
+    is all there is to count deaths by (a counter written in `except` never counts one).
+    """
     rows = execute(
         f"""
         WITH vanished AS (
             UPDATE workflows_attempt SET outcome = 'vanished', closed_at = clock_timestamp()
-             WHERE workflow_id = %s AND closed_at IS NULL AND {FENCE} RETURNING id)
+             WHERE workflow_id = %s AND closed_at IS NULL AND {FENCE} RETURNING workflow_id, number),
+        told AS (
+            INSERT INTO workflows_event (workflow_id, kind, attempt)
+            SELECT workflow_id, 'vanished', number FROM vanished)
         INSERT INTO workflows_attempt (workflow_id, number, worker, release)
         SELECT %s, (SELECT coalesce(max(number), 0) + 1 FROM workflows_attempt WHERE workflow_id = %s), %s, %s
          WHERE {FENCE}
-        RETURNING id, number, EXISTS (SELECT FROM vanished)
-        """,  # noqa: S608 (FENCE is ours)
-        [workflow.pk, claim_xid, workflow.pk, workflow.pk, worker, release, claim_xid],
+        RETURNING id, number, ({_PAST})::text
+        """,  # noqa: S608 (both are ours)
+        [workflow.pk, claim_xid, workflow.pk, workflow.pk, worker, release, claim_xid, workflow.pk, workflow.pk],
     )
     if not rows:
         raise ClaimLost("the claim ended before its attempt was opened")
-    (attempt_id, number, found_open), *_ = rows
-    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, found_open=found_open)
+    (attempt_id, number, past), *_ = rows
+    return OpenAttempt(
+        attempt_id, number, workflow.pk, claim_xid, past=[PastAttempt(*each) for each in json.loads(past or "[]")]
+    )
+
+
+# The statement's snapshot: the one that it has just marked as vanished still looks open.
+_PAST = f"""
+    SELECT json_agg(json_build_array(
+               number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how))
+      FROM (SELECT * FROM workflows_attempt
+             WHERE workflow_id = %s AND number > coalesce((
+                SELECT number FROM workflows_attempt
+                 WHERE workflow_id = %s AND outcome IN ('complete', 'retry', 'waiting', 'failed')
+                 ORDER BY number DESC LIMIT 1), 0)
+             ORDER BY number DESC LIMIT {PAST_LIMIT}) past
+"""  # noqa: S608 (the limit is ours)
 
 
 def prove(attempt: OpenAttempt) -> None:
@@ -93,10 +128,37 @@ def close_as_lost(attempt: OpenAttempt) -> None:
     Unless the claim did commit after all, its answer lost on the way: then the attempt is closed already. Should the
     commit be on its way just now, this waits for the row that it has locked.
     """
-    execute(
-        """UPDATE workflows_attempt SET outcome = %s, closed_at = clock_timestamp(), steps = %s
-            WHERE id = %s AND closed_at IS NULL""",
-        [Attempt.Outcome.LOST, json.dumps(attempt.steps), attempt.id],
+    step = attempt.steps[-1]["step"] if attempt.steps else ""
+    execute(*closing(attempt.id, Attempt.Outcome.LOST, step=step, steps=attempt.steps))
+
+
+def closing(
+    attempt_id: int, outcome: Attempt.Outcome, *, step: str, how: str = "", steps: Sequence[Any] = ()
+) -> tuple[str, list[Any]]:
+    """The statement that closes an attempt of which nothing was decided, for whoever knows what became of its worker.
+
+    It corrects *vanished*, which is all that the next worker could say, in the history too. What was decided stands.
+    """
+    event = json.dumps({"how": how} if how else {})
+    return (
+        """
+        WITH ended AS (
+            UPDATE workflows_attempt
+               SET outcome = %s, closed_at = coalesce(closed_at, clock_timestamp()),
+                   died_in = %s, died_how = %s, steps = %s
+             WHERE id = %s AND outcome IN ('', 'vanished') RETURNING workflow_id, number),
+        corrected AS (
+            UPDATE workflows_event e SET kind = %s, step = %s, detail = %s FROM ended
+             WHERE e.workflow_id = ended.workflow_id AND e.attempt = ended.number AND e.kind = 'vanished'
+            RETURNING e.id)
+        INSERT INTO workflows_event (workflow_id, kind, attempt, step, detail)
+        SELECT workflow_id, %s, number, %s, %s FROM ended WHERE NOT EXISTS (SELECT FROM corrected)
+        """,
+        [
+            *(outcome, step, how, json.dumps(steps), attempt_id),
+            *(outcome, step, event),
+            *(outcome, step, event),
+        ],
     )
 
 

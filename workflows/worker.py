@@ -19,9 +19,9 @@ from django.conf import settings
 from django.db import Error, InterfaceError, InternalError, OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
-from workflows import executor, history, inbox, journal
+from workflows import executor, history, inbox, journal, stamps
 from workflows.backoff import calculate_invisible_until, resolve
-from workflows.definition import WorkflowDefinition, definitions
+from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, RetryableStepError
 from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting
 from workflows.flag import Flag
@@ -29,6 +29,7 @@ from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.scrub import frames
+from workflows.stamps import Slot, Stamp
 
 logger = logging.getLogger(__name__)
 
@@ -54,16 +55,24 @@ class Worker:
     """Works through the due workflows of one queue, in this process, one at a time.
 
     `name` says on each attempt who ran it (host:process). `stopping` ends the loop after the workflow in hand, and
-    `must_stop`, asked before each step, gives that one back too.
+    `must_stop`, asked before each step, gives that one back too. `slot` is where its supervisor sees what it does.
     """
 
     def __init__(
-        self, *, queue: str = "default", name: str, stopping: Flag, must_stop: Callable[[], bool] = lambda: False
+        self,
+        *,
+        queue: str = "default",
+        name: str,
+        stopping: Flag,
+        must_stop: Callable[[], bool] = lambda: False,
+        slot: Slot | None = None,
     ) -> None:
         self.queue = queue
         self.name = name
         self.stopping = stopping
         self.must_stop = must_stop
+        self._slot = slot or stamps.slots(1)[0]
+        self._stamp = Stamp()
         self._attempt: OpenAttempt | None = None
         self._watermark: tuple[datetime, int] | None = None
         self._full_look_at = self._ticked_at = float("-inf")
@@ -107,9 +116,10 @@ class Worker:
             self._attempt = journal.open_attempt(
                 claim.workflow, claim_xid=claim.xid, worker=self.name, release=settings.RELEASE
             )
+            self._tell(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
             outcome = self._run(claim.workflow, self._attempt)  # inside a savepoint of its own
             decide(claim.workflow, self._attempt, outcome)  # after its release: see _update
-        self._attempt = None
+        self._let_go()
         if isinstance(outcome, Waiting):
             inbox.wake_if_answered(claim.workflow.pk)
         return True
@@ -157,7 +167,23 @@ class Worker:
         definition = definitions().get(workflow.workflow_type)
         if definition is None:
             return None
-        return executor.run(definition, workflow, attempt, must_stop=self.must_stop)
+        return executor.run(definition, workflow, attempt, may_begin=self._may_begin)
+
+    def _may_begin(self, step: Step) -> bool:
+        """At the boundary before `step`: whether to go on. Tells the supervisor, before the step can kill us."""
+        if self.must_stop():
+            return False
+        self._tell(step=step.name, since=monotonic())
+        return True
+
+    def _tell(self, **changes: Any) -> None:
+        self._stamp = self._stamp._replace(**changes)
+        self._slot.write(self._stamp)
+
+    def _let_go(self) -> None:
+        """Nothing is in hand any more."""
+        self._attempt = None
+        self._tell(attempt_id=0, workflow_id=0, since=0.0, lost=False, step="")
 
     def _recover(self, *, put_off: bool = False) -> None:
         """Let go of both connections, and close the attempt in hand as lost. What fails here is tried again later.
@@ -166,12 +192,13 @@ class Worker:
         nothing else would run.
         """
         connections.close_all()
+        self._tell(lost=True)
         try:
             if self._attempt:
                 journal.close_as_lost(self._attempt)
                 if put_off:
                     self._put_off(self._attempt)
-            self._attempt = None
+            self._let_go()
         except (ClaimLost, Error):
             connections.close_all()
 
@@ -190,8 +217,6 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome | None) ->
 
     None is a type that this release does not know.
     """
-    if attempt.found_open:
-        history.record(workflow.pk, Event.Kind.VANISHED, attempt=attempt.number - 1)
     error = None
     match outcome:
         case Complete():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, connections, transaction
+from django.db import OperationalError, connection, connections, transaction
 from django.utils import timezone
 
 from tests import engine
@@ -348,7 +348,7 @@ def test_nothing_is_decided_on_an_error_while_a_connection_is_gone(alias: str, e
         this.process_next()
     this._recover()
     workflow = Workflow.objects.get(pk=workflow.pk)
-    assert (workflow.status, workflow.retry_count, kinds(workflow)) == ("PENDING", 0, [])
+    assert (workflow.status, workflow.retry_count, kinds(workflow)) == ("PENDING", 0, ["lost"])
     assert last_attempt(workflow).outcome == "lost"
 
 
@@ -376,7 +376,7 @@ def test_a_step_that_closes_the_connection_decides_nothing() -> None:
     define([close])
     workflow = submit()
     this = worker()
-    with pytest.raises(ClaimLost):
+    with pytest.raises((ClaimLost, OperationalError)):  # as the server has noticed yet, or not
         this.process_next()
     this._recover()
     assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
