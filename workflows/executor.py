@@ -40,10 +40,11 @@ class Complete:
 class Failed:
     """A step failed, for good or (a RetryableStepError, or what the database calls transient) for now.
 
-    `description` is what may be told of the error: its class, code and scrubbed message.
+    `description` is what may be told of the error: its class, code and scrubbed message. `context` is None when no step
+    ran: what is known stays.
     """
 
-    context: BaseModel
+    context: BaseModel | None
     step: Step
     error: BaseException
     retryable: bool

@@ -19,15 +19,16 @@ from django.conf import settings
 from django.db import Error, InterfaceError, InternalError, OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
-from workflows import executor, history, inbox, journal, stamps
+from workflows import executor, history, inbox, journal, poison, stamps
 from workflows.backoff import calculate_invisible_until, resolve
 from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.errors import ClaimLost, RetryableStepError
+from workflows.errors import ClaimLost, RetryableStepError, Suspend
 from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting
 from workflows.flag import Flag
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.poison import Held, PutOff
 from workflows.scrub import frames
 from workflows.stamps import Slot, Stamp
 
@@ -44,6 +45,8 @@ TICK_EVERY = 1.0
 UNKNOWN_TYPE_DELAY = ENGINE_FAULT_DELAY = timedelta(minutes=1)
 # The advisory lock of `tick`, shared by all workers of a database. The number means nothing.
 TICK_LOCK = 7_201_406
+
+Decidable = Outcome | poison.Verdict
 
 
 class Claim(NamedTuple):
@@ -117,10 +120,10 @@ class Worker:
                 claim.workflow, claim_xid=claim.xid, worker=self.name, release=settings.RELEASE
             )
             self._tell(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
-            outcome = self._run(claim.workflow, self._attempt)  # inside a savepoint of its own
+            outcome = self._judge_or_run(claim.workflow, self._attempt)  # inside a savepoint of its own
             decide(claim.workflow, self._attempt, outcome)  # after its release: see _update
         self._let_go()
-        if isinstance(outcome, Waiting):
+        if isinstance(outcome, Waiting | Held):
             inbox.wake_if_answered(claim.workflow.pk)
         return True
 
@@ -163,11 +166,12 @@ class Worker:
             return Claim(workflow, workflow.claim_xid)  # type: ignore[attr-defined]
         return None
 
-    def _run(self, workflow: Workflow, attempt: OpenAttempt) -> Outcome | None:
+    def _judge_or_run(self, workflow: Workflow, attempt: OpenAttempt) -> Decidable | None:
         definition = definitions().get(workflow.workflow_type)
         if definition is None:
             return None
-        return executor.run(definition, workflow, attempt, may_begin=self._may_begin)
+        verdict = poison.judge(definition, workflow, attempt)
+        return verdict or executor.run(definition, workflow, attempt, may_begin=self._may_begin)
 
     def _may_begin(self, step: Step) -> bool:
         """At the boundary before `step`: whether to go on. Tells the supervisor, before the step can kill us."""
@@ -197,13 +201,13 @@ class Worker:
             if self._attempt:
                 journal.close_as_lost(self._attempt)
                 if put_off:
-                    self._put_off(self._attempt)
+                    self._let_others_go_first(self._attempt)
             self._let_go()
         except (ClaimLost, Error):
             connections.close_all()
 
-    def _put_off(self, attempt: OpenAttempt) -> None:
-        """Let the others go first, unless somebody holds the row already."""
+    def _let_others_go_first(self, attempt: OpenAttempt) -> None:
+        """Put the row off, unless somebody holds the row already."""
         due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
         with transaction.atomic():
             if due.select_for_update(skip_locked=True, no_key=True).first():
@@ -212,7 +216,7 @@ class Worker:
                 history.record(attempt.workflow_id, Event.Kind.PUT_BACK, attempt=attempt.number, reason=reason)
 
 
-def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome | None) -> None:
+def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None) -> None:
     """Write what came of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
 
     None is a type that this release does not know.
@@ -229,6 +233,10 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome | None) ->
             ended, error = _fail(workflow, attempt, outcome), outcome.error
         case GivenBack():
             ended = _give_back(workflow, attempt, outcome)
+        case PutOff():
+            ended = _put_off(workflow, attempt, outcome)
+        case Held():
+            ended = _hold(workflow, attempt, outcome)
         case None:
             ended = _put_back(workflow, attempt)
     Attempt.objects.filter(pk=attempt.id).update(
@@ -273,15 +281,19 @@ def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Atte
         **_NO_ERROR,
     )
     if workflow.wake_on != suspend.wake_on:  # else it was run early, and waits on as before
-        history.record(
-            workflow.pk,
-            Event.Kind.WAITING,
-            attempt=attempt.number,
-            step=step,
-            waiting_for=suspend.waiting_for,
-            until=suspend.until.isoformat(),
-        )
+        _record_waiting(workflow, attempt, step, suspend)
     return Attempt.Outcome.WAITING
+
+
+def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend) -> None:
+    history.record(
+        workflow.pk,
+        Event.Kind.WAITING,
+        attempt=attempt.number,
+        step=step,
+        waiting_for=suspend.waiting_for,
+        until=suspend.until.isoformat(),
+    )
 
 
 def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
@@ -354,6 +366,35 @@ def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: GivenBack) -> 
     return Attempt.Outcome.PUT_BACK
 
 
+def _put_off(workflow: Workflow, attempt: OpenAttempt, outcome: PutOff) -> Attempt.Outcome:
+    """Its workers keep dying: back off as a retry does, but count no failure of it."""
+    due = calculate_invisible_until(
+        outcome.deaths - 1,
+        base_delay=poison.FIRST_DELAY,
+        max_delay=poison.MAX_DELAY,
+        jitter_factor=poison.JITTER,
+    )
+    _update(workflow, None, invisible_until=due)
+    reason = f"Its worker died {outcome.deaths} times in a row; it is tried again later."
+    history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, step=outcome.step, reason=reason)
+    return Attempt.Outcome.PUT_BACK
+
+
+def _hold(workflow: Workflow, attempt: OpenAttempt, outcome: Held) -> Attempt.Outcome:
+    """Its workers keep dying: wait for a person to say whether it may be tried again."""
+    suspend = outcome.suspend
+    _update(
+        workflow,
+        None,
+        invisible_until=suspend.until,
+        waiting_for=suspend.waiting_for,
+        wake_on=suspend.wake_on,
+    )
+    if workflow.wake_on != suspend.wake_on:
+        _record_waiting(workflow, attempt, outcome.step, suspend)
+    return Attempt.Outcome.HELD
+
+
 def _put_back(workflow: Workflow, attempt: OpenAttempt) -> Attempt.Outcome:
     """A type that this release does not know: another may, or the next one will. Never FAILED."""
     waiting_for = f"a release that knows the workflow type {workflow.workflow_type}"
@@ -378,7 +419,7 @@ def _update(workflow: Workflow, outcome: Outcome | None, **fields: Any) -> None:
     300,000 pending and 4 clients: 640 workflows/s and 3,376 buffers a claim, against 5,490/s and 197.
     """
     fields = {"waiting_for": "", "wake_on": [], **fields}
-    if outcome:
+    if outcome and outcome.context is not None:
         fields["context"] = outcome.context.model_dump(mode="json")  # a copy for people
     if Workflow.objects.filter(pk=workflow.pk).update(**fields) != 1:
         raise ClaimLost("the row is gone")

@@ -112,8 +112,8 @@ def test_a_child_that_ends_is_replaced(runworker: Start, effects: Path, number: 
 
 
 def test_children_that_die_at_once_are_not_forked_in_a_hot_loop(runworker: Start, effects: Path) -> None:
-    """A payload that kills its worker, for each of two processes, due again as soon as they are dead."""
-    for _ in range(2):
+    """Payloads that kill their workers, more than enough for two processes, due again as soon as they are dead."""
+    for _ in range(50):
         submit("deadly", effects)
     worker = runworker("DEADLY", arguments=("--processes", "2"))
     until(lambda: done(effects, "begin"), what=lambda: worker.output)
