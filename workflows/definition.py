@@ -39,13 +39,15 @@ class Retry:
 class Step:
     """One entry of a step list: a function and its policy.
 
-    `best_effort`: its errors are recorded and swallowed. `retry`: how its retryable errors are retried. `name`: its
-    identity, the function's name unless given. `formerly`: names it had, so that what was recorded under them is found.
+    `best_effort`: its errors are recorded and swallowed. `retry`: how its retryable errors are retried. `timeout`: the
+    seconds that it may take. `name`: its identity, the function's name unless given. `formerly`: names it had, so that
+    what was recorded under them is found.
     """
 
     function: WorkflowStep
     best_effort: bool = False
     retry: Retry | None = None
+    timeout: float = 30.0
     name: str = ""
     formerly: tuple[str, ...] = ()
 

@@ -18,6 +18,8 @@ _CHECKSUM = struct.Struct("<I")
 _RECORD_SIZE = _RECORD.size + _CHECKSUM.size
 _SLOT_SIZE = 1 + 2 * _RECORD_SIZE
 
+NEVER = float("inf")
+
 
 class Stamp(NamedTuple):
     """Where a worker process stands. Times are of `time.monotonic`, which all processes of a host share."""
@@ -26,7 +28,7 @@ class Stamp(NamedTuple):
     attempt_id: int = 0  # 0: no attempt is open
     workflow_id: int = 0
     since: float = 0.0
-    deadline: float = float("inf")
+    deadline: float = NEVER
     lost: bool = False  # its database; what follows is not the workflow's doing
     step: str = ""  # the last one that it began
 

@@ -17,7 +17,9 @@ from types import FrameType
 from django.db import connections
 
 from workflows import deaths, lease, stamps
+from workflows.deaths import Death
 from workflows.flag import Flag
+from workflows.models import Attempt
 from workflows.scrub import frames
 from workflows.stamps import Slot, Stamp
 from workflows.worker import Worker
@@ -30,6 +32,8 @@ YOUNG = 1.0
 MAX_RESTART_DELAY = 5.0
 # After the grace, what neither ends its step nor dies by SIGTERM.
 KILL_AFTER_GRACE = 10.0
+# Past a step's timeout, which the worker enforces itself where it can: in C code that holds the interpreter, it cannot.
+KILL_OVERDUE_AFTER = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,7 @@ class Supervisor:
             self._stirred.wait(0.5)
             self._stirred.clear()
             self._reap()
+            self._end_overdue()
             self._deaths.tell()
             if self.options.max_runtime is not None and monotonic() > began + self.options.max_runtime:
                 self._stopping = True
@@ -99,6 +104,21 @@ class Supervisor:
     def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
         self._stirred.set()
+
+    def _end_overdue(self) -> None:
+        """Kill the children whose step never returns.
+
+        Told first, while the row is still held: the next worker then knows that the step has failed.
+        """
+        for pid, child in self._children.items():
+            stamp = child.slot.read()
+            if stamp is None or child.ended_by_us or monotonic() < stamp.deadline + KILL_OVERDUE_AFTER:
+                continue
+            self._deaths.note(Death(stamp, Attempt.Outcome.INTERRUPTED, "overdue"))
+            self._deaths.tell()
+            if child.slot.read() == stamp:  # else it came to an end after all
+                logger.warning("worker process %s is overdue in %s", pid, stamp.step)
+                self._kill(pid, "overdue")
 
     def _kill(self, pid: int, why: str) -> None:
         self._children[pid].ended_by_us = why

@@ -30,7 +30,7 @@ from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.poison import Held, PutOff
 from workflows.scrub import frames
-from workflows.stamps import Slot, Stamp
+from workflows.stamps import NEVER, Slot, Stamp
 
 logger = logging.getLogger(__name__)
 
@@ -88,11 +88,13 @@ class Worker:
                 busy = self.process_next()
                 self.tick()
             except (ClaimLost, OperationalError, InterfaceError, InternalError) as error:
+                self._tell(lost=True, deadline=NEVER)
                 logger.warning("lost the database, nothing is decided: %s", type(error.__cause__ or error).__name__)
                 self.stopping.wait(lost.next())
                 self._recover()
             except Exception as error:
                 # Ours, not a step's.
+                self._tell(lost=True, deadline=NEVER)
                 logger.error("the engine itself failed, nothing is decided:\n%s", frames(error))
                 self._recover(put_off=True)
                 self.stopping.wait(lost.next())
@@ -170,14 +172,18 @@ class Worker:
         definition = definitions().get(workflow.workflow_type)
         if definition is None:
             return None
-        verdict = poison.judge(definition, workflow, attempt)
-        return verdict or executor.run(definition, workflow, attempt, may_begin=self._may_begin)
+        outcome: Decidable | None = poison.judge(definition, workflow, attempt)
+        if outcome is None:
+            outcome = executor.run(definition, workflow, attempt, may_begin=self._may_begin)
+            self._tell(deadline=NEVER)  # no step runs any more
+        return outcome
 
     def _may_begin(self, step: Step) -> bool:
         """At the boundary before `step`: whether to go on. Tells the supervisor, before the step can kill us."""
         if self.must_stop():
             return False
-        self._tell(step=step.name, since=monotonic())
+        now = monotonic()
+        self._tell(step=step.name, since=now, deadline=now + step.timeout)
         return True
 
     def _tell(self, **changes: Any) -> None:
@@ -187,7 +193,7 @@ class Worker:
     def _let_go(self) -> None:
         """Nothing is in hand any more."""
         self._attempt = None
-        self._tell(attempt_id=0, workflow_id=0, since=0.0, lost=False, step="")
+        self._tell(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="")
 
     def _recover(self, *, put_off: bool = False) -> None:
         """Let go of both connections, and close the attempt in hand as lost. What fails here is tried again later.
@@ -196,7 +202,6 @@ class Worker:
         nothing else would run.
         """
         connections.close_all()
-        self._tell(lost=True)
         try:
             if self._attempt:
                 journal.close_as_lost(self._attempt)

@@ -14,7 +14,7 @@ from typing import Any
 from django.db import connection
 from pydantic import BaseModel
 
-from workflows.definition import WorkflowDefinition
+from workflows.definition import Retry, Step, WorkflowDefinition
 from workflows.models import Workflow
 from workflows.waits import require_approval
 
@@ -97,6 +97,20 @@ def do_harm(*, workflow: Workflow, context: Context) -> None:
                 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
+def never_return(*, workflow: Workflow, context: Context) -> None:
+    """Deaf to every signal but SIGKILL: no timer of this process ends it."""
+    if workflow.payload["harm"] == "loop":
+        signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
+        while True:
+            pass
+    ctypes.PyDLL(None).sleep(3600)  # in C, and holding the interpreter
+
+
+STUCK = WorkflowDefinition(
+    name="stuck",
+    context_class=Context,
+    steps=[begin, Step(never_return, timeout=0.5, retry=Retry(max_attempts=2, base_delay=0.1))],
+)
 HARMFUL = WorkflowDefinition(name="harmful", context_class=Context, steps=[begin, do_harm, end])
 
 

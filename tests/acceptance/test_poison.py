@@ -68,7 +68,7 @@ def test_what_gets_its_worker_killed_backs_off_and_in_the_end_a_person_is_asked(
     runworker: Start, effects: Path
 ) -> None:
     """As by a kernel that is short of memory. Nobody is condemned: that may be any neighbour's fault."""
-    workflow, neighbour = submit("harmful", effects, {"harm": "kill"}), submit("counted", effects)
+    neighbour, workflow = submit("counted", effects), submit("harmful", effects, {"harm": "kill"})
     worker = runworker("HARMFUL", "COUNTED")
 
     def asked() -> bool:
@@ -80,6 +80,24 @@ def test_what_gets_its_worker_killed_backs_off_and_in_the_end_a_person_is_asked(
     assert (ended.count("killed"), ended.count("put_back"), ended[-1]) == (10, 8, "held")
     assert now(neighbour).status == "COMPLETE"
     assert Event.objects.filter(workflow=workflow, kind="put_back").count() == 8
+
+
+@pytest.mark.slow
+def test_what_never_returns_is_ended_as_overdue_retried_and_failed(runworker: Start, effects: Path) -> None:
+    stuck = [submit("stuck", effects, {"harm": harm}) for harm in ("loop", "block")]
+    worker = runworker("STUCK", "COUNTED", arguments=("--processes", "3"))
+    until(lambda: done(effects, "begin"), what=lambda: worker.output)
+    neighbours = [submit("counted", effects) for _ in range(20)]
+    until(lambda: at_rest(*neighbours), seconds=8, what=lambda: worker.output)
+    until(lambda: at_rest(*stuck), seconds=60, what=lambda: worker.output)
+    for workflow in stuck:
+        workflow = now(workflow)
+        told = (workflow.status, workflow.last_error_code, workflow.current_step, workflow.retry_count)
+        assert told == ("FAILED", "overdue", "never_return", 2)
+        assert attempts(workflow) == ["interrupted", "retry", "interrupted", "failed"]
+        assert engine.kinds(workflow) == ["interrupted", "retry_scheduled", "interrupted", "failed"]
+        ended = Attempt.objects.filter(workflow=workflow, outcome="interrupted")
+        assert {each.died_how for each in ended} == {"overdue"}
 
 
 def test_a_worker_killed_past_its_grace_was_interrupted(runworker: Start, effects: Path) -> None:
