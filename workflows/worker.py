@@ -41,7 +41,7 @@ FULL_LOOK_EVERY = 0.25
 IDLE_DELAY, MAX_IDLE_DELAY = 0.02, 0.5
 # Seconds between attempts to reach a lost database, doubling.
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
-TICK_EVERY = 1.0
+TICK_EVERY = SPEAK_EVERY = 1.0
 UNKNOWN_TYPE_DELAY = ENGINE_FAULT_DELAY = timedelta(minutes=1)
 # The advisory lock of `tick`, shared by all workers of a database. The number means nothing.
 TICK_LOCK = 7_201_406
@@ -78,7 +78,7 @@ class Worker:
         self._stamp = Stamp()
         self._attempt: OpenAttempt | None = None
         self._watermark: tuple[datetime, int] | None = None
-        self._full_look_at = self._ticked_at = float("-inf")
+        self._full_look_at = self._ticked_at = self._spoke_at = float("-inf")
 
     def run(self, *, drain: bool = False) -> None:
         """Process workflows until `stopping` is set; with `drain`, until none is due."""
@@ -182,9 +182,20 @@ class Worker:
         """At the boundary before `step`: whether to go on. Tells the supervisor, before the step can kill us."""
         if self.must_stop():
             return False
+        self._speak()
         now = monotonic()
         self._tell(step=step.name, since=now, deadline=now + step.timeout)
         return True
+
+    def _speak(self) -> None:
+        """Use the claim, at most once a second: the server ends what is silent, and we learn that it has.
+
+        Woken after the lease has ended, a worker that was stopped begins no further step.
+        """
+        if monotonic() >= self._spoke_at + SPEAK_EVERY:
+            self._spoke_at = monotonic()
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
 
     def _tell(self, **changes: Any) -> None:
         self._stamp = self._stamp._replace(**changes)

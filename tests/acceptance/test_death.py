@@ -102,7 +102,7 @@ def test_a_worker_killed_while_the_database_works_for_it_holds_the_row_no_longer
     until(begun(workflow, effects, 2), seconds=AT_ONCE, what=lambda: worker.output)
 
 
-def test_a_stopped_worker_keeps_its_row(runworker: Start, effects: Path) -> None:
+def test_a_stopped_worker_keeps_its_row_for_the_time_of_its_lease(runworker: Start, effects: Path) -> None:
     """It lives: its connection does, and nobody runs the workflow a second time beside it."""
     workflow = submit("held", effects)
     stopped = runworker("HELD")
@@ -118,6 +118,31 @@ def test_a_stopped_worker_keeps_its_row(runworker: Start, effects: Path) -> None
     os.kill(holder, signal.SIGCONT)
     until(lambda: now(workflow).status == "COMPLETE", what=lambda: stopped.output)
     assert attempts(workflow) == ["complete"]
+
+
+def test_a_stopped_worker_loses_its_row_and_begins_nothing_more(runworker: Start, effects: Path) -> None:
+    workflow = submit("held", effects)
+    stopped = runworker("HELD", WORKER_LEASE_SECONDS="2")
+    until(begun(workflow, effects), what=lambda: stopped.output)
+    holder = who_runs(workflow)
+    os.kill(holder, signal.SIGSTOP)
+    stopped_at = time.monotonic()
+    other = runworker("HELD")
+    until(begun(workflow, effects, 2), seconds=10, what=lambda: other.output)
+    assert time.monotonic() - stopped_at > 1
+    assert attempts(workflow) == ["vanished", ""]
+    open_gate(effects)
+    until(lambda: now(workflow).status == "COMPLETE", what=lambda: other.output)
+    other.signal(signal.SIGTERM)
+    assert other.wait() == 0
+
+    os.kill(holder, signal.SIGCONT)
+    until(lambda: attempts(workflow) == ["lost", "complete"], what=lambda: stopped.output)
+    assert done(effects, "end") == [workflow.pk], "the step in hand came to an end, and it began no other"
+    assert engine.kinds(workflow) == ["lost", "completed"]
+    next_one = submit("held", effects)
+    until(lambda: now(next_one).status == "COMPLETE", what=lambda: stopped.output)
+    assert stopped.children() == [holder], "the same process"
 
 
 def test_whoever_wants_a_row_that_runs_is_refused_at_once(runworker: Start, effects: Path) -> None:
