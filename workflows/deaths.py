@@ -112,4 +112,12 @@ def _statements(death: Death) -> list[tuple[str, list[Any]]]:
     stamp, statements = death.stamp, []
     if stamp.attempt_id:
         statements.append(journal.closing(stamp.attempt_id, death.outcome, step=stamp.step[:100], how=death.how))
+    if stamp.worker_id:
+        statements.append(
+            (
+                """UPDATE workflows_workerprocess SET stopped_at = clock_timestamp(), ended_how = %s
+                    WHERE id = %s AND stopped_at IS NULL""",
+                [death.how, stamp.worker_id],
+            )
+        )
     return statements

@@ -151,12 +151,12 @@ class Supervisor:
             child.slot.clear()
             self._slots.append(child.slot)
             code = os.waitstatus_to_exitcode(status)
-            if code == 0 and not stamp.attempt_id:  # else it left in the middle of a workflow: os._exit(0)
-                if self.options.drain or self._stopping:
-                    self._wanted = max(0, self._wanted - 1)
-                    continue
-            elif stamp.attempt_id:
+            if stamp.attempt_id or stamp.worker_id:
                 self._deaths.note(deaths.death(stamp, code, ended_by_us=child.ended_by_us))
+            # An attempt still open: it left in the midst of a workflow, as by os._exit(0) in a step.
+            if code == 0 and not stamp.attempt_id and (self.options.drain or self._stopping):
+                self._wanted = max(0, self._wanted - 1)
+                continue
             how = f"by {deaths.signal_name(-code)}" if code < 0 else f"with exit code {code}"
             logger.warning("worker process %s ended %s", pid, how)
             age = monotonic() - child.forked_at
@@ -186,6 +186,7 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
         queue=options.queue, name=name, stopping=stopping, must_stop=lambda: monotonic() > give_back_at, slot=slot
     )
     worker.run(drain=options.drain)
+    worker.sign_off()
     connections.close_all()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, NamedTuple
@@ -19,12 +19,13 @@ from django.conf import settings
 from django.db import Error, InterfaceError, InternalError, OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
-from workflows import executor, history, inbox, journal, poison, stamps
+from workflows import executor, heartbeat, history, inbox, journal, poison, stamps
 from workflows.backoff import calculate_invisible_until, resolve
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, RetryableStepError, Suspend
 from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting
 from workflows.flag import Flag
+from workflows.heartbeat import Heartbeat
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -76,6 +77,7 @@ class Worker:
         self.must_stop = must_stop
         self._slot = slot or stamps.slots(1)[0]
         self._stamp = Stamp()
+        self._heartbeat = Heartbeat(name, queue)
         self._attempt: OpenAttempt | None = None
         self._watermark: tuple[datetime, int] | None = None
         self._full_look_at = self._ticked_at = self._spoke_at = float("-inf")
@@ -87,6 +89,7 @@ class Worker:
             try:
                 busy = self.process_next()
                 self.tick()
+                self._beat()
             except (ClaimLost, OperationalError, InterfaceError, InternalError) as error:
                 self._tell(lost=True, deadline=NEVER)
                 logger.warning("lost the database, nothing is decided: %s", type(error.__cause__ or error).__name__)
@@ -106,6 +109,12 @@ class Worker:
                     return
                 else:
                     self.stopping.wait(idle.next())
+
+    def sign_off(self) -> None:
+        """Say that we stop in good order. If that cannot be said, the supervisor says so later."""
+        with suppress(ClaimLost):
+            self._heartbeat.stop()
+            self._tell(worker_id=0)
 
     def process_next(self) -> bool:
         """Process one due workflow. Return False when none is due.
@@ -138,6 +147,7 @@ class Worker:
             cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [TICK_LOCK])
             if cursor.fetchone() == (True,):
                 inbox.sweep()
+                heartbeat.forget()
 
     def _claim_next(self) -> Claim | None:
         """Lock the next due row; None when every due row is held by others, or none is due.
@@ -185,6 +195,7 @@ class Worker:
         self._speak()
         now = monotonic()
         self._tell(step=step.name, since=now, deadline=now + step.timeout)
+        self._beat()
         return True
 
     def _speak(self) -> None:
@@ -196,6 +207,11 @@ class Worker:
             self._spoke_at = monotonic()
             with connection.cursor() as cursor:
                 cursor.execute("SELECT 1")
+
+    def _beat(self) -> None:
+        self._heartbeat.beat(self._stamp, self._attempt)
+        if self._stamp.worker_id != self._heartbeat.row_id:
+            self._tell(worker_id=self._heartbeat.row_id)
 
     def _tell(self, **changes: Any) -> None:
         self._stamp = self._stamp._replace(**changes)

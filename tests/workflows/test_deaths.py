@@ -9,8 +9,9 @@ from django.db import OperationalError, connection
 
 from tests import engine
 from tests.engine import kinds, last_attempt, submit
-from workflows import deaths
+from workflows import deaths, stamps
 from workflows.deaths import Register
+from workflows.errors import ClaimLost
 from workflows.models import Attempt, Event, Workflow
 from workflows.stamps import Stamp
 
@@ -38,6 +39,33 @@ def test_a_crash_is_told_from_a_kill(exit_code: int, ended_by_us: str, told: tup
 
 def test_what_dies_after_it_has_lost_its_database_did_not_crash() -> None:
     assert deaths.death(Stamp(attempt_id=1, lost=True), 0).outcome == "lost"
+
+
+def test_a_worker_that_has_lost_its_database_says_so_to_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told to stop while the database is away, it exits with the attempt open: that is no crash."""
+    (slot,) = stamps.slots(1)
+    this = engine.worker(slot=slot)
+    seen = []
+
+    def lose_it(*, workflow: Workflow, context: Any) -> None:
+        seen.append(slot.read())
+        this.stopping.set()
+        connection.close()
+        raise ValueError
+
+    def fail(attempt: Any) -> None:
+        raise ClaimLost
+
+    engine.define([lose_it])
+    submit()
+    monkeypatch.setattr("workflows.journal.close_as_lost", fail)
+    this.run()
+    stamp, before = slot.read(), seen[0]
+    assert stamp is not None
+    assert before is not None
+    assert (before.step, before.lost) == ("lose_it", False)
+    assert before.deadline == before.since + 30
+    assert (stamp.attempt_id, stamp.lost, stamp.deadline) == (Attempt.objects.get().pk, True, stamps.NEVER)
 
 
 def attempt(workflow: Workflow, **fields: Any) -> Attempt:
