@@ -30,7 +30,7 @@ RETRY_DELAY, MAX_RETRY_DELAY = 0.5, 30.0
 # A database that is away for a day, and a child that dies every five seconds of it, is more than anybody reads.
 MOST_KEPT = 1000
 
-_SESSION = f"-c statement_timeout={PATIENCE * 1000} -c lock_timeout={PATIENCE * 500}"
+_SESSION = f"-c statement_timeout={PATIENCE * 1000}"
 _CONNECTION = {"connect_timeout": PATIENCE, "tcp_user_timeout": PATIENCE * 1000, "keepalives_idle": 1}
 
 

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, connections
 
 from tests import engine
 from tests.engine import kinds, last_attempt, submit
@@ -169,7 +169,8 @@ def test_it_keeps_no_connection_and_no_more_than_it_can_bear() -> None:
             break
         time.sleep(0.02)
     assert supervisors() == 0
-    connection.close()  # and the settings that others connect with are as they were
-    with connection.cursor() as cursor:
+    journal = connections["journal"]
+    journal.close()  # and the settings that others connect with are as they were
+    with journal.cursor() as cursor:
         cursor.execute("SHOW statement_timeout")
         assert cursor.fetchone() == ("0",)

@@ -3,9 +3,12 @@
 import os
 import signal
 import time
+from typing import Any
+
+import pytest
 
 from workflows import stamps
-from workflows.stamps import Stamp
+from workflows.stamps import Slot, Stamp
 
 HERE = Stamp(worker_id=7, attempt_id=8, workflow_id=9, since=1.5, deadline=31.5, lost=False, step="charge")
 
@@ -37,12 +40,36 @@ def test_a_fork_writes_and_its_parent_reads() -> None:
     assert slot.read() == HERE
 
 
+class Half(bytearray):
+    """Memory of a writer that dies in the midst of a write."""
+
+    dying = False
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        if self.dying and isinstance(at, slice):
+            half = len(value) // 2
+            super().__setitem__(slice(at.start, at.start + half), value[:half])
+            raise SystemExit
+        super().__setitem__(at, value)
+
+
 def test_what_was_written_before_a_death_in_the_midst_of_a_write_is_read() -> None:
+    memory = Half(2000)
+    slot = Slot(memory, 0)  # type: ignore[arg-type]
+    for number in range(3):
+        memory.dying = False
+        slot.write(HERE._replace(attempt_id=number))
+        memory.dying = True
+        with pytest.raises(SystemExit):
+            slot.write(Stamp(attempt_id=99, step="x" * 200))
+        assert slot.read() == HERE._replace(attempt_id=number)
+
+
+def test_what_is_not_whole_is_not_read() -> None:
     (slot,) = stamps.slots(1)
     slot.write(HERE)
-    half = slot._at(1 - slot._current())
-    slot._memory[half : half + 20] = b"\xff" * 20  # and there it died
-    assert slot.read() == HERE
+    slot._memory[slot._at(slot._current()) + 9] ^= 1
+    assert slot.read() is None
 
 
 def test_nothing_torn_is_ever_read() -> None:
