@@ -140,6 +140,10 @@ WHITENOISE_AUTOREFRESH = WHITENOISE_USE_FINDERS = DEBUG
 # Which release runs: written on every attempt, for "what broke with the last deploy?".
 RELEASE = env.str("RELEASE", default="")
 
+# How long the server lets a worker be silent on the row that it holds. 0 is 30 seconds longer than the longest step may
+# take; less than that one, and the row is taken from under it.
+WORKER_LEASE_SECONDS = env.float("WORKER_LEASE_SECONDS", default=0)
+
 # Dotted paths of the definitions that this release knows.
 WORKFLOWS = env.list("WORKFLOWS", default=["onboarding.workflow.ONBOARDING"])
 # The definition that POST /v1/submissions enters.

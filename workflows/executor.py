@@ -43,10 +43,11 @@ class Complete:
 class Failed:
     """A step failed, for good or (a RetryableStepError, or what the database calls transient) for now.
 
-    `description` is what may be told of the error: its class, code and scrubbed message.
+    `description` is what may be told of the error: its class, code and scrubbed message. `context` is None when no step
+    ran: what is known stays.
     """
 
-    context: Mapping[str, Any]
+    context: Mapping[str, Any] | None
     step: Step
     error: BaseException
     retryable: bool
@@ -75,19 +76,20 @@ Outcome = Complete | Failed | Waiting | GivenBack
 
 
 def run(
-    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, *, must_stop: Callable[[], bool]
+    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, *, may_begin: Callable[[Step], bool]
 ) -> Outcome:
     """Run every step in order and say what came of it. What each step did is added to `attempt.steps`.
 
-    `must_stop` is asked before each step. Raises ClaimLost when the row is no longer ours: then nothing may be decided.
+    `may_begin` is asked before each step: False gives the workflow back. Raises ClaimLost when the row is no longer
+    ours: then nothing may be decided.
     """
-    outcome = _run_steps(definition, workflow, attempt, must_stop)
+    outcome = _run_steps(definition, workflow, attempt, may_begin)
     journal.flush(attempt)
     return outcome
 
 
 def _run_steps(
-    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, must_stop: Callable[[], bool]
+    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, may_begin: Callable[[Step], bool]
 ) -> Outcome:
     results = _Results(definition.context_class, workflow)
     ledger = Ledger(results.given, attempt) if any(step.once for step in definition.steps) else None
@@ -95,7 +97,7 @@ def _run_steps(
     try:
         with journal.current(attempt), transaction.atomic():
             for step in definition.steps:
-                if must_stop():
+                if not may_begin(step):
                     raise _GiveBack
                 _run_step(step, workflow, results, attempt, ledger)
             _leave_as_found()

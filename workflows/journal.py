@@ -15,17 +15,30 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import InterfaceError, OperationalError, connections
 
 from workflows.errors import ClaimLost, Suspend
-from workflows.models import Attempt, Event, Workflow
+from workflows.models import Attempt, Workflow
 
 ALIAS = "journal"
 
 # Put into a statement's WHERE; its parameter is the attempt's `claim_xid`.
 FENCE = "pg_xact_status(%s::text::xid8) = 'in progress'"
+
+
+# Attempts since the last decision that are looked at. Each death takes two rows at most, itself and a back-off.
+PAST_LIMIT = 200
+
+
+class PastAttempt(NamedTuple):
+    """An attempt that ended without a decision of its own; `died_in` and `died_how` when its worker's end is known."""
+
+    number: int
+    outcome: str
+    died_in: str
+    died_how: str
 
 
 @dataclass(slots=True)
@@ -39,6 +52,7 @@ class OpenAttempt:
     steps: list[dict[str, Any]] = field(default_factory=list)
     deferred: tuple[str, list[Any]] | None = None  # a statement that may wait for the next one: see defer
     suspended: Suspend | None = None  # by a wait
+    past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
 
 
 _current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default=None)
@@ -90,25 +104,45 @@ def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: list[Any])
 
 
 def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: str) -> OpenAttempt:
-    """Write that an attempt begins; one that is still open from before has no worker any more: it vanished."""
+    """Write that an attempt begins; one that is still open from before has no worker any more: it vanished.
+
+    Tells the attempts since the last one that came to a decision, by the index of the attempts' numbers: how they ended
+    is all there is to count deaths by (a counter written in `except` never counts one).
+    """
     rows = execute(
         f"""
         WITH vanished AS (
             UPDATE workflows_attempt SET outcome = 'vanished', closed_at = clock_timestamp()
              WHERE workflow_id = %s AND closed_at IS NULL AND {FENCE} RETURNING workflow_id, number),
         told AS (
-            INSERT INTO workflows_event (workflow_id, kind, attempt) SELECT workflow_id, %s, number FROM vanished)
+            INSERT INTO workflows_event (workflow_id, kind, attempt)
+            SELECT workflow_id, 'vanished', number FROM vanished)
         INSERT INTO workflows_attempt (workflow_id, number, worker, release)
         SELECT %s, (SELECT coalesce(max(number), 0) + 1 FROM workflows_attempt WHERE workflow_id = %s), %s, %s
          WHERE {FENCE}
-        RETURNING id, number
-        """,  # noqa: S608 (FENCE is ours)
-        [workflow.pk, claim_xid, Event.Kind.VANISHED, workflow.pk, workflow.pk, worker, release, claim_xid],
+        RETURNING id, number, ({_PAST})::text
+        """,  # noqa: S608 (both are ours)
+        [workflow.pk, claim_xid, workflow.pk, workflow.pk, worker, release, claim_xid, workflow.pk, workflow.pk],
     )
     if not rows:
         raise ClaimLost("the claim ended before its attempt was opened")
-    (attempt_id, number), *_ = rows
-    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid)
+    (attempt_id, number, past), *_ = rows
+    return OpenAttempt(
+        attempt_id, number, workflow.pk, claim_xid, past=[PastAttempt(*each) for each in json.loads(past or "[]")]
+    )
+
+
+# The statement's snapshot: the one that it has just marked as vanished still looks open.
+_PAST = f"""
+    SELECT json_agg(json_build_array(
+               number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how))
+      FROM (SELECT * FROM workflows_attempt
+             WHERE workflow_id = %s AND number > coalesce((
+                SELECT number FROM workflows_attempt
+                 WHERE workflow_id = %s AND outcome IN ('complete', 'retry', 'waiting', 'failed')
+                 ORDER BY number DESC LIMIT 1), 0)
+             ORDER BY number DESC LIMIT {PAST_LIMIT}) past
+"""  # noqa: S608 (the limit is ours)
 
 
 def prove(attempt: OpenAttempt) -> None:
@@ -124,11 +158,48 @@ def close_as_lost(attempt: OpenAttempt) -> None:
     commit be on its way just now, this waits for the row that it has locked.
     """
     flush(attempt)
-    execute(
-        """UPDATE workflows_attempt SET outcome = %s, closed_at = clock_timestamp(), steps = %s
-            WHERE id = %s AND closed_at IS NULL""",
-        [Attempt.Outcome.LOST, json.dumps(attempt.steps), attempt.id],
-    )
+    step = attempt.steps[-1]["step"] if attempt.steps else ""
+    for sql, parameters in closing(attempt.id, Attempt.Outcome.LOST, step=step, steps=attempt.steps):
+        execute(sql, parameters)
+
+
+def closing(
+    attempt_id: int, outcome: Attempt.Outcome, *, step: str, how: str = "", steps: Sequence[Any] = ()
+) -> list[tuple[str, list[Any]]]:
+    """The statements that close an attempt of which nothing was decided, for whoever knows what became of its worker.
+
+    They correct *vanished*, which is all that the next worker could say, in the history too. What was decided stands.
+    Two statements, because the first may have to wait for the next worker's, which writes an event that only a later
+    snapshot shows. Each may be sent again.
+    """
+    return [
+        (
+            """UPDATE workflows_attempt
+                  SET outcome = %s, closed_at = coalesce(closed_at, clock_timestamp()),
+                      died_in = %s, died_how = %s, steps = %s
+                WHERE id = %s AND outcome IN ('', 'vanished')""",
+            [outcome, step, how, json.dumps(steps), attempt_id],
+        ),
+        (
+            """
+            WITH ended AS (SELECT workflow_id, number FROM workflows_attempt WHERE id = %s AND outcome = %s),
+            corrected AS (
+                UPDATE workflows_event e SET kind = %s, step = %s, detail = %s FROM ended
+                 WHERE e.workflow_id = ended.workflow_id AND e.attempt = ended.number AND e.kind = 'vanished'
+                RETURNING e.id)
+            INSERT INTO workflows_event (workflow_id, kind, attempt, step, detail)
+            SELECT workflow_id, %s, number, %s, %s FROM ended
+             WHERE NOT EXISTS (SELECT FROM corrected)
+               AND NOT EXISTS (SELECT FROM workflows_event e
+                                WHERE e.workflow_id = ended.workflow_id AND e.attempt = ended.number AND e.kind = %s)
+            """,
+            [attempt_id, outcome, *(outcome, step, _how(how)), *(outcome, step, _how(how)), outcome],
+        ),
+    ]
+
+
+def _how(how: str) -> str:
+    return json.dumps({"how": how} if how else {})
 
 
 @contextmanager

@@ -1,14 +1,19 @@
 """LEASE: what a worker asks of its two connections, so that each end soon learns when the other is gone.
 
 The row's lock ends with its connection. A killed worker's kernel closes that at once; a host that vanished closes
-nothing, and a server in the middle of a long statement does not look.
+nothing, a worker that is stopped holds on to it, and a server in the middle of a long statement does not look.
 """
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import connections
 
+from workflows.definition import definitions
 from workflows.journal import ALIAS
+
+# Past the longest step. The supervisor ends an overdue one ten seconds after its timeout, and is to come first.
+MARGIN = 30.0
 
 # A peer that is silent for 10 s is asked three times, 5 s apart: gone after 25 s. In milliseconds for data in flight.
 _KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
@@ -26,16 +31,28 @@ _BOTH = {
 _JOURNAL = {"lock_timeout": "5000"}
 
 
+def seconds() -> float:
+    """How long the server lets a claim be silent, or at work on one statement, before it ends it.
+
+    A worker that hangs, is stopped, or is cut off keeps its row no longer than this; a worker that lives is never as
+    long without a word, for it speaks between steps. What the server ended can never commit.
+    """
+    longest = max((step.timeout for definition in definitions().values() for step in definition.steps), default=0.0)
+    return float(settings.WORKER_LEASE_SECONDS) or longest + MARGIN
+
+
 def describe_connections(worker: str) -> None:
     """Name this process's connections in pg_stat_activity, and set when each end gives the other up.
 
     For connections opened from now on. What DATABASE_URL says beats what stands here.
     """
-    for alias, role, session in (("default", "claim", _BOTH), (ALIAS, "journal", _BOTH | _JOURNAL)):
-        settings = connections[alias].settings_dict
-        given = settings.get("OPTIONS", {})
+    lease = f"{seconds() * 1000:.0f}"
+    claim = {"idle_in_transaction_session_timeout": lease, "statement_timeout": lease}
+    for alias, role, session in (("default", "claim", _BOTH | claim), (ALIAS, "journal", _BOTH | _JOURNAL)):
+        database = connections[alias].settings_dict
+        given = database.get("OPTIONS", {})
         ours = " ".join(f"-c {name}={value}" for name, value in session.items())
-        settings["OPTIONS"] = {
+        database["OPTIONS"] = {
             "application_name": f"onramp {role} {worker}",
             **_KEEPALIVES,
             **given,

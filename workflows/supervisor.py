@@ -16,9 +16,12 @@ from types import FrameType
 
 from django.db import connections
 
-from workflows import lease
+from workflows import deaths, lease, stamps
+from workflows.deaths import Death
 from workflows.flag import Flag
+from workflows.models import Attempt
 from workflows.scrub import frames
+from workflows.stamps import Slot, Stamp
 from workflows.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -29,6 +32,8 @@ YOUNG = 1.0
 MAX_RESTART_DELAY = 5.0
 # After the grace, what neither ends its step nor dies by SIGTERM.
 KILL_AFTER_GRACE = 10.0
+# Past a step's timeout, which the worker enforces itself where it can: in C code that holds the interpreter, it cannot.
+KILL_OVERDUE_AFTER = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +47,23 @@ class Options:
     max_runtime: float | None = None
 
 
+@dataclass(slots=True)
+class Child:
+    """One of our worker processes; `ended_by_us` is why, once we have killed it."""
+
+    slot: Slot
+    forked_at: float
+    ended_by_us: str = ""
+
+
 class Supervisor:
     """Runs `options.processes` workers until it is told to stop, or (drain) until none has found anything due."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._children: dict[int, float] = {}  # process id -> when it was forked
+        self._children: dict[int, Child] = {}  # by process id
+        self._slots = stamps.slots(options.processes)  # those that no child has
+        self._deaths = deaths.Register(f"{socket.gethostname()}:{os.getpid()}")
         self._wanted = options.processes
         self._stopping = False
         self._stirred = Flag()  # by a signal: look again
@@ -66,13 +82,20 @@ class Supervisor:
             self._stirred.wait(0.5)
             self._stirred.clear()
             self._reap()
+            self._end_overdue()
+            self._deaths.tell()
             if self.options.max_runtime is not None and monotonic() > began + self.options.max_runtime:
                 self._stopping = True
             if self._stopping:
                 self._wanted, asked_at = 0, asked_at or monotonic()
                 overdue = monotonic() > asked_at + self.options.grace + KILL_AFTER_GRACE
                 # Again each time around: one sent before the child had its handler is lost.
-                self._signal_children(signal.SIGKILL if overdue else signal.SIGTERM)
+                for pid in self._children:
+                    if overdue:
+                        self._kill(pid, "grace")
+                    else:
+                        os.kill(pid, signal.SIGTERM)
+        self._deaths.tell(at_once=True)
 
     def _may_fork(self) -> bool:
         missing = len(self._children) < self._wanted
@@ -82,25 +105,40 @@ class Supervisor:
         self._stopping = True
         self._stirred.set()
 
-    def _signal_children(self, number: signal.Signals) -> None:
-        for pid in self._children:
-            os.kill(pid, number)
+    def _end_overdue(self) -> None:
+        """Kill the children whose step never returns.
+
+        Told first, while the row is still held: the next worker then knows that the step has failed.
+        """
+        for pid, child in self._children.items():
+            stamp = child.slot.read()
+            if stamp is None or child.ended_by_us or monotonic() < stamp.deadline + KILL_OVERDUE_AFTER:
+                continue
+            self._deaths.note(Death(stamp, Attempt.Outcome.INTERRUPTED, "overdue"))
+            self._deaths.tell()
+            if child.slot.read() == stamp:  # else it came to an end after all
+                logger.warning("worker process %s is overdue in %s", pid, stamp.step)
+                self._kill(pid, "overdue")
+
+    def _kill(self, pid: int, why: str) -> None:
+        self._children[pid].ended_by_us = why
+        os.kill(pid, signal.SIGKILL)
 
     def _fork(self) -> None:
         connections.close_all()
-        parent = os.getpid()
+        parent, slot = os.getpid(), self._slots.pop()
         pid = os.fork()
         if pid == 0:
             # Nothing of the parent's, neither its exit handlers nor its stack, may run on in the child.
             status = 1
             try:
-                _work(self.options, parent)
+                _work(self.options, parent, slot)
                 status = 0
             except BaseException as error:
                 logger.error("the worker failed:\n%s", frames(error))
             finally:
                 os._exit(status)
-        self._children[pid] = monotonic()
+        self._children[pid] = Child(slot, forked_at=monotonic())
 
     def _reap(self) -> None:
         """Take note of the children that have ended. One that has drained the queue is not replaced."""
@@ -108,18 +146,25 @@ class Supervisor:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if not ended:
                 continue
-            age = monotonic() - self._children.pop(pid)
+            child = self._children.pop(pid)
+            stamp = child.slot.read() or Stamp()
+            child.slot.clear()
+            self._slots.append(child.slot)
             code = os.waitstatus_to_exitcode(status)
-            if code == 0 and (self.options.drain or self._stopping):
+            if stamp.attempt_id or stamp.worker_id:
+                self._deaths.note(deaths.death(stamp, code, ended_by_us=child.ended_by_us))
+            # An attempt still open: it left in the midst of a workflow, as by os._exit(0) in a step.
+            if code == 0 and not stamp.attempt_id and (self.options.drain or self._stopping):
                 self._wanted = max(0, self._wanted - 1)
                 continue
-            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+            how = f"by {deaths.signal_name(-code)}" if code < 0 else f"with exit code {code}"
             logger.warning("worker process %s ended %s", pid, how)
+            age = monotonic() - child.forked_at
             self._restart_delay = min(max(self._restart_delay, 0.1) * 2, MAX_RESTART_DELAY) if age < YOUNG else 0.0
             self._fork_again_at = monotonic() + self._restart_delay
 
 
-def _work(options: Options, parent: int) -> None:
+def _work(options: Options, parent: int, slot: Slot) -> None:
     """The life of one child."""
     stopping = Flag()
     give_back_at = float("inf")
@@ -137,8 +182,11 @@ def _work(options: Options, parent: int) -> None:
     _die_with(parent)  # with our own handlers: what comes earlier sets a flag of the parent's that nobody reads here
     name = f"{socket.gethostname()}:{os.getpid()}"
     lease.describe_connections(name)
-    worker = Worker(queue=options.queue, name=name, stopping=stopping, must_stop=lambda: monotonic() > give_back_at)
+    worker = Worker(
+        queue=options.queue, name=name, stopping=stopping, must_stop=lambda: monotonic() > give_back_at, slot=slot
+    )
     worker.run(drain=options.drain)
+    worker.sign_off()
     connections.close_all()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, NamedTuple
@@ -19,16 +19,19 @@ from django.conf import settings
 from django.db import Error, InterfaceError, InternalError, OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
-from workflows import executor, history, inbox, journal
+from workflows import executor, heartbeat, history, inbox, journal, poison, stamps
 from workflows.backoff import calculate_invisible_until, resolve
-from workflows.definition import WorkflowDefinition, definitions
-from workflows.errors import ClaimLost, RetryableStepError
+from workflows.definition import Step, WorkflowDefinition, definitions
+from workflows.errors import ClaimLost, RetryableStepError, Suspend
 from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting
 from workflows.flag import Flag
+from workflows.heartbeat import Heartbeat
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.poison import Held, PutOff
 from workflows.scrub import frames
+from workflows.stamps import NEVER, Slot, Stamp
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +42,12 @@ FULL_LOOK_EVERY = 0.25
 IDLE_DELAY, MAX_IDLE_DELAY = 0.02, 0.5
 # Seconds between attempts to reach a lost database, doubling.
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
-TICK_EVERY = 1.0
+TICK_EVERY = SPEAK_EVERY = 1.0
 UNKNOWN_TYPE_DELAY = PUT_OFF_DELAY = timedelta(minutes=1)
 # The advisory lock of `tick`, shared by all workers of a database. The number means nothing.
 TICK_LOCK = 7_201_406
+
+Decidable = Outcome | poison.Verdict
 
 
 class Claim(NamedTuple):
@@ -54,20 +59,29 @@ class Worker:
     """Works through the due workflows of one queue, in this process, one at a time.
 
     `name` says on each attempt who ran it (host:process). `stopping` ends the loop after the workflow in hand, and
-    `must_stop`, asked before each step, gives that one back too.
+    `must_stop`, asked before each step, gives that one back too. `slot` is where its supervisor sees what it does.
     """
 
     def __init__(
-        self, *, queue: str = "default", name: str, stopping: Flag, must_stop: Callable[[], bool] = lambda: False
+        self,
+        *,
+        queue: str = "default",
+        name: str,
+        stopping: Flag,
+        must_stop: Callable[[], bool] = lambda: False,
+        slot: Slot | None = None,
     ) -> None:
         self.queue = queue
         self.name = name
         self.stopping = stopping
         self.must_stop = must_stop
+        self._slot = slot or stamps.slots(1)[0]
+        self._stamp = Stamp()
+        self._heartbeat = Heartbeat(name, queue)
         self._attempt: OpenAttempt | None = None
         self._lost: int | None = None  # the workflow of the attempt before, if that was lost
         self._watermark: tuple[datetime, int] | None = None
-        self._full_look_at = self._ticked_at = float("-inf")
+        self._full_look_at = self._ticked_at = self._spoke_at = float("-inf")
 
     def run(self, *, drain: bool = False) -> None:
         """Process workflows until `stopping` is set; with `drain`, until none is due."""
@@ -76,12 +90,15 @@ class Worker:
             try:
                 busy = self.process_next()
                 self.tick()
+                self._beat()
             except (ClaimLost, OperationalError, InterfaceError, InternalError) as error:
+                self._tell(lost=True, deadline=NEVER)
                 logger.warning("lost the database, nothing is decided: %s", type(error.__cause__ or error).__name__)
                 self.stopping.wait(lost.next())
                 self._recover()
             except Exception as error:
                 # Ours, not a step's.
+                self._tell(lost=True, deadline=NEVER)
                 logger.error("the engine itself failed, nothing is decided:\n%s", frames(error))
                 self._recover(put_off="The engine itself failed; the worker's log tells how.")
                 self.stopping.wait(lost.next())
@@ -93,6 +110,12 @@ class Worker:
                     return
                 else:
                     self.stopping.wait(idle.next())
+
+    def sign_off(self) -> None:
+        """Say that we stop in good order. If that cannot be said, the supervisor says so later."""
+        with suppress(ClaimLost):
+            self._heartbeat.stop()
+            self._tell(worker_id=0)
 
     def process_next(self) -> bool:
         """Process one due workflow. Return False when none is due.
@@ -108,10 +131,12 @@ class Worker:
             self._attempt = journal.open_attempt(
                 claim.workflow, claim_xid=claim.xid, worker=self.name, release=settings.RELEASE
             )
-            outcome = self._run(claim.workflow, self._attempt)  # inside a savepoint of its own
+            self._tell(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
+            outcome = self._judge_or_run(claim.workflow, self._attempt)  # inside a savepoint of its own
             decide(claim.workflow, self._attempt, outcome)  # after its release: see _update
-        self._attempt = self._lost = None
-        if isinstance(outcome, Waiting):
+        self._lost = None
+        self._let_go()
+        if isinstance(outcome, Waiting | Held):
             inbox.wake_if_answered(claim.workflow.pk)
         return True
 
@@ -124,6 +149,7 @@ class Worker:
             cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [TICK_LOCK])
             if cursor.fetchone() == (True,):
                 inbox.sweep()
+                heartbeat.forget()
 
     def _claim_next(self) -> Claim | None:
         """Lock the next due row; None when every due row is held by others, or none is due.
@@ -154,11 +180,50 @@ class Worker:
             return Claim(workflow, workflow.claim_xid)  # type: ignore[attr-defined]
         return None
 
-    def _run(self, workflow: Workflow, attempt: OpenAttempt) -> Outcome | None:
+    def _judge_or_run(self, workflow: Workflow, attempt: OpenAttempt) -> Decidable | None:
         definition = definitions().get(workflow.workflow_type)
         if definition is None:
             return None
-        return executor.run(definition, workflow, attempt, must_stop=self.must_stop)
+        outcome: Decidable | None = poison.judge(definition, workflow, attempt)
+        if outcome is None:
+            outcome = executor.run(definition, workflow, attempt, may_begin=self._may_begin)
+            self._tell(deadline=NEVER)  # no step runs any more
+        return outcome
+
+    def _may_begin(self, step: Step) -> bool:
+        """At the boundary before `step`: whether to go on. Tells the supervisor, before the step can kill us."""
+        if self.must_stop():
+            return False
+        self._speak()
+        now = monotonic()
+        calls = 2 if step.lookup else 1  # each within the step's timeout
+        self._tell(step=step.name, since=now, deadline=now + step.timeout * calls)
+        self._beat()
+        return True
+
+    def _speak(self) -> None:
+        """Use the claim, at most once a second: the server ends what is silent, and we learn that it has.
+
+        Woken after the lease has ended, a worker that was stopped begins no further step.
+        """
+        if monotonic() >= self._spoke_at + SPEAK_EVERY:
+            self._spoke_at = monotonic()
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+
+    def _beat(self) -> None:
+        self._heartbeat.beat(self._stamp, self._attempt)
+        if self._stamp.worker_id != self._heartbeat.row_id:
+            self._tell(worker_id=self._heartbeat.row_id)
+
+    def _tell(self, **changes: Any) -> None:
+        self._stamp = self._stamp._replace(**changes)
+        self._slot.write(self._stamp)
+
+    def _let_go(self) -> None:
+        """Nothing is in hand any more."""
+        self._attempt = None
+        self._tell(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="")
 
     def _recover(self, *, put_off: str = "") -> None:
         """Let go of both connections, and close the attempt in hand as lost. What fails here is tried again later.
@@ -174,14 +239,14 @@ class Worker:
                 if not put_off and self._attempt.workflow_id == self._lost:
                     put_off = "Its claim was lost twice in a row."
                 if put_off:
-                    self._put_off(self._attempt, put_off)
+                    self._let_others_go_first(self._attempt, put_off)
                 self._lost = self._attempt.workflow_id
-            self._attempt = None
+            self._let_go()
         except (ClaimLost, Error):
             connections.close_all()
 
-    def _put_off(self, attempt: OpenAttempt, reason: str) -> None:
-        """Let the others go first, unless somebody holds the row already."""
+    def _let_others_go_first(self, attempt: OpenAttempt, reason: str) -> None:
+        """Put the row off, unless somebody holds the row already."""
         due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
         with transaction.atomic():
             if due.select_for_update(skip_locked=True, no_key=True).first():
@@ -189,7 +254,7 @@ class Worker:
                 history.record(attempt.workflow_id, Event.Kind.PUT_BACK, attempt=attempt.number, reason=reason)
 
 
-def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome | None) -> None:
+def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None) -> None:
     """Write what came of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
 
     None is a type that this release does not know.
@@ -206,6 +271,10 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome | None) ->
             ended, error = _fail(workflow, attempt, outcome), outcome.error
         case GivenBack():
             ended = _give_back(workflow, attempt, outcome)
+        case PutOff():
+            ended = _put_off(workflow, attempt, outcome)
+        case Held():
+            ended = _hold(workflow, attempt, outcome)
         case None:
             ended = _put_back(workflow, attempt)
     closed = Attempt.objects.filter(pk=attempt.id).update(
@@ -252,15 +321,19 @@ def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Atte
         **_NO_ERROR,
     )
     if workflow.wake_on != suspend.wake_on:  # else it was run early, and waits on as before
-        history.record(
-            workflow.pk,
-            Event.Kind.WAITING,
-            attempt=attempt.number,
-            step=step,
-            waiting_for=suspend.waiting_for,
-            until=suspend.until.isoformat(),
-        )
+        _record_waiting(workflow, attempt, step, suspend)
     return Attempt.Outcome.WAITING
+
+
+def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend) -> None:
+    history.record(
+        workflow.pk,
+        Event.Kind.WAITING,
+        attempt=attempt.number,
+        step=step,
+        waiting_for=suspend.waiting_for,
+        until=suspend.until.isoformat(),
+    )
 
 
 def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
@@ -333,6 +406,35 @@ def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: GivenBack) -> 
     return Attempt.Outcome.PUT_BACK
 
 
+def _put_off(workflow: Workflow, attempt: OpenAttempt, outcome: PutOff) -> Attempt.Outcome:
+    """Its workers keep dying: back off as a retry does, but count no failure of it."""
+    due = calculate_invisible_until(
+        outcome.deaths - 1,
+        base_delay=poison.FIRST_DELAY,
+        max_delay=poison.MAX_DELAY,
+        jitter_factor=poison.JITTER,
+    )
+    _update(workflow, None, invisible_until=due)
+    reason = f"Its worker died {outcome.deaths} times in a row; it is tried again later."
+    history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, step=outcome.step, reason=reason)
+    return Attempt.Outcome.PUT_BACK
+
+
+def _hold(workflow: Workflow, attempt: OpenAttempt, outcome: Held) -> Attempt.Outcome:
+    """Its workers keep dying: wait for a person to say whether it may be tried again."""
+    suspend = outcome.suspend
+    _update(
+        workflow,
+        None,
+        invisible_until=suspend.until,
+        waiting_for=suspend.waiting_for,
+        wake_on=suspend.wake_on,
+    )
+    if workflow.wake_on != suspend.wake_on:
+        _record_waiting(workflow, attempt, outcome.step, suspend)
+    return Attempt.Outcome.HELD
+
+
 def _put_back(workflow: Workflow, attempt: OpenAttempt) -> Attempt.Outcome:
     """A type that this release does not know: another may, or the next one will. Never FAILED."""
     waiting_for = f"a release that knows the workflow type {workflow.workflow_type}"
@@ -357,8 +459,8 @@ def _update(workflow: Workflow, outcome: Outcome | None, **fields: Any) -> None:
     300,000 pending and 4 clients: 640 workflows/s and 3,376 buffers a claim, against 5,490/s and 197.
     """
     fields = {"waiting_for": "", "wake_on": [], **fields}
-    if outcome:
-        fields["context"] = outcome.context
+    if outcome and outcome.context is not None:
+        fields["context"] = outcome.context  # a copy for people
     if Workflow.objects.filter(pk=workflow.pk).update(**fields) != 1:
         raise ClaimLost("the row is gone")
 

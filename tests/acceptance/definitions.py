@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
+import signal
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 from django.db import connection
 from pydantic import BaseModel
 
-from workflows.definition import WorkflowDefinition
+from workflows.definition import Retry, Step, WorkflowDefinition
 from workflows.models import Workflow
 from workflows.waits import require_approval
 
@@ -70,6 +73,45 @@ def kill_the_worker(*, workflow: Workflow, context: Context) -> None:
 
 
 DEADLY = WorkflowDefinition(name="deadly", context_class=Context, steps=[begin, kill_the_worker])
+
+
+def do_harm(*, workflow: Workflow, context: Context) -> None:
+    """What payloads do to the process that handles them: the payload says which."""
+    match workflow.payload["harm"]:
+        case "raise":
+            raise ValueError("no")
+        case "exit":
+            os._exit(3)
+        case "exit as if all were well":
+            os._exit(0)
+        case "segfault":
+            ctypes.string_at(0)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "memory":
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + 200_000_000, resource.RLIM_INFINITY))
+            try:
+                bytearray(10**9)
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def never_return(*, workflow: Workflow, context: Context) -> None:
+    """Deaf to every signal but SIGKILL: no timer of this process ends it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
+    if workflow.payload["harm"] == "loop":
+        while True:
+            pass
+    ctypes.PyDLL(None).sleep(3600)  # in C, and holding the interpreter
+
+
+STUCK = WorkflowDefinition(
+    name="stuck",
+    context_class=Context,
+    steps=[begin, Step(never_return, timeout=0.5, retry=Retry(max_attempts=2, base_delay=0.1))],
+)
+HARMFUL = WorkflowDefinition(name="harmful", context_class=Context, steps=[begin, do_harm, end])
 
 
 def sleep_in_the_database(*, workflow: Workflow, context: Context) -> None:

@@ -3,19 +3,23 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import attempts, begun, done, now, open_gate, submit, who_runs
+from tests.postgres import Restart
 from tests.processes import until
 from workflows import operations
 from workflows.errors import NotAllowed
-from workflows.models import Attempt, Workflow
+from workflows.models import Attempt, Event, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -24,33 +28,66 @@ AT_ONCE = 5.0
 
 
 def test_a_killed_workers_row_is_held_again_at_once(runworker: Start, effects: Path) -> None:
-    workflow = submit("held", effects)
     workers = [runworker("HELD") for _ in range(2)]
-    until(begun(workflow, effects), what=lambda: workers[0].output + workers[1].output)
     waits = []
-    for times in range(2, 7):
+    for _ in range(5):
+        workflow = submit("held", effects)
+        until(begun(workflow, effects), what=lambda: workers[0].output + workers[1].output)
         killed_at = time.monotonic()
         os.kill(who_runs(workflow), signal.SIGKILL)
-        until(begun(workflow, effects, times), seconds=AT_ONCE, what=lambda: workers[0].output + workers[1].output)
+        until(begun(workflow, effects, 2), seconds=AT_ONCE, what=lambda: workers[0].output + workers[1].output)
         waits.append(time.monotonic() - killed_at)
         assert engine.is_locked(workflow)
+        open_gate(effects)
+        until(lambda: now(workflow).status == "COMPLETE")  # noqa: B023 (it is asked at once)
+        effects.with_name("gate").unlink()
+        assert attempts(workflow) == ["killed", "complete"]
+        assert engine.kinds(workflow) == ["killed", "completed"]
+        assert done(effects, "end")[-1] == workflow.pk
     print("held again after", ", ".join(f"{wait:.2f} s" for wait in waits))  # noqa: T201 (the figure, for -s)
+
+
+def test_a_worker_whose_supervisor_dies_with_it_has_vanished(runworker: Start, effects: Path) -> None:
+    """As a host does that loses its power: nobody is left who knows."""
+    workflow = submit("held", effects)
+    gone = runworker("HELD")
+    until(begun(workflow, effects), what=lambda: gone.output)
+    gone.kill()
+    worker = runworker("HELD")
+    until(begun(workflow, effects, 2), what=lambda: worker.output)
     open_gate(effects)
     until(lambda: now(workflow).status == "COMPLETE")
-    assert attempts(workflow) == ["vanished"] * 5 + ["complete"]
-    assert engine.kinds(workflow)[-1] == "completed"
-    assert done(effects, "end") == [workflow.pk]
+    assert attempts(workflow) == ["vanished", "complete"]
+    assert engine.kinds(workflow) == ["vanished", "completed"]
 
 
-def test_the_event_tells_of_the_worker_that_vanished(runworker: Start, effects: Path) -> None:
+def test_the_supervisor_tells_how_a_worker_died_and_where(runworker: Start, effects: Path) -> None:
     workflow = submit("held", effects)
     worker = runworker("HELD")
     until(begun(workflow, effects), what=lambda: worker.output)
     os.kill(who_runs(workflow), signal.SIGKILL)
-    until(begun(workflow, effects, 2), seconds=AT_ONCE, what=lambda: worker.output)
-    open_gate(effects)
-    until(lambda: now(workflow).status == "COMPLETE")
-    assert engine.kinds(workflow) == ["vanished", "completed"]
+    until(begun(workflow, effects, 2), what=lambda: worker.output)
+    until(lambda: attempts(workflow) == ["killed", ""], what=lambda: attempts(workflow))
+    first = Attempt.objects.get(workflow=workflow, number=1)
+    assert (first.died_in, first.died_how) == ("hold", "SIGKILL")
+    (event,) = Event.objects.filter(workflow=workflow)
+    assert (event.kind, event.step, event.detail) == ("killed", "hold", {"how": "SIGKILL"})
+
+
+def test_a_death_while_the_database_is_away_is_told_later(
+    runworker: Start, effects: Path, restart_postgres: Restart
+) -> None:
+    workflow = submit("held", effects)
+    worker = runworker("HELD")
+    until(begun(workflow, effects), what=lambda: worker.output)
+    holder = who_runs(workflow)
+    with somebody_holding(engine.last_attempt(workflow)):  # as good as away: it cannot be written
+        os.kill(holder, signal.SIGKILL)
+        until(lambda: "will try again" in worker.output, what=lambda: worker.output)
+        assert holder not in worker.children(), "reaped all the same"
+        connections.close_all()
+        restart_postgres()
+    until(lambda: attempts(workflow)[0] == "killed", what=lambda: worker.output)
 
 
 def test_a_worker_killed_while_the_database_works_for_it_holds_the_row_no_longer(
@@ -65,7 +102,7 @@ def test_a_worker_killed_while_the_database_works_for_it_holds_the_row_no_longer
     until(begun(workflow, effects, 2), seconds=AT_ONCE, what=lambda: worker.output)
 
 
-def test_a_stopped_worker_keeps_its_row(runworker: Start, effects: Path) -> None:
+def test_a_stopped_worker_keeps_its_row_for_the_time_of_its_lease(runworker: Start, effects: Path) -> None:
     """It lives: its connection does, and nobody runs the workflow a second time beside it."""
     workflow = submit("held", effects)
     stopped = runworker("HELD")
@@ -81,6 +118,31 @@ def test_a_stopped_worker_keeps_its_row(runworker: Start, effects: Path) -> None
     os.kill(holder, signal.SIGCONT)
     until(lambda: now(workflow).status == "COMPLETE", what=lambda: stopped.output)
     assert attempts(workflow) == ["complete"]
+
+
+def test_a_stopped_worker_loses_its_row_and_begins_nothing_more(runworker: Start, effects: Path) -> None:
+    workflow = submit("held", effects)
+    stopped = runworker("HELD", WORKER_LEASE_SECONDS="2")
+    until(begun(workflow, effects), what=lambda: stopped.output)
+    holder = who_runs(workflow)
+    os.kill(holder, signal.SIGSTOP)
+    stopped_at = time.monotonic()
+    other = runworker("HELD")
+    until(begun(workflow, effects, 2), seconds=10, what=lambda: other.output)
+    assert time.monotonic() - stopped_at > 1
+    assert attempts(workflow) == ["vanished", ""]
+    open_gate(effects)
+    until(lambda: now(workflow).status == "COMPLETE", what=lambda: other.output)
+    other.signal(signal.SIGTERM)
+    assert other.wait() == 0
+
+    os.kill(holder, signal.SIGCONT)
+    until(lambda: attempts(workflow) == ["lost", "complete"], what=lambda: stopped.output)
+    assert done(effects, "end") == [workflow.pk], "the step in hand came to an end, and it began no other"
+    assert engine.kinds(workflow) == ["lost", "completed"]
+    next_one = submit("held", effects)
+    until(lambda: now(next_one).status == "COMPLETE", what=lambda: stopped.output)
+    assert stopped.children() == [holder], "the same process"
 
 
 def test_whoever_wants_a_row_that_runs_is_refused_at_once(runworker: Start, effects: Path) -> None:
@@ -106,6 +168,15 @@ def test_a_journal_that_has_to_wait_for_a_lock_gives_up(runworker: Start, effect
         assert attempts(workflow) == [""]
     until(lambda: now(workflow).status == "COMPLETE", what=lambda: worker.output)
     assert attempts(workflow) == ["vanished", "complete"]
+
+
+@contextmanager
+def somebody_holding(attempt: Attempt) -> Iterator[None]:
+    """Somebody else's transaction that has locked the attempt's row, until the end, or its own."""
+    with suppress(psycopg.OperationalError), engine.another_connection() as other:
+        other.execute("BEGIN")
+        other.execute("SELECT FROM workflows_attempt WHERE id = %s FOR UPDATE", [attempt.pk])
+        yield
 
 
 def end_connection(role: str, workflow: Workflow) -> None:

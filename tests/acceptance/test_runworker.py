@@ -20,7 +20,7 @@ from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import attempts, begun, done, now, open_gate, submit, who_runs
 from tests.processes import children_of, environment, is_alive, until
-from workflows.models import Attempt, Workflow
+from workflows.models import Attempt, WorkerProcess, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -112,8 +112,8 @@ def test_a_child_that_ends_is_replaced(runworker: Start, effects: Path, number: 
 
 
 def test_children_that_die_at_once_are_not_forked_in_a_hot_loop(runworker: Start, effects: Path) -> None:
-    """A payload that kills its worker, for each of two processes, due again as soon as they are dead."""
-    for _ in range(2):
+    """Payloads that kill their workers, more than enough for two processes, due again as soon as they are dead."""
+    for _ in range(50):
         submit("deadly", effects)
     worker = runworker("DEADLY", arguments=("--processes", "2"))
     until(lambda: done(effects, "begin"), what=lambda: worker.output)
@@ -206,6 +206,26 @@ def test_somebody_on_call_recognises_the_connections(runworker: Start, effects: 
     who = engine.last_attempt(workflow).worker
     assert who.endswith(f":{child}")
     assert backends([child]) == [f"onramp claim {who}", f"onramp journal {who}"]
+
+
+def test_the_table_of_workers_tells_who_works_and_how_each_ended(runworker: Start, effects: Path) -> None:
+    workflow = submit("held", effects)
+    worker = runworker("HELD", arguments=("--processes", "2"), RELEASE="r7")
+    until(begun(workflow, effects), what=lambda: worker.output)
+    until(lambda: WorkerProcess.objects.count() == 2, what=lambda: worker.output)
+    holder = who_runs(workflow)
+    row = WorkerProcess.objects.get(pid=holder)
+    assert (row.workflow_id, row.attempt, row.release, row.stopped_at) == (workflow.pk, 1, "r7", None)
+    os.kill(holder, signal.SIGKILL)
+    until(lambda: WorkerProcess.objects.get(pid=holder).stopped_at, what=lambda: worker.output)
+    assert WorkerProcess.objects.get(pid=holder).ended_how == "SIGKILL"
+    open_gate(effects)
+    until(lambda: now(workflow).status == "COMPLETE", what=lambda: worker.output)
+    until(lambda: WorkerProcess.objects.filter(stopped_at=None).count() == 2, what=lambda: worker.output)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert not WorkerProcess.objects.filter(stopped_at=None).exists()
+    assert WorkerProcess.objects.filter(ended_how="").count() == 2
 
 
 def run_a_supervisor(effects: Path, before: str) -> subprocess.Popen[bytes]:

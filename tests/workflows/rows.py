@@ -11,7 +11,7 @@ from django.utils import timezone
 from pydantic import BaseModel
 
 from workflows.definition import Step, WorkflowDefinition
-from workflows.models import Attempt, Event, ManualTask, Wait, Workflow
+from workflows.models import Attempt, Event, ManualTask, Wait, WorkerProcess, Workflow
 
 
 class Context(BaseModel):
@@ -128,3 +128,9 @@ def attempt(row: Workflow, number: int = 1, **fields: Any) -> Attempt:
 
 def event(row: Workflow, kind: str, **fields: Any) -> Event:
     return Event.objects.create(workflow=row, kind=kind, **fields)
+
+
+def worker(pid: int = 41, **fields: Any) -> WorkerProcess:
+    """A worker of host-a that lives, and is idle unless an attempt says otherwise."""
+    values = {"name": f"host-a:{pid}", "host": "host-a", "pid": pid, "release": "r7", "queue": "default", **fields}
+    return WorkerProcess.objects.create(**values)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, connections, transaction
+from django.db import OperationalError, connection, connections, transaction
 from django.utils import timezone
 
 from tests import engine
@@ -349,7 +349,7 @@ def test_nothing_is_decided_on_an_error_while_a_connection_is_gone(alias: str, e
         this.process_next()
     this._recover()
     workflow = Workflow.objects.get(pk=workflow.pk)
-    assert (workflow.status, workflow.retry_count, kinds(workflow)) == ("PENDING", 0, [])
+    assert (workflow.status, workflow.retry_count, kinds(workflow)) == ("PENDING", 0, ["lost"])
     assert last_attempt(workflow).outcome == "lost"
 
 
@@ -377,7 +377,7 @@ def test_a_step_that_closes_the_connection_decides_nothing() -> None:
     define([close])
     workflow = submit()
     this = worker()
-    with pytest.raises(ClaimLost):
+    with pytest.raises((ClaimLost, OperationalError)):  # as the server has noticed yet, or not
         this.process_next()
     this._recover()
     assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
@@ -405,7 +405,8 @@ def test_that_an_attempt_vanished_is_told_also_when_the_next_one_is_lost() -> No
         this.process_next()
     this._recover()
     assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["vanished", "lost"]
-    assert list(Event.objects.filter(workflow=workflow).values_list("kind", "attempt")) == [("vanished", 1)]
+    told = Event.objects.filter(workflow=workflow).order_by("id").values_list("kind", "attempt")
+    assert list(told) == [("vanished", 1), ("lost", 2)]
 
 
 def test_a_type_that_this_release_does_not_know_is_put_back() -> None:

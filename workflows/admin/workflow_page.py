@@ -179,6 +179,8 @@ def _tell(event: Event) -> str:
             return f"{step}: {_error(detail)}" if step else _error(detail)
         case Event.Kind.WAITING:
             return f"{step}, until {_moment(detail.get('until'))}: {detail.get('waiting_for', '?')}"
+        case Event.Kind.CRASHED | Event.Kind.KILLED | Event.Kind.INTERRUPTED | Event.Kind.LOST:
+            return ": ".join(part for part in (step, str(detail.get("how") or "")) if part)
     return str(detail.get("reason") or "")
 
 

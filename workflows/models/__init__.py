@@ -7,6 +7,18 @@ from workflows.models.event import Event
 from workflows.models.manual_task import ManualTask
 from workflows.models.signal import Signal
 from workflows.models.wait import Wait
+from workflows.models.worker_process import WorkerProcess
 from workflows.models.workflow import State, Workflow
 
-__all__ = ["ApiKey", "Attempt", "Effect", "Event", "ManualTask", "Signal", "State", "Wait", "Workflow"]
+__all__ = [
+    "ApiKey",
+    "Attempt",
+    "Effect",
+    "Event",
+    "ManualTask",
+    "Signal",
+    "State",
+    "Wait",
+    "WorkerProcess",
+    "Workflow",
+]

@@ -23,6 +23,10 @@ class Attempt(models.Model):
         PUT_BACK = "put_back", "Put back"
         LOST = "lost", "Lost its database"
         VANISHED = "vanished", "Vanished"
+        CRASHED = "crashed", "Crashed its worker"
+        KILLED = "killed", "Worker was killed"
+        INTERRUPTED = "interrupted", "Interrupted"
+        HELD = "held", "Held for a decision"
 
     workflow = models.ForeignKey(
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="attempts"
@@ -36,6 +40,8 @@ class Attempt(models.Model):
     # [{"step", "outcome": ran | skipped | failed | best_effort_failed | waiting, "ms", and for a failure
     #   "error_class", "error_code", "error_message"}, ...] in the order they ran.
     steps = models.JSONField(db_default=models.Value([], models.JSONField()))
+    died_in = models.CharField(max_length=100, db_default="", help_text="The last step begun before its worker died.")
+    died_how = models.CharField(max_length=50, db_default="", help_text="A signal, an exit code, grace or overdue.")
     traceback = models.TextField(db_default="", help_text="Files, lines and functions; never values.")
 
     class Meta:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from django.db.models.functions import Now
 from django.test import Client
 
 from tests.workflows import rows
@@ -33,6 +34,7 @@ def everything() -> None:
         row.waits.update(result={"x": CANARY})
     ManualTask.objects.update(facts=[["Weight", FACT]])
     ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1")
+    rows.worker(workflow=Workflow.objects.first(), step="charge")
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -78,6 +80,8 @@ def test_what_anybody_wrote_stays_text(as_: Login) -> None:
             detail = {**error, "reason": SCRIPT, "waiting_for": SCRIPT, "until": SCRIPT, "failures": SCRIPT}
             rows.event(row, kind, step=SCRIPT, actor=SCRIPT, detail=detail)
     ApiKey.objects.create(name=SCRIPT, prefix="<b>", digest=b"1")
+    rows.worker(name=SCRIPT, host=SCRIPT, release=SCRIPT, queue=SCRIPT, step=SCRIPT)
+    rows.worker(name=SCRIPT, stopped_at=Now(), ended_how="<b>")
 
     boss = as_("superuser")
     rejected = {"decision": "reject", "reason": SCRIPT}

@@ -342,7 +342,8 @@ def test_a_fresh_database_has_the_groups_with_their_permissions() -> None:
         for group in Group.objects.order_by("name")
     }
     assert list(held) == ["approver", "auditor", "engineer", "support"]
-    assert held["support"] == {"view_workflow", "view_manualtask", "retry_workflow", "run_workflow_now"}
+    operations = {"retry_workflow", "run_workflow_now"}
+    assert held["support"] == {"view_workflow", "view_manualtask", "view_workerprocess", *operations}
     assert held["approver"] == {"view_workflow", "view_manualtask", "decide_manualtask"}
     assert {"retry_workflow", "run_workflow_now", "revoke_apikey", "view_apikey"} <= held["engineer"]
     assert "decide_manualtask" not in held["engineer"]

@@ -8,7 +8,7 @@ import workflows.models.clock
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("workflows", "0003_failed_workflows"),
+        ("workflows", "0006_groups_see_workers"),
     ]
 
     operations = [

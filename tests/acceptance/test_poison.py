@@ -1,0 +1,116 @@
+"""Payloads that harm whoever handles them: their neighbours complete, and they come to rest with a reason."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import engine
+from tests.acceptance.conftest import Start
+from tests.acceptance.outside import attempts, begun, done, now, submit, who_runs
+from tests.processes import until
+from workflows.models import Attempt, Event, ManualTask, Workflow
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def at_rest(*workflows: Workflow) -> bool:
+    return not Workflow.objects.filter(pk__in=[each.pk for each in workflows], status="PENDING").exists()
+
+
+CRASHES = {"exit": "exit code 3", "exit as if all were well": "exit code 0", "segfault": "SIGSEGV"}
+
+
+@pytest.mark.slow
+def test_what_crashes_its_worker_is_failed_and_its_neighbours_complete(runworker: Start, effects: Path) -> None:
+    poison = {harm: submit("harmful", effects, {"harm": harm}) for harm in CRASHES}
+    neighbours = [submit("counted", effects) for _ in range(20)]
+    worker = runworker("HARMFUL", "COUNTED", arguments=("--processes", "2"))
+    until(lambda: at_rest(*poison.values(), *neighbours), seconds=60, what=lambda: worker.output)
+    assert {now(each).status for each in neighbours} == {"COMPLETE"}
+    for harm, workflow in poison.items():
+        workflow = now(workflow)
+        assert (workflow.status, workflow.last_error_code, workflow.current_step) == ("FAILED", "poison", "do_harm")
+        assert workflow.last_error_message == (
+            f"It crashed its worker 3 times in a row: in do_harm by {CRASHES[harm]}."
+        )
+        # What another process found open before its supervisor knew was put off for two seconds first.
+        ended = [outcome for outcome in attempts(workflow) if outcome != "put_back"]
+        assert ended == ["crashed", "crashed", "crashed", "failed"]
+        assert engine.kinds(workflow).count("crashed") == 3
+        assert "vanished" not in engine.kinds(workflow)
+        assert done(effects, "begin").count(workflow.pk) == 3
+    assert len(until(lambda: len(worker.children()) == 2 and worker.children())) == 2
+
+
+def test_a_drain_goes_on_after_a_step_that_exits_as_if_all_were_well(runworker: Start, effects: Path) -> None:
+    submit("harmful", effects, {"harm": "exit as if all were well"})
+    neighbours = [submit("counted", effects) for _ in range(3)]
+    worker = runworker("HARMFUL", "COUNTED", arguments=("--drain",))
+    assert worker.wait(60) == 0
+    assert at_rest(*neighbours), worker.output
+
+
+@pytest.mark.parametrize(("harm", "error"), [("raise", "ValueError"), ("memory", "MemoryError")])
+def test_what_its_worker_survives_is_failed_at_once(runworker: Start, effects: Path, harm: str, error: str) -> None:
+    workflow, neighbour = submit("harmful", effects, {"harm": harm}), submit("counted", effects)
+    worker = runworker("HARMFUL", "COUNTED", arguments=("--drain",))
+    assert worker.wait() == 0
+    workflow = now(workflow)
+    assert (workflow.status, workflow.last_error_class, attempts(workflow)) == ("FAILED", error, ["failed"])
+    assert now(neighbour).status == "COMPLETE"
+
+
+@pytest.mark.slow
+def test_what_gets_its_worker_killed_backs_off_and_in_the_end_a_person_is_asked(
+    runworker: Start, effects: Path
+) -> None:
+    """As by a kernel that is short of memory. Nobody is condemned: that may be any neighbour's fault."""
+    neighbour, workflow = submit("counted", effects), submit("harmful", effects, {"harm": "kill"})
+    worker = runworker("HARMFUL", "COUNTED")
+
+    def asked() -> bool:
+        engine.make_due(workflow)  # nine minutes in reality
+        return ManualTask.objects.filter(workflow=workflow).exists() and attempts(workflow)[-1] == "held"
+
+    until(asked, seconds=90, what=lambda: worker.output)
+    ended = attempts(workflow)
+    assert (ended.count("killed"), ended.count("put_back"), ended[-1]) == (10, 8, "held")
+    assert now(neighbour).status == "COMPLETE"
+    assert Event.objects.filter(workflow=workflow, kind="put_back").count() == 8
+
+
+@pytest.mark.slow
+def test_what_never_returns_is_ended_as_overdue_retried_and_failed(runworker: Start, effects: Path) -> None:
+    stuck = [submit("stuck", effects, {"harm": harm}) for harm in ("loop", "block")]
+    worker = runworker("STUCK", "COUNTED", arguments=("--processes", "3"))
+    until(lambda: done(effects, "begin"), what=lambda: worker.output)
+    neighbours = [submit("counted", effects) for _ in range(20)]
+    until(lambda: at_rest(*neighbours), seconds=8, what=lambda: worker.output)
+    until(lambda: at_rest(*stuck), seconds=60, what=lambda: worker.output)
+    for workflow in stuck:
+        workflow = now(workflow)
+        told = (workflow.status, workflow.last_error_code, workflow.current_step, workflow.retry_count)
+        assert told == ("FAILED", "overdue", "never_return", 2)
+        assert attempts(workflow) == ["interrupted", "retry", "interrupted", "failed"]
+        assert engine.kinds(workflow) == ["interrupted", "retry_scheduled", "interrupted", "failed"]
+        ended = Attempt.objects.filter(workflow=workflow, outcome="interrupted")
+        assert {each.died_how for each in ended} == {"overdue"}
+
+
+def test_a_worker_killed_past_its_grace_was_interrupted(runworker: Start, effects: Path) -> None:
+    """A deploy that could not wait for it: nobody's fault."""
+    workflow = submit("held", effects)
+    worker = runworker("HELD", arguments=("--grace", "0"))
+    until(begun(workflow, effects), what=lambda: worker.output)
+    holder = who_runs(workflow)
+    os.kill(holder, signal.SIGSTOP)  # it does not come to its next step
+    asked_at = time.monotonic()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    assert time.monotonic() - asked_at >= 9
+    first = Attempt.objects.get(workflow=workflow)
+    assert (first.outcome, first.died_in, first.died_how) == ("interrupted", "hold", "grace")
+    assert engine.kinds(workflow) == ["interrupted"]

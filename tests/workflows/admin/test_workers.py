@@ -1,0 +1,103 @@
+"""The list of workers: who works, on what, on which release, and who has fallen silent?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tests.workflows import rows
+from workflows.models import WorkerProcess
+
+WORKERS = "/admin/workflows/workerprocess/"
+
+Login = Callable[..., Client]
+
+
+def html(client: Client, url: str = WORKERS) -> str:
+    response = client.get(url)
+    assert response.status_code == 200
+    return " ".join(response.content.decode().split())
+
+
+def test_it_shows_who_works_on_what_and_on_which_release(as_: Login) -> None:
+    workflow = rows.running()
+    rows.worker(workflow=workflow, attempt=1, step="charge")
+    page = html(as_("support"))
+    for shown in [
+        "host-a:41",
+        "badge-running",
+        "Working",
+        f'<a href="/admin/workflows/workflow/{workflow.pk}/change/">workflow {workflow.pk}</a>',
+        "charge",
+        "r7",
+        ">default<",
+    ]:
+        assert shown in page
+
+
+def test_what_it_runs_is_the_attempt_that_is_open_and_not_what_the_last_heartbeat_said(as_: Login) -> None:
+    before = rows.complete()
+    workflow = rows.running()
+    rows.worker(workflow=before, attempt=1, step="charge")
+    page = html(as_("support"))
+    assert f"workflow {workflow.pk}<" in page
+    assert f"workflow {before.pk}<" not in page
+    assert "charge" not in page, "that was a step of the one before"
+
+
+@pytest.mark.parametrize(
+    ("fields", "label"),
+    [
+        ({}, "Idle"),
+        ({"last_seen": timezone.now() - timedelta(minutes=5)}, "Silent"),
+        ({"stopped_at": timezone.now()}, "Stopped"),
+        ({"stopped_at": timezone.now(), "ended_how": "SIGSEGV"}, "Died"),
+    ],
+)
+def test_its_state_is_a_word(as_: Login, fields: dict[str, object], label: str) -> None:
+    row = rows.worker(**fields)
+    assert f">{label}</span>" in html(as_("engineer"))
+    page = html(as_("engineer"), f"{WORKERS}{row.pk}/change/")
+    assert f">{label}</span>" in page
+    assert ("by SIGSEGV" in page) == (label == "Died")
+
+
+def test_those_that_work_come_first_and_then_what_stopped_last(as_: Login) -> None:
+    now = timezone.now()
+    old = rows.worker(1, stopped_at=now - timedelta(hours=2))
+    late = rows.worker(2, stopped_at=now - timedelta(hours=1))
+    working = rows.worker(3)
+    found = as_("support").get(WORKERS).context["cl"].result_list
+    assert [row.pk for row in found] == [working.pk, late.pk, old.pk]
+
+
+def test_it_takes_as_many_queries_for_fifty_workers_as_for_one(as_: Login) -> None:
+    support = as_("support")
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            support.get(WORKERS)
+        return len(captured)
+
+    rows.worker(0)
+    one = queries()
+    for pid in range(1, 50):
+        rows.attempt(rows.workflow(), worker=f"host-a:{pid}", closed_at=None)
+        rows.worker(pid)
+    assert queries() == one <= 8
+
+
+def test_nothing_is_changed_there_and_who_may_not_see_it_does_not(as_: Login) -> None:
+    row = rows.worker()
+    boss = as_("superuser")
+    for url in (f"{WORKERS}add/", f"{WORKERS}{row.pk}/delete/"):
+        assert boss.get(url).status_code == 403
+    assert boss.post(f"{WORKERS}{row.pk}/change/", {"name": "x"}).status_code == 403
+    assert as_("approver").get(WORKERS).status_code == 403
+    assert WorkerProcess.objects.get().name == "host-a:41"

@@ -1,0 +1,176 @@
+"""How a worker's end is told to the database: by whom, in which words, and when the database is away."""
+
+import signal
+import time
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, connections
+
+from tests import engine
+from tests.engine import kinds, last_attempt, submit
+from workflows import deaths, stamps
+from workflows.deaths import Register
+from workflows.errors import ClaimLost
+from workflows.models import Attempt, Event, Workflow
+from workflows.stamps import Stamp
+
+pytestmark = engine.ENGINE
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "ended_by_us", "told"),
+    [
+        (3, "", ("crashed", "exit code 3")),
+        (0, "", ("crashed", "exit code 0")),
+        (-signal.SIGSEGV, "", ("crashed", "SIGSEGV")),
+        (-signal.SIGABRT, "grace", ("crashed", "SIGABRT")),
+        (-40, "", ("crashed", "signal 40")),
+        (-signal.SIGKILL, "", ("killed", "SIGKILL")),
+        (-signal.SIGHUP, "", ("killed", "SIGHUP")),
+        (-signal.SIGKILL, "grace", ("interrupted", "grace")),
+        (-signal.SIGKILL, "overdue", ("interrupted", "overdue")),
+    ],
+)
+def test_a_crash_is_told_from_a_kill(exit_code: int, ended_by_us: str, told: tuple[str, str]) -> None:
+    death = deaths.death(Stamp(attempt_id=1), exit_code, ended_by_us=ended_by_us)
+    assert (death.outcome, death.how) == told
+
+
+def test_what_dies_after_it_has_lost_its_database_did_not_crash() -> None:
+    assert deaths.death(Stamp(attempt_id=1, lost=True), 0).outcome == "lost"
+
+
+def test_a_worker_that_has_lost_its_database_says_so_to_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told to stop while the database is away, it exits with the attempt open: that is no crash."""
+    (slot,) = stamps.slots(1)
+    this = engine.worker(slot=slot)
+    seen = []
+
+    def lose_it(*, workflow: Workflow, context: Any) -> None:
+        seen.append(slot.read())
+        this.stopping.set()
+        connection.close()
+        raise ValueError
+
+    def fail(attempt: Any) -> None:
+        raise ClaimLost
+
+    engine.define([lose_it])
+    submit()
+    monkeypatch.setattr("workflows.journal.close_as_lost", fail)
+    this.run()
+    stamp, before = slot.read(), seen[0]
+    assert stamp is not None
+    assert before is not None
+    assert (before.step, before.lost) == ("lose_it", False)
+    assert before.deadline == before.since + 30
+    assert (stamp.attempt_id, stamp.lost, stamp.deadline) == (Attempt.objects.get().pk, True, stamps.NEVER)
+
+
+def attempt(workflow: Workflow, **fields: Any) -> Attempt:
+    return Attempt.objects.create(**{"workflow": workflow, "number": 1, "worker": "test-host:1", **fields})
+
+
+def register(*attempts: Attempt, how: str = "SIGSEGV") -> Register:
+    made = Register("test-host:0")
+    for each in attempts:
+        stamp = Stamp(attempt_id=each.pk, step="charge")
+        made.note(deaths.Death(stamp, Attempt.Outcome.CRASHED, how))
+    return made
+
+
+def test_an_open_attempt_is_closed_with_what_is_known() -> None:
+    workflow = submit()
+    register(attempt(workflow)).tell()
+    told = last_attempt(workflow)
+    assert (told.outcome, told.died_in, told.died_how) == ("crashed", "charge", "SIGSEGV")
+    assert told.closed_at is not None
+    event = Event.objects.get(workflow=workflow)
+    assert (event.kind, event.attempt, event.step, event.detail) == ("crashed", 1, "charge", {"how": "SIGSEGV"})
+
+
+def test_it_corrects_what_the_next_worker_found() -> None:
+    engine.define([lambda *, workflow, context: None])
+    workflow = submit()
+    first = attempt(workflow)
+    engine.work(workflow)
+    assert kinds(workflow) == ["vanished", "completed"]
+    closed_at = Attempt.objects.get(pk=first.pk).closed_at
+    register(first).tell()
+    assert kinds(workflow) == ["crashed", "completed"], "one line for one death"
+    first.refresh_from_db()
+    assert (first.outcome, first.closed_at) == ("crashed", closed_at)
+
+
+@pytest.mark.parametrize("outcome", ["complete", "retry", "lost", "interrupted", "put_back"])
+def test_what_is_known_already_stands(outcome: str) -> None:
+    workflow = submit()
+    register(attempt(workflow, outcome=outcome)).tell()
+    assert last_attempt(workflow).outcome == outcome
+    assert kinds(workflow) == []
+
+
+def test_told_twice_is_told_once() -> None:
+    """The answer to the first telling may have been lost."""
+    workflow = submit()
+    row = attempt(workflow)
+    register(row, row).tell()
+    assert kinds(workflow) == ["crashed"]
+
+
+def test_what_cannot_be_told_is_kept_and_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    workflow = submit()
+    this = register(attempt(workflow))
+    tries = []
+
+    def refuse() -> None:
+        tries.append(True)
+        raise OperationalError
+
+    with monkeypatch.context() as away:
+        away.setattr(this, "_connect", refuse)
+        for _ in range(5):
+            this.tell()
+        assert len(tries) == 1, "not at every turn"
+        this.tell(at_once=True)
+        assert len(tries) == 2
+    assert last_attempt(workflow).outcome == ""
+    this.tell(at_once=True)
+    assert (last_attempt(workflow).outcome, len(this)) == ("crashed", 0)
+
+
+def test_it_does_not_wait_for_a_row_that_somebody_holds() -> None:
+    workflow = submit()
+    this = register(attempt(workflow))
+    with engine.another_connection() as other:
+        other.execute("BEGIN")
+        other.execute("SELECT FROM workflows_attempt FOR UPDATE")
+        asked_at = time.monotonic()
+        this.tell()
+        assert time.monotonic() - asked_at < 3
+        assert len(this) == 1
+    this.tell(at_once=True)
+    assert last_attempt(workflow).outcome == "crashed"
+
+
+def test_it_keeps_no_connection_and_no_more_than_it_can_bear() -> None:
+    def supervisors() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'onramp supervisor%'")
+            return int(cursor.fetchone()[0])
+
+    row = attempt(submit())
+    this = register(*[row] * (deaths.MOST_KEPT + 1))
+    assert len(this) == deaths.MOST_KEPT
+    this.tell()
+    for _ in range(100):
+        if not supervisors():
+            break
+        time.sleep(0.02)
+    assert supervisors() == 0
+    journal = connections["journal"]
+    journal.close()  # and the settings that others connect with are as they were
+    with journal.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        assert cursor.fetchone() == ("0",)

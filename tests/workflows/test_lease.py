@@ -1,0 +1,56 @@
+"""What the sessions of a worker ask of the server."""
+
+from contextlib import closing
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from tests import engine
+from tests.engine import define
+from workflows import lease
+from workflows.definition import Step
+
+pytestmark = engine.ENGINE
+
+
+def step(*, workflow: Any, context: Any) -> None: ...
+
+
+def session(alias: str, setting: str) -> str:
+    with closing(connections.create_connection(alias)) as made, made.cursor() as cursor:
+        cursor.execute(f"SHOW {setting}")
+        return str(cursor.fetchone()[0])
+
+
+@pytest.fixture(autouse=True)
+def as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The options of the connections, after the test."""
+    for alias in ("default", "journal"):
+        database = connections[alias].settings_dict
+        monkeypatch.setitem(database, "OPTIONS", database.get("OPTIONS", {}))
+
+
+@pytest.mark.parametrize("setting", ["idle_in_transaction_session_timeout", "statement_timeout"])
+def test_a_claim_may_be_silent_longer_than_the_longest_step(setting: str) -> None:
+    define([step, Step(step, timeout=90, name="longest"), Step(step, timeout=0.5, name="short")])
+    lease.describe_connections("test-host:1")
+    assert session("default", setting) == "2min"
+    assert session("journal", setting) == "0"
+
+
+def test_the_lease_may_be_stated(settings: Any) -> None:
+    define([step])
+    settings.WORKER_LEASE_SECONDS = 0.5
+    lease.describe_connections("test-host:1")
+    assert session("default", "idle_in_transaction_session_timeout") == "500ms"
+
+
+def test_what_the_url_of_the_database_says_beats_it(settings: Any) -> None:
+    define([step])
+    connections["default"].settings_dict["OPTIONS"] = {
+        **connections["default"].settings_dict["OPTIONS"],
+        "options": "-c statement_timeout=7000",
+    }
+    lease.describe_connections("test-host:1")
+    assert session("default", "statement_timeout") == "7s"

@@ -1,0 +1,231 @@
+"""What becomes of a workflow whose workers die on it: judged by how its attempts ended, before any step runs."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.utils import timezone
+
+from tests import engine
+from tests.engine import define, kinds, last_attempt, make_due, submit, work
+from workflows import operations
+from workflows.definition import Retry, Step
+from workflows.models import Attempt, Event, ManualTask, Wait, Workflow
+
+pytestmark = engine.ENGINE
+
+RAN: list[int] = []
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    RAN.clear()
+
+
+def charge(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    RAN.append(workflow.pk)
+    return {}
+
+
+def after(*ended: str, workflow: Workflow | None = None, how: str = "SIGSEGV") -> Workflow:
+    """A workflow whose attempts have ended so, the last one last."""
+    define([charge], retry=Retry(base_delay=60, max_attempts=3, jitter_factor=0))
+    workflow = workflow or submit()
+    begin = Attempt.objects.filter(workflow=workflow).count() + 1
+    for number, outcome in enumerate(ended, begin):
+        died = {"died_in": "charge", "died_how": how} if outcome in ("crashed", "killed", "interrupted") else {}
+        closed = None if outcome == "" else timezone.now()
+        Attempt.objects.create(
+            workflow=workflow, number=number, worker="gone:1", outcome=outcome, closed_at=closed, **died
+        )
+    make_due(workflow)
+    return workflow
+
+
+def test_three_crashes_in_a_row_are_poison() -> None:
+    workflow = work(after("crashed", "crashed", "crashed"))
+    assert RAN == []
+    assert (workflow.status, workflow.current_step, workflow.last_error_code) == ("FAILED", "charge", "poison")
+    assert workflow.last_error_message == "It crashed its worker 3 times in a row: in charge by SIGSEGV."
+    assert (kinds(workflow), last_attempt(workflow).outcome) == (["failed"], "failed")
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        ["crashed", "crashed"],
+        ["crashed", "crashed", "retry", "crashed"],
+        ["crashed", "waiting", "crashed", "crashed"],
+        ["crashed", "killed", "crashed", "crashed"],
+        ["failed"] + ["crashed"] * 2,
+        ["lost"] * 20,
+        ["interrupted"] * 20,
+        ["put_back"] * 20,
+        ["killed"],
+        ["vanished"],
+        [""],
+    ],
+)
+def test_anything_less_is_tried_again_at_once(ended: list[str]) -> None:
+    assert work(after(*ended, how="grace")).status == "COMPLETE"
+
+
+@pytest.mark.parametrize("between", ["lost", "interrupted", "put_back"])
+def test_what_says_nothing_of_the_payload_does_not_absolve_it_either(between: str) -> None:
+    """A deploy between two crashes, or a crash of the database."""
+    workflow = after("crashed", between, "crashed", between, between, "crashed", how="grace")
+    assert work(workflow).last_error_code == "poison"
+
+
+def test_what_is_known_of_the_run_stays_on_the_row() -> None:
+    workflow = after("crashed", "crashed", "crashed")
+    Workflow.objects.filter(pk=workflow.pk).update(context={"number": 7})
+    assert work(workflow).context == {"number": 7}
+
+
+def test_a_step_that_has_left_the_list_is_named_all_the_same() -> None:
+    workflow = after("crashed", "crashed", "crashed")
+    Attempt.objects.update(died_in="gone_since")
+    assert work(workflow).current_step == "gone_since"
+
+
+def test_a_poisoned_workflow_that_is_retried_has_three_more_lives() -> None:
+    workflow = work(after("crashed", "crashed", "crashed"))
+    operations.retry(workflow.pk, user=User.objects.create_superuser("ada"))
+    after("crashed", "crashed", workflow=workflow)
+    assert work(workflow).status == "COMPLETE"
+
+
+# --- Killed and vanished ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("deaths", "seconds"), [(2, 2), (3, 4), (5, 16), (9, 256)])
+@pytest.mark.parametrize("last", ["killed", "vanished", ""])
+def test_from_the_second_death_in_a_row_on_it_backs_off(deaths: int, seconds: int, last: str) -> None:
+    workflow = after(*["killed"] * (deaths - 1), last)
+    Workflow.objects.update(retry_count=1)
+    workflow = work(workflow)
+    assert RAN == []
+    assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
+    delay = (workflow.invisible_until - timezone.now()).total_seconds()
+    assert seconds * 0.8 - 1 < delay < seconds * 1.2
+    assert last_attempt(workflow).outcome == "put_back"
+    assert Event.objects.latest("id").detail["reason"].startswith(f"Its worker died {deaths} times in a row")
+    make_due(workflow)
+    assert work(workflow).status == "COMPLETE", "after it"
+
+
+def test_what_was_found_open_and_turns_out_to_have_crashed_is_known_after_the_back_off() -> None:
+    workflow = work(after("crashed", "crashed", "vanished"))
+    assert (workflow.status, RAN) == ("PENDING", [])
+    Attempt.objects.filter(workflow=workflow, outcome="vanished").update(outcome="crashed")
+    make_due(workflow)
+    assert work(workflow).last_error_code == "poison"
+
+
+def test_ten_deaths_in_a_row_ask_a_person() -> None:
+    workflow = work(after(*["killed", "vanished"] * 5))
+    assert RAN == []
+    task = ManualTask.objects.get()
+    assert (task.task_type, task.question) == ("keeps_dying", "Its workers keep dying. May it be tried again?")
+    assert (workflow.status, workflow.waiting_for, workflow.wake_on) == ("PENDING", task.question, [task.signal_name])
+    assert workflow.invisible_until == task.expires_at
+    assert (kinds(workflow), last_attempt(workflow).outcome) == (["waiting"], "held")
+    for _ in range(3):  # somebody presses "run now": the question stays the same one
+        make_due(workflow)
+        assert work(workflow).status == "PENDING"
+    assert (ManualTask.objects.count(), kinds(workflow)) == (1, ["waiting"])
+
+
+def test_a_yes_lets_it_run_and_the_count_begins_anew() -> None:
+    boss = User.objects.create_superuser("ada")
+    workflow = work(after(*["killed"] * 10))
+    operations.approve(ManualTask.objects.get().pk, user=boss)
+    after("killed", workflow=workflow)
+    assert work(workflow).status == "COMPLETE", "the first death since then"
+
+    workflow = work(after(*["killed"] * 10))
+    operations.approve(ManualTask.objects.get(state="open").pk, user=boss)
+    after(*["killed"] * 9, workflow=workflow)
+    assert work(workflow).waiting_for == "", "nobody is asked: it backs off"
+    assert last_attempt(workflow).outcome == "put_back"
+    after("killed", workflow=workflow)
+    work(workflow)
+    assert ManualTask.objects.filter(workflow=workflow, state="open").count() == 1, "the twentieth"
+
+
+def test_after_a_yes_it_is_tried_at_once() -> None:
+    workflow = work(after(*["killed"] * 10))
+    operations.approve(ManualTask.objects.get().pk, user=User.objects.create_superuser("ada"))
+    assert Workflow.objects.get(pk=workflow.pk).invisible_until <= timezone.now(), "woken"
+    assert work(workflow).status == "COMPLETE"
+
+
+def test_a_no_fails_it_with_the_reason() -> None:
+    workflow = work(after(*["killed"] * 10))
+    operations.reject(ManualTask.objects.get().pk, user=User.objects.create_superuser("ada"), reason="It eats hosts.")
+    workflow = work(workflow)
+    assert (workflow.status, workflow.last_error_code, RAN) == ("FAILED", "approval_rejected", [])
+    assert "Rejected by ada: It eats hosts." in workflow.last_error_message
+
+
+def test_no_answer_in_time_fails_it() -> None:
+    workflow = work(after(*["killed"] * 10))
+    Wait.objects.update(deadline=timezone.now() - timedelta(hours=1))
+    make_due(workflow)
+    assert work(workflow).last_error_code == "approval_expired"
+
+
+# --- Overdue ------------------------------------------------------------------------------------------------------
+
+
+def test_an_overdue_step_is_a_failure_of_that_step() -> None:
+    workflow = work(after("interrupted", how="overdue"))
+    assert RAN == []
+    assert (workflow.status, workflow.retry_count, workflow.last_error_code) == ("PENDING", 1, "overdue")
+    assert workflow.invisible_until - timezone.now() > timedelta(seconds=50), "as its policy says"
+    assert (kinds(workflow), last_attempt(workflow).outcome) == (["retry_scheduled"], "retry")
+    make_due(workflow)
+    assert work(workflow).status == "COMPLETE", "counted once"
+
+
+def test_a_step_that_is_overdue_too_often_fails_it() -> None:
+    workflow = submit()
+    for _ in range(3):
+        after("interrupted", workflow=workflow, how="overdue")
+        workflow = work(workflow)
+    assert (workflow.status, workflow.last_error_code, workflow.current_step) == ("FAILED", "overdue", "charge")
+    assert kinds(workflow) == ["retry_scheduled", "retry_scheduled", "failed"]
+
+
+def test_the_policy_is_that_of_the_step() -> None:
+    workflow = after("interrupted", how="overdue")
+    define([Step(charge, retry=Retry(max_attempts=1))])
+    assert work(workflow).status == "FAILED"
+
+
+# --- What it costs ------------------------------------------------------------------------------------------------
+
+
+def test_the_past_is_read_by_its_index_and_no_further_than_the_last_decision() -> None:
+    workflow = submit()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO workflows_attempt (workflow_id, number, worker, outcome, closed_at)
+               SELECT w, n, 'gone:1', CASE WHEN n < 300 THEN 'waiting' ELSE 'put_back' END, now()
+                 FROM generate_series(1, 300) n, generate_series(%s, %s + 50) w""",
+            [workflow.pk, workflow.pk],
+        )
+        cursor.execute("ANALYZE workflows_attempt")
+    with engine.another_connection() as other:
+        from workflows.journal import _PAST
+
+        plan = "\n".join(
+            line for (line,) in other.execute(f"EXPLAIN (ANALYZE, BUFFERS) {_PAST}", [workflow.pk, workflow.pk])
+        )
+    assert "Seq Scan" not in plan
+    assert plan.count("attempt_unique_number") == 2
+    buffers = int(plan.split("Buffers: shared hit=")[1].split()[0])
+    assert buffers <= 12, plan

@@ -1,0 +1,92 @@
+"""The list of workers: who works, on what, on which release, and who has fallen silent?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models.expressions import Combinable
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from workflows import lease
+from workflows.admin import words
+from workflows.admin.base import ConsoleAdmin
+from workflows.models import Attempt, WorkerProcess
+
+
+@admin.register(WorkerProcess)
+class WorkerProcessAdmin(ConsoleAdmin):
+    list_display = ("worker", "badge", "working_on", "at_step", "on_release", "its_queue", "started", "seen")
+    page_template = "admin/workflows/workerprocess/page.html"
+
+    def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
+        """Those that work first; of the others what stopped last."""
+        return [F("stopped_at").desc(nulls_first=True), "name", "-id"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[WorkerProcess]:
+        """With what each runs: the attempt that is open, for a heartbeat may be older than that."""
+        running = Attempt.objects.filter(worker=OuterRef("name"), closed_at=None).order_by("-id")
+        return WorkerProcess.objects.annotate(runs=Subquery(running.values("workflow_id")[:1]))
+
+    def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        facts = [
+            ("Working on", self.working_on(row)),
+            ("Step", self.at_step(row)),
+            ("Release", row.release),
+            ("Queue", row.queue),
+            ("Started", self.started(row)),
+            ("Last seen", self.seen(row)),
+            ("Ended", self.ended(row)),
+        ]
+        return {"badge": self.badge(row), "facts": [(label, value) for label, value in facts if value]}
+
+    @admin.display(description="Worker")
+    def worker(self, row: WorkerProcess) -> str:
+        return row.name
+
+    @admin.display(description="State")
+    def badge(self, row: Any) -> SafeString:
+        if row.stopped_at:
+            return words.badge("failed", "Died") if row.ended_how else words.badge("stopped", "Stopped")
+        if row.last_seen < timezone.now() - timedelta(seconds=lease.seconds()):
+            return words.badge("failed", "Silent")
+        return words.badge("running", "Working") if row.runs else words.badge("complete", "Idle")
+
+    @admin.display(description="Working on")
+    def working_on(self, row: Any) -> SafeString | str:
+        if row.stopped_at or not row.runs:
+            return ""
+        url = reverse("admin:workflows_workflow_change", args=[row.runs])
+        return format_html('<a href="{}">workflow {}</a>', url, row.runs)
+
+    @admin.display(description="Step")
+    def at_step(self, row: Any) -> str:
+        """As of its last heartbeat, if that was of the same workflow."""
+        return row.step if row.runs and row.runs == row.workflow_id and not row.stopped_at else ""
+
+    @admin.display(description="Release")
+    def on_release(self, row: WorkerProcess) -> str:
+        return row.release
+
+    @admin.display(description="Queue")
+    def its_queue(self, row: WorkerProcess) -> str:
+        return row.queue
+
+    @admin.display(description="Started")
+    def started(self, row: WorkerProcess) -> str:
+        return words.clock(row.started_at)
+
+    @admin.display(description="Last seen")
+    def seen(self, row: WorkerProcess) -> str:
+        return words.clock(row.last_seen)
+
+    def ended(self, row: WorkerProcess) -> str:
+        if not row.stopped_at:
+            return ""
+        return f"{words.clock(row.stopped_at)} {f'by {row.ended_how}' if row.ended_how else 'in good order'}"

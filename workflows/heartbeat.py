@@ -1,0 +1,81 @@
+"""HEARTBEAT: who works, where, since when and on what. A row for each worker process, for people to look at.
+
+Written on the journal, at most once a second: between steps, and when idle. A worker inside a long step is not heard of
+until it ends, but for no longer than its lease.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from time import monotonic
+
+from django.conf import settings
+from django.db import connection
+
+from workflows import journal
+from workflows.journal import OpenAttempt
+from workflows.stamps import Stamp
+
+EVERY = 1.0
+# Long enough to ask in the morning what died in the night.
+KEPT = "1 day"
+
+
+class Heartbeat:
+    """This process's row. It is made by the first beat, and anew should it have aged out."""
+
+    def __init__(self, name: str, queue: str) -> None:
+        self.name = name
+        self.queue = queue
+        self.row_id = 0
+        self._beaten_at = float("-inf")
+
+    def beat(self, stamp: Stamp, attempt: OpenAttempt | None) -> None:
+        """Say that we live, and what we are at, unless we said so less than a second ago."""
+        if monotonic() < self._beaten_at + EVERY:
+            return
+        self._beaten_at = monotonic()
+        at = [stamp.workflow_id or None, attempt.number if attempt else None, stamp.step[:100]]
+        since = monotonic() - stamp.since if stamp.since else None
+        if not self._update([*at, since]):
+            self._insert([*at, since])
+
+    def stop(self) -> None:
+        """The end, in good order."""
+        journal.execute(
+            """UPDATE workflows_workerprocess
+                  SET stopped_at = clock_timestamp(), last_seen = clock_timestamp(),
+                      workflow_id = NULL, attempt = NULL, step = '', since = NULL
+                WHERE id = %s""",
+            [self.row_id],
+        )
+        self.row_id = 0
+
+    def _update(self, at: list[object]) -> bool:
+        # Open again, too, should its supervisor have given it up too early.
+        rows = journal.execute(
+            """UPDATE workflows_workerprocess
+                  SET last_seen = clock_timestamp(), stopped_at = NULL, ended_how = '',
+                      workflow_id = %s, attempt = %s, step = %s, since = clock_timestamp() - %s * interval '1 second'
+                WHERE id = %s RETURNING id""",
+            [*at, self.row_id],
+        )
+        return bool(rows)
+
+    def _insert(self, at: list[object]) -> None:
+        ((self.row_id,),) = journal.execute(
+            """INSERT INTO workflows_workerprocess
+                      (name, host, pid, release, queue, workflow_id, attempt, step, since)
+               VALUES (%s, %s, %s, %s, %s, %s, %s, %s, clock_timestamp() - %s * interval '1 second') RETURNING id""",
+            [self.name, socket.gethostname()[:150], os.getpid(), settings.RELEASE, self.queue, *at],
+        )
+
+
+def forget() -> int:
+    """Delete the rows of workers that have stopped, or fallen silent, long ago; how many. One of the chores."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"DELETE FROM workflows_workerprocess WHERE coalesce(stopped_at, last_seen) < now() - interval '{KEPT}'"  # noqa: S608 (ours)
+        )
+        return int(cursor.rowcount)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from django.db import models
+
+from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import Workflow
+
+
+class WorkerProcess(models.Model):
+    """A worker process: its heartbeat, and what it was at when it last beat. For people; no decision rests on it.
+
+    Its supervisor closes the row of one that died; the row of one whose host is gone ages out.
+    """
+
+    name = models.CharField(max_length=200, help_text="host:process, as on the attempts.")
+    host = models.CharField(max_length=150)
+    pid = models.PositiveIntegerField()
+    release = models.CharField(max_length=100, db_default="")
+    queue = models.CharField(max_length=63)
+    started_at = models.DateTimeField(db_default=ClockTimestamp())
+    last_seen = models.DateTimeField(db_default=ClockTimestamp())
+    workflow = models.ForeignKey(  # without a constraint: see Attempt
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="+"
+    )
+    attempt = models.PositiveIntegerField(null=True, help_text="The attempt's number.")
+    step = models.CharField(max_length=100, db_default="")
+    since = models.DateTimeField(null=True, help_text="When it began the step.")
+    stopped_at = models.DateTimeField(null=True)
+    ended_how = models.CharField(max_length=50, db_default="", help_text="Empty when it stopped in good order.")
+
+    class Meta:
+        default_permissions = ("view",)
+        verbose_name = "worker"
+
+    def __str__(self) -> str:
+        return f"worker {self.name}"

@@ -1,0 +1,153 @@
+"""POISON: what becomes of a workflow whose workers die on it.
+
+Judged by the next worker that claims it, before any step runs, by how the attempts since the last decision ended. They
+are rows written by those who knew; nothing is counted in an `except`, which no crash ever reaches.
+
+- Three crashes in a row: the payload is poison, and FAILED like any other failure for good.
+- Killed or vanished for the second time in a row, and from then on: that may be anybody's fault (a host without memory,
+  an operator), so it is tried again, later each time; after every tenth death in a row a person is asked.
+- Ended because a step was overdue: a failure of that step, retried and limited by its own policy.
+
+Attempts that were lost (the database went), interrupted past the grace (a deploy) or put back say nothing about a
+payload: they are passed over, and condemn nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from workflows import journal
+from workflows.definition import Step, WorkflowDefinition
+from workflows.errors import RetryableStepError, StepError, Suspend
+from workflows.executor import Failed
+from workflows.journal import OpenAttempt, PastAttempt
+from workflows.models import Attempt, Workflow
+from workflows.scrub import class_name, scrub
+from workflows.waits import require_approval
+
+CRASHES_OF_POISON = 3
+DEATHS_BEFORE_A_PERSON = 10
+# A whole weekend. Nobody is waiting for the answer but this one row.
+TIME_TO_ANSWER = timedelta(hours=72)
+# 2 s after the second death, doubling: with ten of them about nine minutes, in which a host may come to itself.
+FIRST_DELAY, MAX_DELAY, JITTER = 2.0, 300.0, 0.2
+
+TASK_TYPE = "keeps_dying"
+UNKNOWN_STEP = "(unknown)"
+
+_CRASHED, _KILLED, _VANISHED = Attempt.Outcome.CRASHED, Attempt.Outcome.KILLED, Attempt.Outcome.VANISHED
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """Its workers keep dying: some time passes before the next one tries. The `deaths`-th in a row, by `how`."""
+
+    deaths: int
+    step: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Its workers keep dying: a person is asked whether it may be tried again."""
+
+    suspend: Suspend
+    step: str
+
+
+Verdict = Failed | PutOff | Held
+
+
+def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Verdict | None:
+    """What to do instead of running `workflow`; None to run it."""
+    if not attempt.past:
+        return None
+    if overdue := _overdue(attempt.past):
+        return _failed_as_overdue(definition, overdue)
+    deaths = [past for past in attempt.past if past.outcome in (_CRASHED, _KILLED, _VANISHED)]
+    recent = deaths[: len(deaths) % DEATHS_BEFORE_A_PERSON]  # since a person last said that it may be tried again
+    if len(recent) >= CRASHES_OF_POISON and all(past.outcome == _CRASHED for past in recent[:CRASHES_OF_POISON]):
+        return _poisoned(definition, recent[:CRASHES_OF_POISON])
+    if len(deaths) >= DEATHS_BEFORE_A_PERSON and (verdict := _ask(definition, workflow, attempt, deaths)):
+        return verdict
+    # The very last attempt: after a back-off there is another one, which was put back. What was found open and turns
+    # out to have crashed is known by then.
+    if len(recent) > 1 and recent[0] is attempt.past[0] and recent[0].outcome != _CRASHED:
+        return PutOff(len(recent), recent[0].died_in, recent[0].died_how)
+    return None
+
+
+def _poisoned(definition: WorkflowDefinition, crashes: list[PastAttempt]) -> Failed:
+    ends = list(dict.fromkeys(_end(past) for past in reversed(crashes)))
+    error = StepError(f"It crashed its worker {len(crashes)} times in a row: {', '.join(ends)}.", code="poison")
+    return _failed(definition, crashes[0].died_in, error)
+
+
+def _overdue(past: list[PastAttempt]) -> PastAttempt | None:
+    """The last attempt that says something, if it was ended because a step was overdue.
+
+    That is found once: what is decided now is a retry, and the attempts before a decision are of the past.
+    """
+    for each in past:
+        if each.outcome == Attempt.Outcome.INTERRUPTED and each.died_how == "overdue":
+            return each
+        if each.outcome in (_CRASHED, _KILLED, _VANISHED):
+            return None
+    return None
+
+
+def _failed_as_overdue(definition: WorkflowDefinition, past: PastAttempt) -> Failed:
+    error = RetryableStepError(f"{past.died_in} did not come to an end, and its worker was ended.", code="overdue")
+    return _failed(definition, past.died_in, error, retryable=True)
+
+
+def _ask(
+    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, deaths: list[PastAttempt]
+) -> Held | Failed | None:
+    """Ask a person whether it may be tried again; None when somebody has said yes.
+
+    One question for each ten deaths: it is known by the tenth, the twentieth, ...
+    """
+    last, tenth = deaths[0], deaths[len(deaths) % DEATHS_BEFORE_A_PERSON]
+    try:
+        with journal.current(attempt):
+            require_approval(
+                workflow,
+                f"{TASK_TYPE}:{tenth.number}",
+                question="Its workers keep dying. May it be tried again?",
+                facts={"Workers lost in a row": str(len(deaths)), "The last one": _end(last)},
+                task_type=TASK_TYPE,
+                timeout=TIME_TO_ANSWER,
+            )
+    except Suspend as suspend:
+        return Held(suspend, last.died_in)
+    except StepError as error:
+        return _failed(definition, last.died_in, error)
+    return None
+
+
+def _failed(definition: WorkflowDefinition, died_in: str, error: StepError, *, retryable: bool = False) -> Failed:
+    description = {
+        "error_class": class_name(error),
+        "error_code": str(error.code),
+        "error_message": scrub(str(error)),
+    }
+    return Failed(None, _step(definition, died_in), error, retryable, description)
+
+
+def _step(definition: WorkflowDefinition, name: str) -> Step:
+    """The step of that name, now or formerly; of one that has left the list no more than the name."""
+    for step in definition.steps:
+        if name in (step.name, *step.formerly):
+            return step
+    return Step(_gone, name=name or UNKNOWN_STEP)
+
+
+def _gone(*, workflow: Workflow, context: Any) -> None:
+    """Never called."""
+
+
+def _end(past: PastAttempt) -> str:
+    return f"in {past.died_in or UNKNOWN_STEP} by {past.died_how or 'nobody knows what'}"

@@ -1,0 +1,83 @@
+"""STAMPS: where each worker process stands, in memory that it shares with its supervisor.
+
+The supervisor must know what a child was doing when it died, or when it ought to be done, without asking the database.
+Nothing here waits: the child writes at each step boundary, in microseconds.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import zlib
+from typing import NamedTuple
+
+_STEP_BYTES = 200
+# The fields of a Stamp, the step's name as the last one; and a checksum of all that.
+_RECORD = struct.Struct(f"<qqqdd?{_STEP_BYTES}s")
+_CHECKSUM = struct.Struct("<I")
+_RECORD_SIZE = _RECORD.size + _CHECKSUM.size
+_SLOT_SIZE = 1 + 2 * _RECORD_SIZE
+
+NEVER = float("inf")
+
+
+class Stamp(NamedTuple):
+    """Where a worker process stands. Times are of `time.monotonic`, which all processes of a host share."""
+
+    worker_id: int = 0  # its row in the table of workers
+    attempt_id: int = 0  # 0: no attempt is open
+    workflow_id: int = 0
+    since: float = 0.0
+    deadline: float = NEVER
+    lost: bool = False  # its database; what follows is not the workflow's doing
+    step: str = ""  # the last one that it began
+
+
+class Slot:
+    """The place of one child: it alone writes, its supervisor reads.
+
+    Two records and a byte that says which one counts. The writer fills the other one and then turns the byte, so that
+    a death in the middle of a write leaves what was written before. A reader that two writes overtake sees that the
+    checksum is wrong, and reads again.
+    """
+
+    def __init__(self, memory: mmap.mmap, start: int) -> None:
+        self._memory = memory
+        self._start = start
+
+    def write(self, stamp: Stamp) -> None:
+        record = _RECORD.pack(*stamp[:-1], stamp.step.encode()[:_STEP_BYTES])
+        other = 1 - self._current()
+        at = self._at(other)
+        self._memory[at : at + _RECORD_SIZE] = record + _CHECKSUM.pack(zlib.crc32(record))
+        self._memory[self._start] = other
+
+    def read(self) -> Stamp | None:
+        """What was written last; None when it cannot be read (never seen, and never a reason to stop)."""
+        for _ in range(100):
+            at = self._at(self._current())
+            copy = self._memory[at : at + _RECORD_SIZE]
+            record, (checksum,) = copy[: _RECORD.size], _CHECKSUM.unpack(copy[_RECORD.size :])
+            if zlib.crc32(record) == checksum:
+                *fields, step = _RECORD.unpack(record)
+                return Stamp._make([*fields, step.rstrip(b"\0").decode(errors="ignore")])
+        return None
+
+    def clear(self) -> None:
+        """For the next child."""
+        self.write(Stamp())
+
+    def _current(self) -> int:
+        return self._memory[self._start] & 1
+
+    def _at(self, record: int) -> int:
+        return self._start + 1 + record * _RECORD_SIZE
+
+
+def slots(count: int) -> list[Slot]:
+    """Places for `count` children, in anonymous memory that forks share."""
+    memory = mmap.mmap(-1, count * _SLOT_SIZE)
+    made = [Slot(memory, number * _SLOT_SIZE) for number in range(count)]
+    for slot in made:
+        slot.clear()
+    return made
