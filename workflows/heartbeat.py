@@ -43,6 +43,8 @@ class Heartbeat:
 
     def stop(self) -> None:
         """The end, in good order."""
+        if not self.row_id:
+            return  # it never got as far as the database
         journal.execute(
             """UPDATE workflows_workerprocess
                   SET stopped_at = clock_timestamp(), last_seen = clock_timestamp(),

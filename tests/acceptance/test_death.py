@@ -203,7 +203,7 @@ def test_a_worker_that_loses_its_claim_decides_nothing_and_comes_back(runworker:
 
 
 def test_a_worker_that_loses_its_journal_comes_back(runworker: Start, effects: Path) -> None:
-    """What it had in hand needs the journal no more, and is completed on the claim; the next one needs a new one."""
+    """Losing it is losing the claim, unless nothing was left to be written there; the next workflow has a new one."""
     in_hand = submit("held", effects)
     worker = runworker("HELD")
     until(begun(in_hand, effects), what=lambda: worker.output)
@@ -211,5 +211,6 @@ def test_a_worker_that_loses_its_journal_comes_back(runworker: Start, effects: P
     end_connection("journal", in_hand)
     open_gate(effects)
     until(lambda: now(next_one).status == "COMPLETE", what=lambda: worker.output)
-    assert attempts(in_hand) == attempts(next_one) == ["complete"]
+    assert attempts(next_one) == ["complete"]
+    assert attempts(in_hand) in (["complete"], ["lost", "complete"])
     assert "lost the database, nothing is decided" in worker.output

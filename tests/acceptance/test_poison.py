@@ -77,7 +77,8 @@ def test_what_gets_its_worker_killed_backs_off_and_in_the_end_a_person_is_asked(
 
     until(asked, seconds=90, what=lambda: worker.output)
     ended = attempts(workflow)
-    assert (ended.count("killed"), ended.count("put_back"), ended[-1]) == (10, 8, "held")
+    assert (ended.count("killed"), ended.count("put_back")) == (10, 8)
+    assert set(ended[18:]) <= {"held", ""}, "made due once more, it still waits for the answer"
     assert now(neighbour).status == "COMPLETE"
     assert Event.objects.filter(workflow=workflow, kind="put_back").count() == 8
 
