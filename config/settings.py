@@ -76,9 +76,16 @@ database.setdefault("OPTIONS", {}).setdefault("connect_timeout", 3)
 
 # Two connections a process: `default` for requests and for the worker's claim, and `journal`, which
 # the worker keeps in autocommit for what must outlive a rollback (docs/architecture.md).
+#
+# The journal's parameters are sent beside its statements, not in them: a manual task's facts are about a patient, and
+# PostgreSQL's log and pg_stat_activity show the text of statements.
 DATABASES = {
     "default": database,
-    "journal": {**database, "OPTIONS": {**database.get("OPTIONS", {})}, "TEST": {"MIRROR": "default"}},
+    "journal": {
+        **database,
+        "OPTIONS": {**database.get("OPTIONS", {}), "server_side_binding": True},
+        "TEST": {"MIRROR": "default"},
+    },
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
