@@ -71,6 +71,9 @@ else:
     )
 
 database["CONN_MAX_AGE"] = None
+# Each of the console's requests first tries the connection that the one before has left: PostgreSQL may have restarted
+# since. The API and the workers find that out by themselves, without a round trip more: see workflows/bounded.py.
+database["CONN_HEALTH_CHECKS"] = True
 # Seconds. Without it a server that takes connections and then says nothing would hold whoever asks for minutes.
 database.setdefault("OPTIONS", {}).setdefault("connect_timeout", 3)
 
