@@ -10,7 +10,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.signals import request_started
 from django.db import connection
-from django.test import Client
+from django.test import Client, override_settings
 
 from config import wsgi
 from tests import engine
@@ -50,7 +50,7 @@ def test_a_request_of_the_api_does_not_try_the_connection_first() -> None:
 
     def count_on_the_same_connection() -> int:
         before = connection.connection
-        with pytest.raises(Exception, match="terminat|closed|lost"):
+        with pytest.raises(Exception, match=r"terminat|closed|lost"):
             Workflow.objects.count()
         assert connection.connection is before
         raise LookupError
@@ -61,3 +61,19 @@ def test_a_request_of_the_api_does_not_try_the_connection_first() -> None:
     with pytest.raises(LookupError):
         ask(count_on_the_same_connection)
     connection.close()
+
+
+@override_settings(ALLOWED_HOSTS=["onramp.example.com"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/submissions", "/v1/nothing"])
+@pytest.mark.django_db(transaction=True)
+def test_the_api_and_health_are_answered_whatever_host_is_asked_for(path: str) -> None:
+    address = get(path, HTTP_HOST="10.0.0.7:8001")
+    assert address == get(path, HTTP_HOST="onramp.example.com")
+    assert address[0] == {"/healthz": "200 OK", "/readyz": "200 OK"}.get(path, address[0])
+    assert "json" in address[1]["Content-Type"]
+
+
+@override_settings(ALLOWED_HOSTS=["onramp.example.com"])
+def test_the_pages_are_answered_for_the_hosts_of_the_settings_only() -> None:
+    assert get("/nothing", HTTP_HOST="10.0.0.7:8001")[0] == "400 Bad Request"
+    assert get("/nothing", HTTP_HOST="onramp.example.com")[0] == "404 Not Found"
