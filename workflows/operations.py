@@ -7,12 +7,13 @@ its refusals and its wake-up are about what has been committed.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import psycopg.errors
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.db import OperationalError, transaction
+from django.db import Error, OperationalError, connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Least, Now
 
@@ -23,6 +24,8 @@ from workflows.models.clock import ClockTimestamp
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+logger = logging.getLogger(__name__)
 
 RETRY = "workflows.retry_workflow"
 RUN_NOW = "workflows.run_workflow_now"
@@ -143,7 +146,12 @@ def _decide(
         )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         _record(told.workflow_id, kind, user, reason=reason, task=task_id)
-    inbox.wake(told.workflow_id, told.signal_name)
+    try:
+        inbox.wake(told.workflow_id, told.signal_name)
+    except Error as error:
+        # The decision is stored, whatever happens now: no refusal, and no error. The sweep wakes the row.
+        logger.warning("workflow %s is decided and not woken yet: %s", told.workflow_id, type(error).__name__)
+        connection.close_if_unusable_or_obsolete()  # for the rest of the request
 
 
 def _decidable(tasks: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
