@@ -14,13 +14,13 @@ import psycopg.errors
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db import Error, OperationalError, connection, transaction
-from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Least, Now
 
 from workflows import api_keys, history, inbox
 from workflows.errors import NotAllowed
 from workflows.models import ApiKey, Event, ManualTask, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.manual_task import ManualTaskQuerySet
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -154,11 +154,8 @@ def _decide(
         connection.close_if_unusable_or_obsolete()  # for the rest of the request
 
 
-def _decidable(tasks: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
-    # EXISTS, not a join: of a join Django makes a subquery on the task itself, which would not see that somebody
-    # else has decided it in the meantime.
-    under_way = Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING)
-    return tasks.filter(Exists(under_way), state=ManualTask.State.OPEN, expires_at__gt=ClockTimestamp())
+def _decidable(tasks: ManualTaskQuerySet) -> ManualTaskQuerySet:
+    return tasks.open().filter(expires_at__gt=ClockTimestamp())
 
 
 def _why_not(task: ManualTask | None) -> str:
