@@ -17,7 +17,7 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SERVICES_URL=https://services.example.com \
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789
 
-.PHONY: help venv test lint format demo db-start db-stop clean
+.PHONY: help venv test test-faults lint format demo db-start db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -30,6 +30,10 @@ venv: $(INSTALLED) ## Make .venv, with the exact versions of constraints.txt (th
 test: export DEBUG = 1
 test: $(INSTALLED) ## Run the tests, on the embedded PostgreSQL or on DATABASE_URL
 	@$(VENV) -m pytest $(ARGS)
+
+test-faults: export DEBUG = 1
+test-faults: $(INSTALLED) ## Run the tests that kill, crash and hang worker processes (some minutes)
+	@$(VENV) -m pytest -m faults $(ARGS)
 
 lint: export DEBUG = 1
 lint: $(INSTALLED) ## Check style, types, imports, settings and migrations

@@ -71,14 +71,24 @@ else:
     )
 
 database["CONN_MAX_AGE"] = None
+# Each of the console's requests first tries the connection that the one before has left: PostgreSQL may have restarted
+# since. The API and the workers find that out by themselves, without a round trip more: see workflows/bounded.py.
+database["CONN_HEALTH_CHECKS"] = True
 # Seconds. Without it a server that takes connections and then says nothing would hold whoever asks for minutes.
 database.setdefault("OPTIONS", {}).setdefault("connect_timeout", 3)
 
 # Two connections a process: `default` for requests and for the worker's claim, and `journal`, which
 # the worker keeps in autocommit for what must outlive a rollback (docs/architecture.md).
+#
+# The journal's parameters are sent beside its statements, not in them: a manual task's facts are about a patient, and
+# PostgreSQL's log and pg_stat_activity show the text of statements.
 DATABASES = {
     "default": database,
-    "journal": {**database, "OPTIONS": {**database.get("OPTIONS", {})}, "TEST": {"MIRROR": "default"}},
+    "journal": {
+        **database,
+        "OPTIONS": {**database.get("OPTIONS", {}), "server_side_binding": True},
+        "TEST": {"MIRROR": "default"},
+    },
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -96,6 +106,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "config.middleware.api_as_in_the_intake",
     "django.middleware.security.SecurityMiddleware",
     "config.middleware.content_security_policy",
     "whitenoise.middleware.WhiteNoiseMiddleware",

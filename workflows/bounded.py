@@ -64,6 +64,8 @@ def _giving_up_at(deadline: float) -> Iterator[None]:
     waits for every answer in `Connection.wait`, which takes a timeout; nothing passes one.
     """
     connection.ensure_connection()
+    # Else Django would try it first, and go on on a new one that has no limit.
+    connection.health_check_done = True  # type: ignore[attr-defined]  # unknown to django-stubs
     raw: Any = connection.connection
 
     def wait(generator: Any, *args: Any, **kwargs: Any) -> Any:

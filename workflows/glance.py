@@ -37,7 +37,7 @@ class Glance:
 
 
 def glance() -> Glance:
-    tasks = ManualTask.objects.filter(state=ManualTask.State.OPEN)
+    tasks = ManualTask.objects.open()
     return Glance(
         at=timezone.now(),
         states=[_count_in_state(state) for state in State],

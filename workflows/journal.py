@@ -64,7 +64,7 @@ def connect() -> None:
 
 
 def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Run one statement on the journal and return its rows.
+    """Run one statement on the journal, its parameters beside it and not in its text, and return its rows.
 
     Raises ClaimLost when the connection is gone, or a lock is not given within the session's `lock_timeout`.
     """

@@ -7,22 +7,26 @@ its refusals and its wake-up are about what has been committed.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import psycopg.errors
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.db import OperationalError, transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db import Error, OperationalError, connection, transaction
+from django.db.models import Q
 from django.db.models.functions import Least, Now
 
 from workflows import api_keys, history, inbox
 from workflows.errors import NotAllowed
 from workflows.models import ApiKey, Event, ManualTask, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.manual_task import ManualTaskQuerySet
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+logger = logging.getLogger(__name__)
 
 RETRY = "workflows.retry_workflow"
 RUN_NOW = "workflows.run_workflow_now"
@@ -150,14 +154,16 @@ def _decide(
         )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         _record(told.workflow_id, kind, user, reason=reason, task=task_id)
-    inbox.wake(told.workflow_id, told.signal_name)
+    try:
+        inbox.wake(told.workflow_id, told.signal_name)
+    except Error as error:
+        # The decision is stored, whatever happens now: no refusal, and no error. The sweep wakes the row.
+        logger.warning("workflow %s is decided and not woken yet: %s", told.workflow_id, type(error).__name__)
+        connection.close_if_unusable_or_obsolete()  # for the rest of the request
 
 
-def _decidable(tasks: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
-    # EXISTS, not a join: of a join Django makes a subquery on the task itself, which would not see that somebody
-    # else has decided it in the meantime.
-    under_way = Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING)
-    return tasks.filter(Exists(under_way), state=ManualTask.State.OPEN, expires_at__gt=ClockTimestamp())
+def _decidable(tasks: ManualTaskQuerySet) -> ManualTaskQuerySet:
+    return tasks.open().filter(expires_at__gt=ClockTimestamp())
 
 
 def _why_not(task: ManualTask | None) -> str:

@@ -1,7 +1,8 @@
 """The one place where HTTP happens: requests out, and what came of them translated into our errors.
 
 - Nothing was sent (refused, no connection in time): RetryableStepError.
-- The service is not ready (429, 503, 408, the same key in hand): RetryableStepError, not before its Retry-After.
+- The service is not ready (429, 503, 408, the same key in hand): RetryableStepError, not before its
+  Retry-After (up to four fifths of the longest delay of the step's policy: no service puts a workflow off for a day).
 - Any other 4xx: StepError, with the service's own code.
 - Sent, and then silence, a broken connection, half an answer, one we cannot read, any other status:
   UnknownOutcome for a change, RetryableStepError for a read.
@@ -32,6 +33,9 @@ from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 KEEPALIVE_EXPIRY = 3.0
 # Seconds. A host that is up takes a connection within milliseconds.
 CONNECT_TIMEOUT = 3.0
+
+# Stated with every refusal that time mends: `_retry_after` counts on it, whatever the step's policy says.
+JITTER = backoff.DEFAULT.jitter_factor
 
 # Refusals that time mends: the service is busy, is performing the same request right now, or the patient's token
 # has expired since this attempt got it.
@@ -129,6 +133,7 @@ class Service:
             return RetryableStepError(
                 f"The {self.name} service is not ready for {operation}: {code}.",
                 base_delay=_retry_after(response),
+                jitter_factor=JITTER,
                 code=code,
             )
         return StepError(f"The {self.name} service refused {operation}: {code}.", code=code)
@@ -183,5 +188,6 @@ def _retry_after(response: httpx.Response) -> float | None:
     value = response.headers.get("Retry-After", "")
     if not re.fullmatch(r"[0-9]{1,9}", value):
         return None
-    # No sooner than we would by ourselves, and no longer than our own longest delay, whatever it says.
-    return min(max(float(value), backoff.DEFAULT.base_delay), backoff.DEFAULT.max_delay)
+    # So that the jitter, which goes both ways, never takes it below what the service asks for; and no less than we
+    # would wait by ourselves. The policy's longest delay is its upper bound.
+    return max(float(value) / (1 - JITTER), backoff.DEFAULT.base_delay)

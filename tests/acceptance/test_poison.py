@@ -13,7 +13,7 @@ from tests.acceptance.outside import attempts, begun, done, now, submit, who_run
 from tests.processes import until
 from workflows.models import Attempt, Event, ManualTask, Workflow
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 
 
 def at_rest(*workflows: Workflow) -> bool:

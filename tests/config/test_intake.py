@@ -33,7 +33,7 @@ def test_the_intake_runs_no_middleware() -> None:
     status, headers, _ = get(intake.application, "/healthz")
     assert status == "200 OK"
     assert headers.keys() == {"Content-Type", "Cache-Control", "Content-Length"}
-    assert "X-Frame-Options" in get(wsgi.application, "/healthz")[1]
+    assert "X-Frame-Options" in get(wsgi.application, "/nothing")[1]
 
 
 @override_settings(SUBMISSION_WORKFLOW="nothing")

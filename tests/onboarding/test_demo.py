@@ -1,12 +1,193 @@
-"""The demo's command; `.ci/run` runs it whole."""
+"""`manage.py demo`, as `make demo` starts it: on ports of its own and the test database."""
+
+from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from time import sleep
+from uuid import UUID, uuid4
 
 import pytest
+from django.conf import settings
+
+from onboarding.demo import report
+from onboarding.demo.report import Expected
+from onboarding.samples import Sample, samples
+from tests.processes import children_of, is_alive, until
+from tests.servers import database_url
+from workflows.models import State, Workflow
+
+PURPOSES = ("intake", "console", "sandbox")
+
+
+class Demo:
+    """The command, with everything that it prints in the file `log`."""
+
+    def __init__(self, log: Path, *arguments: str, **ports: int) -> None:
+        self.log = log
+        flags = [text for purpose, port in ports.items() for text in (f"--{purpose}-port", str(port))]
+        with log.open("w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "demo", *flags, *arguments],
+                cwd=settings.BASE_DIR,
+                env={**os.environ, "DEBUG": "1", "DATABASE_URL": database_url()},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def printed(self) -> str:
+        return self.log.read_text()
+
+    def descendants(self) -> list[int]:
+        found = [self.process.pid]
+        for pid in found:
+            found += children_of(pid)
+        return found[1:]
+
+
+@pytest.fixture
+def ports() -> dict[str, int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PURPOSES]
+        return {purpose: sock.getsockname()[1] for purpose, sock in zip(PURPOSES, sockets, strict=True)}
+
+
+@pytest.fixture
+def demos() -> Iterator[list[Demo]]:
+    """What a test starts belongs in here: it is ended whatever happens, and its processes with it."""
+    started: list[Demo] = []
+    yield started
+    for demo in started:
+        if demo.process.poll() is None:
+            demo.process.terminate()
+            demo.process.wait(60)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_a_port_that_is_taken_is_a_clear_message_before_anything_is_started(
+    purpose: str, ports: dict[str, int], demos: list[Demo], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", ports[purpose])):
+        demos.append(Demo(tmp_path / "log", **ports))
+        assert demos[0].process.wait(30) == 1
+    printed = demos[0].printed
+    assert f"Port {ports[purpose]}, for the {purpose}, is taken" in printed
+    assert f"--{purpose}-port" in printed
+    assert "Starting" not in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.django_db(transaction=True)
+def test_ctrl_c_while_the_queue_drains_ends_all_that_it_has_started(
+    ports: dict[str, int], demos: list[Demo], tmp_path: Path
+) -> None:
+    demo = Demo(tmp_path / "log", "--submissions", "20", **ports)
+    demos.append(demo)
+    until(lambda: "stored in" in demo.printed or demo.process.poll() is not None, seconds=60, what=lambda: demo.printed)
+    started = demo.descendants()
+    assert len(started) > 4  # a sandbox, two gunicorns, a supervisor, and what those have started
+    os.killpg(demo.process.pid, signal.SIGINT)
+    assert demo.process.wait(60) == 0
+    assert demo.printed.rstrip().endswith("Stopped.")
+    assert "Traceback" not in demo.printed
+    assert not [pid for pid in started if is_alive(pid)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_runs_to_the_end_and_says_how_to_send_one_more_that_completes(
+    ports: dict[str, int], demos: list[Demo], tmp_path: Path
+) -> None:
+    demo = Demo(tmp_path / "log", "--submissions", "9", **ports)
+    demos.append(demo)
+    until(
+        lambda: "Ctrl-C stops everything." in demo.printed or demo.process.poll() is not None,
+        seconds=120,
+        what=lambda: demo.printed,
+    )
+    assert "each once, none missing" in demo.printed
+    (command,) = re.findall(r"^  curl .*?(?=^Ctrl-C)", demo.printed, flags=re.M | re.S)
+    before = set(Workflow.objects.values_list("pk", flat=True))
+    sent = subprocess.run(
+        ["bash", "-c", command], cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert "202 Accepted" in sent.stdout
+    sent_one = Workflow.objects.exclude(pk__in=before)
+    until(lambda: sent_one.get().status == "COMPLETE", what=lambda: sent_one.values())
+
+
+# --- Whether each submission became what it should have -----------------------------------------
+
+
+@pytest.fixture
+def sample(db: None) -> Sample:
+    return next(iter(samples(1, 1)))
+
+
+def complete(sample: Sample) -> Workflow:
+    return Workflow.objects.create(
+        idempotency_key=sample.idempotency_key,
+        workflow_type="onboarding",
+        payload=sample.payload,
+        status="COMPLETE",
+        completed_at="2030-01-01T00:00:00Z",
+    )
+
+
+def faults(sample: Sample, effects: dict[UUID, report.Effects]) -> list[str]:
+    wanted = {sample.idempotency_key: report.expect(sample, None)}
+    return report.faults(wanted, report.results([sample]), effects)
+
+
+def test_what_became_what_it_should_is_no_fault(sample: Sample) -> None:
+    complete(sample)
+    assert faults(sample, {sample.idempotency_key: Counter(sample.effects)}) == []
+
+
+def test_a_submission_that_is_not_there_is_a_fault(sample: Sample) -> None:
+    assert faults(sample, {}) == [f"{sample.idempotency_key} was accepted, and is not there."]
+
+
+def test_another_state_than_the_expected_is_a_fault(sample: Sample) -> None:
+    row = complete(sample)
+    Workflow.objects.update(status="FAILED", last_error_code="card_declined")
+    assert faults(sample, {sample.idempotency_key: Counter(sample.effects)}) == [
+        f"Workflow {row.pk} is failed card_declined; it should be complete."
+    ]
+
+
+def test_an_effect_that_is_missing_and_one_too_many_are_faults(sample: Sample) -> None:
+    row = complete(sample)
+    first, *rest = sample.effects
+    assert faults(sample, {sample.idempotency_key: Counter([*rest, rest[0]])}) == [
+        f"Workflow {row.pk} has not performed {'/'.join(first)}.",
+        f"Workflow {row.pk} has performed {'/'.join(rest[0])} 1 times too often.",
+    ]
+
+
+def test_what_somebody_else_has_performed_is_not_counted(sample: Sample) -> None:
+    complete(sample)
+    assert faults(sample, {sample.idempotency_key: Counter(sample.effects), uuid4(): Counter(sample.effects)}) == []
+
+
+def test_a_review_that_is_left_open_should_be_waiting(sample: Sample) -> None:
+    review = next(s for s in samples(40, 1) if s.needs_review)
+    assert report.expect(review, "leave").state == State.WAITING
+    assert report.expect(review, "reject") == Expected(
+        State.FAILED, "approval_rejected", report.expect(review, "leave").effects
+    )
+
 
 # What the command does when it is interrupted, with a stop that takes its time and a process that it starts for it.
 STOPPING = """

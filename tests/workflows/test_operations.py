@@ -14,6 +14,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from tests import engine
 from tests.workflows import rows
 from workflows import inbox, operations
 from workflows.errors import NotAllowed
@@ -390,3 +391,24 @@ def _until_somebody_waits_for_a_lock() -> None:
             if cursor.fetchone()[0]:
                 return
     raise AssertionError("nobody waits")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_decision_is_stored_though_the_database_fails_at_the_wake_up(boss: User) -> None:
+    row = rows.waiting()
+    task = ManualTask.objects.get()
+
+    def end_the_connection_before_the_wake_up(execute: Any, sql: str, *rest: Any) -> Any:
+        if "SKIP LOCKED" in sql:
+            assert connection.connection is not None
+            with engine.another_connection() as other:
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", [connection.connection.info.backend_pid])
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(end_the_connection_before_the_wake_up):
+        operations.approve(task.pk, user=boss)
+    task.refresh_from_db()
+    assert task.state == "approved"
+    row.refresh_from_db()
+    assert row.invisible_until > timezone.now()
+    assert inbox.sweep() == 1

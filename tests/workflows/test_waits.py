@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connections, transaction
 from django.utils import timezone
 
 from tests import engine
@@ -53,6 +53,28 @@ def decide(task: ManualTask, *, approved: bool, reason: str = "") -> None:
         name = task.signal_name
         inbox.store(source="console", dedupe_key=name, name=name, workflow_id=task.workflow_id, payload=answer)
     inbox.wake(task.workflow_id, name)
+
+
+def test_the_server_never_shows_facts_as_the_text_of_a_statement() -> None:
+    """They are a patient's, and pg_stat_activity and the server's log show that text."""
+    shown = []
+
+    def look_before_the_next_statement(execute: Any, sql: str, *rest: Any) -> Any:
+        journal = connections["journal"].connection
+        assert journal is not None
+        with engine.another_connection() as other:
+            pid = journal.info.backend_pid
+            shown.extend(other.execute("SELECT query FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone() or ())
+        return execute(sql, *rest)
+
+    define([ask])
+    submit()
+    connections["journal"].ensure_connection()
+    with connections["journal"].execute_wrapper(look_before_the_next_statement):
+        engine.worker().process_next()
+    assert ManualTask.objects.get().facts == [["Weight", "92 kg"], ["Age", "52"]]
+    assert [query for query in shown if "INSERT INTO workflows_manualtask" in query]
+    assert not [query for query in shown if "92 kg" in query]
 
 
 def test_it_suspends_until_a_person_has_approved() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
 from django.contrib import admin
@@ -20,6 +20,9 @@ from workflows.admin import words
 from workflows.admin.base import ConsoleAdmin
 from workflows.jsonb import ensure_storable
 from workflows.models import ManualTask, State, Workflow
+
+if TYPE_CHECKING:
+    from workflows.models.manual_task import ManualTaskQuerySet
 
 OPEN = ManualTask.State.OPEN
 
@@ -77,8 +80,13 @@ class StateFilter(admin.SimpleListFilter):
             }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
-        value = self.value() or OPEN
-        return queryset if value == "all" else queryset.filter(state=value)
+        match self.value() or OPEN:
+            case "all":
+                return queryset
+            case ManualTask.State.OPEN:
+                return cast("ManualTaskQuerySet", queryset).open()
+            case state:
+                return queryset.filter(state=state)
 
 
 class TypeFilter(admin.SimpleListFilter):
@@ -86,7 +94,7 @@ class TypeFilter(admin.SimpleListFilter):
     parameter_name = "task_type"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        types = ManualTask.objects.filter(state=OPEN).order_by("task_type").values_list("task_type", flat=True)
+        types = ManualTask.objects.open().order_by("task_type").values_list("task_type", flat=True)
         return [(task_type, task_type) for task_type in types.distinct()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:

@@ -23,7 +23,7 @@ from workflows.admin import words, workflow_page
 from workflows.admin.base import ConsoleAdmin, ReasonForm, Verb
 from workflows.definition import definitions
 from workflows.errors import NotAllowed
-from workflows.models import Attempt, State, Workflow
+from workflows.models import Attempt, ManualTask, State, Workflow
 
 RETRY = Verb(
     slug="retry",
@@ -89,7 +89,7 @@ class PresetFilter(admin.SimpleListFilter):
                 midnight = datetime.combine(timezone.now().date(), time(), UTC)
                 return queryset.filter(status="FAILED", completed_at__gte=midnight)
             case "decision":
-                return queryset.filter(status="PENDING", pk__in=workflow_page.open_tasks().values("workflow_id"))
+                return queryset.filter(status="PENDING", pk__in=ManualTask.objects.open().values("workflow_id"))
         return queryset
 
 

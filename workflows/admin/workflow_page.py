@@ -54,7 +54,7 @@ class Line:
 
 def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     attempts = list(Attempt.objects.filter(workflow=workflow).order_by("-number")[:ATTEMPTS_SHOWN])
-    tasks = list(open_tasks().filter(workflow=workflow).only("id", "task_type", "expires_at"))
+    tasks = list(ManualTask.objects.open().filter(workflow=workflow).only("id", "task_type", "expires_at"))
     payload, context = Workflow.objects.values_list("payload", "context").get(pk=workflow.pk)
     # While one runs nothing is written of it yet: what is known of the steps is what the one before did.
     told = next((attempt for attempt in attempts if attempt.closed_at), None)
@@ -76,10 +76,6 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "payload": words.masked_fields(payload),
         "context": words.masked_fields(context),
     }
-
-
-def open_tasks() -> QuerySet[ManualTask]:
-    return ManualTask.objects.filter(state=ManualTask.State.OPEN)
 
 
 # --- Where it stands ----------------------------------------------------------------------------

@@ -2,11 +2,20 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from workflows.models.clock import ClockTimestamp
 from workflows.models.wait import Wait
 from workflows.models.workflow import Workflow
+
+
+class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
+    def open(self) -> ManualTaskQuerySet:
+        """Those that somebody is to decide: of a workflow that has ended, nobody asks any more."""
+        # EXISTS, not a join: of a join in an UPDATE Django makes a subquery on the task itself, which would not see
+        # that somebody else has decided it in the meantime.
+        under_way = Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING)
+        return self.filter(Exists(under_way), state=ManualTask.State.OPEN)
 
 
 class ManualTask(models.Model):
@@ -33,6 +42,8 @@ class ManualTask(models.Model):
     decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
     decided_at = models.DateTimeField(null=True)
     reason = models.TextField(db_default="")
+
+    objects = ManualTaskQuerySet.as_manager()
 
     class Meta:
         default_permissions = ("view",)

@@ -126,7 +126,8 @@ class Command(BaseCommand):
                 f"password [bold]{password}[/bold]\n"
                 f"{waiting} clinical reviews wait for you there. Send one more with\n"
                 f"  curl -i {intake}/v1/submissions -H 'Authorization: Bearer {api_key}' \\\n"
-                "    -H \"Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)\" --json '{}'\n"
+                '    -H "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)" \\\n'
+                "    -H 'Content-Type: application/json' -d @docs/examples/net_new.json\n"
                 "Ctrl-C stops everything.",
                 highlight=False,
                 soft_wrap=True,

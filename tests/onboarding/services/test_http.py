@@ -13,6 +13,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 from onboarding.services import accounts, http, messages, payments
 from tests.sandbox_process import SandboxProcess
+from workflows import backoff
+from workflows.definition import Retry
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 
 
@@ -160,21 +162,37 @@ def test_after_an_unknown_outcome_the_same_key_adds_nothing(sandbox: SandboxProc
 @pytest.mark.parametrize(
     ("value", "delay"),
     [
-        ("30", 30),
+        ("30", 37.5),
         ("1", 2),
-        ("86400", 300),
         ("0", 2),
         ("-5", None),
         ("soon", None),
         ("Fri, 31 Dec 1999 23:59:59 GMT", None),
     ],
 )
-def test_retry_after_is_honoured_within_bounds(settings: Any, value: str, delay: float | None) -> None:
+def test_retry_after_leaves_room_for_the_jitter(settings: Any, value: str, delay: float | None) -> None:
     answer = response("503 Service Unavailable", b"", f"Retry-After: {value}")
     with raw_server(settings, answer), pytest.raises(RetryableStepError) as error:
         confirm(uuid4())
     assert error.value.base_delay == delay
     assert error.value.code == "not_ready"
+
+
+@pytest.mark.parametrize(("value", "least", "most"), [("30", 30, 45), ("240", 240, 360), ("86400", 240, 360)])
+def test_it_is_not_tried_again_before_retry_after_nor_long_after_our_own_longest_delay(
+    settings: Any, value: str, least: float, most: float
+) -> None:
+    answer = response("503 Service Unavailable", b"", f"Retry-After: {value}")
+    with raw_server(settings, answer), pytest.raises(RetryableStepError) as error:
+        confirm(uuid4())
+    policy = backoff.resolve(error.value, Retry(jitter_factor=0.9))
+    delays = [
+        backoff.delay_seconds(
+            1, base_delay=policy.base_delay, max_delay=policy.max_delay, jitter_factor=policy.jitter_factor
+        )
+        for _ in range(1000)
+    ]
+    assert least - 1e-6 <= min(delays) <= max(delays) <= most + 1e-6
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"patient_uuid": "nobody"}', b"{}", b"\xff"])

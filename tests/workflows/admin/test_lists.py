@@ -200,6 +200,20 @@ def test_open_tasks_are_listed_by_what_is_due_first_and_decided_ones_on_request(
     assert listed(approver, "?task_type=other", TASKS) == []
 
 
+def test_a_task_of_a_workflow_that_has_ended_awaits_nobody(as_: Login) -> None:
+    ended, under_way = rows.waiting(), rows.waiting()
+    hour = timezone.now() + timedelta(hours=1)
+    ManualTask.objects.filter(workflow=ended).update(expires_at=hour, task_type="letter")
+    Workflow.objects.filter(pk=ended.pk).update(status="FAILED", completed_at=timezone.now())
+    due, over = ManualTask.objects.get(workflow=under_way), ManualTask.objects.get(workflow=ended)
+    approver = as_("approver")
+    glance = approver.get("/admin/").context["glance"]
+    assert (glance.tasks.number, glance.next_task) == (1, due)
+    assert listed(approver, "", TASKS) == listed(approver, "?state=open", TASKS) == [due.pk]
+    assert listed(approver, "?state=all", TASKS) == [due.pk, over.pk]
+    assert "task_type=letter" not in approver.get(TASKS).content.decode()
+
+
 def test_home_counts_by_state_and_links_to_exactly_the_rows_it_counted(as_: Login) -> None:
     one_of_each()
     rows.failed()

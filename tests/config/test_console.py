@@ -1,0 +1,79 @@
+"""The console's entry, as gunicorn calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+from wsgiref.util import setup_testing_defaults
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.signals import request_started
+from django.db import connection
+from django.test import Client, override_settings
+
+from config import wsgi
+from tests import engine
+from workflows.bounded import ask
+from workflows.models import Workflow
+
+
+def get(path: str, **environ: Any) -> tuple[str, dict[str, str], bytes]:
+    environ = {"PATH_INFO": path, "HTTP_HOST": "testserver", **environ}
+    setup_testing_defaults(environ)
+    started: list[Any] = []
+    application: Any = wsgi.application
+    response = application(environ, lambda status, headers: started.extend([status, dict(headers)]))
+    body = b"".join(response)
+    response.close()
+    return started[0], started[1], body
+
+
+def terminate_our_connection() -> None:
+    assert connection.connection is not None
+    with engine.another_connection() as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [connection.connection.info.backend_pid])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_died_between_two_requests_is_replaced(client: Client) -> None:
+    client.force_login(User.objects.create_superuser("ada"))
+    cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
+    assert get("/admin/", HTTP_COOKIE=cookie)[0] == "200 OK"
+    terminate_our_connection()
+    assert get("/admin/", HTTP_COOKIE=cookie)[0] == "200 OK"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_request_of_the_api_does_not_try_the_connection_first() -> None:
+    """Within the time limit the connection is the one that was limited, never one that replaced it unseen."""
+
+    def count_on_the_same_connection() -> int:
+        before = connection.connection
+        with pytest.raises(Exception, match=r"terminat|closed|lost"):
+            Workflow.objects.count()
+        assert connection.connection is before
+        raise LookupError
+
+    Workflow.objects.count()
+    request_started.send(None)
+    terminate_our_connection()
+    with pytest.raises(LookupError):
+        ask(count_on_the_same_connection)
+    connection.close()
+
+
+@override_settings(ALLOWED_HOSTS=["onramp.example.com"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/submissions", "/v1/nothing"])
+@pytest.mark.django_db(transaction=True)
+def test_the_api_and_health_are_answered_whatever_host_is_asked_for(path: str) -> None:
+    address = get(path, HTTP_HOST="10.0.0.7:8001")
+    assert address == get(path, HTTP_HOST="onramp.example.com")
+    assert address[0] == {"/healthz": "200 OK", "/readyz": "200 OK"}.get(path, address[0])
+    assert "json" in address[1]["Content-Type"]
+
+
+@override_settings(ALLOWED_HOSTS=["onramp.example.com"])
+def test_the_pages_are_answered_for_the_hosts_of_the_settings_only() -> None:
+    assert get("/nothing", HTTP_HOST="10.0.0.7:8001")[0] == "400 Bad Request"
+    assert get("/nothing", HTTP_HOST="onramp.example.com")[0] == "404 Not Found"
