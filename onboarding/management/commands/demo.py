@@ -127,7 +127,9 @@ class Command(BaseCommand):
                 f"{waiting} clinical reviews wait for you there. Send one more with\n"
                 f"  curl -i {intake}/v1/submissions -H 'Authorization: Bearer {api_key}' \\\n"
                 '    -H "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)" \\\n'
-                "    -H 'Content-Type: application/json' -d @docs/examples/net_new.json\n"
+                # Another address each time: the sandbox keeps its accounts from one demo to the next.
+                "    -H 'Content-Type: application/json' "
+                '-d "$(sed s/ada.alvarez/ada.$(date +%s)/ docs/examples/net_new.json)"\n'
                 "Ctrl-C stops everything.",
                 highlight=False,
                 soft_wrap=True,
