@@ -66,6 +66,13 @@ STEPS: Sequence[Step | WorkflowStep] = [
     Step(send_confirmation, best_effort=True, once=True, key_ttl=KEY_TTL),
 ]
 
+# What a submission is about, and not whom.
+PUBLIC_FIELDS = ("authentication_mode", "checkout", "preferences")
+
 ONBOARDING = WorkflowDefinition(
-    name="onboarding", steps=STEPS, context_class=OnboardingContext, linking_id="linking_id"
+    name="onboarding",
+    steps=STEPS,
+    context_class=OnboardingContext,
+    linking_id="linking_id",
+    public_fields=PUBLIC_FIELDS,
 )

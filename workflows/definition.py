@@ -80,6 +80,7 @@ class WorkflowDefinition:
 
     `retry` is the policy of steps that state none; `queue` the pool of workers that runs it; `linking_id` the name of
     the payload's field (dotted for a nested one) that is copied to the column of that name when a submission enters.
+    `public_fields` are those of the payload (dotted too) whose values are nobody's data: errors may repeat them.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class WorkflowDefinition:
         retry: Retry | None = None,
         queue: str = "default",
         linking_id: str = "",
+        public_fields: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.steps = tuple(step if isinstance(step, Step) else Step(step) for step in steps)
@@ -98,6 +100,7 @@ class WorkflowDefinition:
         self.retry = retry
         self.queue = queue
         self.linking_id = linking_id
+        self.public_fields = frozenset(public_fields)
 
     def __repr__(self) -> str:
         return f"<WorkflowDefinition {self.name}: {len(self.steps)} steps>"

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db import DatabaseError, connection, transaction
 from psycopg.pq import TransactionStatus
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from workflows import journal
@@ -24,7 +24,7 @@ from workflows.journal import OpenAttempt
 from workflows.jsonb import as_json, ensure_storable
 from workflows.ledger import Ledger
 from workflows.models import Workflow
-from workflows.scrub import class_name, scrub, scrub_foreign
+from workflows.scrub import class_name, private_part, scrub, scrub_foreign
 from workflows.timeouts import StepTimeout, call_within
 
 # With the connection alive these say "not now", never "not ever": serialization_failure, deadlock_detected,
@@ -91,7 +91,7 @@ def run(
 def _run_steps(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, may_begin: Callable[[Step], bool]
 ) -> Outcome:
-    results = _Results(definition.context_class, workflow)
+    results = _Results(definition, workflow)
     ledger = Ledger(results.given, attempt) if any(step.once for step in definition.steps) else None
     step = definition.steps[0]
     try:
@@ -109,7 +109,7 @@ def _run_steps(
         raise
     except BaseException as error:  # a step's SystemExit, too, is the step's failure and not the worker's
         journal.prove(attempt)  # on a lost connection any error looks like the step's own
-        description = describe(error, workflow, results)
+        description = describe(error, results)
         return Failed(results.copy, step, error, _is_retryable(error), description)
     return Complete(results.copy)
 
@@ -128,10 +128,11 @@ class _Results:
     the row that we hold, and what is masked in errors are the values that were sent.
     """
 
-    def __init__(self, context_class: type[BaseModel], workflow: Workflow) -> None:
+    def __init__(self, definition: WorkflowDefinition, workflow: Workflow) -> None:
         self.given = deepcopy(workflow)
+        self.private = private_part(workflow.payload, definition.public_fields)
         self.recorded: dict[str, Any] = {}
-        self.context = context_class()
+        self.context = definition.context_class()
         self.copy: dict[str, Any] = self.context.model_dump(mode="json")
 
     def merge(self, step: Step, result: Mapping[str, Any], *, recorded_before: bool = False) -> None:
@@ -172,7 +173,7 @@ def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAt
         entry["outcome"] = "waiting"
         raise
     except (Exception, StepTimeout) as error:
-        entry.update(describe(error, workflow, results), outcome="failed")
+        entry.update(describe(error, results), outcome="failed")
         if not step.best_effort or _transaction_is_broken():
             raise
         entry["outcome"] = "best_effort_failed"
@@ -192,9 +193,7 @@ def _call(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttemp
     result: Mapping[str, Any] | None
     recorded_before = False
     if step.once and ledger:
-        result, recorded_before = ledger.perform(
-            step, results.context, call, lambda error: describe(error, workflow, results)
-        )
+        result, recorded_before = ledger.perform(step, results.context, call, lambda error: describe(error, results))
     else:
         journal.flush(attempt)  # what a once step did is on the ledger before anything else is done
         result = call()
@@ -236,9 +235,9 @@ def _is_retryable(error: BaseException) -> bool:
     return isinstance(error, RetryableStepError | StepTimeout)
 
 
-def describe(error: BaseException, workflow: Workflow, results: _Results) -> dict[str, str]:
+def describe(error: BaseException, results: _Results) -> dict[str, str]:
     """What may be told of an error: its class, its code, and its message without anybody's data."""
-    known = (workflow.payload, results.recorded)
+    known = (results.private, results.recorded)
     try:
         text = str(error)
     except Exception:

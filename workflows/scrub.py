@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 MASK = "•••"
@@ -14,7 +14,7 @@ _READ = 20_000
 
 _QUOTED = re.compile(r"""(['"`])(?:\\.|(?!\1).)*\1""")
 _EMAIL = re.compile(r"[^\s@<>'\"]+@[^\s@<>'\"]+")
-_NUMBER = re.compile(r"\d[\d\s().-]{2,}\d|\d{3,}")
+_NUMBER = re.compile(r"(?<![A-Za-z]\.)(?:\d[\d\s().-]{2,}\d|\d{3,})")  # but not E.164, the standard
 
 
 def scrub(text: str, *known: Any) -> str:
@@ -27,7 +27,8 @@ def scrub(text: str, *known: Any) -> str:
     folded = text.casefold()
     values = {value for part in known for value in _leaves(part) if len(value) > 2 and value.casefold() in folded}
     for value in sorted(values, key=len, reverse=True):
-        text = re.sub(re.escape(value), MASK, text, flags=re.IGNORECASE)
+        # Whole words: a patient named Count must not make "ac•••" of every account.
+        text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", MASK, text, flags=re.IGNORECASE)
     text = _NUMBER.sub(MASK, _EMAIL.sub(MASK, text)).replace("\x00", "")
     return text.encode("utf-8", "replace").decode()[:_LONGEST]
 
@@ -35,6 +36,17 @@ def scrub(text: str, *known: Any) -> str:
 def scrub_foreign(text: str, *known: Any) -> str:
     """`scrub`, for text that is not ours: what stands in quotes is somebody's value too."""
     return scrub(_QUOTED.sub(MASK, text[:_READ]), *known)
+
+
+def private_part(payload: Any, public_fields: Collection[str], path: str = "") -> Any:
+    """`payload` without the fields that are nobody's data (dotted names)."""
+    if not isinstance(payload, dict):
+        return payload
+    return {
+        name: private_part(value, public_fields, f"{path}{name}.")
+        for name, value in payload.items()
+        if f"{path}{name}" not in public_fields
+    }
 
 
 def frames(error: BaseException) -> str:

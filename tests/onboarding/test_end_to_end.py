@@ -107,3 +107,12 @@ def test_a_failure_late_in_the_list_repeats_no_call_of_a_once_step(sandbox: Sand
     assert workflow.status == "COMPLETE"
     recorded = {name for name, outcome in outcomes(workflow).items() if outcome == "recorded"}
     assert recorded == {"create_account", "start_visit", "attach_payment_card", "execute_checkout"}
+
+
+def test_support_reads_our_own_sentences_whole(sandbox: SandboxProcess) -> None:
+    """With a payload whose words stand in them: the program is called "body", and "Some" is a name."""
+    sample = next(s for s in samples(40, seed=int(uuid4())) if s.kind is Kind.EMAIL_TAKEN)
+    sample.payload["patient"]["last_name"] = "Some"
+    sandbox.account(**sample.account or {})
+    workflow = work(enter(sample))
+    assert workflow.last_error_message == "Somebody else has an account with this e-mail address."

@@ -1,6 +1,6 @@
 import pytest
 
-from workflows.scrub import frames, scrub, scrub_foreign
+from workflows.scrub import frames, private_part, scrub, scrub_foreign
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,7 @@ from workflows.scrub import frames, scrub, scrub_foreign
         ("Born 1990-02-28", "Born •••"),
         ("Patient ZEBULON smith", "Patient ••• •••"),
         ("It weighs 92.5", "It weighs •••"),
+        ("The Smiths' phone is not in E.164 form", "The Smiths' phone is not in E.164 form"),
         ("nul \x00 and surrogate \ud800", "nul  and surrogate ?"),
     ],
 )
@@ -23,6 +24,12 @@ def test_it_masks_quoted_values_in_text_that_is_not_ours() -> None:
     assert (
         scrub_foreign("invalid literal for int() with base 10: 'abc'") == "invalid literal for int() with base 10: •••"
     )
+
+
+def test_public_fields_are_nobodys_data() -> None:
+    payload = {"mode": "net_new", "patient": {"name": "Zebulon"}, "checkout": {"program": "body", "plan": "monthly"}}
+    private = private_part(payload, {"mode", "checkout.program"})
+    assert private == {"patient": {"name": "Zebulon"}, "checkout": {"plan": "monthly"}}
 
 
 def test_it_keeps_text_short() -> None:
