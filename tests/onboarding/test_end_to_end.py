@@ -116,3 +116,19 @@ def test_support_reads_our_own_sentences_whole(sandbox: SandboxProcess) -> None:
     sandbox.account(**sample.account or {})
     workflow = work(enter(sample))
     assert workflow.last_error_message == "Somebody else has an account with this e-mail address."
+
+
+def test_who_was_enrolled_as_unpaid_is_not_charged_when_the_card_can_be_attached_later(
+    sandbox: SandboxProcess,
+) -> None:
+    """Enrolled and charged, dunning would collect a second time; and the enrolment's key would meet another body."""
+    sandbox.fault("payments", "attach_card", "status", status=503, count=1)
+    sandbox.fault("programs", "enroll", "drop_after", count=1)
+    workflow = work(enter(next(samples(1, seed=int(uuid4())))))
+    assert workflow.current_step == "enroll_in_program"
+    make_due(workflow)
+    workflow = work(workflow)
+    assert (workflow.status, workflow.context["payment_status"]) == ("COMPLETE", "payment_due")
+    performed = sandbox.effects_of(workflow.key)
+    assert ("payments", "charge") not in performed
+    assert performed.count(("programs", "enroll")) == 1
