@@ -1,4 +1,4 @@
-"""CLAIM and DECIDE: take the next due workflow, run it, write what came of it; and the loop around that.
+"""CLAIM: take the next due workflow and hold it, let it be run and decided; and the loop around that.
 
 One workflow at a time, on two connections: the claim (`default`) holds the row's lock in a transaction until the
 outcome is committed, the journal writes what must outlive it. The lock is the lease: a worker that dies closes its
@@ -20,16 +20,16 @@ from django.db import Error, InterfaceError, InternalError, OperationalError, co
 from django.db.models.functions import Now
 
 from workflows import executor, heartbeat, history, inbox, journal, poison, stamps
-from workflows.backoff import calculate_invisible_until, resolve
-from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.errors import ClaimLost, RetryableStepError, Suspend
-from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting
+from workflows.decisions import Decidable, decide
+from workflows.definition import Step, definitions
+from workflows.errors import ClaimLost
+from workflows.executor import Waiting
 from workflows.flag import Flag
 from workflows.heartbeat import Heartbeat
 from workflows.journal import OpenAttempt
-from workflows.models import Attempt, Event, Workflow
+from workflows.models import Event, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.poison import Held, PutOff
+from workflows.poison import Held
 from workflows.scrub import frames
 from workflows.stamps import NEVER, Slot, Stamp
 
@@ -43,11 +43,9 @@ IDLE_DELAY, MAX_IDLE_DELAY = 0.02, 0.5
 # Seconds between attempts to reach a lost database, doubling.
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 TICK_EVERY = SPEAK_EVERY = 1.0
-UNKNOWN_TYPE_DELAY = PUT_OFF_DELAY = timedelta(minutes=1)
+PUT_OFF_DELAY = timedelta(minutes=1)
 # The advisory lock of `tick`, shared by all workers of a database. The number means nothing.
 TICK_LOCK = 7_201_406
-
-Decidable = Outcome | poison.Verdict
 
 
 class Claim(NamedTuple):
@@ -133,7 +131,7 @@ class Worker:
             )
             self._tell(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
             outcome = self._judge_or_run(claim.workflow, self._attempt)  # inside a savepoint of its own
-            decide(claim.workflow, self._attempt, outcome)  # after its release: see _update
+            decide(claim.workflow, self._attempt, outcome)  # after its release: see workflows.decisions
         self._lost = None
         self._let_go()
         if isinstance(outcome, Waiting | Held):
@@ -252,217 +250,6 @@ class Worker:
             if due.select_for_update(skip_locked=True, no_key=True).first():
                 due.update(invisible_until=ClockTimestamp() + PUT_OFF_DELAY)
                 history.record(attempt.workflow_id, Event.Kind.PUT_BACK, attempt=attempt.number, reason=reason)
-
-
-def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None) -> None:
-    """Write what came of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
-
-    None is a type that this release does not know.
-    """
-    error = None
-    match outcome:
-        case Complete():
-            ended = _complete(workflow, attempt, outcome)
-        case Waiting():
-            ended = _suspend(workflow, attempt, outcome)
-        case Failed(retryable=True):
-            ended, error = _retry(workflow, attempt, outcome), outcome.error
-        case Failed():
-            ended, error = _fail(workflow, attempt, outcome), outcome.error
-        case GivenBack():
-            ended = _give_back(workflow, attempt, outcome)
-        case PutOff():
-            ended = _put_off(workflow, attempt, outcome)
-        case Held():
-            ended = _hold(workflow, attempt, outcome)
-        case None:
-            ended = _put_back(workflow, attempt)
-    closed = Attempt.objects.filter(pk=attempt.id).update(
-        outcome=ended,
-        closed_at=ClockTimestamp(),
-        steps=attempt.steps,
-        traceback=frames(error) if error else "",
-    )
-    if closed != 1:  # the journal did not commit it, or this transaction's snapshot is older
-        raise ClaimLost("the attempt is not to be seen")
-    logger.info("workflow %s: attempt %s ended as %s", workflow.pk, attempt.number, ended)
-
-
-def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:
-    _update(
-        workflow,
-        outcome,
-        status=Workflow.Status.COMPLETE,
-        completed_at=ClockTimestamp(),
-        retry_count=0,
-        current_step="",
-        **_NO_ERROR,
-    )
-    for entry in attempt.steps:
-        if entry["outcome"] == "best_effort_failed":
-            error = {name: value for name, value in entry.items() if name.startswith("error_")}
-            history.record(
-                workflow.pk, Event.Kind.BEST_EFFORT_FAILED, attempt=attempt.number, step=entry["step"], **error
-            )
-    history.record(workflow.pk, Event.Kind.COMPLETED, attempt=attempt.number)
-    return Attempt.Outcome.COMPLETE
-
-
-def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Attempt.Outcome:
-    suspend, step = outcome.suspend, outcome.step.name
-    _update(
-        workflow,
-        outcome,
-        invisible_until=suspend.until,
-        waiting_for=suspend.waiting_for,
-        wake_on=suspend.wake_on,
-        retry_count=0,
-        current_step=step,
-        **_NO_ERROR,
-    )
-    if workflow.wake_on != suspend.wake_on:  # else it was run early, and waits on as before
-        _record_waiting(workflow, attempt, step, suspend)
-    return Attempt.Outcome.WAITING
-
-
-def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend) -> None:
-    history.record(
-        workflow.pk,
-        Event.Kind.WAITING,
-        attempt=attempt.number,
-        step=step,
-        waiting_for=suspend.waiting_for,
-        until=suspend.until.isoformat(),
-    )
-
-
-def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
-    """Push the row into the future, unless this step has failed too often in a row: then it is FAILED."""
-    step, error = outcome.step, outcome.error
-    definition: WorkflowDefinition = definitions()[workflow.workflow_type]
-    stated = error if isinstance(error, RetryableStepError) else None
-    policy = resolve(stated, step.retry, definition.retry)
-    failures = workflow.retry_count + 1 if step.name == workflow.current_step else 1
-    if failures >= policy.max_attempts:
-        return _fail(workflow, attempt, outcome, failures=failures)
-    _update(
-        workflow,
-        outcome,
-        invisible_until=calculate_invisible_until(
-            failures,
-            base_delay=policy.base_delay,
-            max_delay=policy.max_delay,
-            jitter_factor=policy.jitter_factor,
-        ),
-        retry_count=failures,
-        current_step=step.name,
-        **_error(outcome),
-    )
-    history.record(
-        workflow.pk,
-        Event.Kind.RETRY_SCHEDULED,
-        attempt=attempt.number,
-        step=step.name,
-        failures=failures,
-        max_attempts=policy.max_attempts,
-        invisible_until=Workflow.objects.values_list("invisible_until", flat=True).get(pk=workflow.pk).isoformat(),
-        **outcome.description,
-    )
-    return Attempt.Outcome.RETRY
-
-
-def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures: int | None = None) -> Attempt.Outcome:
-    """FAILED, for good; `failures` in a row when it was tried too often."""
-    failures = workflow.retry_count if failures is None else failures
-    _update(
-        workflow,
-        outcome,
-        status=Workflow.Status.FAILED,
-        completed_at=ClockTimestamp(),
-        retry_count=failures,
-        current_step=outcome.step.name,
-        **_error(outcome),
-    )
-    history.record(
-        workflow.pk,
-        Event.Kind.FAILED,
-        attempt=attempt.number,
-        step=outcome.step.name,
-        failures=failures,
-        **outcome.description,
-    )
-    return Attempt.Outcome.FAILED
-
-
-def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: GivenBack) -> Attempt.Outcome:
-    """Leave the row as it is: due, for the next worker."""
-    history.record(
-        workflow.pk,
-        Event.Kind.PUT_BACK,
-        attempt=attempt.number,
-        step=outcome.step.name,
-        reason="The worker was told to stop.",
-    )
-    return Attempt.Outcome.PUT_BACK
-
-
-def _put_off(workflow: Workflow, attempt: OpenAttempt, outcome: PutOff) -> Attempt.Outcome:
-    """Its workers keep dying: back off as a retry does, but count no failure of it."""
-    due = calculate_invisible_until(
-        outcome.deaths - 1,
-        base_delay=poison.FIRST_DELAY,
-        max_delay=poison.MAX_DELAY,
-        jitter_factor=poison.JITTER,
-    )
-    _update(workflow, None, invisible_until=due)
-    reason = f"Its worker died {outcome.deaths} times in a row; it is tried again later."
-    history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, step=outcome.step, reason=reason)
-    return Attempt.Outcome.PUT_BACK
-
-
-def _hold(workflow: Workflow, attempt: OpenAttempt, outcome: Held) -> Attempt.Outcome:
-    """Its workers keep dying: wait for a person to say whether it may be tried again."""
-    suspend = outcome.suspend
-    _update(
-        workflow,
-        None,
-        invisible_until=suspend.until,
-        waiting_for=suspend.waiting_for,
-        wake_on=suspend.wake_on,
-    )
-    if workflow.wake_on != suspend.wake_on:
-        _record_waiting(workflow, attempt, outcome.step, suspend)
-    return Attempt.Outcome.HELD
-
-
-def _put_back(workflow: Workflow, attempt: OpenAttempt) -> Attempt.Outcome:
-    """A type that this release does not know: another may, or the next one will. Never FAILED."""
-    waiting_for = f"a release that knows the workflow type {workflow.workflow_type}"
-    _update(workflow, None, invisible_until=ClockTimestamp() + UNKNOWN_TYPE_DELAY, waiting_for=waiting_for)
-    if workflow.waiting_for != waiting_for:  # once, not once a minute
-        history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, reason=f"It waits for {waiting_for}.")
-    return Attempt.Outcome.PUT_BACK
-
-
-_NO_ERROR = {"last_error_class": "", "last_error_code": "", "last_error_message": ""}
-
-
-def _error(outcome: Failed) -> dict[str, str]:
-    return {f"last_{name}": value for name, value in outcome.description.items()}
-
-
-def _update(workflow: Workflow, outcome: Outcome | None, **fields: Any) -> None:
-    """Update the row that we hold: once, and outside the savepoint.
-
-    A row locked by the outer transaction and updated inside a savepoint gets a multixact as its xmax. Index scans then
-    cannot mark the dead entry as killable, and every later claim walks over all of them until vacuum. Measured with
-    300,000 pending and 4 clients: 640 workflows/s and 3,376 buffers a claim, against 5,490/s and 197.
-    """
-    fields = {"waiting_for": "", "wake_on": [], **fields}
-    if outcome and outcome.context is not None:
-        fields["context"] = outcome.context  # a copy for people
-    if Workflow.objects.filter(pk=workflow.pk).update(**fields) != 1:
-        raise ClaimLost("the row is gone")
 
 
 @contextmanager

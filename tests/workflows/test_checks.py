@@ -28,6 +28,7 @@ NOT_ONCE = definition([Step(one, key_ttl=timedelta(hours=1))], name="not_once")
 NEITHER = definition([Step(one, once=True)], name="neither")
 SHORT_KEY = definition([Step(one, once=True, key_ttl=timedelta(minutes=5))], name="short_key")
 LONG_KEY = definition([Step(one, once=True, key_ttl=timedelta(hours=24)), two], name="long_key")
+LONG_NAME = definition([Step(one, name="x" * 101)], name="long_name")
 NO_DEFINITION = "a string"
 
 
@@ -46,6 +47,7 @@ def test_a_good_definition_passes(settings: Settings) -> None:
         (["SAME_STEP"], "workflows.E005", "named 'one'"),
         (["OLD_NAME"], "workflows.E005", "named 'one'"),
         (["NOT_ONCE"], "workflows.E006", "is not once"),
+        (["LONG_NAME"], "workflows.E007", "longer than its column"),
         (["NEITHER"], "workflows.W001", "neither a lookup nor a key_ttl"),
         (["SHORT_KEY"], "workflows.W002", "longer than its key is honoured"),
     ],

@@ -176,6 +176,14 @@ def test_a_failure_of_another_step_starts_the_count_anew() -> None:
     assert work(workflow).retry_count == 1
 
 
+def test_a_renamed_step_keeps_its_count_of_failures() -> None:
+    define([fail_for_now])
+    workflow = work(submit())
+    define([Step(fail_for_now, name="fail_anew", formerly=("fail_for_now",))])
+    make_due(workflow)
+    assert work(workflow).retry_count == 2
+
+
 def test_it_fails_when_a_step_has_failed_too_often() -> None:
     define([fail_for_now], retry=Retry(max_attempts=2))
     workflow = work(submit())
