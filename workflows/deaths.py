@@ -82,9 +82,11 @@ class Register:
             return
         try:
             with closing(self._connect()) as connection, connection.cursor() as cursor:
+                connection.set_autocommit(False)
                 while self._untold:
                     for sql, parameters in _statements(self._untold[0]):
                         cursor.execute(sql, parameters)
+                    connection.commit()
                     self._untold.popleft()
         except Error as error:
             logger.warning("cannot record how a worker ended, and will try again: %s", type(error).__name__)
@@ -94,7 +96,7 @@ class Register:
             self._delay = RETRY_DELAY
 
     def _connect(self) -> Any:
-        """A connection that nobody else has, in autocommit: the children inherit none of it, its settings neither."""
+        """A connection that nobody else has: the children inherit none of it, its settings neither."""
         connection = connections.create_connection(journal.ALIAS)
         given = connection.settings_dict.get("OPTIONS", {})
         options = {

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from django.db import InterfaceError, OperationalError, connections
+from django.db import InterfaceError, OperationalError, connections, transaction
 
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Workflow
@@ -159,8 +159,9 @@ def close_as_lost(attempt: OpenAttempt) -> None:
     """
     flush(attempt)
     step = attempt.steps[-1]["step"] if attempt.steps else ""
-    for sql, parameters in closing(attempt.id, Attempt.Outcome.LOST, step=step, steps=attempt.steps):
-        execute(sql, parameters)
+    with transaction.atomic(using=ALIAS):
+        for sql, parameters in closing(attempt.id, Attempt.Outcome.LOST, step=step, steps=attempt.steps):
+            execute(sql, parameters)
 
 
 def closing(
@@ -169,8 +170,8 @@ def closing(
     """The statements that close an attempt of which nothing was decided, for whoever knows what became of its worker.
 
     They correct *vanished*, which is all that the next worker could say, in the history too. What was decided stands.
-    Two statements, because the first may have to wait for the next worker's, which writes an event that only a later
-    snapshot shows. Each may be sent again.
+    Two statements of one transaction, because the first may have to wait for the next worker's, which writes an event
+    that only a later snapshot shows. Both may be sent again.
     """
     return [
         (
