@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ import pytest
 from django.db import connection, transaction
 from pydantic import BaseModel
 
-from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
+from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep, definitions
 from workflows.flag import Flag
 from workflows.models import Attempt, Event, Workflow
 from workflows.worker import Worker
@@ -30,10 +31,15 @@ class Context(BaseModel):
     tags: list[str] = []
 
 
-def define(steps: Sequence[Step | WorkflowStep], *, retry: Retry | None = None) -> None:
+def define(
+    steps: Sequence[Step | WorkflowStep], *, retry: Retry | None = None, expires_after: timedelta | None = None
+) -> None:
     """Make `steps` the definition "test", the only one; the fixture of tests/workflows/conftest.py forgets it."""
     global DEFINITION
-    DEFINITION = WorkflowDefinition(name="test", steps=steps, context_class=Context, retry=retry)
+    DEFINITION = WorkflowDefinition(
+        name="test", steps=steps, context_class=Context, retry=retry, expires_after=expires_after
+    )
+    definitions.cache_clear()
 
 
 DEFINITION = WorkflowDefinition(name="test", steps=[], context_class=Context)

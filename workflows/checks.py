@@ -78,10 +78,10 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessa
     """What a step's policy promises, its call must be able to keep."""
     where = f"The step {step.name!r} of {definition.name!r}"
     if not step.once:
-        if not step.lookup and step.key_ttl is None:
+        if not step.undo and not step.lookup and step.key_ttl is None:
             return []
         message, hint = (
-            "has a lookup or a key_ttl, and is not once.",
+            "has an undo, a lookup or a key_ttl, and is not once.",
             "Make it Step(..., once=True), or leave them out.",
         )
         return [Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E006")]
@@ -91,6 +91,10 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessa
         message = "is once, and has neither a lookup nor a key_ttl: whenever its answer is lost, a person is asked."
         hint = "Give it lookup=..., which asks the service; or key_ttl=..., if the service honours idempotency keys."
         return [Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W001")]
+    if step.undo:
+        message = "has an undo and no lookup: before a call in doubt is undone, a person is asked whether it was made."
+        hint = "Give it lookup=..., which asks the service. Nothing is repeated in order to be undone."
+        return [Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W003")]
     policy = resolve(step.retry, definition.retry)
     longest = sum(
         min(policy.base_delay * 2.0 ** min(failures, 63), policy.max_delay) * (1 + policy.jitter_factor)

@@ -10,14 +10,16 @@ import logging
 from datetime import timedelta
 from typing import Any
 
-from workflows import history, poison
+from workflows import compensation, history, inbox, poison
 from workflows.backoff import calculate_invisible_until, resolve
+from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.errors import ClaimLost, RetryableStepError, Suspend
+from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled
 from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import DUE_AT_ONCE
 from workflows.poison import Held, PutOff
 from workflows.scrub import frames
 
@@ -25,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 UNKNOWN_TYPE_DELAY = timedelta(minutes=1)
 
-Decidable = Outcome | poison.Verdict
+Decidable = Outcome | poison.Verdict | compensation.Outcome
 
 
 def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None) -> None:
@@ -49,6 +51,12 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None) 
             ended = _put_off(workflow, attempt, outcome)
         case Held():
             ended = _hold(workflow, attempt, outcome)
+        case Compensated():
+            ended = _end_compensation(workflow, attempt, outcome)
+        case UndoFailed():
+            ended, error = _retry_undo(workflow, attempt, outcome), outcome.error
+        case UndoWaiting():
+            ended = _suspend_undo(workflow, attempt, outcome)
         case None:
             ended = _put_back(workflow, attempt)
     closed = Attempt.objects.filter(pk=attempt.id).update(
@@ -140,33 +148,104 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
         step=step.name,
         failures=failures,
         max_attempts=policy.max_attempts,
-        invisible_until=Workflow.objects.values_list("invisible_until", flat=True).get(pk=workflow.pk).isoformat(),
+        invisible_until=_due(workflow),
         **outcome.description,
     )
     return Attempt.Outcome.RETRY
 
 
+def _due(workflow: Workflow) -> str:
+    """When it is due now, as it was computed in SQL."""
+    due = Workflow.objects.values_list("invisible_until", flat=True).get(pk=workflow.pk)
+    return due.isoformat()
+
+
 def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures: int | None = None) -> Attempt.Outcome:
-    """FAILED, for good; `failures` in a row when it was tried too often."""
+    """FAILED, for good, or on the way there by compensation; `failures` in a row when it was tried too often."""
     failures = workflow.retry_count if failures is None else failures
+    cancelled = outcome.error if isinstance(outcome.error, WorkflowCancelled) else None
+    ending = compensation.ending(workflow)
     _update(
         workflow,
         outcome,
-        status=Workflow.Status.FAILED,
-        completed_at=ClockTimestamp(),
+        **ending,
+        cancelled_at=ClockTimestamp() if cancelled else None,
         retry_count=failures,
         current_step=outcome.step.name,
         **_error(outcome),
     )
+    if cancelled:
+        inbox.close_cancellations(workflow.pk)
+        history.record(
+            workflow.pk,
+            Event.Kind.CANCELLED,
+            attempt=attempt.number,
+            step=outcome.step.name,
+            actor=cancelled.by,
+            reason=cancelled.reason,
+        )
+    else:
+        history.record(
+            workflow.pk,
+            Event.Kind.FAILED,
+            attempt=attempt.number,
+            step=outcome.step.name,
+            failures=failures,
+            **outcome.description,
+        )
+    if "compensating" in ending:
+        history.record(workflow.pk, Event.Kind.COMPENSATING, attempt=attempt.number)
+    return Attempt.Outcome.FAILED
+
+
+def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated) -> Attempt.Outcome:
+    """FAILED at last. What it failed with stays as it was."""
+    _update(workflow, None, status=Workflow.Status.FAILED, completed_at=ClockTimestamp(), compensating=False)
+    history.record(workflow.pk, Event.Kind.COMPENSATED, attempt=attempt.number, undone=outcome.undone)
+    return Attempt.Outcome.COMPENSATED
+
+
+def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -> Attempt.Outcome:
+    """Later; at once when it has failed too often, for then a person is asked. What the row failed with stays."""
+    step, error = outcome.step, outcome.error
+    definition: WorkflowDefinition = definitions()[workflow.workflow_type]
+    stated = error if isinstance(error, RetryableStepError) else None
+    policy = resolve(stated, step.retry, definition.retry)
+    due = calculate_invisible_until(
+        max(outcome.failures, 1),
+        base_delay=policy.base_delay,
+        max_delay=policy.max_delay,
+        jitter_factor=policy.jitter_factor,
+    )
+    _update(workflow, None, invisible_until=DUE_AT_ONCE if outcome.failures >= compensation.TRIES else due)
+    if not outcome.failures:
+        history.record(
+            workflow.pk,
+            Event.Kind.PUT_BACK,
+            attempt=attempt.number,
+            step=step.name,
+            reason=outcome.description["error_message"],
+        )
+        return Attempt.Outcome.PUT_BACK
     history.record(
         workflow.pk,
-        Event.Kind.FAILED,
+        Event.Kind.UNDO_FAILED,
         attempt=attempt.number,
-        step=outcome.step.name,
-        failures=failures,
+        step=step.name,
+        failures=outcome.failures,
+        max_attempts=compensation.TRIES,
+        invisible_until=_due(workflow),
         **outcome.description,
     )
-    return Attempt.Outcome.FAILED
+    return Attempt.Outcome.RETRY
+
+
+def _suspend_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoWaiting) -> Attempt.Outcome:
+    suspend = outcome.suspend
+    _update(workflow, None, invisible_until=suspend.until, waiting_for=suspend.waiting_for, wake_on=suspend.wake_on)
+    if workflow.wake_on != suspend.wake_on:
+        _record_waiting(workflow, attempt, outcome.step.name, suspend)
+    return Attempt.Outcome.WAITING
 
 
 def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: GivenBack) -> Attempt.Outcome:

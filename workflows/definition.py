@@ -42,6 +42,16 @@ class Lookup(Protocol):
     def __call__(self, *, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None: ...
 
 
+class Undo(Protocol):
+    """Undoes a step's call, whose `effect` is given. It may be called again, under the same key, until it succeeds.
+
+    `context` is built from the ledger alone: it holds what the `once` steps returned, and nothing of the others. What
+    it returns is kept with the undo, for people.
+    """
+
+    def __call__(self, *, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None: ...
+
+
 # Seconds. Three times what our clients wait for an answer: whoever has not answered by then, will not.
 TIMEOUT = 30.0
 # Seconds. No call can be on its way for longer than its step may take.
@@ -53,15 +63,17 @@ class Step:
     """One entry of a step list: a function and its policy.
 
     `best_effort`: its errors are recorded and swallowed. `once`: it makes exactly one changing call, which is kept in
-    the ledger and not made again. `lookup`: asks whether a call that we do not know of has happened; "not found" counts
-    only `settle` seconds after the call began. `key_ttl`: how long the downstream honours the idempotency key.
-    `timeout`: seconds that the function may take. `retry`: how its retryable errors are retried. `name`: its identity,
-    the function's name unless given. `formerly`: names it had, so that what was recorded under them is found.
+    the ledger and not made again. `undo`: undoes that call when the workflow fails for good. `lookup`: asks whether a
+    call that we do not know of has happened; "not found" counts only `settle` seconds after the call began. `key_ttl`:
+    how long the downstream honours the idempotency key. `timeout`: seconds that the function may take, and its undo and
+    lookup too. `retry`: how its retryable errors are retried. `name`: its identity, the function's name unless given.
+    `formerly`: names it had, so that what was recorded under them is found.
     """
 
     function: WorkflowStep
     best_effort: bool = False
     once: bool = False
+    undo: Undo | None = None
     lookup: Lookup | None = None
     key_ttl: timedelta | None = None
     settle: float = SETTLE
@@ -81,6 +93,8 @@ class WorkflowDefinition:
     `retry` is the policy of steps that state none; `queue` the pool of workers that runs it; `linking_id` the name of
     the payload's field (dotted for a nested one) that is copied to the column of that name when a submission enters.
     `public_fields` are those of the payload (dotted too) whose values are nobody's data: errors may repeat them.
+    `expires_after` is how long it may take from its submission until it is at rest: past it, the workflow fails before
+    its next step, and what it has done is undone.
     """
 
     def __init__(
@@ -92,6 +106,7 @@ class WorkflowDefinition:
         retry: Retry | None = None,
         queue: str = "default",
         linking_id: str = "",
+        expires_after: timedelta | None = None,
         public_fields: Sequence[str] = (),
     ) -> None:
         self.name = name
@@ -100,7 +115,12 @@ class WorkflowDefinition:
         self.retry = retry
         self.queue = queue
         self.linking_id = linking_id
+        self.expires_after = expires_after
         self.public_fields = frozenset(public_fields)
+
+    def step_called(self, name: str) -> Step | None:
+        """The step of that name, now or formerly; None when it has left the list."""
+        return next((step for step in self.steps if name in (step.name, *step.formerly)), None)
 
     def __repr__(self) -> str:
         return f"<WorkflowDefinition {self.name}: {len(self.steps)} steps>"

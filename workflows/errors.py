@@ -52,6 +52,22 @@ class UnknownOutcome(RetryableStepError):
     """
 
 
+class WorkflowCancelled(StepError):
+    """A person has asked for the workflow to be cancelled. Raised by the engine only, between steps."""
+
+    def __init__(self, *, by: str, reason: str) -> None:
+        super().__init__(f"Cancelled by {by}." if not reason else f"Cancelled by {by}: {reason}", code="cancelled")
+        self.by = by
+        self.reason = reason
+
+
+class WorkflowExpired(StepError):
+    """The workflow was not at rest when it should have been (`expires_after`). Raised by the engine, between steps."""
+
+    def __init__(self) -> None:
+        super().__init__("It was not done in the time that it may take.", code="expired")
+
+
 class Suspend(BaseException):
     """Raised by the waits (`workflows.waits`): nothing more can happen before what the workflow waits for.
 

@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from workflows import journal
 from workflows.definition import Step, WorkflowDefinition
-from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend
+from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, WorkflowCancelled
 from workflows.journal import OpenAttempt
 from workflows.jsonb import as_json, ensure_storable
 from workflows.ledger import Ledger
@@ -80,8 +80,8 @@ def run(
 ) -> Outcome:
     """Run every step in order and say what came of it. What each step did is added to `attempt.steps`.
 
-    `may_begin` is asked before each step: False gives the workflow back. Raises ClaimLost when the row is no longer
-    ours: then nothing may be decided.
+    `may_begin` is asked before each step: False gives the workflow back, and what it raises fails it. Raises ClaimLost
+    when the row is no longer ours: then nothing may be decided.
     """
     outcome = _run_steps(definition, workflow, attempt, may_begin)
     journal.flush(attempt)
@@ -91,17 +91,17 @@ def run(
 def _run_steps(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, may_begin: Callable[[Step], bool]
 ) -> Outcome:
-    results = _Results(definition, workflow)
+    results = Results(definition, workflow)
     ledger = Ledger(results.given, attempt) if any(step.once for step in definition.steps) else None
     step = definition.steps[0]
     try:
         with journal.current(attempt), transaction.atomic():
             for step in definition.steps:
                 if not may_begin(step):
-                    raise _GiveBack
+                    raise GiveBack
                 _run_step(step, workflow, results, attempt, ledger)
-            _leave_as_found()
-    except _GiveBack:
+            leave_as_found()
+    except GiveBack:
         return GivenBack(results.copy, step)
     except Suspend as suspend:
         return Waiting(results.copy, step, suspend)
@@ -114,11 +114,17 @@ def _run_steps(
     return Complete(results.copy)
 
 
-class _GiveBack(Exception):
+class GiveBack(Exception):
     """Leaves the savepoint the way a failure does."""
 
 
-class _Results:
+def end_before(definition: WorkflowDefinition, workflow: Workflow, error: StepError) -> Failed:
+    """The outcome of a workflow that is ended, by `error`, before any step of the attempt has run."""
+    step = definition.step_called(workflow.current_step) or definition.steps[0]
+    return Failed(None, step, error, retryable=False, description=describe_own(error))
+
+
+class Results:
     """What the steps of this attempt returned, as JSON, and the context that is built from it.
 
     Through JSON on the first pass too, so that every attempt sees the same types: a UUID that a step returns as a
@@ -157,7 +163,7 @@ class _Results:
         self.recorded, self.context, self.copy = recorded, context, copy
 
 
-def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
+def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
     """Run one step and merge its result; of a best-effort step a failure is recorded, and that is all."""
     started = monotonic()
     entry: dict[str, Any] = {"step": step.name, "outcome": "failed"}
@@ -166,22 +172,25 @@ def _run_step(step: Step, workflow: Workflow, results: _Results, attempt: OpenAt
         if step.best_effort:
             with transaction.atomic():
                 entry["outcome"] = _call(step, workflow, results, attempt, ledger)
-                _check_deferred_constraints()
+                check_deferred_constraints()
         else:
             entry["outcome"] = _call(step, workflow, results, attempt, ledger)
     except Suspend:
         entry["outcome"] = "waiting"
         raise
+    except WorkflowCancelled:
+        attempt.steps.pop()  # it was not begun
+        raise
     except (Exception, StepTimeout) as error:
         entry.update(describe(error, results), outcome="failed")
-        if not step.best_effort or _transaction_is_broken():
+        if not step.best_effort or transaction_is_broken():
             raise
         entry["outcome"] = "best_effort_failed"
     finally:
         entry["ms"] = round((monotonic() - started) * 1000, 1)
 
 
-def _call(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttempt, ledger: Ledger | None) -> str:
+def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> str:
     """Call the step, within its time, and merge what it returns. Says what it did: ran, skipped or recorded."""
 
     def call() -> Mapping[str, Any] | None:
@@ -197,7 +206,7 @@ def _call(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttemp
     else:
         journal.flush(attempt)  # what a once step did is on the ledger before anything else is done
         result = call()
-    if _transaction_is_broken():
+    if transaction_is_broken():
         # Left alone, the step's writes, and those of all before it, would be gone without a word.
         raise StepError(f"{step.name} swallowed a database error; catch it around an atomic() of its own.")
     if result:
@@ -207,7 +216,7 @@ def _call(step: Step, workflow: Workflow, results: _Results, attempt: OpenAttemp
     return "skipped" if result is None else "ran"
 
 
-def _check_deferred_constraints(also: str = "") -> None:
+def check_deferred_constraints(also: str = "") -> None:
     """Check now what is deferred to the COMMIT: failing there, it would undo the decision too, for ever.
 
     Deferred again at once, for the steps that follow. `also`: SQL to send along.
@@ -216,13 +225,13 @@ def _check_deferred_constraints(also: str = "") -> None:
         cursor.execute(f"SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; {also}")
 
 
-def _leave_as_found() -> None:
+def leave_as_found() -> None:
     """After the last step, undo what any of them has SET: it would hold for the decision and the next workflows."""
-    _check_deferred_constraints(also="RESET ALL")
+    check_deferred_constraints(also="RESET ALL")
     connection.ensure_timezone()  # Django's own setting; asks the server only if it was not the server's
 
 
-def _transaction_is_broken() -> bool:
+def transaction_is_broken() -> bool:
     """Whether the claim's transaction can only be rolled back: a failed statement, or a closed connection."""
     if connection.needs_rollback or connection.closed_in_transaction or connection.connection is None:
         return True
@@ -235,7 +244,12 @@ def _is_retryable(error: BaseException) -> bool:
     return isinstance(error, RetryableStepError | StepTimeout)
 
 
-def describe(error: BaseException, results: _Results) -> dict[str, str]:
+def describe_own(error: StepError) -> dict[str, str]:
+    """What may be told of an error of the engine's own, which knows nobody's data."""
+    return {"error_class": class_name(error), "error_code": error.code, "error_message": scrub(str(error))}
+
+
+def describe(error: BaseException, results: Results) -> dict[str, str]:
     """What may be told of an error: its class, its code, and its message without anybody's data."""
     known = (results.private, results.recorded)
     try:

@@ -15,6 +15,8 @@ from typing import Any
 
 from django.db import connection
 
+from workflows.errors import WorkflowCancelled
+
 # Due before the backlog, not behind it: it has waited already. (now() keeps a row from a clock that was ahead.)
 _WAKE = """
     UPDATE workflows_workflow SET invisible_until = least(created_at, now())
@@ -24,9 +26,19 @@ _WAKE = """
            FOR NO KEY UPDATE OF w SKIP LOCKED)
 """
 
+# A request to cancel is a signal that every workflow listens to, until it is being compensated.
+CANCEL = "cancel"
+
 _ANSWERED = """EXISTS (
     SELECT FROM workflows_signal s
-     WHERE s.workflow_id = w.id AND s.answered_id IS NULL AND s.name = ANY (w.wake_on))"""
+     WHERE s.workflow_id = w.id AND s.closed_at IS NULL
+       AND (s.name = ANY (w.wake_on) OR s.name = 'cancel' AND NOT w.compensating))"""
+
+
+def cancelled(workflow_id: str) -> str:
+    """SQL for whether somebody has asked for the workflow to be cancelled; `workflow_id` is SQL too."""
+    return f"""EXISTS (SELECT FROM workflows_signal s
+                        WHERE s.workflow_id = {workflow_id} AND s.name = '{CANCEL}' AND s.closed_at IS NULL)"""
 
 
 def store(*, source: str, dedupe_key: str, name: str, workflow_id: int, payload: dict[str, Any]) -> bool:
@@ -45,7 +57,8 @@ def wake(workflow_id: int, name: str) -> bool:
 
     In a transaction of its own, after the signal's commit.
     """
-    return _execute(_WAKE.format(condition="w.id = %s AND %s = ANY (w.wake_on)"), [workflow_id, name]) == 1
+    listens = f"%s = ANY (w.wake_on || ARRAY['{CANCEL}'])"
+    return _execute(_WAKE.format(condition=f"w.id = %s AND {listens}"), [workflow_id, name]) == 1
 
 
 def wake_if_answered(workflow_id: int) -> bool:
@@ -55,8 +68,54 @@ def wake_if_answered(workflow_id: int) -> bool:
 
 def sweep() -> int:
     """Wake every workflow with an unanswered signal that it waits for; how many. Finds what both wakers missed."""
-    candidates = "w.id IN (SELECT workflow_id FROM workflows_signal WHERE answered_id IS NULL)"
+    candidates = "w.id IN (SELECT workflow_id FROM workflows_signal WHERE closed_at IS NULL)"
     return _execute(_WAKE.format(condition=f"{candidates} AND {_ANSWERED}"), [])
+
+
+def cancellation(workflow_id: int) -> WorkflowCancelled | None:
+    """The request to cancel a workflow, if there is one that nobody has dealt with."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT payload->>'by', payload->>'reason' FROM workflows_signal
+                WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL ORDER BY id LIMIT 1""",
+            [workflow_id],
+        )
+        request = cursor.fetchone()
+    return WorkflowCancelled(by=request[0], reason=request[1]) if request else None
+
+
+def close_cancellations(workflow_id: int) -> None:
+    """Put the requests to cancel a workflow aside: they are obeyed, or its new run knows nothing of them."""
+    _execute(
+        """UPDATE workflows_signal SET closed_at = clock_timestamp()
+            WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL""",
+        [workflow_id],
+    )
+
+
+def refuse_late_cancellations() -> None:
+    """Tell in the history which requests to cancel came too late: the workflow had come to its end by itself."""
+    _execute(
+        """
+        WITH late AS (
+            UPDATE workflows_signal s SET closed_at = clock_timestamp() FROM workflows_workflow w
+             WHERE s.name = 'cancel' AND s.closed_at IS NULL
+               AND w.id = s.workflow_id AND (w.status <> 'PENDING' OR w.compensating)
+            RETURNING s.workflow_id, s.payload)
+        INSERT INTO workflows_event (workflow_id, kind, actor, detail)
+        SELECT workflow_id, 'cancel_too_late', payload->>'by',
+               jsonb_build_object('reason', 'It had come to its end before the request was seen.') FROM late
+        """,
+        [],
+    )
+
+
+def wake_expired() -> int:
+    """Make every workflow due whose time is over (`expires_after`); how many."""
+    return _execute(
+        _WAKE.format(condition="w.expires_at <= clock_timestamp() AND w.expires_at IS NOT NULL AND NOT w.compensating"),
+        [],
+    )
 
 
 def _execute(sql: str, parameters: list[int | str]) -> int:

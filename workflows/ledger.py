@@ -7,6 +7,8 @@
 | DONE | it happened, and the result is recorded | merges the result, calls nothing |
 | NOT_DONE | refused, or never sent | calls, under the same key |
 | SKIPPED | the step did not apply | evaluates it again |
+| UNDONE | it happened, and was undone (`workflows.compensation`) | calls, under a new key |
+| KEPT | it happened, and a person let it stand when the rest was undone | as DONE: a retry makes it that |
 
 *Did it happen?* A lookup tells, if the step has one. Else the call is repeated under its key while the downstream still
 honours that (`key_ttl`). Else a person is asked.
@@ -25,7 +27,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
-from workflows import journal, waits
+from workflows import inbox, journal, waits
 from workflows.definition import Lookup, Step
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, UnknownOutcome
 from workflows.journal import FENCE, OpenAttempt
@@ -34,10 +36,13 @@ from workflows.models import Effect, Workflow
 from workflows.timeouts import call_within
 
 DONE, INTENT, NOT_DONE = Effect.State.DONE, Effect.State.INTENT, Effect.State.NOT_DONE
-SKIPPED, UNKNOWN = Effect.State.SKIPPED, Effect.State.UNKNOWN
+SKIPPED, UNKNOWN, UNDONE = Effect.State.SKIPPED, Effect.State.UNKNOWN, Effect.State.UNDONE
+MAY_HAVE_HAPPENED = (INTENT, UNKNOWN, DONE)
 
 # How long a person has to say whether an effect happened: a month, with all holidays in it.
 DOUBT_TIMEOUT = timedelta(days=30)
+
+DOUBT_TASK = "effect_in_doubt"
 
 Result = Mapping[str, Any]
 Describe = Callable[[BaseException], dict[str, str]]
@@ -45,7 +50,10 @@ Describe = Callable[[BaseException], dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class KnownEffect:
-    """What the ledger knows of an effect; given to a step's lookup. Ages are seconds, by the database's clock."""
+    """What the ledger knows of an effect; given to a step's lookup and undo. Ages are seconds, by the database's clock.
+
+    `undoes` is the effect that this one undoes, if it does; `undo_failures` counts those of its own undo.
+    """
 
     id: int
     step: str
@@ -55,7 +63,16 @@ class KnownEffect:
     result: dict[str, Any] | None
     key_age: float
     call_age: float
+    has_undo: bool = False
+    undo_failures: int = 0
+    error: str = ""
+    undoes: int | None = None
     seen_at: float = field(default_factory=monotonic)
+
+    @property
+    def undo_key(self) -> str:
+        """The idempotency key of its undo."""
+        return f"{self.idempotency_key}:undo"
 
     def since_key(self) -> float:
         """Seconds since its key was first sent."""
@@ -64,6 +81,14 @@ class KnownEffect:
     def since_call(self) -> float:
         """Seconds since the call was last begun."""
         return self.call_age + monotonic() - self.seen_at
+
+
+class Unanswered(StepError):
+    """Nobody has said in time whether a call has happened."""
+
+
+class Unsettled(RetryableStepError):
+    """Whether a call has happened cannot be told yet: it may still be on its way."""
 
 
 class Ledger:
@@ -90,6 +115,10 @@ class Ledger:
             return effect.result, True
         return self._call(self._begin(step, effect), call, describe), False
 
+    def effects(self) -> list[KnownEffect]:
+        """The latest generation of each effect, in the order in which they were first begun."""
+        return sorted(self._effects.values(), key=lambda effect: effect.id)
+
     def _find(self, step: Step) -> KnownEffect | None:
         """The step's effect of the latest generation, under its name or one it had."""
         return next((self._effects[name] for name in (step.name, *step.formerly) if name in self._effects), None)
@@ -97,18 +126,34 @@ class Ledger:
     # --- Making the call ----------------------------------------------------------------------------
 
     def _begin(self, step: Step, known: KnownEffect | None) -> KnownEffect:
-        """Write the INTENT; together with the outcome of the call before, in one statement and one commit."""
+        """Write the INTENT; together with the outcome of the call before, in one statement and one commit.
+
+        Raises WorkflowCancelled when somebody has asked for that: the last moment to look is the one to look in.
+        """
         name, generation = (known.step, known.generation) if known else (step.name, 1)
-        key = _key(self.workflow, name, generation)
+        if known and known.state == UNDONE:
+            generation += 1
+        key, has_undo = _key(self.workflow, name, generation), step.undo is not None
+        written = self._write_intent(name, generation, False, key, has_undo)
+        if not written:
+            journal.prove(self.attempt)
+            raise inbox.cancellation(self.workflow.pk) or ClaimLost("the claim ended before the effect was begun")
+        effect_id, key_age = written
+        return self._know(KnownEffect(effect_id, name, generation, INTENT, key, None, key_age, 0.0, has_undo))
+
+    def _write_intent(
+        self, step: str, generation: int, undo: bool, key: str, has_undo: bool
+    ) -> tuple[int, float] | None:
+        """The effect's id and the age of its key; None when it was not written."""
         rows = journal.execute_with_deferred(
             self.attempt,
             _WRITE_INTENT,
-            [self.workflow.pk, name, generation, key, self.attempt.id, self.attempt.claim_xid],
+            [
+                *(self.workflow.pk, step, generation, undo, key, self.attempt.id, has_undo),
+                *(self.attempt.claim_xid, undo, self.workflow.pk),
+            ],
         )
-        if not rows:
-            raise ClaimLost("the claim ended before the effect was begun")
-        (effect_id, key_age), *_ = rows
-        return self._know(KnownEffect(effect_id, name, generation, INTENT, key, None, float(key_age), 0.0))
+        return rows[0] if rows else None
 
     def _call(
         self, effect: KnownEffect, call: Callable[[], Result | None], describe: Describe
@@ -116,11 +161,13 @@ class Ledger:
         token = _key_in_use.set(effect.idempotency_key)
         try:
             result = call()
+            if effect.undoes is not None:
+                result = result or {}  # an undo that has nothing to tell has happened all the same
             recorded = None if result is None else as_json(result)
         except ClaimLost:
             raise
         except Suspend:
-            error = StepError(f"{effect.step} is a once step, and may not wait; let a step before it wait.")
+            error = StepError(f"{effect.step} makes a call that is kept, and may not wait; let a step before it wait.")
             self._settle(effect, NOT_DONE, error=describe(error))
             raise error from None
         except BaseException as error:
@@ -142,8 +189,13 @@ class Ledger:
         error: dict[str, str] | None = None,
     ) -> None:
         """Write the outcome of a call, with the next statement or, at the latest, before anything else is done."""
-        self._know(replace(effect, state=state, result=result))
-        told = error or {"error_class": "", "error_code": "", "error_message": ""}
+        if effect.undoes is not None and state == DONE:
+            self._know(replace(self._effects[effect.step], state=UNDONE))
+            journal.defer(self.attempt, *_undone(effect, result, self.attempt))
+            return
+        if effect.undoes is None:
+            self._know(replace(effect, state=state, result=result))
+        told = error or _NO_ERROR
         journal.defer(
             self.attempt,
             """UPDATE workflows_effect
@@ -162,7 +214,6 @@ class Ledger:
         2. By repeating it under its key, while the downstream honours that.
         3. By asking a person.
         """
-        journal.flush(self.attempt)
         if step.lookup:
             return self._look_up(step, step.lookup, context, effect)
         if step.key_ttl and effect.since_key() < step.key_ttl.total_seconds():
@@ -171,14 +222,28 @@ class Ledger:
             raise StepError(f"Whether {effect.step} happened cannot be told.", code="effect_in_doubt")
         return self._ask(effect)
 
+    def find_out(self, step: Step, context: Any, effect: KnownEffect) -> KnownEffect:
+        """Find out about a call that is to be undone: it is never repeated for that. Returns it as DONE or NOT_DONE.
+
+        A question to a person that nobody has answered in time is asked again.
+        """
+        if step.lookup:
+            return self._look_up(step, step.lookup, context, effect)
+        while True:
+            try:
+                return self._ask(effect)
+            except Unanswered:
+                waits.withdraw(self.workflow, _doubt(effect))
+
     def _look_up(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> KnownEffect:
+        journal.flush(self.attempt)
         journal.prove(self.attempt)
         found = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
         if found is not None:
             return self._decide(effect, DONE, result=as_json(found), by="lookup")
         unsettled = step.settle - effect.since_call()
         if unsettled > 0:
-            raise RetryableStepError(
+            raise Unsettled(
                 f"Whether {effect.step} happened can be told when its call can no longer be on its way.",
                 code="unsettled",
                 base_delay=unsettled,
@@ -189,15 +254,16 @@ class Ledger:
 
     def _ask(self, effect: KnownEffect) -> KnownEffect:
         """Ask a person. Their yes comes with the result's fields; their no begins a new generation, with a new key."""
+        journal.flush(self.attempt)
         answer = waits.ask(
             self.workflow,
-            f"effect:{effect.step}:{effect.generation}",
+            _doubt(effect),
             question=f"Did {effect.step} happen? Approve if it did, reject if it did not.",
             facts={
                 "What we know": "The call was begun, and its answer never came.",
                 "Idempotency key": effect.idempotency_key,
             },
-            task_type="effect_in_doubt",
+            task_type=DOUBT_TASK,
             timeout=DOUBT_TIMEOUT,
         )
         match answer.outcome:
@@ -205,7 +271,54 @@ class Ledger:
                 return self._decide(effect, DONE, result=answer.result.get("answer") or {}, by=answer.result["by"])
             case "rejected":
                 return self._begin_new_generation(effect, by=answer.result["by"])
-        raise StepError(f"Nobody has said whether {effect.step} happened.", code="effect_in_doubt")
+        raise Unanswered(f"Nobody has said whether {effect.step} happened.", code="effect_in_doubt")
+
+    # --- Undoing it ---------------------------------------------------------------------------------
+
+    def undo(self, effect: KnownEffect, call: Callable[[], Result | None], describe: Describe) -> None:
+        """Call the undo of an effect under its key, and write what came of it. Raises what the call raises.
+
+        One whose answer was lost is simply called again: an undo is repeatable.
+        """
+        written = self._write_intent(effect.step, effect.generation, True, effect.undo_key, False)
+        if not written:
+            raise ClaimLost("the claim ended before the undo was begun")
+        undo_id, key_age = written
+        undo = KnownEffect(
+            undo_id, effect.step, effect.generation, INTENT, effect.undo_key, None, key_age, 0.0, undoes=effect.id
+        )
+        self._call(undo, call, describe)
+
+    def undo_failed(self, effect: KnownEffect, error: dict[str, str]) -> int:
+        """Count a failure of its undo, or of finding out whether there is something to undo; how many there were."""
+        return self._set_undo_failures(effect, self._effects[effect.step].undo_failures + 1, error)
+
+    def give_up_undo(self, effect: KnownEffect, failures: int, error: dict[str, str]) -> KnownEffect:
+        """Have a person asked before its undo is called again."""
+        self._set_undo_failures(effect, failures, error)
+        return self._effects[effect.step]
+
+    def try_undo_again(self, effect: KnownEffect) -> KnownEffect:
+        """A person has said that its undo may be tried again, as often as before."""
+        self._set_undo_failures(effect, 0, _NO_ERROR)
+        return self._effects[effect.step]
+
+    def settle_for_good(self, effect: KnownEffect, state: Effect.State, *, by: str) -> KnownEffect:
+        """A person has dealt with it: it is UNDONE by hand, or KEPT as it is."""
+        return self._decide(effect, state, result=effect.result, by=by)
+
+    def _set_undo_failures(self, effect: KnownEffect, failures: int, error: dict[str, str]) -> int:
+        journal.flush(self.attempt)
+        self._fenced(
+            f"""UPDATE workflows_effect
+                   SET undo_failures = %s, error_class = %s, error_code = %s, error_message = %s
+                 WHERE id = %s AND {FENCE} RETURNING id""",  # noqa: S608 (FENCE is ours)
+            [failures, *error.values(), effect.id, self.attempt.claim_xid],
+        )
+        self._know(replace(self._effects[effect.step], undo_failures=failures, error=_tell(*error.values())))
+        return failures
+
+    # --- Deciding -----------------------------------------------------------------------------------
 
     def _decide(
         self, effect: KnownEffect, state: Effect.State, *, result: dict[str, Any] | None = None, by: str
@@ -219,11 +332,11 @@ class Ledger:
         key = _key(self.workflow, effect.step, generation)
         rows = self._fenced(
             f"""WITH old AS ({_DECIDE})
-                INSERT INTO workflows_effect (workflow_id, step, generation, state, idempotency_key, attempt)
-                SELECT %s, %s, %s, 'not_done', %s, %s FROM old RETURNING id""",  # noqa: S608 (ours)
+                INSERT INTO workflows_effect (workflow_id, step, generation, state, idempotency_key, attempt, has_undo)
+                SELECT %s, %s, %s, 'not_done', %s, %s, %s FROM old RETURNING id""",  # noqa: S608 (ours)
             [
                 *(NOT_DONE, None, by, self.attempt.id, effect.id, self.attempt.claim_xid),
-                *(self.workflow.pk, effect.step, generation, key, self.attempt.id),
+                *(self.workflow.pk, effect.step, generation, key, self.attempt.id, effect.has_undo),
             ],
         )
         return self._know(KnownEffect(rows[0][0], effect.step, generation, NOT_DONE, key, None, 0.0, 0.0))
@@ -250,13 +363,14 @@ def key_for(workflow: Workflow, step: str) -> str:
 _key_in_use: ContextVar[str | None] = ContextVar("idempotency_key", default=None)
 
 _WRITE_INTENT = f"""
-    INSERT INTO workflows_effect AS e (workflow_id, step, generation, state, idempotency_key, attempt)
-    SELECT %s, %s, %s, 'intent', %s, %s WHERE {FENCE}
-    ON CONFLICT (workflow_id, step, generation) DO UPDATE
-       SET state = 'intent', attempt = excluded.attempt, begun_at = clock_timestamp(),
+    INSERT INTO workflows_effect AS e
+           (workflow_id, step, generation, undo, state, idempotency_key, attempt, has_undo)
+    SELECT %s, %s, %s, %s, 'intent', %s, %s, %s WHERE {FENCE} AND (%s OR NOT {inbox.cancelled("%s")})
+    ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
+       SET state = 'intent', attempt = excluded.attempt, has_undo = excluded.has_undo, begun_at = clock_timestamp(),
            first_begun_at = CASE e.state WHEN 'skipped' THEN clock_timestamp() ELSE e.first_begun_at END,
            settled_at = NULL, settled_by = '', error_class = '', error_code = '', error_message = ''
-    RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)"""  # noqa: S608 (FENCE is ours)
+    RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float"""  # noqa: S608 (FENCE is ours)
 
 _DECIDE = f"""
     UPDATE workflows_effect
@@ -268,18 +382,44 @@ def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
     """The effects of the attempt's workflow by step, the latest generation of each."""
     rows = journal.execute(
         """SELECT id, step, generation, state, idempotency_key, result::text,
-                  extract(epoch FROM clock_timestamp() - first_begun_at),
-                  extract(epoch FROM clock_timestamp() - begun_at)
-             FROM workflows_effect WHERE workflow_id = %s ORDER BY generation""",
+                  extract(epoch FROM clock_timestamp() - first_begun_at)::float,
+                  extract(epoch FROM clock_timestamp() - begun_at)::float,
+                  has_undo, undo_failures, error_class, error_code, error_message
+             FROM workflows_effect WHERE workflow_id = %s AND NOT undo ORDER BY generation""",
         [attempt.workflow_id],
     )
     return {
         step: KnownEffect(
             *(effect_id, step, generation, state, key, json.loads(result) if result else None),
-            *(float(key_age), float(call_age)),
+            *(key_age, call_age, has_undo, undo_failures, _tell(*error)),
         )
-        for effect_id, step, generation, state, key, result, key_age, call_age in rows
+        for effect_id, step, generation, state, key, result, key_age, call_age, has_undo, undo_failures, *error in rows
     }
+
+
+def _undone(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttempt) -> tuple[str, list[Any]]:
+    """The statement that writes an undo that is DONE, and with it the effect that is UNDONE."""
+    return (
+        """UPDATE workflows_effect
+              SET state = CASE id WHEN %s THEN 'done' ELSE 'undone' END,
+                  result = CASE id WHEN %s THEN %s::jsonb ELSE result END,
+                  error_class = '', error_code = '', error_message = '',
+                  settled_at = clock_timestamp(), settled_by = CASE id WHEN %s THEN 'call' ELSE 'undo' END
+            WHERE id IN (%s, %s) AND EXISTS (SELECT FROM workflows_effect u WHERE u.id = %s AND u.attempt = %s)""",
+        [undo.id, undo.id, _dump(result), undo.id, undo.id, undo.undoes, undo.id, attempt.id],
+    )
+
+
+def _doubt(effect: KnownEffect) -> str:
+    """The name of the wait for whether it happened."""
+    return f"effect:{effect.step}:{effect.generation}"
+
+
+_NO_ERROR = {"error_class": "", "error_code": "", "error_message": ""}
+
+
+def _tell(error_class: str, error_code: str, message: str) -> str:
+    return ": ".join(part for part in (error_code or error_class, message) if part)
 
 
 def _key(workflow: Workflow, step: str, generation: int) -> str:

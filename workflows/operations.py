@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import psycopg.errors
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db import Error, OperationalError, connection, transaction
 from django.db.models import Q
-from django.db.models.functions import Least, Now
+from django.db.models.functions import Now
 
-from workflows import api_keys, history, inbox
-from workflows.errors import NotAllowed
-from workflows.models import ApiKey, Event, ManualTask, State, Wait, Workflow
+from workflows import api_keys, compensation, history, inbox
+from workflows.definition import definitions
+from workflows.errors import NotAllowed, WorkflowCancelled
+from workflows.executor import describe_own
+from workflows.models import ApiKey, Effect, Event, ManualTask, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import ManualTaskQuerySet
+from workflows.models.workflow import DUE_AT_ONCE
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -30,27 +34,30 @@ logger = logging.getLogger(__name__)
 
 RETRY = "workflows.retry_workflow"
 RUN_NOW = "workflows.run_workflow_now"
+CANCEL = "workflows.cancel_workflow"
 DECIDE = "workflows.decide_manualtask"
 REVOKE = "workflows.revoke_apikey"
 
-# Due before the backlog, not behind it: it has waited already.
-DUE_AT_ONCE = Least("created_at", Now())
-
 
 def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
-    """Start a failed workflow again from its first step.
+    """Start a failed or cancelled workflow again from its first step.
 
-    A question that failed it (rejected, or expired) is asked again, and so is one that expired while it was failed and
-    nobody could decide; an approval keeps its answer.
+    A question that failed it (rejected, or expired) is asked again, and so is one that expired, or was closed, while
+    nobody could decide; an approval keeps its answer. What was undone is done again, under a new key; what a person
+    has left as it is stays done. The time that it may take begins anew.
     """
     _require(user, RETRY)
     with transaction.atomic(durable=True):
         workflow, state = _take(workflow_id)
         if workflow.status != Workflow.Status.FAILED:
             raise NotAllowed(f"Only a failed workflow can be retried; this one is {state.label.lower()}.")
+        definition = definitions().get(workflow.workflow_type)
+        expires_after = definition.expires_after if definition else None
         Workflow.objects.filter(pk=workflow_id).update(
             status=Workflow.Status.PENDING,
             completed_at=None,
+            cancelled_at=None,
+            expires_at=ClockTimestamp() + expires_after if expires_after else None,
             retry_count=0,
             waiting_for="",
             wake_on=[],
@@ -60,9 +67,15 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
         tasks.filter(state=ManualTask.State.OPEN, expires_at__lte=ClockTimestamp()).update(
             state=ManualTask.State.EXPIRED
         )
-        expired = Q(outcome="", pk__in=tasks.filter(state=ManualTask.State.EXPIRED).values("wait"))
+        unanswerable = tasks.filter(state__in=[ManualTask.State.EXPIRED, ManualTask.State.CLOSED]).values("wait")
         asked = Wait.objects.filter(workflow=workflow_id)
-        asked.filter(expired | Q(outcome__in=["rejected", "expired"])).update(superseded=True)
+        asked.filter(Q(outcome="", pk__in=unanswerable) | Q(outcome__in=["rejected", "expired"])).update(
+            superseded=True
+        )
+        kept = Effect.objects.filter(workflow=workflow_id, state=Effect.State.KEPT)
+        kept.filter(result=None).update(state=Effect.State.UNKNOWN, undo_failures=0)
+        kept.update(state=Effect.State.DONE, undo_failures=0)
+        inbox.close_cancellations(workflow_id)
         _record(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 
 
@@ -79,6 +92,21 @@ def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
         if not moved:
             raise NotAllowed("It is due already: a worker takes it as soon as one is free.")
         _record(workflow_id, Event.Kind.RUN_NOW, user, step=workflow.current_step, reason=reason)
+
+
+def cancel(workflow_id: int, *, user: User, reason: str) -> str:
+    """End a workflow that is not at rest, undoing what it has done; say when, in a sentence.
+
+    One that nobody holds is cancelled here and now. Of one that is running the request is stored, and its worker obeys
+    it before the next step, or after the run; if that completes the workflow first, it is complete.
+    """
+    _require(user, CANCEL)
+    if not reason.strip():
+        raise NotAllowed("Say why: a cancellation needs a reason.")
+    try:
+        return _cancel_now(workflow_id, user=user, reason=reason)
+    except Running:
+        return _ask_to_cancel(workflow_id, user=user, reason=reason)
 
 
 def approve(task_id: int, *, user: User, reason: str = "", answer: dict[str, Any] | None = None) -> None:
@@ -105,6 +133,58 @@ def revoke(api_key_id: int, *, user: User, reason: str = "") -> None:
         LogEntry.objects.log_actions(user.pk, [key], CHANGE, f"Revoked. {reason.strip()}".strip(), single_object=True)
 
 
+class Running(NotAllowed):
+    """A worker holds the row."""
+
+
+def _cancel_now(workflow_id: int, *, user: User, reason: str) -> str:
+    told = describe_own(WorkflowCancelled(by=user.get_username(), reason=reason.strip()))
+    with transaction.atomic(durable=True):
+        workflow, state = _take(workflow_id)
+        _require_cancellable(workflow, state)
+        ending = compensation.ending(workflow)
+        Workflow.objects.filter(pk=workflow_id).update(
+            **ending, cancelled_at=ClockTimestamp(), **{f"last_{name}": value for name, value in told.items()}
+        )
+        inbox.close_cancellations(workflow_id)
+        _record(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
+        if "compensating" not in ending:
+            return "It is cancelled."
+        history.record(workflow_id, Event.Kind.COMPENSATING)
+        return "It is cancelled; a worker now undoes what it has done."
+
+
+def _ask_to_cancel(workflow_id: int, *, user: User, reason: str) -> str:
+    """A worker holds the row: the request is stored and committed, and the workflow woken after that, as a decision is.
+
+    Should the worker let go of the row just now, the one or the other of them sees the request (see `workflows.inbox`).
+    """
+    with transaction.atomic(durable=True):
+        workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=workflow_id)
+        _require_cancellable(workflow, State(workflow.state))
+        if asked := inbox.cancellation(workflow_id):
+            raise NotAllowed(f"{asked.by} has asked for that already; its worker will see it.")
+        inbox.store(
+            source="console",
+            dedupe_key=f"cancel:{uuid4()}",
+            name=inbox.CANCEL,
+            workflow_id=workflow_id,
+            payload={"by": user.get_username(), "reason": reason.strip()},
+        )
+        _record(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)
+    _wake(workflow_id, inbox.CANCEL)
+    return "It is running: it is cancelled before its next step, unless that was the last one."
+
+
+def _require_cancellable(workflow: Workflow, state: State) -> None:
+    if workflow.status != Workflow.Status.PENDING:
+        raise NotAllowed(
+            f"Only a workflow that is still under way can be cancelled; this one is {state.label.lower()}."
+        )
+    if workflow.compensating:
+        raise NotAllowed("It is being undone already, and ends with that.")
+
+
 def _take(workflow_id: int) -> tuple[Workflow, State]:
     """Lock the row and read it, with its state. Never waits: a worker may hold it for as long as its run takes."""
     rows = Workflow.objects.with_state().defer("payload", "context")
@@ -112,7 +192,7 @@ def _take(workflow_id: int) -> tuple[Workflow, State]:
         workflow = rows.select_for_update(nowait=True, no_key=True).filter(pk=workflow_id).first()
     except OperationalError as error:
         if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
-            raise NotAllowed("It is running right now; try again in a moment.") from error
+            raise Running("It is running right now; try again in a moment.") from error
         raise
     if workflow is None:
         raise NotAllowed(f"There is no workflow {workflow_id}.")
@@ -154,11 +234,15 @@ def _decide(
         )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         _record(told.workflow_id, kind, user, reason=reason, task=task_id)
+    _wake(told.workflow_id, told.signal_name)
+
+
+def _wake(workflow_id: int, signal_name: str) -> None:
     try:
-        inbox.wake(told.workflow_id, told.signal_name)
+        inbox.wake(workflow_id, signal_name)
     except Error as error:
-        # The decision is stored, whatever happens now: no refusal, and no error. The sweep wakes the row.
-        logger.warning("workflow %s is decided and not woken yet: %s", told.workflow_id, type(error).__name__)
+        # The signal is stored, whatever happens now: no refusal, and no error. The sweep wakes the row.
+        logger.warning("workflow %s has a signal and is not woken yet: %s", workflow_id, type(error).__name__)
         connection.close_if_unusable_or_obsolete()  # for the rest of the request
 
 

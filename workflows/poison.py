@@ -21,10 +21,9 @@ from typing import Any
 from workflows import journal
 from workflows.definition import Step, WorkflowDefinition
 from workflows.errors import RetryableStepError, StepError, Suspend
-from workflows.executor import Failed
+from workflows.executor import Failed, describe_own
 from workflows.journal import OpenAttempt, PastAttempt
 from workflows.models import Attempt, Workflow
-from workflows.scrub import class_name, scrub
 from workflows.waits import require_approval
 
 CRASHES_OF_POISON = 3
@@ -79,6 +78,24 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
     return None
 
 
+def judge_compensation(attempt: OpenAttempt) -> PutOff | str | None:
+    """What to do instead of calling the next undo: wait, or ask a person for the reason that is returned.
+
+    Nothing fails here, for it has failed already: whatever keeps killing its workers, a person is asked in the end.
+    """
+    deaths = [past for past in attempt.past if past.outcome in (_CRASHED, _KILLED, _VANISHED) or _is_overdue(past)]
+    crashes = [past for past in deaths if past.outcome == _CRASHED or _is_overdue(past)]
+    if len(crashes) >= CRASHES_OF_POISON or len(deaths) >= DEATHS_BEFORE_A_PERSON:
+        return f"Its workers died {len(deaths)} times in a row, last {_end(deaths[0])}."
+    if len(deaths) > 1 and deaths[0] is attempt.past[0] and deaths[0] not in crashes:
+        return PutOff(len(deaths), deaths[0].died_in, deaths[0].died_how)
+    return None
+
+
+def _is_overdue(past: PastAttempt) -> bool:
+    return past.outcome == Attempt.Outcome.INTERRUPTED and past.died_how == "overdue"
+
+
 def _poisoned(definition: WorkflowDefinition, crashes: list[PastAttempt]) -> Failed:
     ends = list(dict.fromkeys(_end(past) for past in reversed(crashes)))
     error = StepError(f"It crashed its worker {len(crashes)} times in a row: {', '.join(ends)}.", code="poison")
@@ -91,7 +108,7 @@ def _overdue(past: list[PastAttempt]) -> PastAttempt | None:
     That is found once: what is decided now is a retry, and the attempts before a decision are of the past.
     """
     for each in past:
-        if each.outcome == Attempt.Outcome.INTERRUPTED and each.died_how == "overdue":
+        if _is_overdue(each):
             return each
         if each.outcome in (_CRASHED, _KILLED, _VANISHED):
             return None
@@ -129,20 +146,12 @@ def _ask(
 
 
 def _failed(definition: WorkflowDefinition, died_in: str, error: StepError, *, retryable: bool = False) -> Failed:
-    description = {
-        "error_class": class_name(error),
-        "error_code": str(error.code),
-        "error_message": scrub(str(error)),
-    }
-    return Failed(None, _step(definition, died_in), error, retryable, description)
+    return Failed(None, _step(definition, died_in), error, retryable, describe_own(error))
 
 
 def _step(definition: WorkflowDefinition, name: str) -> Step:
     """The step of that name, now or formerly; of one that has left the list no more than the name."""
-    for step in definition.steps:
-        if name in (step.name, *step.formerly):
-            return step
-    return Step(_gone, name=name or UNKNOWN_STEP)
+    return definition.step_called(name) or Step(_gone, name=name or UNKNOWN_STEP)
 
 
 def _gone(*, workflow: Workflow, context: Any) -> None:

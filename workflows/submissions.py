@@ -20,8 +20,9 @@ from workflows.models import State, Workflow
 
 # The target is named: without it ON CONFLICT would swallow the violation of any other constraint too.
 _INSERT = """
-    INSERT INTO workflows_workflow (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload)
-    VALUES (%s, %s, %s, %s, %s, %s)
+    INSERT INTO workflows_workflow
+           (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at)
+    VALUES (%s, %s, %s, %s, %s, %s, now() + %s::interval)
     ON CONFLICT (idempotency_key) DO NOTHING RETURNING id
 """
 
@@ -66,6 +67,7 @@ def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Doc
         definition.queue,
         linking_id_of(payload.value, definition),
         payload.text,
+        definition.expires_after,
     )
     inserted = ask(lambda: _fetch_one(_INSERT, row))
     if inserted is not None:

@@ -42,6 +42,7 @@ class Options:
 
     processes: int = 1
     queue: str = "default"
+    only: str = ""
     drain: bool = False
     grace: float = 30.0
     max_runtime: float | None = None
@@ -183,7 +184,12 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
     name = f"{socket.gethostname()}:{os.getpid()}"
     lease.describe_connections(name)
     worker = Worker(
-        queue=options.queue, name=name, stopping=stopping, must_stop=lambda: monotonic() > give_back_at, slot=slot
+        queue=options.queue,
+        only=options.only,
+        name=name,
+        stopping=stopping,
+        must_stop=lambda: monotonic() > give_back_at,
+        slot=slot,
     )
     worker.run(drain=options.drain)
     worker.sign_off()

@@ -144,13 +144,14 @@ def _answer(attempt: OpenAttempt, wait: Answer) -> Answer | None:
         WITH decision AS (
             SELECT id, payload, CASE WHEN (payload->>'approved')::boolean THEN 'approved' ELSE 'rejected' END AS outcome
               FROM workflows_signal
-             WHERE workflow_id = %s AND name = %s AND answered_id IS NULL ORDER BY id LIMIT 1),
+             WHERE workflow_id = %s AND name = %s AND closed_at IS NULL ORDER BY id LIMIT 1),
         answered AS (
             UPDATE workflows_wait w
                SET outcome = decision.outcome, result = decision.payload, resolved_at = clock_timestamp()
               FROM decision WHERE w.id = %s AND w.outcome = '' AND {FENCE}
             RETURNING w.id, w.outcome, w.result)
-        UPDATE workflows_signal s SET answered_id = answered.id FROM answered, decision WHERE s.id = decision.id
+        UPDATE workflows_signal s SET answered_id = answered.id, closed_at = clock_timestamp()
+          FROM answered, decision WHERE s.id = decision.id
         RETURNING answered.outcome, answered.result::text
         """,  # noqa: S608 (FENCE is ours)
         [attempt.workflow_id, wait.signal_name, wait.id, attempt.claim_xid],
@@ -182,3 +183,17 @@ def _expire(attempt: OpenAttempt, wait: Answer) -> Answer | None:
         return replace(wait, outcome="expired")
     journal.prove(attempt)
     return _answer(attempt, wait)
+
+
+def withdraw(workflow: Workflow, name: str) -> None:
+    """Ask no longer: what has been answered is forgotten, and the next `ask` of this name is a new question."""
+    attempt = journal.attempt_of(workflow)
+    journal.execute(
+        f"""
+        WITH asked AS (
+            UPDATE workflows_wait SET superseded = true
+             WHERE workflow_id = %s AND name = %s AND NOT superseded AND {FENCE} RETURNING id)
+        UPDATE workflows_manualtask SET state = 'closed' FROM asked WHERE wait_id = asked.id AND state = 'open'
+        """,  # noqa: S608 (FENCE is ours)
+        [attempt.workflow_id, name, attempt.claim_xid],
+    )

@@ -19,17 +19,17 @@ from django.conf import settings
 from django.db import Error, InterfaceError, InternalError, OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
-from workflows import executor, heartbeat, history, inbox, journal, poison, stamps
+from workflows import compensation, executor, heartbeat, history, inbox, journal, poison, stamps
 from workflows.decisions import Decidable, decide
-from workflows.definition import Step, definitions
-from workflows.errors import ClaimLost
-from workflows.executor import Waiting
+from workflows.definition import Step, WorkflowDefinition, definitions
+from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
+from workflows.executor import Complete
 from workflows.flag import Flag
 from workflows.heartbeat import Heartbeat
 from workflows.journal import OpenAttempt
 from workflows.models import Event, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.poison import Held
+from workflows.poison import PutOff
 from workflows.scrub import frames
 from workflows.stamps import NEVER, Slot, Stamp
 
@@ -47,10 +47,14 @@ PUT_OFF_DELAY = timedelta(minutes=1)
 # The advisory lock of `tick`, shared by all workers of a database. The number means nothing.
 TICK_LOCK = 7_201_406
 
+COMPENSATION = "compensation"
+
 
 class Claim(NamedTuple):
     workflow: Workflow
     xid: str  # of the transaction that holds the row's lock
+    cancelled: bool  # somebody has asked for that
+    expires_in: float  # seconds; infinite unless its definition says `expires_after`
 
 
 class Worker:
@@ -58,18 +62,21 @@ class Worker:
 
     `name` says on each attempt who ran it (host:process). `stopping` ends the loop after the workflow in hand, and
     `must_stop`, asked before each step, gives that one back too. `slot` is where its supervisor sees what it does.
+    `only`: nothing but "compensation".
     """
 
     def __init__(
         self,
         *,
         queue: str = "default",
+        only: str = "",
         name: str,
         stopping: Flag,
         must_stop: Callable[[], bool] = lambda: False,
         slot: Slot | None = None,
     ) -> None:
         self.queue = queue
+        self._pool = "AND compensating" if only == COMPENSATION else ""
         self.name = name
         self.stopping = stopping
         self.must_stop = must_stop
@@ -78,6 +85,7 @@ class Worker:
         self._heartbeat = Heartbeat(name, queue)
         self._attempt: OpenAttempt | None = None
         self._lost: int | None = None  # the workflow of the attempt before, if that was lost
+        self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
         self._watermark: tuple[datetime, int] | None = None
         self._full_look_at = self._ticked_at = self._spoke_at = float("-inf")
 
@@ -130,11 +138,11 @@ class Worker:
                 claim.workflow, claim_xid=claim.xid, worker=self.name, release=settings.RELEASE
             )
             self._tell(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
-            outcome = self._judge_or_run(claim.workflow, self._attempt)  # inside a savepoint of its own
+            outcome = self._judge_or_run(claim, self._attempt)  # inside a savepoint of its own
             decide(claim.workflow, self._attempt, outcome)  # after its release: see workflows.decisions
         self._lost = None
         self._let_go()
-        if isinstance(outcome, Waiting | Held):
+        if not isinstance(outcome, Complete):
             inbox.wake_if_answered(claim.workflow.pk)
         return True
 
@@ -147,6 +155,8 @@ class Worker:
             cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [TICK_LOCK])
             if cursor.fetchone() == (True,):
                 inbox.sweep()
+                inbox.wake_expired()
+                inbox.refuse_late_cancellations()
                 heartbeat.forget()
 
     def _claim_next(self) -> Claim | None:
@@ -167,47 +177,84 @@ class Worker:
         # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
         rows = Workflow.objects.raw(
             f"""
-            SELECT *, pg_current_xact_id()::text AS claim_xid FROM workflows_workflow
-             WHERE status = 'PENDING' AND queue = %s AND invisible_until <= now() {watermark}
+            SELECT *, pg_current_xact_id()::text AS claim_xid, {inbox.cancelled("workflows_workflow.id")} AS cancelled,
+                   extract(epoch FROM expires_at - clock_timestamp())::float AS expires_in
+              FROM workflows_workflow
+             WHERE status = 'PENDING' AND queue = %s {self._pool} AND invisible_until <= now() {watermark}
              ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
             """,  # noqa: S608 (the condition is ours)
             [self.queue, *parameters],
         )
         for workflow in rows:
             self._watermark = (workflow.invisible_until, workflow.pk)
-            return Claim(workflow, workflow.claim_xid)  # type: ignore[attr-defined]
+            row: Any = workflow
+            expires_in = float("inf") if row.expires_in is None else row.expires_in
+            return Claim(workflow, row.claim_xid, row.cancelled, expires_in)
         return None
 
-    def _judge_or_run(self, workflow: Workflow, attempt: OpenAttempt) -> Decidable | None:
-        definition = definitions().get(workflow.workflow_type)
+    def _judge_or_run(self, claim: Claim, attempt: OpenAttempt) -> Decidable | None:
+        workflow, definition = claim.workflow, definitions().get(claim.workflow.workflow_type)
         if definition is None:
             return None
-        outcome: Decidable | None = poison.judge(definition, workflow, attempt)
-        if outcome is None:
-            outcome = executor.run(definition, workflow, attempt, may_begin=self._may_begin)
-            self._tell(deadline=NEVER)  # no step runs any more
+        self._expires_at = monotonic() + claim.expires_in
+        if workflow.compensating:
+            outcome = self._compensate(definition, workflow, attempt)
+        elif claim.cancelled and (cancelled := inbox.cancellation(workflow.pk)):
+            outcome = executor.end_before(definition, workflow, cancelled)
+        elif claim.expires_in <= 0:
+            outcome = executor.end_before(definition, workflow, WorkflowExpired())
+        else:
+            outcome = poison.judge(definition, workflow, attempt) or executor.run(
+                definition, workflow, attempt, may_begin=self._may_begin
+            )
+        self._tell(deadline=NEVER)  # no step runs any more
         return outcome
 
+    def _compensate(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Decidable:
+        verdict = poison.judge_compensation(attempt)
+        if isinstance(verdict, PutOff):
+            return verdict
+        return compensation.run(definition, workflow, attempt, may_begin=self._may_undo, give_up=verdict or "")
+
     def _may_begin(self, step: Step) -> bool:
-        """At the boundary before `step`: whether to go on. Tells the supervisor, before the step can kill us."""
+        """At the boundary before `step`: whether to go on.
+
+        Raises WorkflowExpired, or WorkflowCancelled when a person has asked for that.
+        """
+        if self.must_stop():
+            return False
+        if cancelled := self._speak():
+            raise cancelled
+        if monotonic() >= self._expires_at:
+            raise WorkflowExpired
+        self._enter(step)
+        return True
+
+    def _may_undo(self, step: Step) -> bool:
+        """The same in a compensation, which nothing but the worker's own end interrupts."""
         if self.must_stop():
             return False
         self._speak()
+        self._enter(step)
+        return True
+
+    def _enter(self, step: Step) -> None:
+        """Tell the supervisor where we are, before the step can kill us."""
         now = monotonic()
         calls = 2 if step.lookup else 1  # each within the step's timeout
         self._tell(step=step.name, since=now, deadline=now + step.timeout * calls)
         self._beat()
-        return True
 
-    def _speak(self) -> None:
+    def _speak(self) -> WorkflowCancelled | None:
         """Use the claim, at most once a second: the server ends what is silent, and we learn that it has.
 
-        Woken after the lease has ended, a worker that was stopped begins no further step.
+        Woken after the lease has ended, a worker that was stopped begins no further step. What we ask is whether
+        somebody wants the workflow cancelled.
         """
-        if monotonic() >= self._spoke_at + SPEAK_EVERY:
-            self._spoke_at = monotonic()
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT 1")
+        if not self._attempt or monotonic() < self._spoke_at + SPEAK_EVERY:
+            return None
+        self._spoke_at = monotonic()
+        return inbox.cancellation(self._attempt.workflow_id)
 
     def _beat(self) -> None:
         self._heartbeat.beat(self._stamp, self._attempt)

@@ -164,7 +164,7 @@ def test_a_claim_reads_a_handful_of_pages_whatever_waits_or_is_finished(no_vacuu
     store_due(100)
     analyze()
     look = look_once()
-    assert look.indexes == ["workflow_due"]
+    assert look.indexes == ["workflow_due", "signal_unanswered"]  # the row, and whether it is to be cancelled
     assert look.buffers <= 10
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from pydantic import BaseModel
 
 from workflows.definition import Step, WorkflowDefinition
-from workflows.models import Attempt, Event, ManualTask, Wait, WorkerProcess, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, Wait, WorkerProcess, Workflow
 
 
 class Context(BaseModel):
@@ -34,6 +34,26 @@ def workflow(**fields: Any) -> Workflow:
     return Workflow.objects.create(
         **{"idempotency_key": uuid.uuid4(), "workflow_type": "parcel", "payload": {}, **fields}
     )
+
+
+def cancelled(**fields: Any) -> Workflow:
+    return failed(
+        **{
+            "cancelled_at": Now(),
+            "last_error_class": "workflows.errors.WorkflowCancelled",
+            "last_error_code": "cancelled",
+            "last_error_message": "Cancelled by some-support: Asked for by phone.",
+            **fields,
+        }
+    )
+
+
+def compensating(**fields: Any) -> Workflow:
+    """A workflow that has failed, and whose charge is being undone."""
+    row = failed(**{"status": "PENDING", "completed_at": None, "compensating": True, **fields})
+    effect = {"step": "charge", "state": "done", "result": {}, "has_undo": True, "attempt": 1}
+    Effect.objects.create(workflow=row, idempotency_key=f"{row.key}:charge", **effect)
+    return row
 
 
 def failed(**fields: Any) -> Workflow:

@@ -1,4 +1,5 @@
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pytest_django import Settings
@@ -25,6 +26,15 @@ EMPTY = definition([], name="empty")
 SAME_STEP = definition([one, Step(two, name="one")], name="same_step")
 OLD_NAME = definition([one, Step(two, formerly=("one",))], name="old_name")
 NOT_ONCE = definition([Step(one, key_ttl=timedelta(hours=1))], name="not_once")
+
+
+def undo(*, workflow: Workflow, context: Context, effect: Any) -> None: ...
+def lookup(*, workflow: Workflow, context: Context, effect: Any) -> None: ...
+
+
+UNDO_NOT_ONCE = definition([Step(one, undo=undo)], name="undo_not_once")
+UNDO_IN_DOUBT = definition([Step(one, once=True, undo=undo, key_ttl=timedelta(hours=24))], name="undo_in_doubt")
+UNDONE = definition([Step(one, once=True, undo=undo, lookup=lookup)], name="undone")
 NEITHER = definition([Step(one, once=True)], name="neither")
 SHORT_KEY = definition([Step(one, once=True, key_ttl=timedelta(minutes=5))], name="short_key")
 LONG_KEY = definition([Step(one, once=True, key_ttl=timedelta(hours=24)), two], name="long_key")
@@ -33,7 +43,7 @@ NO_DEFINITION = "a string"
 
 
 def test_a_good_definition_passes(settings: Settings) -> None:
-    settings.WORKFLOWS = [f"{__name__}.GOOD", f"{__name__}.LONG_KEY"]
+    settings.WORKFLOWS = [f"{__name__}.GOOD", f"{__name__}.LONG_KEY", f"{__name__}.UNDONE"]
     assert check_definitions() == []
 
 
@@ -47,6 +57,8 @@ def test_a_good_definition_passes(settings: Settings) -> None:
         (["SAME_STEP"], "workflows.E005", "named 'one'"),
         (["OLD_NAME"], "workflows.E005", "named 'one'"),
         (["NOT_ONCE"], "workflows.E006", "is not once"),
+        (["UNDO_NOT_ONCE"], "workflows.E006", "has an undo"),
+        (["UNDO_IN_DOUBT"], "workflows.W003", "has an undo and no lookup"),
         (["LONG_NAME"], "workflows.E007", "longer than its column"),
         (["NEITHER"], "workflows.W001", "neither a lookup nor a key_ttl"),
         (["SHORT_KEY"], "workflows.W002", "longer than its key is honoured"),

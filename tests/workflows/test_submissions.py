@@ -3,6 +3,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -26,7 +27,14 @@ def step(*, workflow: Workflow, context: Any) -> None:
 
 
 def definition(linking_id: str = "patient.account") -> WorkflowDefinition:
-    return WorkflowDefinition(name="test", steps=[step], context_class=BaseModel, queue="pool", linking_id=linking_id)
+    return WorkflowDefinition(
+        name="test",
+        steps=[step],
+        context_class=BaseModel,
+        queue="pool",
+        linking_id=linking_id,
+        expires_after=timedelta(hours=1),
+    )
 
 
 def send(payload: str, *, key: UUID, client: str = "shop") -> Entry:
@@ -42,6 +50,7 @@ def test_it_becomes_one_row_that_is_due() -> None:
     assert (row.linking_id, row.status, row.retry_count) == ("acc-1", "PENDING", 0)
     assert row.payload == {"patient": {"account": "acc-1"}}
     assert row.invisible_until == row.created_at
+    assert row.expires_at == row.created_at + timedelta(hours=1)
 
 
 def test_it_costs_one_statement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,13 +44,14 @@ class Verb:
     """Something a person may do to a row: a button on its page, a page that says what will happen, and a POST.
 
     `applies`: whether the row's state allows it, for what would be refused is not offered. `consequences`: what will
-    happen, in sentences. `done`: the message afterwards.
+    happen, in sentences. `done`: the message afterwards, unless the operation
+    has a better one.
     """
 
     slug: str
     label: str
     permission: str
-    operation: Callable[..., None]
+    operation: Callable[..., str | None]
     applies: Callable[[Any], bool]
     consequences: Callable[[Any], list[str]]
     done: str
@@ -192,11 +193,11 @@ class ConsoleAdmin(ModelAdmin):
         )
 
     def carry_out(
-        self, request: HttpRequest, done: str, operation: Callable[..., None], row_id: int, **arguments: Any
+        self, request: HttpRequest, done: str, operation: Callable[..., str | None], row_id: int, **arguments: Any
     ) -> None:
         """Call an operation in the user's name, and tell them what came of it."""
         try:
-            operation(row_id, user=request.user, **arguments)
+            done = operation(row_id, user=request.user, **arguments) or done
         except NotAllowed as refusal:
             self.message_user(request, str(refusal), messages.ERROR)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
@@ -18,7 +19,9 @@ from django.utils.safestring import SafeString
 from workflows import operations
 from workflows.admin import words
 from workflows.admin.base import ConsoleAdmin
+from workflows.compensation import TASK_TYPE as UNDO_TASK
 from workflows.jsonb import ensure_storable
+from workflows.ledger import DOUBT_TASK
 from workflows.models import ManualTask, State, Workflow
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ class DecisionForm(forms.Form):
         max_length=500,
         required=False,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="Rejecting needs one. Kept in the history, with your name. No patient data, please.",
+        help_text="To say no needs one. Kept in the history, with your name. No patient data, please.",
     )
 
 
@@ -58,8 +61,50 @@ class DoubtForm(DecisionForm):
         return answer
 
 
-def decision_form(task: ManualTask, data: Any = None) -> DecisionForm:
-    return (DoubtForm if task.task_type == "effect_in_doubt" else DecisionForm)(data)
+class UndoForm(DecisionForm):
+    """Whether what could not be undone is dealt with; if so, how."""
+
+    answer = forms.ChoiceField(
+        label="If it is dealt with",
+        choices=[("undone", "It is undone by hand"), ("kept", "It stays as it is")],
+        widget=forms.RadioSelect,
+        initial="undone",
+        required=False,
+    )
+
+    def clean_answer(self) -> dict[str, Any]:
+        return {"kept": True} if self.cleaned_data["answer"] == "kept" else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """How a type of question is put: its form, the words on its two buttons, and what will come of them."""
+
+    form: type[DecisionForm]
+    approve: str
+    reject: str
+    consequences: str
+
+
+APPROVAL = Dialogue(
+    DecisionForm, "Approve", "Reject", "Approved, the workflow goes on at once. Rejected, it fails with this reason."
+)
+DIALOGUES = {
+    DOUBT_TASK: Dialogue(
+        DoubtForm,
+        *("It happened", "It did not happen"),
+        "It goes on at once: with this result if it happened; else by calling again, under a new key.",
+    ),
+    UNDO_TASK: Dialogue(
+        UndoForm,
+        *("It is dealt with", "Try again"),
+        "Dealt with, what was done before it is undone next. Else its undo is tried again, three times.",
+    ),
+}
+
+
+def dialogue(task: ManualTask) -> Dialogue:
+    return DIALOGUES.get(task.task_type, APPROVAL)
 
 
 class StateFilter(admin.SimpleListFilter):
@@ -134,7 +179,8 @@ class ManualTaskAdmin(ConsoleAdmin):
             "open_to_decide": open_to_decide,
             # Facts may be a patient's: for who decides, while there is something to decide.
             "facts": [(label, _fact(value)) for label, value in row.facts] if decides else None,
-            "form": decision_form(row) if decides else None,
+            "form": dialogue(row).form() if decides else None,
+            "dialogue": dialogue(row),
             "decide_url": self.url_of("decide", row),
         }
 
@@ -144,7 +190,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         if not request.user.has_perm(operations.DECIDE):
             raise PermissionDenied
         row = self.visible_row(request, str(row_id))
-        form = decision_form(row, request.POST)
+        form = dialogue(row).form(request.POST)
         if not form.is_valid():
             return self.render(request, self.page_template, row, **{**self.page(request, row), "form": form})
         reason = form.cleaned_data["reason"]

@@ -30,10 +30,10 @@ RETRY = Verb(
     label="Retry",
     permission=operations.RETRY,
     operation=operations.retry,
-    applies=lambda row: row.state == State.FAILED,
+    applies=lambda row: row.state in (State.FAILED, State.CANCELLED),
     consequences=lambda row: [
         "A worker takes it up at once, ahead of what is queued, and starts again from the first step.",
-        "Every step is called again. Calls to other systems carry the same idempotency keys as before.",
+        "What it has done in other systems stays done and is not done again; what was undone is done anew.",
         "A question that was rejected or that expired is asked again; an approval keeps its answer.",
     ],
     done="It will be tried again from the first step.",
@@ -53,6 +53,20 @@ RUN_NOW = Verb(
         else "What it waits for has not happened yet: unless it happens first, it will wait again as before.",
     ],
     done="It is due now.",
+)
+
+CANCEL = Verb(
+    slug="cancel",
+    label="Cancel",
+    permission=operations.CANCEL,
+    operation=operations.cancel,
+    applies=lambda row: row.status == Workflow.Status.PENDING and not row.compensating,
+    consequences=lambda row: [
+        "It ends. If a worker is running it just now, it ends before the next step, unless that was the last one.",
+        "What it has done in other systems is undone, newest first, where that is possible; the page tells what was.",
+        "It can be retried afterwards: what was undone is then done again.",
+    ],
+    done="It is cancelled.",
 )
 
 # Two pages of the list. More would outlast a request: it is for a worker to carry out.
@@ -83,11 +97,14 @@ class PresetFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         match self.value():
-            case "attention":  # failed, or failing for the third time in a row and more
-                return queryset.filter(Q(status="FAILED") | Q(status="PENDING", retry_count__gte=3))
+            case "attention":  # failed, being undone, or failing for the third time in a row and more
+                return queryset.filter(
+                    Q(status="FAILED", cancelled_at=None)
+                    | Q(status="PENDING") & (Q(retry_count__gte=3) | Q(compensating=True))
+                )
             case "failed-today":
                 midnight = datetime.combine(timezone.now().date(), time(), UTC)
-                return queryset.filter(status="FAILED", completed_at__gte=midnight)
+                return queryset.filter(status="FAILED", cancelled_at=None, completed_at__gte=midnight)
             case "decision":
                 return queryset.filter(status="PENDING", pk__in=ManualTask.objects.open().values("workflow_id"))
         return queryset
@@ -114,7 +131,7 @@ class WorkflowAdmin(ConsoleAdmin):
     search_help_text = "Number, idempotency key, business key or linking id, in full."
     actions = ("retry_selected",)
     page_template = "admin/workflows/workflow/page.html"
-    verbs = (RETRY, RUN_NOW)
+    verbs = (RETRY, RUN_NOW, CANCEL)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
         latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]
@@ -162,7 +179,7 @@ class WorkflowAdmin(ConsoleAdmin):
 
     @admin.display(description="Waiting for")
     def waits_for(self, row: Workflow) -> str:
-        return row.waiting_for if row.state == State.WAITING else ""
+        return row.waiting_for if row.state in (State.WAITING, State.COMPENSATING) else ""
 
     @admin.display(description="Next attempt")
     def next_attempt(self, row: Workflow) -> str:
@@ -172,7 +189,7 @@ class WorkflowAdmin(ConsoleAdmin):
 
     @admin.display(description="Error")
     def error(self, row: Workflow) -> str:
-        if row.state not in (State.FAILED, State.RETRYING):
+        if row.state not in (State.FAILED, State.RETRYING, State.COMPENSATING):
             return ""
         return words.error(code=row.last_error_code, error_class=row.last_error_class)
 

@@ -24,6 +24,10 @@ OUTCOMES = {
     "failed": "Failed",
     "best_effort_failed": "Failed, and passed over",
     "waiting": "Waiting",
+    "undone": "Undone",
+    "undo_failed": "Undo failed",
+    "not_done": "Had not happened",
+    "kept": "Left as it is",
     "": "Not reached",
 }
 
@@ -93,6 +97,11 @@ def standing(workflow: Workflow, attempt: Attempt | None) -> str:
         case State.FAILED:
             where = f" at {workflow.current_step}" if workflow.current_step else ""
             return f"Failed{where} on {number} at {_at(workflow.completed_at)}: {error or 'no error was recorded'}"
+        case State.CANCELLED:
+            return f"{workflow.last_error_message} At rest since {_at(workflow.completed_at)}, on {number}."
+        case State.COMPENSATING:
+            why = "it is cancelled" if workflow.cancelled_at else f"it failed at {workflow.current_step}: {error}"
+            return f"What it has done is being undone, for {why}\n{_undoing(workflow)}"
         case State.RUNNING if attempt:
             return f"Running since {_at(attempt.opened_at)} by {attempt.worker}, {number}."
         case State.WAITING:
@@ -104,6 +113,14 @@ def standing(workflow: Workflow, attempt: Attempt | None) -> str:
     if workflow.invisible_until > timezone.now():
         return f"Put back until {_at(workflow.invisible_until)}."
     return f"Due since {_at(workflow.invisible_until)}: a worker takes it as soon as one is free."
+
+
+def _undoing(workflow: Workflow) -> str:
+    if workflow.waiting_for:
+        return f"It waits until {_at(workflow.invisible_until)}: {workflow.waiting_for}"
+    if workflow.invisible_until > timezone.now():
+        return f"The next attempt is at {_at(workflow.invisible_until)}."
+    return "A worker does that as soon as one is free."
 
 
 def _at(at: datetime | None) -> str:
@@ -171,6 +188,12 @@ def _tell(event: Event) -> str:
         case Event.Kind.RETRY_SCHEDULED:
             failures = f"failure {detail.get('failures', '?')} of {detail.get('max_attempts', '?')}"
             return f"{step}, {failures}: {_error(detail)}\nNext attempt at {_moment(detail.get('invisible_until'))}"
+        case Event.Kind.UNDO_FAILED:
+            failures = f"failure {detail.get('failures', '?')} of {detail.get('max_attempts', '?')}"
+            return f"{step}, {failures}: {_error(detail)}"
+        case Event.Kind.COMPENSATED:
+            undone = detail.get("undone")
+            return f"Undone: {', '.join(map(str, undone))}" if undone else "Nothing was left to undo."
         case Event.Kind.FAILED | Event.Kind.BEST_EFFORT_FAILED:
             return f"{step}: {_error(detail)}" if step else _error(detail)
         case Event.Kind.WAITING:

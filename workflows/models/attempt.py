@@ -27,6 +27,7 @@ class Attempt(models.Model):
         KILLED = "killed", "Worker was killed"
         INTERRUPTED = "interrupted", "Interrupted"
         HELD = "held", "Held for a decision"
+        COMPENSATED = "compensated"
 
     workflow = models.ForeignKey(
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="attempts"
@@ -37,8 +38,9 @@ class Attempt(models.Model):
     opened_at = models.DateTimeField(db_default=ClockTimestamp())
     closed_at = models.DateTimeField(null=True)
     outcome = models.CharField(max_length=20, choices=Outcome, db_default="", help_text="Empty while it runs.")
-    # [{"step", "outcome": ran | skipped | failed | best_effort_failed | waiting, "ms", and for a failure
-    #   "error_class", "error_code", "error_message"}, ...] in the order they ran.
+    # [{"step", "outcome": ran | recorded | skipped | failed | best_effort_failed | waiting, of a compensation undone |
+    #   undo_failed | not_done | kept | waiting, "ms", and for a failure "error_class", "error_code", "error_message"},
+    #  ...] in the order they ran.
     steps = models.JSONField(db_default=models.Value([], models.JSONField()))
     died_in = models.CharField(max_length=100, db_default="", help_text="The last step begun before its worker died.")
     died_how = models.CharField(max_length=50, db_default="", help_text="A signal, an exit code, grace or overdue.")

@@ -7,10 +7,11 @@ from workflows.models.workflow import Workflow
 
 
 class Effect(models.Model):
-    """A changing call of a `once` step, on the ledger: written before it is made, and after. Written by the journal.
+    """A changing call, on the ledger: of a `once` step or, with `undo`, of the function that undoes it.
 
-    Unique by workflow, step and generation. `attempt` is the attempt (by its row's id) that may still write the
-    result of a call under way; a later attempt that takes the effect over puts its own there.
+    Written by the journal, before the call is made and after. Unique by workflow, step, generation and `undo`; the
+    idempotency key of an undo is that of the effect it undoes, and `:undo`. `attempt` is the attempt (by its row's id)
+    that may still write the result of a call under way; a later attempt that takes the effect over puts its own there.
     """
 
     class State(models.TextChoices):
@@ -19,12 +20,15 @@ class Effect(models.Model):
         NOT_DONE = "not_done", "Not done"
         SKIPPED = "skipped", "Did not apply"
         UNKNOWN = "unknown", "In doubt"
+        UNDONE = "undone", "Undone"
+        KEPT = "kept", "Left as it is"
 
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="effects"
     )
     step = models.CharField(max_length=100)
     generation = models.PositiveIntegerField(db_default=1)
+    undo = models.BooleanField(db_default=False, help_text="The call undoes the step's effect of this generation.")
     state = models.CharField(max_length=10, choices=State)
     idempotency_key = models.CharField(max_length=200, help_text="What the downstream knows it by.")
     attempt = models.BigIntegerField()
@@ -38,11 +42,13 @@ class Effect(models.Model):
     settled_by = models.CharField(
         max_length=150, db_default="", help_text="How its state became known: call, lookup, or a person's name."
     )
+    has_undo = models.BooleanField(db_default=False, help_text="Its step had an undo when the call was begun.")
+    undo_failures = models.PositiveIntegerField(db_default=0, help_text="Failures of its undo since a person decided.")
 
     class Meta:
         default_permissions = ("view",)
         constraints = [
-            models.UniqueConstraint(name="effect_unique_generation", fields=["workflow", "step", "generation"]),
+            models.UniqueConstraint(name="effect_unique_call", fields=["workflow", "step", "generation", "undo"]),
             models.CheckConstraint(
                 name="effect_done_has_a_result", condition=~models.Q(state="done") | ~models.Q(result=None)
             ),

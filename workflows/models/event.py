@@ -26,6 +26,12 @@ class Event(models.Model):
         EXPIRED = "expired"
         RETRIED = "retried", "Retried"
         RUN_NOW = "run_now", "Run now"
+        CANCEL_REQUESTED = "cancel_requested", "Cancellation requested"
+        CANCEL_TOO_LATE = "cancel_too_late", "Too late to cancel"
+        CANCELLED = "cancelled"
+        COMPENSATING = "compensating", "Compensation began"
+        UNDO_FAILED = "undo_failed", "Undo failed"
+        COMPENSATED = "compensated"
 
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="events"

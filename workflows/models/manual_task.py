@@ -26,6 +26,7 @@ class ManualTask(models.Model):
         APPROVED = "approved"
         REJECTED = "rejected"
         EXPIRED = "expired"
+        CLOSED = "closed", "No longer asked"
 
     workflow = models.ForeignKey(  # without constraints: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, related_name="manual_tasks"

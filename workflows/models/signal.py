@@ -31,11 +31,14 @@ class Signal(models.Model):
         related_name="signals",
         help_text="The wait it answered.",
     )
+    closed_at = models.DateTimeField(
+        null=True, help_text="When it was used, or put aside because its workflow had come to rest."
+    )
 
     class Meta:
         default_permissions = ("view",)
         constraints = [models.UniqueConstraint(name="signal_unique_fact", fields=["source", "dedupe_key"])]
-        indexes = [models.Index(name="signal_unanswered", fields=["workflow", "name"], condition=Q(answered=None))]
+        indexes = [models.Index(name="signal_unanswered", fields=["workflow", "name"], condition=Q(closed_at=None))]
 
     def __str__(self) -> str:
         return f"signal {self.pk}"

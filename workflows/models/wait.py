@@ -16,7 +16,7 @@ class Wait(models.Model):
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="waits"
     )
-    name = models.CharField(max_length=100)
+    name = models.CharField(max_length=200)
     generation = models.PositiveIntegerField(db_default=1)
     waiting_for = models.TextField(help_text="In words, for people.")
     created_at = models.DateTimeField(db_default=ClockTimestamp())

@@ -7,7 +7,10 @@ from typing import Any, ClassVar
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Case, Exists, OuterRef, Q, Value, When
-from django.db.models.functions import Now
+from django.db.models.functions import Least, Now
+
+# Due before the backlog, not behind it: it has waited already.
+DUE_AT_ONCE = Least("created_at", Now())
 
 
 class State(models.TextChoices):
@@ -17,8 +20,10 @@ class State(models.TextChoices):
     RUNNING = "running", "Running"
     RETRYING = "retrying", "Retrying"
     WAITING = "waiting", "Waiting"
+    COMPENSATING = "compensating", "Compensating"
     COMPLETE = "complete", "Complete"
     FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
 
 
 class WorkflowQuerySet(models.QuerySet["Workflow"]):
@@ -30,7 +35,9 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         return self.annotate(  # type: ignore[no-redef]  # the model declares it, for everyone who reads it
             state=Case(
                 When(status=Workflow.Status.COMPLETE, then=Value(State.COMPLETE)),
-                When(status=Workflow.Status.FAILED, then=Value(State.FAILED)),
+                When(status=Workflow.Status.FAILED, cancelled_at=None, then=Value(State.FAILED)),
+                When(status=Workflow.Status.FAILED, then=Value(State.CANCELLED)),
+                When(compensating=True, then=Value(State.COMPENSATING)),
                 When(running, then=Value(State.RUNNING)),
                 When(invisible_until__lte=Now(), then=Value(State.QUEUED)),
                 When(~Q(waiting_for=""), then=Value(State.WAITING)),
@@ -49,11 +56,15 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         from workflows.models.attempt import Attempt
 
         rows = self.with_state().filter(Q(state=state))
-        if state in (State.COMPLETE, State.FAILED):
-            return rows.filter(status=state.upper())
+        if state == State.COMPLETE:
+            return rows.filter(status=Workflow.Status.COMPLETE)
+        if state in (State.FAILED, State.CANCELLED):
+            return rows.filter(status=Workflow.Status.FAILED, cancelled_at__isnull=state == State.FAILED)
         rows = rows.filter(status=Workflow.Status.PENDING)
         if state == State.RUNNING:
             return rows.filter(pk__in=Attempt.objects.filter(closed_at=None).values("workflow_id"))
+        if state == State.COMPENSATING:
+            return rows.filter(compensating=True)
         if state in (State.RETRYING, State.WAITING):
             return rows.filter(invisible_until__gt=Now())
         return rows
@@ -83,6 +94,12 @@ class Workflow(models.Model):
     waiting_for = models.TextField(db_default="", help_text="What it waits for, in words.")
     wake_on = ArrayField(models.TextField(), db_default=Value("{}"), help_text="Names of the signals that wake it.")
 
+    expires_at = models.DateTimeField(null=True, help_text="When it fails unless it is at rest by then.")
+    compensating = models.BooleanField(
+        db_default=False, help_text="It has failed, or is cancelled; what it has done is being undone."
+    )
+    cancelled_at = models.DateTimeField(null=True, help_text="When a person's request to cancel it took effect.")
+
     # What came of it: copies for people. No worker reads them back to run steps.
     context = models.JSONField(db_default=Value({}, models.JSONField()))
     current_step = models.CharField(max_length=100, db_default="", help_text="Where it failed or waits.")
@@ -100,6 +117,7 @@ class Workflow(models.Model):
         permissions = [
             ("retry_workflow", "Can retry a failed workflow"),
             ("run_workflow_now", "Can run a waiting workflow now"),
+            ("cancel_workflow", "Can cancel a workflow"),
         ]
         constraints = [
             models.CheckConstraint(
@@ -107,6 +125,9 @@ class Workflow(models.Model):
             ),
             models.CheckConstraint(
                 name="workflow_pending_is_not_completed", condition=~Q(status="PENDING") | Q(completed_at=None)
+            ),
+            models.CheckConstraint(
+                name="workflow_at_rest_is_not_compensating", condition=Q(status="PENDING") | Q(compensating=False)
             ),
             # The key first: the console looks one up without knowing the tenant.
             models.UniqueConstraint(
@@ -117,6 +138,18 @@ class Workflow(models.Model):
         ]
         indexes = [
             models.Index(name="workflow_due", fields=["queue", "invisible_until", "id"], condition=Q(status="PENDING")),
+            # Compensation's own, for a pool of workers that does nothing else (`runworker --only compensation`).
+            models.Index(
+                name="workflow_compensating",
+                fields=["queue", "invisible_until", "id"],
+                condition=Q(status="PENDING", compensating=True),
+            ),
+            # Of definitions with `expires_after`, and no other.
+            models.Index(
+                name="workflow_expiring",
+                fields=["expires_at"],
+                condition=Q(status="PENDING", compensating=False) & ~Q(expires_at=None),
+            ),
             # The console's list of what failed, newest first. Few rows, and none of them on the way of a submission.
             models.Index(name="workflow_failed", fields=["-id"], condition=Q(status="FAILED")),
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),

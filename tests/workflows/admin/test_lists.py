@@ -33,6 +33,8 @@ def one_of_each() -> dict[State, Workflow]:
         State.RUNNING: rows.running(),
         State.RETRYING: rows.retrying(),
         State.WAITING: rows.waiting(),
+        State.COMPENSATING: rows.compensating(),
+        State.CANCELLED: rows.cancelled(),
         State.COMPLETE: rows.complete(),
         State.FAILED: rows.failed(),
     }
@@ -73,7 +75,8 @@ def test_the_presets_find_what_people_come_for(as_: Login) -> None:
     old = rows.failed(completed_at=timezone.now() - timedelta(days=2))
     support = as_("support")
     failed, waiting = made[State.FAILED].pk, made[State.WAITING].pk
-    assert listed(support, "?preset=attention") == [old.pk, stubborn.pk, failed]
+    undone = made[State.COMPENSATING].pk
+    assert listed(support, "?preset=attention") == [old.pk, stubborn.pk, failed, undone]
     assert listed(support, "?preset=failed-today") == [failed]
     assert listed(support, "?preset=decision") == [waiting]
     assert listed(support, "?workflow_type=parcel&state=failed") == [old.pk, failed]

@@ -158,10 +158,12 @@ def test_a_refusal_is_told_in_words(as_: Login) -> None:
     ("make", "role", "offered"),
     [
         (rows.failed, "support", ["Retry"]),
-        (rows.retrying, "support", ["Run now"]),
-        (rows.waiting, "support", ["Run now"]),
-        (rows.running, "support", []),
-        (rows.workflow, "support", []),
+        (rows.cancelled, "support", ["Retry"]),
+        (rows.retrying, "support", ["Run now", "Cancel"]),
+        (rows.waiting, "support", ["Run now", "Cancel"]),
+        (rows.running, "support", ["Cancel"]),
+        (rows.workflow, "support", ["Cancel"]),
+        (rows.compensating, "support", []),
         (rows.complete, "support", []),
         (rows.failed, "approver", []),
         (rows.retrying, "auditor", []),
@@ -342,9 +344,9 @@ def test_a_fresh_database_has_the_groups_with_their_permissions() -> None:
         for group in Group.objects.order_by("name")
     }
     assert list(held) == ["approver", "auditor", "engineer", "support"]
-    operations = {"retry_workflow", "run_workflow_now"}
+    operations = {"retry_workflow", "run_workflow_now", "cancel_workflow"}
     assert held["support"] == {"view_workflow", "view_manualtask", "view_workerprocess", *operations}
     assert held["approver"] == {"view_workflow", "view_manualtask", "decide_manualtask"}
-    assert {"retry_workflow", "run_workflow_now", "revoke_apikey", "view_apikey"} <= held["engineer"]
+    assert {*operations, "revoke_apikey", "view_apikey"} <= held["engineer"]
     assert "decide_manualtask" not in held["engineer"]
     assert all(codename.startswith("view_") for codename in held["auditor"])

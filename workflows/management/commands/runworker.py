@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from workflows.supervisor import Options, Supervisor
+from workflows.worker import COMPENSATION
 
 
 class Command(BaseCommand):
@@ -23,6 +24,12 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--processes", type=_positive_int, default=1, help="How many (default: 1).")
         parser.add_argument("--queue", default="default", help="Whose workflows to take (default: default).")
+        parser.add_argument(
+            "--only",
+            choices=[COMPENSATION],
+            default="",
+            help="Take only workflows that are being undone: a pool for them.",
+        )
         parser.add_argument("--drain", action="store_true", help="Stop when nothing is due.")
         parser.add_argument(
             "--grace", type=_seconds, default=30.0, metavar="SECONDS", help="For the workflow in hand (default: 30)."

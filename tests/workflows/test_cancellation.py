@@ -1,0 +1,332 @@
+"""CANCEL: a person ends a workflow, wherever it stands; and one that takes too long ends by itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.db import connection, connections
+
+from tests import engine
+from tests.engine import define, kinds, last_attempt, make_due, submit, work, worker
+from workflows import inbox, operations
+from workflows.definition import Step
+from workflows.errors import NotAllowed, RetryableStepError
+from workflows.flag import Flag
+from workflows.models import Effect, Event, Signal, State, Workflow
+from workflows.waits import require_approval
+
+pytestmark = engine.ENGINE
+
+BY_PHONE = "Asked for by phone."
+
+
+@pytest.fixture
+def ada() -> User:
+    return User.objects.create_superuser("ada")
+
+
+def nothing(*, workflow: Workflow, context: Any) -> None: ...
+
+
+def ask(*, workflow: Workflow, context: Any) -> None:
+    require_approval(workflow, "review", question="May it?", timeout=timedelta(hours=1))
+
+
+def flaky(*, workflow: Workflow, context: Any) -> None:
+    raise RetryableStepError(code="busy")
+
+
+def charge(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    return {"number": 1}
+
+
+def refund(*, workflow: Workflow, context: Any, effect: Any) -> None: ...
+
+
+CHARGE = Step(charge, once=True, undo=refund)
+
+
+def reread(workflow: Workflow) -> Workflow:
+    return Workflow.objects.with_state().get(pk=workflow.pk)
+
+
+# --- At rest or waiting -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [[nothing], [ask], [flaky]], ids=["queued", "waiting", "retrying"])
+def test_what_nobody_runs_is_cancelled_here_and_now(ada: User, steps: list[Any]) -> None:
+    define(steps)
+    workflow = submit()
+    if steps != [nothing]:
+        work(workflow)
+    assert operations.cancel(workflow.pk, user=ada, reason=f" {BY_PHONE} ") == "It is cancelled."
+    workflow = reread(workflow)
+    assert (workflow.status, workflow.state, workflow.waiting_for) == ("FAILED", State.CANCELLED, "")
+    assert workflow.cancelled_at is not None
+    assert workflow.last_error_message == f"Cancelled by ada: {BY_PHONE}"
+    event = Event.objects.latest("id")
+    assert (event.kind, event.actor, event.detail) == ("cancelled", "ada", {"reason": BY_PHONE})
+    make_due(workflow)
+    assert not worker().process_next()
+
+
+def test_what_it_has_done_is_undone(ada: User) -> None:
+    define([CHARGE, ask])
+    workflow = work(submit())
+    assert operations.cancel(workflow.pk, user=ada, reason=BY_PHONE).endswith("undoes what it has done.")
+    assert reread(workflow).state == State.COMPENSATING
+    work(workflow)
+    workflow = reread(workflow)
+    assert (workflow.state, Effect.objects.get(undo=False).state) == (State.CANCELLED, "undone")
+    assert kinds(workflow) == ["waiting", "cancelled", "compensating", "compensated"]
+
+
+def test_it_can_be_retried_afterwards(ada: User) -> None:
+    define([nothing])
+    workflow = submit()
+    operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
+    operations.retry(workflow.pk, user=ada)
+    assert work(workflow).status == "COMPLETE"
+    assert reread(workflow).cancelled_at is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"status": "COMPLETE"}, "this one is complete"),
+        ({"status": "FAILED"}, "this one is failed"),
+        ({"compensating": True}, "being undone already"),
+    ],
+)
+def test_what_is_at_rest_or_being_undone_is_not_cancelled(ada: User, fields: dict[str, Any], why: str) -> None:
+    workflow = submit(**fields)
+    with pytest.raises(NotAllowed, match=why):
+        operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
+    assert not Event.objects.exists()
+
+
+def test_it_needs_a_reason_and_the_permission(ada: User) -> None:
+    workflow = submit()
+    with pytest.raises(NotAllowed, match="Say why"):
+        operations.cancel(workflow.pk, user=ada, reason="  ")
+    with pytest.raises(PermissionDenied):
+        operations.cancel(workflow.pk, user=User.objects.create_user("eve"), reason=BY_PHONE)
+    with pytest.raises(NotAllowed, match="There is no workflow"):
+        operations.cancel(0, user=ada, reason=BY_PHONE)
+
+
+# --- Running ------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """A step that says when it has begun, and goes on when it may."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = Flag(), Flag()
+
+    def step(self, *, workflow: Workflow, context: Any) -> None:
+        self.begun.set()
+        assert self.may_end.wait(30)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def run(gate: Gate) -> Iterator[Any]:
+    """Runs a workflow in a thread of its own, up to the gate; `finish` ends it."""
+    threads: list[threading.Thread] = []
+
+    def start(workflow: Workflow) -> None:
+        def process() -> None:
+            try:
+                worker().process_next()
+            finally:
+                connections.close_all()
+
+        threads.append(threading.Thread(target=process))
+        threads[0].start()
+        assert gate.begun.wait(30)
+
+    def finish() -> None:
+        gate.may_end.set()
+        threads[0].join(30)
+
+    start.finish = finish  # type: ignore[attr-defined]
+    yield start
+    finish()
+
+
+def test_one_that_is_running_ends_before_its_next_call(ada: User, gate: Gate, run: Any) -> None:
+    define([CHARGE, gate.step, Step(charge, once=True, name="again")])
+    workflow = submit()
+    run(workflow)
+    assert operations.cancel(workflow.pk, user=ada, reason=BY_PHONE).startswith("It is running")
+    assert (reread(workflow).cancelled_at, kinds(workflow)) == (None, ["cancel_requested"])
+    with pytest.raises(NotAllowed, match="ada has asked for that already"):
+        operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
+    run.finish()
+    workflow = reread(workflow)
+    assert (workflow.compensating, workflow.current_step) == (True, "again")
+    assert not Effect.objects.filter(step="again").exists()
+    assert [entry["step"] for entry in last_attempt(workflow).steps] == ["charge", "step"]
+    assert Event.objects.get(kind="cancelled").actor == "ada"
+    assert not Signal.objects.filter(closed_at=None).exists()
+    work(workflow)
+    assert reread(workflow).state == State.CANCELLED
+
+
+def test_a_best_effort_call_does_not_swallow_the_request(ada: User, gate: Gate, run: Any) -> None:
+    define([gate.step, Step(charge, once=True, best_effort=True)])
+    workflow = submit()
+    run(workflow)
+    operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
+    run.finish()
+    assert reread(workflow).state == State.CANCELLED
+
+
+def test_between_steps_that_make_no_call_it_is_seen_too(ada: User) -> None:
+    """Once a second, when the worker speaks on its claim."""
+    other = Flag()
+
+    def cancel_from_elsewhere(*, workflow: Workflow, context: Any) -> None:
+        thread = threading.Thread(target=cancel, args=(workflow.pk, ada))
+        thread.start()
+        thread.join(30)
+        this._spoke_at = float("-inf")
+
+    def tell(*, workflow: Workflow, context: Any) -> None:
+        other.set()
+
+    define([cancel_from_elsewhere, tell])
+    submit()
+    this = worker()
+    this.process_next()
+    assert not other.is_set()
+    assert Workflow.objects.get().cancelled_at is not None
+
+
+def cancel(workflow_id: int, user: User) -> None:
+    try:
+        operations.cancel(workflow_id, user=user, reason=BY_PHONE)
+    finally:
+        connection.close()
+
+
+def test_one_that_completes_first_is_complete_and_the_person_is_told(ada: User, gate: Gate, run: Any) -> None:
+    define([gate.step])
+    workflow = submit()
+    run(workflow)
+    operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
+    run.finish()
+    worker().tick()
+    workflow = reread(workflow)
+    assert (workflow.status, workflow.cancelled_at) == ("COMPLETE", None)
+    assert kinds(workflow) == ["cancel_requested", "completed", "cancel_too_late"]
+    assert Event.objects.latest("id").actor == "ada"
+
+
+@pytest.mark.parametrize("last", [ask, flaky], ids=["suspends", "is retried"])
+def test_one_that_does_not_end_is_cancelled_after_its_run(ada: User, gate: Gate, run: Any, last: Any) -> None:
+    define([gate.step, last])
+    workflow = submit()
+    run(workflow)
+    operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
+    run.finish()
+    assert reread(workflow).status == "PENDING"
+    assert worker().process_next()  # it is due: woken by the worker itself, after its commit
+    assert reread(workflow).state == State.CANCELLED
+
+
+def test_the_sweep_finds_a_request_that_both_missed(ada: User) -> None:
+    define([ask])
+    workflow = work(submit())
+    payload = {"by": "ada", "reason": BY_PHONE}
+    inbox.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
+    worker().tick()
+    work(workflow)
+    assert reread(workflow).state == State.CANCELLED
+
+
+def test_a_request_of_the_last_run_does_not_cancel_the_next(ada: User) -> None:
+    workflow = submit(status="FAILED")
+    define([nothing])
+    inbox.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
+    operations.retry(workflow.pk, user=ada)
+    assert work(workflow).status == "COMPLETE"
+
+
+def test_what_keeps_dying_can_be_cancelled(ada: User) -> None:
+    """Before it is judged: nobody has to wait for its back-off, or answer its question."""
+    define([nothing])
+    workflow = submit()
+    for number in range(1, 4):
+        workflow.attempts.create(number=number, outcome="killed", closed_at=workflow.created_at)  # type: ignore[attr-defined]
+    payload = {"by": "ada", "reason": BY_PHONE}
+    inbox.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
+    work(workflow)
+    assert reread(workflow).state == State.CANCELLED
+
+
+# --- Expiring -----------------------------------------------------------------------------------------
+
+
+def overdue(**fields: Any) -> Workflow:
+    workflow = submit(**fields)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() - interval '1 second'")
+    return workflow
+
+
+def test_one_that_takes_too_long_fails_before_its_next_run() -> None:
+    define([nothing])
+    workflow = work(overdue())
+    assert (workflow.status, workflow.last_error_code, workflow.cancelled_at) == ("FAILED", "expired", None)
+
+
+def test_one_that_waits_is_woken_when_its_time_is_over_and_undone() -> None:
+    define([CHARGE, ask])
+    workflow = work(submit())
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() - interval '1 second'")
+    this = worker()
+    this.tick()
+    assert this.process_next()
+    workflow = reread(workflow)
+    assert (workflow.state, workflow.current_step) == (State.COMPENSATING, "ask")
+    assert this.process_next()
+    assert (reread(workflow).state, Effect.objects.get(undo=False).state) == (State.FAILED, "undone")
+    this._ticked_at = float("-inf")
+    this.tick()
+    assert not this.process_next()
+
+
+def test_one_that_runs_ends_between_two_steps() -> None:
+    def take_a_second(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(1)")
+
+    define([take_a_second, nothing])
+    workflow = submit()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() + interval '0.5 second'")
+    workflow = work(workflow)
+    assert (workflow.last_error_code, workflow.current_step) == ("expired", "nothing")
+
+
+def test_a_retry_has_all_of_its_time_again(ada: User) -> None:
+    define([nothing], expires_after=timedelta(hours=1))
+    workflow = work(overdue())
+    operations.retry(workflow.pk, user=ada)
+    workflow = reread(workflow)
+    assert workflow.expires_at is not None
+    assert timedelta(minutes=59) < workflow.expires_at - Event.objects.latest("id").at < timedelta(minutes=61)
+    assert work(workflow).status == "COMPLETE"

@@ -1,0 +1,245 @@
+"""UNDO: when a workflow fails for good, is cancelled or expires, what it has done elsewhere is undone, newest first.
+
+It stays PENDING, with `compensating` set: compensation is work like any other, claimed, retried and resumed. For each
+effect that may have happened and whose step has an `undo`, in the reverse order of the ledger:
+
+1. Whether it happened is found out, by the step's lookup or by asking a person; never by repeating the call: nobody is
+   charged in order to be refunded.
+2. Its undo is called, under the effect's key and `:undo`, and what came of that is written on the ledger.
+3. An undo that has failed three times, that has killed three workers, or that this release does not have is a question
+   to a person. The order is strict: the effects before it wait for the answer.
+
+Then the workflow is FAILED. A retry begins new generations of what was undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any
+
+from django.db import transaction
+
+from workflows import journal, waits
+from workflows.definition import Step, Undo, WorkflowDefinition, definitions
+from workflows.errors import ClaimLost, StepError, Suspend
+from workflows.executor import GivenBack, Results, describe, describe_own, leave_as_found, transaction_is_broken
+from workflows.journal import OpenAttempt
+from workflows.ledger import DOUBT_TASK, DOUBT_TIMEOUT, MAY_HAVE_HAPPENED, KnownEffect, Ledger, Unsettled
+from workflows.models import Effect, ManualTask, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import DUE_AT_ONCE
+from workflows.timeouts import StepTimeout, call_within
+
+# Failures of an undo before a person is asked.
+TRIES = 3
+
+TASK_TYPE = "undo_in_doubt"
+
+UNDONE = Effect.State.UNDONE
+
+
+@dataclass(frozen=True, slots=True)
+class Compensated:
+    """Nothing is left to undo. `undone` are the steps whose effects are, in this attempt."""
+
+    undone: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class UndoFailed:
+    """An undo, or finding out whether there is something to undo, failed for the `failures`-th time.
+
+    `description` is what may be told of the error. Not counted (0 failures): it is only too early to tell.
+    """
+
+    step: Step
+    error: BaseException
+    description: dict[str, str]
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class UndoWaiting:
+    """A person has to say how it goes on."""
+
+    step: Step
+    suspend: Suspend
+
+
+Outcome = Compensated | UndoFailed | UndoWaiting | GivenBack
+
+
+def ending(workflow: Workflow) -> dict[str, Any]:
+    """What becomes of the row of a workflow that fails for good: at rest, or due at once for compensation.
+
+    In the transaction that holds the row. What people are still being asked is closed with it, but for whether an
+    effect happened: that has to be known all the same.
+    """
+    nothing_is_waited_for = {"waiting_for": "", "wake_on": []}
+    if not _needed(workflow):
+        return {**nothing_is_waited_for, "status": Workflow.Status.FAILED, "completed_at": ClockTimestamp()}
+    asked = ManualTask.objects.filter(workflow=workflow.pk, state=ManualTask.State.OPEN)
+    asked.exclude(task_type=DOUBT_TASK).update(state=ManualTask.State.CLOSED)
+    return {**nothing_is_waited_for, "compensating": True, "invisible_until": DUE_AT_ONCE}
+
+
+def _needed(workflow: Workflow) -> bool:
+    definition = definitions().get(workflow.workflow_type)
+    effects = Effect.objects.filter(workflow=workflow.pk, undo=False, state__in=MAY_HAVE_HAPPENED)
+    return any(_is_to_be_undone(definition, *effect) for effect in effects.values_list("step", "has_undo"))
+
+
+def _is_to_be_undone(definition: WorkflowDefinition | None, step_name: str, had_undo: bool) -> bool:
+    """Also when the step has lost its undo since, or has left the list: then a person is asked."""
+    step = definition.step_called(step_name) if definition else None
+    return had_undo or bool(step and step.undo)
+
+
+def run(
+    definition: WorkflowDefinition,
+    workflow: Workflow,
+    attempt: OpenAttempt,
+    *,
+    may_begin: Callable[[Step], bool],
+    give_up: str = "",
+) -> Outcome:
+    """Undo what is to be undone, until one fails or waits. What was done is added to `attempt.steps`.
+
+    `may_begin` is asked before each undo. `give_up` says why the first one is not called, but a person asked.
+    """
+    outcome = _Compensation(definition, workflow, attempt).run(may_begin, give_up)
+    journal.flush(attempt)
+    return outcome
+
+
+class _Compensation:
+    """One pass over what is to be undone."""
+
+    def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
+        self.definition = definition
+        self.attempt = attempt
+        self.results = Results(definition, workflow)
+        self.workflow = self.results.given
+        self.ledger = Ledger(self.workflow, attempt)
+        effects = reversed(self.ledger.effects())
+        self.to_undo = [
+            effect
+            for effect in effects
+            if effect.state in MAY_HAVE_HAPPENED and _is_to_be_undone(definition, effect.step, effect.has_undo)
+        ]
+
+    def run(self, may_begin: Callable[[Step], bool], give_up: str) -> Outcome:
+        undone: list[str] = []
+        with journal.current(self.attempt):
+            for effect in self.to_undo:
+                step = self.definition.step_called(effect.step) or Step(_gone, name=effect.step)
+                if not may_begin(replace(step, name=f"undo {step.name}"[:100])):
+                    return GivenBack(self.results.copy, step)
+                try:
+                    with transaction.atomic():
+                        self._undo(step, effect, give_up)
+                        leave_as_found()
+                except Suspend as suspend:
+                    return UndoWaiting(step, suspend)
+                except ClaimLost:
+                    raise
+                except BaseException as error:  # an undo's SystemExit, too, is the undo's failure
+                    journal.prove(self.attempt)  # on a lost connection any error looks like the undo's own
+                    return self._failed(step, effect, error)
+                undone += [step.name] * (self.attempt.steps[-1]["outcome"] == UNDONE)
+                give_up = ""
+        return Compensated(undone)
+
+    def _failed(self, step: Step, effect: KnownEffect, error: BaseException) -> UndoFailed:
+        description = describe(error, self.results)
+        failures = 0 if isinstance(error, Unsettled) else self.ledger.undo_failed(effect, description)
+        return UndoFailed(step, error, description, failures)
+
+    def _undo(self, step: Step, effect: KnownEffect, give_up: str) -> None:
+        """Deal with one effect; what came of it is an entry of the attempt's steps."""
+        started = monotonic()
+        entry: dict[str, Any] = {"step": step.name, "outcome": "undo_failed"}
+        self.attempt.steps.append(entry)
+        try:
+            entry["outcome"] = self._deal_with(step, effect, give_up)
+            if transaction_is_broken():
+                raise StepError(f"The undo of {step.name} swallowed a database error.")
+        except Suspend:
+            entry["outcome"] = "waiting"
+            raise
+        except (Exception, StepTimeout) as error:
+            entry.update(describe(error, self.results), outcome="undo_failed")
+            raise
+        finally:
+            entry["ms"] = round((monotonic() - started) * 1000, 1)
+
+    def _deal_with(self, step: Step, effect: KnownEffect, give_up: str) -> str:
+        """Find out whether it happened, and undo it or have a person decide. Returns the state that it is in then."""
+        if step.undo and effect.state != Effect.State.DONE:
+            effect = self.ledger.find_out(step, self._context(step), effect)
+            if effect.state != Effect.State.DONE:
+                return effect.state
+        if give_up:  # written down, for the person's answer comes to a later attempt
+            effect = self.ledger.give_up_undo(effect, TRIES, describe_own(StepError(give_up, code="keeps_dying")))
+        while not step.undo or effect.undo_failures >= TRIES:
+            decided = self._ask(step, effect)
+            if decided.state != effect.state:
+                return decided.state
+            effect = decided
+        self._call(step, step.undo, effect)
+        return UNDONE
+
+    def _call(self, step: Step, undo: Undo, effect: KnownEffect) -> None:
+        context = self._context(step)
+
+        def call() -> Mapping[str, Any] | None:
+            result = call_within(step.timeout, lambda: undo(workflow=self.workflow, context=context, effect=effect))
+            if self.attempt.suspended:
+                raise self.attempt.suspended  # swallowed by a bare `except:`
+            return result
+
+        self.ledger.undo(effect, call, lambda error: describe(error, self.results))
+        waits.withdraw(self.workflow, _question(effect))  # should another release have asked
+
+    def _context(self, step: Step) -> Any:
+        """The context as the ledger alone gives it: what the `once` steps that happened have returned."""
+        for effect in self.ledger.effects():
+            if effect.result:
+                self.results.merge(step, effect.result, recorded_before=True)
+        return self.results.context
+
+    def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:
+        """Have a person decide. Returns the effect: UNDONE or KEPT, or as it was, to be tried again."""
+        why = f"failed {effect.undo_failures} times" if step.undo else "is not in this release"
+        answer = waits.ask(
+            self.workflow,
+            _question(effect),
+            question=f"The undo of {step.name} {why}. Is it dealt with?",
+            facts={
+                "What we know of the effect": Effect.State(effect.state).label,
+                "The last error": effect.error or "none",
+                "Idempotency key of the effect": effect.idempotency_key,
+                "Idempotency key of its undo": effect.undo_key,
+            },
+            task_type=TASK_TYPE,
+            timeout=DOUBT_TIMEOUT,
+        )
+        if answer.outcome == "approved":
+            kept = (answer.result.get("answer") or {}).get("kept") is True
+            state = Effect.State.KEPT if kept else Effect.State.UNDONE
+            return self.ledger.settle_for_good(effect, state, by=answer.result["by"])
+        if answer.outcome == "rejected":
+            effect = self.ledger.try_undo_again(effect)
+        waits.withdraw(self.workflow, _question(effect))  # the next time is another question; so is one that expired
+        return effect
+
+
+def _question(effect: KnownEffect) -> str:
+    """The name of the wait for what a person says of its undo."""
+    return f"undo:{effect.step}:{effect.generation}"
+
+
+def _gone(*, workflow: Workflow, context: Any) -> None:
+    """Never called."""
