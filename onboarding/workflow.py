@@ -19,9 +19,15 @@ from onboarding.steps.account import (
 from onboarding.steps.clinical import request_clinical_review
 from onboarding.steps.insurance import save_insurance, verify_insurance
 from onboarding.steps.messages import send_confirmation, set_communication_preferences
-from onboarding.steps.payment import attach_payment_card, configure_billing, execute_checkout, find_charge
+from onboarding.steps.payment import (
+    attach_payment_card,
+    configure_billing,
+    execute_checkout,
+    find_charge,
+    refund_checkout,
+)
 from onboarding.steps.profile import update_address, update_personal_information, update_phone_number
-from onboarding.steps.program import enroll_in_program, find_enrollment
+from onboarding.steps.program import enroll_in_program, find_enrollment, withdraw_from_program
 from onboarding.steps.visit import save_questionnaire, start_visit
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
 
@@ -60,8 +66,9 @@ STEPS: Sequence[Step | WorkflowStep] = [
     Step(set_communication_preferences, best_effort=True),
     Step(link_identity_verification, best_effort=True),
     # The charge comes as late as it can, so that little is left to fail after it; the enrolment needs its outcome.
-    Step(execute_checkout, once=True, lookup=find_charge),
-    Step(enroll_in_program, once=True, lookup=find_enrollment),
+    # Nobody pays for a program they are not in: what fails, or is cancelled, from here on is given back.
+    Step(execute_checkout, once=True, undo=refund_checkout, lookup=find_charge),
+    Step(enroll_in_program, once=True, undo=withdraw_from_program, lookup=find_enrollment),
     # Last, so that it is true.
     Step(send_confirmation, best_effort=True, once=True, key_ttl=KEY_TTL),
 ]

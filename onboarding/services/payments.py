@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from onboarding.services.http import Answer, Confirmation, Service
+from workflows.errors import StepError
 
 payments = Service("payments")
 
@@ -15,6 +16,10 @@ class _Card(Answer):
 
 class _Charge(Answer):
     charge_id: str
+
+
+class _Refund(Answer):
+    refund_id: str
 
 
 class _Charges(Answer):
@@ -54,6 +59,23 @@ def charge(patient: UUID, card_id: str, *, amount_cents: int, currency: str, ide
         idempotency_key=idempotency_key,
         answer=_Charge,
     ).charge_id
+
+
+def refund(charge_id: str, *, idempotency_key: str) -> str | None:
+    """Give all of a charge back, and return the refund's id; None when it had been given back before."""
+    try:
+        return payments.change(
+            "refund",
+            "POST",
+            "/refunds",
+            body={"charge_id": charge_id},
+            idempotency_key=idempotency_key,
+            answer=_Refund,
+        ).refund_id
+    except StepError as error:
+        if error.code == "already_refunded":
+            return None
+        raise
 
 
 def find_charge(idempotency_key: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from onboarding.services.http import Answer, Service
+from workflows.errors import StepError
 
 programs = Service("programs")
 
@@ -33,6 +34,22 @@ def enroll(patient: UUID, visit: UUID, *, program: str, plan: str, payment_statu
         idempotency_key=idempotency_key,
         answer=_Enrollment,
     ).enrollment_id
+
+
+def withdraw(enrollment_id: str, *, idempotency_key: str) -> None:
+    """End an enrolment; one that has been ended before stays so."""
+    try:
+        programs.change(
+            "withdraw",
+            "POST",
+            "/withdrawals",
+            body={"enrollment_id": enrollment_id},
+            idempotency_key=idempotency_key,
+            answer=_Enrollment,
+        )
+    except StepError as error:
+        if error.code != "already_withdrawn":
+            raise
 
 
 def find_enrollment(idempotency_key: str) -> str | None:

@@ -47,6 +47,13 @@ def execute_checkout(*, workflow: Workflow, context: OnboardingContext) -> dict[
     return {"charge_id": charge_id, "payment_status": "paid"}
 
 
+def refund_checkout(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
+    """Give back what `execute_checkout` has charged, if it has."""
+    if context.charge_id is None:
+        return None
+    return {"refund_id": payments.refund(context.charge_id, idempotency_key=effect.undo_key)}
+
+
 def find_charge(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
     """Whether `execute_checkout` has charged the card."""
     charge_id = payments.find_charge(effect.idempotency_key)

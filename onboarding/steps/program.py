@@ -24,6 +24,16 @@ def enroll_in_program(*, workflow: Workflow, context: OnboardingContext) -> dict
     return {"enrollment_id": enrollment_id}
 
 
+def withdraw_from_program(
+    *, workflow: Workflow, context: OnboardingContext, effect: KnownEffect
+) -> dict[str, Any] | None:
+    """End what `enroll_in_program` has begun."""
+    if context.enrollment_id is None:
+        return None
+    programs.withdraw(context.enrollment_id, idempotency_key=effect.undo_key)
+    return {"enrollment_id": context.enrollment_id}
+
+
 def find_enrollment(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
     """Whether `enroll_in_program` has enrolled the patient."""
     enrollment_id = programs.find_enrollment(effect.idempotency_key)

@@ -132,3 +132,73 @@ def test_who_was_enrolled_as_unpaid_is_not_charged_when_the_card_can_be_attached
     performed = sandbox.effects_of(workflow.key)
     assert ("payments", "charge") not in performed
     assert performed.count(("programs", "enroll")) == 1
+
+
+def fails_for_good_after_the_charge(sandbox: SandboxProcess) -> Workflow:
+    sandbox.fault("programs", "enroll", "status", status=422, count=1)
+    workflow = work(enter(next(samples(1, seed=int(uuid4())))))
+    assert (workflow.compensating, workflow.current_step) == (True, "enroll_in_program")
+    return workflow
+
+
+def test_a_charge_followed_by_an_enrolment_that_fails_for_good_is_refunded(sandbox: SandboxProcess) -> None:
+    workflow = work(fails_for_good_after_the_charge(sandbox))
+    assert (workflow.status, workflow.compensating, workflow.current_step) == ("FAILED", False, "enroll_in_program")
+    performed = sandbox.effects_of(workflow.key)
+    assert performed.count(("payments", "charge")) == performed.count(("payments", "refund")) == 1
+    assert performed[-1] == ("payments", "refund")
+    charge = Effect.objects.get(workflow=workflow, step="execute_checkout", undo=False)
+    assert charge.state == "undone"
+    refund = Effect.objects.get(workflow=workflow, undo=True)
+    assert (refund.state, refund.idempotency_key) == ("done", f"{charge.idempotency_key}:undo")
+    assert refund.result["refund_id"].startswith("re_")
+
+
+@pytest.mark.parametrize("kind", ["timeout_after", "drop_after", "half"])
+def test_a_refund_whose_answer_never_came_is_sent_again_and_made_once(kind: str, sandbox: SandboxProcess) -> None:
+    workflow = fails_for_good_after_the_charge(sandbox)
+    sandbox.fault("payments", "refund", kind, count=1)
+    workflow = work(workflow)
+    assert workflow.compensating
+    make_due(workflow)
+    assert work(workflow).status == "FAILED"
+    assert sandbox.effects_of(workflow.key).count(("payments", "refund")) == 1
+
+
+def test_a_refund_that_somebody_made_by_hand_is_not_made_again(sandbox: SandboxProcess) -> None:
+    workflow = fails_for_good_after_the_charge(sandbox)
+    charge = Effect.objects.get(workflow=workflow, step="execute_checkout").result["charge_id"]
+    by_hand = sandbox.http.post("/payments/refunds", json={"charge_id": charge}, headers={"Idempotency-Key": "by hand"})
+    assert by_hand.status_code == 201
+    assert work(workflow).status == "FAILED"
+    assert Effect.objects.get(workflow=workflow, undo=True).result == {"refund_id": None}
+
+
+def test_who_has_not_paid_is_not_refunded(sandbox: SandboxProcess) -> None:
+    sandbox.fault("payments", "attach_card", "status", status=503, count=1)
+    workflow = work(fails_for_good_after_the_charge(sandbox))
+    assert workflow.status == "FAILED"
+    assert ("payments", "refund") not in sandbox.effects_of(workflow.key)
+
+
+def test_an_enrolment_in_doubt_is_found_out_before_anything_is_undone(sandbox: SandboxProcess) -> None:
+    """It went through, and its answer was lost: the withdrawal comes first, and then the refund."""
+    sandbox.fault("programs", "enroll", "drop_after", count=1)
+    workflow = work(enter(next(samples(1, seed=int(uuid4())))))
+    assert workflow.current_step == "enroll_in_program"
+    operations.cancel(workflow.pk, user=User.objects.create_superuser(f"ada-{uuid4()}"), reason="By phone.")
+    workflow = work(workflow)
+    assert workflow.status == "FAILED"
+    assert sandbox.effects_of(workflow.key)[-2:] == [("programs", "withdraw"), ("payments", "refund")]
+
+
+def test_after_a_refund_a_retry_charges_anew(sandbox: SandboxProcess) -> None:
+    workflow = work(fails_for_good_after_the_charge(sandbox))
+    operations.retry(workflow.pk, user=User.objects.create_superuser(f"ada-{uuid4()}"))
+    workflow = work(workflow)
+    assert workflow.status == "COMPLETE"
+    performed = sandbox.effects_of(workflow.key)
+    assert performed.count(("payments", "charge")) == 2
+    assert performed.count(("accounts", "create_account")) == 1
+    charges = Effect.objects.filter(workflow=workflow, step="execute_checkout", undo=False).order_by("generation")
+    assert [charge.state for charge in charges] == ["undone", "done"]
