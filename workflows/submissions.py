@@ -22,7 +22,7 @@ from workflows.models import State, Workflow
 _INSERT = """
     INSERT INTO workflows_workflow
            (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at)
-    VALUES (%s, %s, %s, %s, %s, %s, now() + %s::interval)
+    VALUES (%s, %s, %s, %s, %s, %s, statement_timestamp() + %s::interval)
     ON CONFLICT (idempotency_key) DO NOTHING RETURNING id
 """
 

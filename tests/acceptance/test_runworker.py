@@ -136,6 +136,12 @@ def test_it_takes_the_workflows_of_its_queue_only(runworker: Start, effects: Pat
     assert (now(ours).status, now(theirs).status) == ("COMPLETE", "PENDING")
 
 
+def test_a_pool_for_compensation_takes_nothing_else(runworker: Start, effects: Path) -> None:
+    undone, waiting = submit("counted", effects, compensating=True), submit("counted", effects)
+    assert runworker("COUNTED", arguments=("--only", "compensation", "--drain")).wait() == 0
+    assert (now(undone).status, now(waiting).status) == ("FAILED", "PENDING")
+
+
 def test_two_releases_side_by_side(runworker: Start, effects: Path) -> None:
     """The old one puts back what only the new one knows, and goes on with what it knows."""
     new, known = submit("held", effects), submit("counted", effects)
@@ -159,6 +165,7 @@ def test_two_releases_side_by_side(runworker: Start, effects: Path) -> None:
         (["--grace", "-1"], "'-1' is not a number of seconds: give 0 or more"),
         (["--max-runtime", "soon"], "'soon' is not a number of seconds"),
         (["--max-runtime", "nan"], "'nan' is not a number of seconds"),
+        (["--only", "fun"], "invalid choice: 'fun' (choose from 'compensation')"),
         (["--que"], "expected one argument"),
         (["--frobnicate"], "unrecognized arguments: --frobnicate"),
     ],
