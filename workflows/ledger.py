@@ -25,7 +25,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
-from workflows import journal, waits
+from workflows import failpoints, journal, waits
 from workflows.definition import Lookup, Step
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, UnknownOutcome
 from workflows.journal import FENCE, OpenAttempt
@@ -100,6 +100,7 @@ class Ledger:
         """Write the INTENT; together with the outcome of the call before, in one statement and one commit."""
         name, generation = (known.step, known.generation) if known else (step.name, 1)
         key = _key(self.workflow, name, generation)
+        failpoints.reach("before_intent", name)
         rows = journal.execute_with_deferred(
             self.attempt,
             _WRITE_INTENT,
@@ -108,6 +109,7 @@ class Ledger:
         if not rows:
             raise ClaimLost("the claim ended before the effect was begun")
         (effect_id, key_age), *_ = rows
+        failpoints.reach("after_intent", name)
         return self._know(KnownEffect(effect_id, name, generation, INTENT, key, None, float(key_age), 0.0))
 
     def _call(
@@ -142,6 +144,7 @@ class Ledger:
         error: dict[str, str] | None = None,
     ) -> None:
         """Write the outcome of a call, with the next statement or, at the latest, before anything else is done."""
+        failpoints.reach("after_call", effect.step)
         self._know(replace(effect, state=state, result=result))
         told = error or {"error_class": "", "error_code": "", "error_message": ""}
         journal.defer(
@@ -152,6 +155,7 @@ class Ledger:
                 WHERE id = %s AND attempt = %s""",
             [state, _dump(result), *told.values(), effect.id, self.attempt.id],
         )
+        failpoints.reach_when_written("after_result", effect.step)
 
     # --- Did it happen? -----------------------------------------------------------------------------
 
