@@ -91,14 +91,14 @@ class Ledger:
         return self._call(self._begin(step, effect), call, describe), False
 
     def _find(self, step: Step) -> KnownEffect | None:
-        """The step's effect of the latest generation, under its name or one it had."""
-        return next((self._effects[name] for name in (step.name, *step.formerly) if name in self._effects), None)
+        """The step's effect of the latest generation, under its oldest name or, from before that was so, another."""
+        return next((self._effects[name] for name in (*step.formerly, step.name) if name in self._effects), None)
 
     # --- Making the call ----------------------------------------------------------------------------
 
     def _begin(self, step: Step, known: KnownEffect | None) -> KnownEffect:
         """Write the INTENT; together with the outcome of the call before, in one statement and one commit."""
-        name, generation = (known.step, known.generation) if known else (step.name, 1)
+        name, generation = (known.step, known.generation) if known else (step.identity, 1)
         key = _key(self.workflow, name, generation)
         failpoints.reach("before_intent", name)
         rows = journal.execute_with_deferred(
@@ -246,7 +246,8 @@ class Ledger:
 def key_for(workflow: Workflow, step: str) -> str:
     """The idempotency key for a step's call: inside a `once` step that of its effect, else one of the same form.
 
-    It names the workflow, the step and the generation; never an attempt, a position in the list or a release.
+    It names the workflow, the step (by its oldest name) and the generation; never an attempt, a position in the list or
+    a release.
     """
     return _key_in_use.get() or _key(workflow, step, 1)
 
