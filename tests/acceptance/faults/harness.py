@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -93,7 +93,10 @@ class System:
 
     def wait_until_at_rest(self, seconds: float = PATIENCE) -> None:
         """Answer what people are asked, until everything is COMPLETE or FAILED and every death is told."""
-        until(self.at_rest, seconds=seconds, what=self.what_is_left)
+        self.wait_until(self.at_rest, seconds)
+
+    def wait_until(self, look: Callable[[], Any], seconds: float = PATIENCE) -> None:
+        until(look, seconds=seconds, what=self.what_is_left)
 
     def at_rest(self) -> bool:
         self.answer()
@@ -215,9 +218,8 @@ def ledger_agrees(workflow: Workflow, own: list[dict[str, str]], steps: dict[str
     """What the ledger says is done the sandbox has performed, and the other way round."""
     effects = list(Effect.objects.filter(workflow=workflow))
     done = {effect.idempotency_key for effect in effects if effect.state == "done" and not _called_nothing(effect)}
-    in_log = {
-        effect["idempotency_key"] for effect in own if effect["idempotency_key"].split(":")[1] in steps_once(steps)
-    }
+    once = {identity for identity, step in steps.items() if step.once}
+    in_log = {effect["idempotency_key"] for effect in own if effect["idempotency_key"].split(":")[1] in once}
     # What may fail is let go when nobody can tell.
     let_go = {e.idempotency_key for e in effects if e.state == "unknown" and steps[e.step].best_effort}
     assert in_log - let_go == done, (workflow.pk, [(e.step, e.state, e.idempotency_key) for e in effects], own)
