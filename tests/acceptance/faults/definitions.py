@@ -86,7 +86,7 @@ ASKED = WorkflowDefinition(
 def come_again(*, workflow: Workflow, context: Context) -> None:
     """Until as many attempts were made as the payload says: one for each release that is to have its turn."""
     if Attempt.objects.filter(workflow=workflow).count() < workflow.payload["attempts"]:
-        raise RetryableStepError("Not yet.", base_delay=0)
+        raise RetryableStepError("Not before the next release.", base_delay=3600, max_delay=3600)
 
 
 def look_around(*, workflow: Workflow, context: Context) -> None:
