@@ -1,8 +1,25 @@
+import os
+import random
+
 import pytest
 
 from tests import postgres
 
 was_running = pytest.StashKey[bool]()
+seed_key = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, help="What the faults' randomness starts from (or FAULTS_SEED).")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    given = config.getoption("--seed") or os.environ.get("FAULTS_SEED")
+    config.stash[seed_key] = int(given) if given else random.randrange(1, 10**6)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed of the faults: {config.stash[seed_key]} (repeat with --seed)"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -15,6 +32,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     server = postgres.embedded_server()
     if server is not None and not session.config.stash.get(was_running, True):
         postgres.stop_if_unused(server)
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """What a test's randomness starts from: with the same seed it does the same, as far as processes allow."""
+    return request.config.stash[seed_key]
 
 
 @pytest.fixture

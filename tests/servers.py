@@ -45,8 +45,68 @@ def connecting_to(port: int) -> Iterator[None]:
         wrapper.close()
 
 
+class Session:
+    """What a client of PostgreSQL says: just enough of the protocol to see its name, its transactions, its COMMITs.
+
+    https://www.postgresql.org/docs/current/protocol-message-formats.html
+    """
+
+    STARTUP = 3 << 16  # version 3.0 of the protocol; other numbers ask for TLS, or to cancel
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.statements: list[bytes] = []  # of the transaction that is open, or was just committed
+        self._started = False
+        self._heard = b""
+
+    def hear(self, data: bytes) -> bool:
+        """Take in what the client has sent. True when the last thing it says is COMMIT."""
+        self._heard += data
+        commit = False
+        while message := self._next():
+            kind, body = message
+            if not kind:
+                self._start(body)
+                continue
+            text = body.partition(b"\0")[0] if kind == b"Q" else body.partition(b"\0")[2].partition(b"\0")[0]
+            if kind in (b"Q", b"P"):
+                commit = text.strip(b" ;").upper() == b"COMMIT"
+                if text.upper().startswith(b"BEGIN"):
+                    self.statements = []
+                self.statements.append(text)
+        return commit
+
+    def _next(self) -> tuple[bytes, bytes] | None:
+        """The next message that is whole: its type (none at the start) and what it says."""
+        start = 1 if self._started else 0
+        if len(self._heard) < start + 4:
+            return None
+        end = start + int.from_bytes(self._heard[start : start + 4])
+        if len(self._heard) < end:
+            return None
+        message = self._heard[:start], self._heard[start + 4 : end]
+        self._heard = self._heard[end:]
+        return message
+
+    def _start(self, body: bytes) -> None:
+        if int.from_bytes(body[:4]) >> 16 == self.STARTUP >> 16:
+            self._started = True
+            pairs = body[4:].split(b"\0")
+            self.name = dict(zip(pairs[::2], pairs[1::2], strict=False)).get(b"application_name", b"").decode()
+
+
 class Proxy:
-    """The way to the database, on a port of its own: it can be cut, fall silent, and come back."""
+    """The way to the database, on a port of its own: it can be cut, fall silent, and come back.
+
+    It can also swallow the answers to COMMITs: those of sessions whose name begins with `drops_answers_of`, and whose
+    transaction has a statement with `drops_answers_about`, as often as `answers_to_drop` says. The server has committed
+    by then; the client sees its connection break. `answers_dropped` counts them.
+    """
+
+    drops_answers_of = ""
+    drops_answers_about = b""
+    answers_to_drop = 0
+    answers_dropped = 0
 
     def __init__(self) -> None:
         connection.ensure_connection()
@@ -99,16 +159,43 @@ class Proxy:
                 else:
                     server = socket.create_connection(self._target)
                 self._open += [client, server]
-                for source, sink in ((client, server), (server, client)):
-                    threading.Thread(target=self._pump, args=[source, sink], daemon=True).start()
+                session, committing = Session(), threading.Event()
+                for pump, source, sink in ((self._ask, client, server), (self._answer, server, client)):
+                    threading.Thread(target=pump, args=[source, sink, session, committing], daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _ask(self, client: socket.socket, server: socket.socket, session: Session, committing: threading.Event) -> None:
         with suppress(OSError):
-            while data := source.recv(65536):
+            while data := client.recv(65536):
                 self._passing.wait()
-                sink.sendall(data)
-        _close(source)
-        _close(sink)
+                if session.hear(data) and self._drops_answer(session):
+                    committing.set()
+                server.sendall(data)
+        _close(client)
+        _close(server)
+
+    def _answer(
+        self, server: socket.socket, client: socket.socket, session: Session, committing: threading.Event
+    ) -> None:
+        swallowed = b""
+        with suppress(OSError):
+            while data := server.recv(65536):
+                self._passing.wait()
+                if committing.is_set():  # nothing else is on its way: a client waits for its answer
+                    swallowed += data
+                    if b"COMMIT\0Z" in swallowed:  # CommandComplete, and ReadyForQuery
+                        self.answers_dropped += 1
+                        break
+                    continue
+                client.sendall(data)
+        _close(client)
+        _close(server)
+
+    def _drops_answer(self, session: Session) -> bool:
+        about = any(self.drops_answers_about in statement for statement in session.statements)
+        if not self.answers_to_drop or not about or not session.name.startswith(self.drops_answers_of):
+            return False
+        self.answers_to_drop -= 1
+        return True
 
 
 def _close(sock: socket.socket) -> None:

@@ -56,7 +56,7 @@ def _check_steps(definition: WorkflowDefinition) -> list[CheckMessage]:
     if not definition.steps:
         return [Error(f"The definition {definition.name!r} has no steps.", obj=definition, id="workflows.E004")]
     longest = [("name", definition.name, 100), ("queue", definition.queue, 63)]
-    longest += [("step's name", step.name, 100) for step in definition.steps]
+    longest += [("step's name", name, 100) for step in definition.steps for name in (step.name, *step.formerly)]
     for what, name, limit in longest:
         if len(name) > limit:
             message = f"The {what} {name[:20]!r}... of a definition is longer than its column: {limit} characters."

@@ -66,8 +66,8 @@ class Step:
     the ledger and not made again. `undo`: undoes that call when the workflow fails for good. `lookup`: asks whether a
     call that we do not know of has happened; "not found" counts only `settle` seconds after the call began. `key_ttl`:
     how long the downstream honours the idempotency key. `timeout`: seconds that the function may take, and its undo and
-    lookup too. `retry`: how its retryable errors are retried. `name`: its identity, the function's name unless given.
-    `formerly`: names it had, so that what was recorded under them is found.
+    lookup too. `retry`: how its retryable errors are retried. `name`: the function's name unless
+    given. `formerly`: the names it had, the oldest first; what was recorded under them is found.
     """
 
     function: WorkflowStep
@@ -85,6 +85,14 @@ class Step:
     def __post_init__(self) -> None:
         if not self.name:
             object.__setattr__(self, "name", self.function.__name__)
+
+    @property
+    def identity(self) -> str:
+        """What its effects are recorded under: the oldest of its names, which workers of every release know.
+
+        During a deploy a release that does not know of the rename may be the next one to run the workflow.
+        """
+        return self.formerly[0] if self.formerly else self.name
 
 
 class WorkflowDefinition:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from django.db import InterfaceError, OperationalError, connections, transaction
 
+from workflows import failpoints
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Workflow
 
@@ -91,6 +92,7 @@ def flush(attempt: OpenAttempt) -> None:
     if attempt.deferred:
         execute(*attempt.deferred)
         attempt.deferred = None
+        failpoints.written()
 
 
 def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
@@ -100,6 +102,7 @@ def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: list[Any])
         sql, parameters = f"WITH before AS ({before}) {sql}", [*before_parameters, *parameters]
     rows = execute(sql, parameters)
     attempt.deferred = None
+    failpoints.written()
     return rows
 
 

@@ -27,7 +27,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
-from workflows import inbox, journal, waits
+from workflows import failpoints, inbox, journal, waits
 from workflows.definition import Lookup, Step
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, UnknownOutcome
 from workflows.journal import FENCE, OpenAttempt
@@ -120,8 +120,8 @@ class Ledger:
         return sorted(self._effects.values(), key=lambda effect: effect.id)
 
     def _find(self, step: Step) -> KnownEffect | None:
-        """The step's effect of the latest generation, under its name or one it had."""
-        return next((self._effects[name] for name in (step.name, *step.formerly) if name in self._effects), None)
+        """The step's effect of the latest generation, under its oldest name or, from before that was so, another."""
+        return next((self._effects[name] for name in (*step.formerly, step.name) if name in self._effects), None)
 
     # --- Making the call ----------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Ledger:
 
         Raises WorkflowCancelled when somebody has asked for that: the last moment to look is the one to look in.
         """
-        name, generation = (known.step, known.generation) if known else (step.name, 1)
+        name, generation = (known.step, known.generation) if known else (step.identity, 1)
         if known and known.state == UNDONE:
             generation += 1
         key, has_undo = _key(self.workflow, name, generation), step.undo is not None
@@ -145,6 +145,8 @@ class Ledger:
         self, step: str, generation: int, undo: bool, key: str, has_undo: bool
     ) -> tuple[int, float] | None:
         """The effect's id and the age of its key; None when it was not written."""
+        at = _boundary(step, undo)
+        failpoints.reach("before_intent", at)
         rows = journal.execute_with_deferred(
             self.attempt,
             _WRITE_INTENT,
@@ -153,6 +155,8 @@ class Ledger:
                 *(self.attempt.claim_xid, undo, self.workflow.pk),
             ],
         )
+        if rows:
+            failpoints.reach("after_intent", at)
         return rows[0] if rows else None
 
     def _call(
@@ -189,9 +193,11 @@ class Ledger:
         error: dict[str, str] | None = None,
     ) -> None:
         """Write the outcome of a call, with the next statement or, at the latest, before anything else is done."""
+        failpoints.reach("after_call", at := _boundary(effect.step, effect.undoes is not None))
         if effect.undoes is not None and state == DONE:
             self._know(replace(self._effects[effect.step], state=UNDONE))
             journal.defer(self.attempt, *_undone(effect, result, self.attempt))
+            failpoints.reach_when_written("after_result", at)
             return
         if effect.undoes is None:
             self._know(replace(effect, state=state, result=result))
@@ -204,6 +210,7 @@ class Ledger:
                 WHERE id = %s AND attempt = %s""",
             [state, _dump(result), *told.values(), effect.id, self.attempt.id],
         )
+        failpoints.reach_when_written("after_result", at)
 
     # --- Did it happen? -----------------------------------------------------------------------------
 
@@ -355,7 +362,8 @@ class Ledger:
 def key_for(workflow: Workflow, step: str) -> str:
     """The idempotency key for a step's call: inside a `once` step that of its effect, else one of the same form.
 
-    It names the workflow, the step and the generation; never an attempt, a position in the list or a release.
+    It names the workflow, the step (by its oldest name) and the generation; never an attempt, a position in the list or
+    a release.
     """
     return _key_in_use.get() or _key(workflow, step, 1)
 
@@ -408,6 +416,11 @@ def _undone(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttem
             WHERE id IN (%s, %s) AND EXISTS (SELECT FROM workflows_effect u WHERE u.id = %s AND u.attempt = %s)""",
         [undo.id, undo.id, _dump(result), undo.id, undo.id, undo.undoes, undo.id, attempt.id],
     )
+
+
+def _boundary(step: str, undo: bool) -> str:
+    """What a failpoint calls a step's call, or its undo's."""
+    return f"undo {step}" if undo else step
 
 
 def _doubt(effect: KnownEffect) -> str:

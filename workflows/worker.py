@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import Error, InterfaceError, InternalError, OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
-from workflows import compensation, executor, heartbeat, history, inbox, journal, poison, stamps
+from workflows import compensation, executor, failpoints, heartbeat, history, inbox, journal, poison, stamps
 from workflows.decisions import Decidable, decide
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
@@ -140,6 +140,8 @@ class Worker:
             self._tell(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
             outcome = self._judge_or_run(claim, self._attempt)  # inside a savepoint of its own
             decide(claim.workflow, self._attempt, outcome)  # after its release: see workflows.decisions
+            failpoints.reach("before_commit", type(outcome).__name__.lower())
+        failpoints.reach("after_commit", type(outcome).__name__.lower())
         self._lost = None
         self._let_go()
         if not isinstance(outcome, Complete):

@@ -235,6 +235,32 @@ def test_a_renamed_step_keeps_its_effect_and_its_key() -> None:
     assert len(service.calls) == 1
 
 
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_two_releases_side_by_side_make_the_call_of_a_renamed_step_once(first: str) -> None:
+    """Whichever comes first: the older one has never heard of the new name."""
+    service = Downstream()
+    releases = {
+        "old": [call_step(service), fail_at_first],
+        "new": [Step(service.call, once=True, name="call_anew", formerly=("call", "call_later")), fail_at_first],
+    }
+    define(releases.pop(first))
+    workflow = work(submit())
+    define(*releases.values())
+    assert again(workflow).status == "COMPLETE"
+    assert service.calls == [f"{workflow.key}:call"]
+    assert Effect.objects.get().step == "call"
+
+
+def test_what_was_recorded_under_a_later_name_is_found_too() -> None:
+    """As releases did before effects were recorded under the oldest one."""
+    service = Downstream()
+    define([call_step(service), fail_at_first])
+    workflow = work(submit())
+    define([Step(service.call, once=True, name="call", formerly=("call_first",)), fail_at_first])
+    assert again(workflow).status == "COMPLETE"
+    assert len(service.calls) == 1
+
+
 def test_a_field_recorded_by_another_release_is_ignored() -> None:
     service = Downstream()
     define([call_step(service), fail_at_first])

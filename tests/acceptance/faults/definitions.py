@@ -1,0 +1,108 @@
+"""Onboarding with less patience, and small definitions of our own, all with the sandbox as their downstream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from onboarding import workflow as onboarding
+from onboarding.services import messages, payments
+from workflows.definition import Retry, Step, WorkflowDefinition
+from workflows.errors import RetryableStepError
+from workflows.ledger import KnownEffect, key_for
+from workflows.models import Attempt, Workflow
+
+# A step that is ended as overdue is ended ten seconds past this. A call waits 2 s for its answer (see harness).
+STEP_TIMEOUT = 5.0
+# Longer than a call waits for its answer: by then the sandbox has performed it, or never will.
+SETTLE = 3.0
+KEY_TTL = timedelta(hours=24)
+
+# The same steps as in production, in their order and with their lookups: only the times are shorter.
+RETRY = Retry(base_delay=0.3, max_delay=2.0, max_attempts=100)
+ONBOARDING = WorkflowDefinition(
+    name="onboarding",
+    steps=[replace(each, settle=SETTLE, timeout=STEP_TIMEOUT, retry=None) for each in onboarding.ONBOARDING.steps],
+    context_class=onboarding.ONBOARDING.context_class,
+    retry=RETRY,
+    linking_id=onboarding.ONBOARDING.linking_id,
+    public_fields=onboarding.PUBLIC_FIELDS,
+)
+
+
+class Context(BaseModel):
+    card_id: str | None = None
+    charge_id: str | None = None
+    seen_by: str | None = None  # what a person adds who has found that a call happened
+
+
+def attach(*, workflow: Workflow, context: Context) -> dict[str, Any]:
+    key = key_for(workflow, "attach")
+    return {"card_id": payments.attach_card(_patient(workflow), f"tok_{workflow.key}", idempotency_key=key)}
+
+
+def charge(*, workflow: Workflow, context: Context) -> dict[str, Any]:
+    assert context.card_id
+    key = key_for(workflow, "charge")
+    charged = payments.charge(
+        _patient(workflow), context.card_id, amount_cents=100, currency="usd", idempotency_key=key
+    )
+    return {"charge_id": charged}
+
+
+def find_charge(*, workflow: Workflow, context: Context, effect: KnownEffect) -> dict[str, Any] | None:
+    found = payments.find_charge(effect.idempotency_key)
+    return {"charge_id": found} if found else None
+
+
+def confirm(*, workflow: Workflow, context: Context) -> dict[str, Any]:
+    messages.send_confirmation(_patient(workflow), "body", idempotency_key=key_for(workflow, "confirm"))
+    return {}
+
+
+def _patient(workflow: Workflow) -> UUID:
+    return UUID(workflow.payload["patient"])
+
+
+ATTACH = Step(attach, once=True, key_ttl=KEY_TTL, timeout=STEP_TIMEOUT)
+CHARGE = Step(charge, once=True, lookup=find_charge, settle=SETTLE, timeout=STEP_TIMEOUT)
+CONFIRM = Step(confirm, once=True, key_ttl=KEY_TTL, timeout=STEP_TIMEOUT)
+
+PAID = WorkflowDefinition(name="paid", steps=[ATTACH, CHARGE, CONFIRM], context_class=Context, retry=RETRY)
+
+# What nobody but a person can tell: there is no lookup, and the service honours its keys for no time that we know.
+ASKED = WorkflowDefinition(
+    name="asked",
+    steps=[ATTACH, Step(charge, once=True, timeout=STEP_TIMEOUT), CONFIRM],
+    context_class=Context,
+    retry=RETRY,
+)
+
+
+def come_again(*, workflow: Workflow, context: Context) -> None:
+    """Until as many attempts were made as the payload says: one for each release that is to have its turn."""
+    if Attempt.objects.filter(workflow=workflow).count() < workflow.payload["attempts"]:
+        raise RetryableStepError("Not before the next release.", base_delay=3600, max_delay=3600)
+
+
+def look_around(*, workflow: Workflow, context: Context) -> None:
+    """A step that an older release does not have."""
+
+
+# Two releases of one workflow. The newer one has renamed a step that charges, moved one, and added another.
+OLDER = WorkflowDefinition(name="released", steps=[ATTACH, CHARGE, CONFIRM, come_again], context_class=Context)
+NEWER = WorkflowDefinition(
+    name="released",
+    steps=[look_around, CONFIRM, ATTACH, replace(CHARGE, name="charge_card", formerly=("charge",)), come_again],
+    context_class=Context,
+)
+# The one after that has renamed it again.
+NEWEST = WorkflowDefinition(
+    name="released",
+    steps=[ATTACH, replace(CHARGE, name="collect", formerly=("charge", "charge_card")), come_again, CONFIRM],
+    context_class=Context,
+)

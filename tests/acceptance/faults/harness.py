@@ -1,0 +1,272 @@
+"""What each fault is done to, and what it is judged by: the sandbox's log, the ledger, the attempts, the history."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import connection
+
+from onboarding.samples import Kind, Sample, samples
+from tests import engine
+from tests.acceptance.conftest import Start
+from tests.acceptance.faults import definitions
+from tests.processes import Runworker, until
+from tests.sandbox_process import SandboxProcess
+from workflows import operations
+from workflows.definition import Step, WorkflowDefinition
+from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
+
+# Those whose fate does not hang on a best-effort step: in a card's stead a bill is sent.
+STEADY = frozenset(Kind) - {Kind.CARD_DECLINED}
+BEST_EFFORT = {
+    ("insurance", "verify_insurance"),
+    ("payments", "attach_card"),
+    ("messages", "set_communication_preferences"),
+    ("accounts", "link_identity_verification"),
+    ("messages", "send_confirmation"),
+}
+
+# The event that tells of an attempt's end. A wait is told of when it begins, and not each time it is met.
+TOLD_BY = {
+    "complete": "completed",
+    "failed": "failed",
+    "retry": "retry_scheduled",
+    "put_back": "put_back",
+    "lost": "lost",
+    "vanished": "vanished",
+    "crashed": "crashed",
+    "killed": "killed",
+    "interrupted": "interrupted",
+}
+
+# Seconds until everything is at rest: a machine that is busy may take some, only a defect takes all of them.
+PATIENCE = 240.0
+
+
+class System:
+    """A sandbox, worker processes, the workflows given to them, and the people who are asked."""
+
+    def __init__(self, sandbox: SandboxProcess, start: Start, seed: int) -> None:
+        self.sandbox = sandbox
+        self.seed = seed
+        self.workers: list[Runworker] = []
+        self.given: dict[int, Sample | None] = {}  # by workflow
+        self._start = start
+
+    # --- What happens -------------------------------------------------------------------------------
+
+    def work(self, *names: str, processes: int = 1, arguments: tuple[str, ...] = (), **environ: str) -> Runworker:
+        """Start a runworker of a release that knows definitions of tests.acceptance.faults.definitions."""
+        paths = ",".join(f"{definitions.__name__}.{name}" for name in names or ["ONBOARDING"])
+        given = {"WORKFLOWS": paths, "SERVICES_URL": self.sandbox.url, "SERVICES_TIMEOUT": "2", **environ}
+        self.workers.append(self._start(arguments=("--processes", str(processes), *arguments), **given))
+        return self.workers[-1]
+
+    def submit(self, count: int, kinds: Collection[Kind] = STEADY) -> list[Workflow]:
+        """Enter `count` onboarding submissions of these kinds, other ones each time."""
+        self.seed += 1
+        wanted = (sample for sample in samples(count * len(Kind) * 3, self.seed) if sample.kind in kinds)
+        return [self._enter(sample) for sample in islice(wanted, count)]
+
+    def enter(self, workflow_type: str, **payload: Any) -> Workflow:
+        """Enter a workflow of a definition of our own, for a patient who has an account."""
+        email = f"{workflow_type}.{self.seed}.{len(self.given)}@example.com"
+        patient = self.sandbox.account(email=email)["patient_uuid"]
+        workflow = engine.submit({"patient": patient, **payload}, workflow_type=workflow_type)
+        self.given[workflow.pk] = None
+        return workflow
+
+    def _enter(self, sample: Sample) -> Workflow:
+        if sample.account:
+            self.sandbox.account(**sample.account)
+        workflow = engine.submit(sample.payload, workflow_type="onboarding", idempotency_key=sample.idempotency_key)
+        self.given[workflow.pk] = sample
+        return workflow
+
+    # --- What comes of it ---------------------------------------------------------------------------
+
+    def wait_until_at_rest(self, seconds: float = PATIENCE) -> None:
+        """Answer what people are asked, until everything is COMPLETE or FAILED and every death is told."""
+        self.wait_until(self.at_rest, seconds)
+
+    def wait_until(self, look: Callable[[], Any], seconds: float = PATIENCE) -> None:
+        until(look, seconds=seconds, what=self.what_is_left)
+
+    def at_rest(self) -> bool:
+        self.answer()
+        pending = Workflow.objects.filter(pk__in=self.given, status="PENDING")
+        untold = Attempt.objects.filter(workflow__in=self.given, closed_at=None)
+        return not pending.exists() and not untold.exists()
+
+    def what_is_left(self) -> str:
+        rows = Workflow.objects.with_state().filter(pk__in=self.given, status="PENDING")
+        left = [(row.pk, row.state, row.current_step, row.waiting_for, row.last_error_message) for row in rows]
+        return f"seed {self.seed}, {len(left)} left: {left[:10]}\n{self.output[-5000:]}"
+
+    @property
+    def output(self) -> str:
+        return "".join(worker.output for worker in self.workers)
+
+    def stop(self) -> None:
+        """Stop the workers in good order."""
+        for worker in self.workers:
+            worker.signal(signal.SIGTERM)
+        assert [worker.wait(60) for worker in self.workers] == [0] * len(self.workers), self.output
+
+    # --- People, who tell the truth -----------------------------------------------------------------
+
+    @cached_property
+    def person(self) -> User:
+        return User.objects.create_superuser(f"ada-{self.seed}")
+
+    def answer(self) -> None:
+        """Approve what people are asked; whether a call has happened they read in the sandbox's log."""
+        for task in ManualTask.objects.filter(workflow__in=self.given, state="open"):
+            if task.task_type != "effect_in_doubt":
+                operations.approve(task.pk, user=self.person)
+            elif (key := dict(task.facts)["Idempotency key"]) in performed(self.sandbox):
+                operations.approve(task.pk, user=self.person, answer={"seen_by": "a person"})
+            else:
+                operations.reject(task.pk, user=self.person, reason=f"There is no {key}.")
+
+
+def performed(sandbox: SandboxProcess) -> Counter[str]:
+    """What the sandbox's log holds, by idempotency key."""
+    return Counter(effect["idempotency_key"] for effect in sandbox.effects())
+
+
+class Requests:
+    """Counts the requests for an operation from now on, those that the sandbox answers from memory too.
+
+    By a fault that does no harm. One that is to do some must have been put in force before.
+    """
+
+    def __init__(self, sandbox: SandboxProcess, service: str, operation: str) -> None:
+        self.sandbox = sandbox
+        self.fault = sandbox.fault(service, operation, "slow", delay_s=0)["id"]
+
+    def count(self) -> int:
+        return fired(self.sandbox)[self.fault]
+
+
+def fired(sandbox: SandboxProcess) -> dict[int, int]:
+    """How often each fault in force has struck, by its id."""
+    faults = sandbox.http.get("/_faults").raise_for_status().json()["faults"]
+    return {fault["id"]: fault["fired"] for fault in faults}
+
+
+def end_connection(role: str, worker: str) -> bool:
+    """Let the server end a connection of the worker (host:process), as an administrator or a failover does."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s",
+            [f"onramp {role} {worker}"],
+        )
+        return (True,) in cursor.fetchall()
+
+
+# --- The verdict --------------------------------------------------------------------------------------
+
+
+def assert_nothing_twice(system: System, *known: WorkflowDefinition) -> None:
+    """Every workflow given is at rest where it should be, and everything was done once, and is written down.
+
+    `known` are the definitions of our own that took part.
+    """
+    assert "engine itself" not in system.output, system.output
+    log = system.sandbox.effects()
+    assert_each_key_once(log)
+    steps = {each.name: {step.identity: step for step in each.steps} for each in (*known, definitions.ONBOARDING)}
+    rows = Workflow.objects.in_bulk(list(system.given))
+    strays = {effect["idempotency_key"] for effect in log} - {
+        effect["idempotency_key"] for row in rows.values() for effect in of(row, log)
+    }
+    assert not strays, f"keys of nobody: {strays}"
+    for pk, sample in system.given.items():
+        row, own = rows[pk], of(rows[pk], log)
+        each_step_once(row, own)
+        ledger_agrees(row, own, steps[row.workflow_type])
+        history_is_complete(row)
+        if sample:
+            is_as_expected(row, own, sample)
+        else:
+            assert row.status == "COMPLETE", (row.status, row.current_step, row.last_error_message)
+
+
+def assert_each_key_once(log: list[dict[str, str]]) -> None:
+    counts = Counter((effect["service"], effect["idempotency_key"]) for effect in log)
+    assert not {key: count for key, count in counts.items() if count > 1}
+
+
+def of(workflow: Workflow, log: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [effect for effect in log if effect["idempotency_key"].startswith(f"{workflow.key}:")]
+
+
+def each_step_once(workflow: Workflow, own: list[dict[str, str]]) -> None:
+    """Whatever the keys say: one charge a patient, one message a patient."""
+    counts = Counter((effect["patient_uuid"], effect["service"], effect["operation"]) for effect in own)
+    assert not {what: count for what, count in counts.items() if count > 1}, (workflow.pk, own)
+
+
+def ledger_agrees(workflow: Workflow, own: list[dict[str, str]], steps: dict[str, Step]) -> None:
+    """What the ledger says is done the sandbox has performed, and the other way round."""
+    effects = list(Effect.objects.filter(workflow=workflow))
+    done = {effect.idempotency_key for effect in effects if effect.state == "done" and not _called_nothing(effect)}
+    once = {identity for identity, step in steps.items() if step.once}
+    in_log = {effect["idempotency_key"] for effect in own if effect["idempotency_key"].split(":")[1] in once}
+    # What may fail is let go when nobody can tell.
+    let_go = {e.idempotency_key for e in effects if e.state == "unknown" and steps[e.step].best_effort}
+    assert in_log - let_go == done, (workflow.pk, [(e.step, e.state, e.idempotency_key) for e in effects], own)
+    if workflow.status == "COMPLETE":
+        states = {effect.state for effect in effects if not steps[effect.step].best_effort}
+        latest = {effect.step: effect.state for effect in sorted(effects, key=lambda effect: effect.generation)}
+        assert states <= {"done", "skipped", "not_done"}, (workflow.pk, states)
+        assert {latest[step] for step in latest if not steps[step].best_effort} <= {"done", "skipped"}, latest
+
+
+def _called_nothing(effect: Effect) -> bool:
+    """A checkout without a card charges nothing: the payment is due."""
+    return bool(effect.result and effect.result.get("payment_status") == "payment_due")
+
+
+def history_is_complete(workflow: Workflow) -> None:
+    """Every attempt is closed, and an event tells how it ended; the last of them is the workflow's end."""
+    attempts = Attempt.objects.filter(workflow=workflow).order_by("number")
+    told = Counter(Event.objects.filter(workflow=workflow).values_list("attempt", "kind"))
+    for attempt in attempts:
+        assert attempt.outcome, (workflow.pk, attempt.number, "is open")
+        kind = TOLD_BY.get(attempt.outcome)
+        if kind and not (attempt.outcome == "put_back" and not told[attempt.number, kind]):
+            assert told[attempt.number, kind] == 1, (workflow.pk, attempt.number, attempt.outcome, told)
+        others = set(TOLD_BY.values()) - {kind, "put_back"}
+        assert not [other for other in others if told[attempt.number, other]], (workflow.pk, attempt.number, told)
+    assert [attempt.number for attempt in attempts] == list(range(1, len(attempts) + 1))
+    last = Event.objects.filter(workflow=workflow).latest("id")
+    assert last.kind == {"COMPLETE": "completed", "FAILED": "failed"}[workflow.status], (workflow.pk, told)
+
+
+def is_as_expected(workflow: Workflow, own: list[dict[str, str]], sample: Sample) -> None:
+    assert (workflow.status, workflow.last_error_code) == (sample.status, sample.code), workflow.last_error_message
+    did = [(effect["service"], effect["operation"]) for effect in own]
+    may_be_missing = set(BEST_EFFORT)
+    if workflow.context.get("payment_status") == "payment_due":
+        may_be_missing.add(("payments", "charge"))
+    assert set(did) <= set(sample.effects), (workflow.pk, did)
+    assert set(sample.effects) - may_be_missing <= set(did), (workflow.pk, did)
+
+
+def outcomes(system: System) -> Counter[str]:
+    """How the attempts of all workflows ended."""
+    return Counter(Attempt.objects.filter(workflow__in=system.given).values_list("outcome", flat=True))
+
+
+def settled_by(system: System) -> Iterator[tuple[str, str]]:
+    """How effects that were in doubt were settled: (state, by whom)."""
+    effects = Effect.objects.filter(workflow__in=system.given).exclude(settled_by__in=["", "call"])
+    yield from effects.values_list("state", "settled_by")

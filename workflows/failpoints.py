@@ -1,0 +1,69 @@
+"""FAILPOINTS: where tests let a worker die, at the boundaries at which a crash could do something twice or forget it.
+
+    ONRAMP_FAILPOINT="after_call:execute_checkout,before_commit"    which; a boundary alone is that of every step
+    ONRAMP_FAILPOINT_ONCE=<folder>                                  each of them once, of all processes that share it
+
+| boundary | where |
+|---|---|
+| `before_intent`, `after_intent` | around the ledger's line of a once step's call |
+| `after_call` | the call has returned, or failed; nobody but this process knows |
+| `after_result` | what came of it is on the ledger |
+| `before_commit`, `after_commit` | of the claim's transaction; `before_commit:complete` names what was decided |
+
+The process that gets there ends by SIGKILL, as by a power cut. For tests: refused unless DEBUG is on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+BOUNDARIES = ("before_intent", "after_intent", "after_call", "after_result", "before_commit", "after_commit")
+
+_armed = frozenset(name.strip() for name in os.environ.get("ONRAMP_FAILPOINT", "").split(",") if name.strip())
+_once = os.environ.get("ONRAMP_FAILPOINT_ONCE", "")
+_when_written: tuple[str, str] | None = None
+
+if _armed and not settings.DEBUG:
+    raise ImproperlyConfigured("ONRAMP_FAILPOINT kills workers, for tests. Unset it, or set DEBUG=1.")
+if unknown := {name.partition(":")[0] for name in _armed} - {*BOUNDARIES}:
+    raise ImproperlyConfigured(f"ONRAMP_FAILPOINT knows no {', '.join(sorted(unknown))}: {', '.join(BOUNDARIES)}.")
+
+
+def reach(boundary: str, at: str = "") -> None:
+    """Die if this boundary is armed, for all or for `at`: a step's name, or what was decided."""
+    if not _armed:
+        return
+    for name in (boundary, f"{boundary}:{at}"):
+        if name in _armed and _first(name):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def reach_when_written(boundary: str, at: str) -> None:
+    """`reach`, as soon as what was deferred just now is `written`."""
+    global _when_written
+    if _armed:
+        _when_written = (boundary, at)
+
+
+def written() -> None:
+    """What was deferred is on the ledger."""
+    global _when_written
+    if _when_written:
+        (boundary, at), _when_written = _when_written, None
+        reach(boundary, at)
+
+
+def _first(name: str) -> bool:
+    """Whether no other process has been here before. The file outlives the process, and shows that it was."""
+    if not _once:
+        return True
+    try:
+        os.close(os.open(Path(_once, name), os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
