@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from django.conf import settings
@@ -24,10 +26,16 @@ from django.core.exceptions import ImproperlyConfigured
 
 BOUNDARIES = ("before_intent", "after_intent", "after_call", "after_result", "before_commit", "after_commit")
 
-_armed = frozenset(name.strip() for name in os.environ.get("ONRAMP_FAILPOINT", "").split(",") if name.strip())
+_armed: dict[str, Callable[[], None]] = {}
 _once = os.environ.get("ONRAMP_FAILPOINT_ONCE", "")
 _when_written: tuple[str, str] | None = None
 
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+_armed |= {name.strip(): _die for name in os.environ.get("ONRAMP_FAILPOINT", "").split(",") if name.strip()}
 if _armed and not settings.DEBUG:
     raise ImproperlyConfigured("ONRAMP_FAILPOINT kills workers, for tests. Unset it, or set DEBUG=1.")
 if unknown := {name.partition(":")[0] for name in _armed} - {*BOUNDARIES}:
@@ -40,7 +48,17 @@ def reach(boundary: str, at: str = "") -> None:
         return
     for name in (boundary, f"{boundary}:{at}"):
         if name in _armed and _first(name):
-            os.kill(os.getpid(), signal.SIGKILL)
+            _armed[name]()
+
+
+@contextmanager
+def armed(name: str, action: Callable[[], None]) -> Iterator[None]:
+    """Arm a failpoint in this process only: `action` is called there. For `workflows.testing`."""
+    _armed[name] = action
+    try:
+        yield
+    finally:
+        del _armed[name]
 
 
 def reach_when_written(boundary: str, at: str) -> None:

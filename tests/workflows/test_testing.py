@@ -1,0 +1,229 @@
+"""`workflows.testing`, as somebody who writes a workflow uses it; and that it says so when the workflow is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from pydantic import BaseModel
+
+from workflows import testing
+from workflows.definition import Step, WorkflowDefinition
+from workflows.errors import RetryableStepError, StepError, Suspend
+from workflows.ledger import KnownEffect, key_for
+from workflows.models import Attempt, ManualTask, Workflow
+from workflows.waits import require_approval
+
+pytestmark = testing.databases()
+
+PAYLOAD = {"sku": "A-1"}
+
+
+class OrderContext(BaseModel):
+    reservation: str | None = None
+    approved_by: str | None = None
+    charge: str | None = None
+    parcel: str | None = None
+
+
+class Shop:
+    """The services behind: what was done, by key."""
+
+    def __init__(self) -> None:
+        self.done: dict[str, str] = {}
+
+    def do(self, what: str, key: str) -> str:
+        return self.done.setdefault(key, f"{what}-{len(self.done)}")
+
+
+shop = Shop()
+
+
+@pytest.fixture(autouse=True)
+def _empty_shop() -> None:
+    shop.done.clear()
+
+
+def check_order(*, workflow: Workflow, context: OrderContext) -> None:
+    if "sku" not in workflow.payload:
+        raise StepError("What is ordered?", code="no_sku")
+
+
+def reserve(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+    return {"reservation": shop.do("r", key_for(workflow, "reserve"))}
+
+
+def release(*, workflow: Workflow, context: OrderContext, effect: KnownEffect) -> None:
+    assert context.reservation is not None
+    shop.do("released", effect.undo_key)
+
+
+def review(*, workflow: Workflow, context: OrderContext) -> dict[str, str] | None:
+    if not workflow.payload.get("large"):
+        return None
+    return {"approved_by": require_approval(workflow, "review", question="Ok?", timeout=timedelta(1)).decided_by}
+
+
+def charge(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+    return {"charge": shop.do("c", key_for(workflow, "charge"))}
+
+
+def find_charge(*, workflow: Workflow, context: OrderContext, effect: KnownEffect) -> dict[str, str] | None:
+    found = shop.done.get(effect.idempotency_key)
+    return {"charge": found} if found else None
+
+
+def refund(*, workflow: Workflow, context: OrderContext, effect: KnownEffect) -> dict[str, str]:
+    assert context.charge is not None
+    return {"refund": shop.do("refund", effect.undo_key)}
+
+
+def ship(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+    return {"parcel": shop.do("p", key_for(workflow, "ship"))}
+
+
+def thank(*, workflow: Workflow, context: OrderContext) -> None: ...
+
+
+STEPS = [
+    check_order,
+    Step(reserve, once=True, undo=release, key_ttl=timedelta(hours=1)),
+    review,
+    Step(charge, once=True, undo=refund, lookup=find_charge),
+    Step(ship, once=True),
+    Step(thank, best_effort=True),
+]
+ORDER = WorkflowDefinition(name="order", context_class=OrderContext, steps=STEPS)
+
+
+def with_step(name: str, step: Step) -> WorkflowDefinition:
+    steps = [step if getattr(old, "name", "") == name else old for old in STEPS]
+    return WorkflowDefinition(name="order", context_class=OrderContext, steps=steps)
+
+
+# --- As it is used ------------------------------------------------------------------------------------
+
+
+def test_an_order_is_shipped() -> None:
+    run = testing.run(ORDER, PAYLOAD)
+    assert (run.status, run.context["parcel"]) == ("COMPLETE", "p-2")
+    assert run.effects == {"reserve": "done", "charge": "done", "ship": "done"}
+    assert run.outcomes["review"] == "skipped"
+
+
+@testing.every_failure(ORDER)
+def test_whatever_fails_is_undone(failure: testing.Failure) -> None:
+    run = testing.check_compensation(ORDER, PAYLOAD, failure)
+    assert run.status == "FAILED"
+
+
+@testing.every_crash(ORDER)
+def test_a_crash_changes_nothing(boundary: str) -> None:
+    run = testing.run(ORDER, PAYLOAD, crash=boundary)
+    assert run.crashed
+    assert run.status == "COMPLETE"
+    assert run.effects == {"reserve": "done", "charge": "done", "ship": "done"}
+    assert len(shop.done) == len({key for _, key in run.calls if key}) == 3
+    assert run.called("charge") == 1  # it has a lookup, and is not repeated
+
+
+def test_the_matrix_has_every_step_and_every_call() -> None:
+    assert [str(failure) for failure in testing.failures(ORDER)] == [
+        "check_order fails",
+        "reserve fails",
+        "reserve fails, having called",
+        "review fails",
+        "charge fails",
+        "charge fails, having called",
+        "ship fails",
+        "ship fails, having called",
+    ]
+    assert len(testing.boundaries(ORDER)) == 3 * 4 + 2
+
+
+@pytest.mark.parametrize(("yes", "status", "undone"), [(True, "COMPLETE", []), (False, "FAILED", ["reserve"])])
+def test_questions_are_answered(yes: bool, status: str, undone: list[str]) -> None:
+    run = testing.run(ORDER, PAYLOAD | {"large": True}, decide=lambda task: yes)
+    assert (run.status, run.undone) == (status, undone)
+    assert ManualTask.objects.get().decided_by == User.objects.get(username="testing")
+
+
+def test_retries_are_not_waited_for() -> None:
+    def flaky(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+        if Attempt.objects.filter(workflow=workflow).count() < 4:
+            raise RetryableStepError(base_delay=3600)
+        return {"parcel": "late"}
+
+    run = testing.run(with_step("ship", Step(flaky)), PAYLOAD)
+    assert (run.context["parcel"], run.called("charge")) == ("late", 1)
+
+
+def test_what_waits_for_anything_else_is_given_back_as_it_is() -> None:
+    def wait(*, workflow: Workflow, context: OrderContext) -> None:
+        raise Suspend("a parcel", wake_on=["parcel"], until=workflow.created_at + timedelta(days=1))
+
+    run = testing.run(with_step("ship", Step(wait)), PAYLOAD)
+    assert (run.status, run.workflow.waiting_for) == ("PENDING", "a parcel")
+
+
+def test_the_projects_own_definitions_are_known_again_afterwards() -> None:
+    from workflows.definition import definitions
+
+    before = list(definitions())
+    testing.run(ORDER, PAYLOAD)
+    assert list(definitions()) == before
+
+
+# --- What it finds ------------------------------------------------------------------------------------
+
+
+def not_undone(*, workflow: Workflow, context: OrderContext, effect: KnownEffect) -> Mapping[str, Any] | None:
+    raise StepError("No.", code="no_refunds")
+
+
+def test_an_undo_that_does_not_work_is_found() -> None:
+    wrong = with_step("charge", Step(charge, once=True, undo=not_undone, lookup=find_charge))
+    with pytest.raises(AssertionError, match="The undo of charge failed 3 times"):
+        testing.check_compensation(wrong, PAYLOAD, testing.Failure("ship"))
+
+
+def test_an_undo_that_relies_on_what_is_not_on_the_ledger_is_found() -> None:
+    def reserve_locally(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+        return {"reservation": "r"}
+
+    def refund_reserved(*, workflow: Workflow, context: OrderContext, effect: KnownEffect) -> None:
+        assert context.reservation is not None
+
+    steps = [reserve_locally, Step(charge, once=True, undo=refund_reserved, lookup=find_charge), ship]
+    wrong = WorkflowDefinition(name="order", context_class=OrderContext, steps=steps)
+    with pytest.raises(AssertionError, match="The undo of charge failed 3 times"):
+        testing.check_compensation(wrong, PAYLOAD, testing.Failure("ship"))
+
+
+def test_a_lookup_that_finds_nothing_is_found() -> None:
+    def blind(*, workflow: Workflow, context: OrderContext, effect: KnownEffect) -> None: ...
+
+    wrong = with_step("charge", Step(charge, once=True, undo=refund, lookup=blind))
+    with pytest.raises(AssertionError, match=r"undone are \['reserve'\], and not \['charge', 'reserve'\]"):
+        testing.check_compensation(wrong, PAYLOAD, testing.Failure("charge", happened=True))
+
+
+def test_one_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(testing, "MOST_RUNS", 5)
+
+    def never(*, workflow: Workflow, context: OrderContext) -> None:
+        raise RetryableStepError(max_attempts=1000)
+
+    with pytest.raises(AssertionError, match="does not come to rest"):
+        testing.run(with_step("ship", Step(never)), PAYLOAD)
+
+
+@pytest.mark.django_db(transaction=False, databases=["default", "journal"])
+def test_a_test_without_real_transactions_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from django.db import transaction
+
+    with transaction.atomic(), pytest.raises(RuntimeError, match="give the test real transactions"):
+        testing.run(ORDER, PAYLOAD)

@@ -1,0 +1,332 @@
+"""For the tests of people who write workflows: run a definition in the test's own process, on the real engine.
+
+    pytestmark = testing.databases()
+
+    def test_an_order_is_shipped() -> None:
+        run = testing.run(ORDER, {"sku": "A-1"})
+        assert (run.status, run.context["parcel_id"]) == ("COMPLETE", "p-1")
+
+    @testing.every_failure(ORDER)
+    def test_whatever_fails_is_undone(failure: testing.Failure) -> None:
+        testing.check_compensation(ORDER, {"sku": "A-1"}, failure)
+
+    @testing.every_crash(ORDER)
+    def test_a_crash_changes_nothing(boundary: str) -> None:
+        run = testing.run(ORDER, {"sku": "A-1"}, crash=boundary)
+        assert (run.status, run.called("charge")) == ("COMPLETE", 1)
+
+Nothing of the engine is replaced: rows, claims, savepoints, ledger and journal are real, and so they need real
+transactions. Time is not waited for: what is put off is made due, and what is measured against the clock made older.
+Questions to people are answered as `decide` says, in the name of a user "testing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from django.db import connection, connections
+from django.test.utils import override_settings
+
+from workflows import compensation, failpoints, journal, ledger, operations
+from workflows.definition import Step, Undo, WorkflowDefinition, WorkflowStep, definitions
+from workflows.errors import ClaimLost, StepError
+from workflows.flag import Flag
+from workflows.models import Attempt, Effect, ManualTask, Workflow
+from workflows.worker import Worker
+
+if TYPE_CHECKING:
+    import pytest
+    from django.contrib.auth.models import User
+
+# Runs of one workflow before it counts as one that never comes to rest.
+MOST_RUNS = 200
+
+# The only definition while a run is under way: see `_known`.
+DEFINITION: WorkflowDefinition
+
+
+class Crash(ClaimLost):
+    """As good as the death of the process: nothing is written, nothing closed, and nobody is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A step that fails for good. `happened`: its call was made all the same, and nobody knows what came of it."""
+
+    step: str
+    happened: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.step} fails, having called" if self.happened else f"{self.step} fails"
+
+
+class Run:
+    """One workflow, and what was called for it: `calls` are (step, key) of each call that returned, in order.
+
+    The call of an undo is named "undo <step>". The key is the idempotency key, empty for a step that is not `once`.
+    """
+
+    def __init__(self, definition: WorkflowDefinition, workflow: Workflow) -> None:
+        self.definition = definition
+        self.workflow = workflow
+        self.calls: list[tuple[str, str]] = []
+        self.crashed = False
+        self.results: dict[str, Any] = {}  # of the calls that returned, by step
+
+    @property
+    def status(self) -> str:
+        return self.workflow.status
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The copy that people read, as JSON."""
+        return dict(self.workflow.context)
+
+    @property
+    def undone(self) -> list[str]:
+        """The steps whose undo was called and returned, in that order."""
+        return [name.removeprefix("undo ") for name, _ in self.calls if name.startswith("undo ")]
+
+    @property
+    def effects(self) -> dict[str, str]:
+        """What the ledger says: the state of each `once` step's latest call."""
+        rows = Effect.objects.filter(workflow=self.workflow.pk, undo=False).order_by("generation")
+        return dict(rows.values_list("step", "state"))
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """What each step of the last attempt did."""
+        steps = Attempt.objects.filter(workflow=self.workflow.pk).latest("number").steps
+        return {entry["step"]: entry["outcome"] for entry in steps}
+
+    def called(self, step: str) -> int:
+        """How many calls of a step, or of "undo <step>", returned."""
+        return sum(name == step for name, _ in self.calls)
+
+    def __repr__(self) -> str:
+        where = self.workflow.waiting_for or self.workflow.current_step
+        return f"<Run {self.definition.name}: {self.status} {where} {self.workflow.last_error_message}>"
+
+
+def databases() -> Any:
+    """The mark that a module of such tests needs: `pytestmark = testing.databases()`."""
+    import pytest
+
+    return pytest.mark.django_db(transaction=True, databases=["default", journal.ALIAS])
+
+
+def run(
+    definition: WorkflowDefinition,
+    payload: Mapping[str, Any],
+    *,
+    failure: Failure | None = None,
+    crash: str = "",
+    decide: Callable[[ManualTask], bool] = lambda task: True,
+) -> Run:
+    """Run a new workflow until it is COMPLETE or FAILED, or waits for what is no question to a person.
+
+    `failure` makes a step fail for good, `crash` the worker at a boundary (one of `boundaries`), once. `decide` answers
+    the questions; whether a call happened is answered by whether it did. An undo that has failed three times is an
+    AssertionError: it should not have.
+    """
+    if connection.in_atomic_block:
+        raise RuntimeError("A worker commits; give the test real transactions: pytestmark = testing.databases().")
+    queue = f"testing-{uuid4().hex}"
+    workflow = Workflow.objects.create(
+        workflow_type=definition.name, idempotency_key=uuid4(), payload=dict(payload), queue=queue
+    )
+    this = Run(definition, workflow)
+    with ExitStack() as stack:
+        stack.callback(connections[journal.ALIAS].close)
+        stack.enter_context(_known(_watched(definition, this, failure)))
+        if crash:
+            stack.enter_context(failpoints.armed(crash, _crasher(this)))
+        for _ in range(MOST_RUNS):
+            if this.status != Workflow.Status.PENDING:
+                return this
+            task = ManualTask.objects.open().filter(workflow=workflow.pk).first()
+            if task:
+                _answer(task, this, decide)
+            elif workflow.waiting_for:
+                return this
+            _let_time_pass(workflow)
+            _process(queue)
+            workflow.refresh_from_db()
+    raise AssertionError(f"{this} does not come to rest")
+
+
+# --- Everything that can go wrong ---------------------------------------------------------------------
+
+
+def failures(definition: WorkflowDefinition) -> list[Failure]:
+    """Every step failing for good; of each `once` step also after its call has happened."""
+    return [
+        Failure(step.name, happened)
+        for step in definition.steps
+        if not step.best_effort
+        for happened in ([False, True] if step.once else [False])
+    ]
+
+
+def boundaries(definition: WorkflowDefinition) -> list[str]:
+    """Every boundary of every `once` step at which a crash could repeat or forget a call, and those of the commit."""
+    calls = [step.identity for step in definition.steps if step.once]
+    around_calls = [name for name in failpoints.BOUNDARIES if not name.endswith("_commit")]
+    return [f"{name}:{call}" for call in calls for name in around_calls] + ["before_commit", "after_commit"]
+
+
+def every_failure(definition: WorkflowDefinition) -> pytest.MarkDecorator:
+    """Parametrise a test by `failure`: the compensation matrix."""
+    import pytest
+
+    return pytest.mark.parametrize("failure", failures(definition), ids=str)
+
+
+def every_crash(definition: WorkflowDefinition) -> pytest.MarkDecorator:
+    """Parametrise a test by `boundary`."""
+    import pytest
+
+    return pytest.mark.parametrize("boundary", boundaries(definition))
+
+
+def check_compensation(
+    definition: WorkflowDefinition,
+    payload: Mapping[str, Any],
+    failure: Failure,
+    *,
+    decide: Callable[[ManualTask], bool] = lambda task: True,
+) -> Run:
+    """Let a step fail, and check that what had happened and can be undone was: each once, the newest first.
+
+    Returns the run, for what else there is to check. A step that is not reached, or does not apply, fails nothing: then
+    nothing may have been undone.
+    """
+    this = run(definition, payload, failure=failure, decide=decide)
+    undoable = [step.name for step in definition.steps if step.undo]
+    happened = [name for name, _ in this.calls if name in undoable and this.results[name] is not None]
+    expected = list(dict.fromkeys(reversed(happened))) if this.status == Workflow.Status.FAILED else []
+    assert this.undone == expected, f"{failure}: undone are {this.undone}, and not {expected}; {this}"
+    left = Effect.objects.filter(workflow=this.workflow.pk, undo=False, has_undo=True)
+    standing = left.filter(state__in=[Effect.State.INTENT, Effect.State.UNKNOWN, Effect.State.DONE])
+    if this.status == Workflow.Status.FAILED:
+        assert not standing, f"{failure}: the ledger still says of {standing[0].step} that it is {standing[0].state}"
+    return this
+
+
+# --- How it is done -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _known(definition: WorkflowDefinition) -> Iterator[None]:
+    """Let the engine know this definition, and no other."""
+    global DEFINITION
+    DEFINITION = definition
+    with override_settings(WORKFLOWS=[f"{__name__}.DEFINITION"]):
+        definitions.cache_clear()
+        try:
+            yield
+        finally:
+            definitions.cache_clear()
+
+
+def _watched(definition: WorkflowDefinition, this: Run, failure: Failure | None) -> WorkflowDefinition:
+    """The definition with its functions watched, and one made to fail."""
+    watched = object.__new__(type(definition))
+    watched.__dict__.update(definition.__dict__)
+    watched.steps = tuple(
+        replace(
+            step,
+            function=_watched_function(step, this, failure if failure and failure.step == step.name else None),
+            undo=_watched_undo(step, step.undo, this) if step.undo else None,
+        )
+        for step in definition.steps
+    )
+    return watched
+
+
+def _watched_function(step: Step, this: Run, failure: Failure | None) -> WorkflowStep:
+    def function(*, workflow: Workflow, context: Any) -> Mapping[str, Any] | None:
+        if failure and not failure.happened:
+            raise StepError("Made to fail.", code="made_to_fail")
+        result = step.function(workflow=workflow, context=context)
+        this.results[step.name] = result
+        this.calls.append((step.name, ledger.key_for(workflow, step.name) if step.once else ""))
+        if failure and result is not None:
+            raise ValueError("made to fail, after the call")
+        return result
+
+    function.__name__ = step.name
+    return function
+
+
+def _watched_undo(step: Step, undo: Undo, this: Run) -> Undo:
+    def function(*, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None:
+        result = undo(workflow=workflow, context=context, effect=effect)
+        this.calls.append((f"undo {step.name}", effect.undo_key))
+        return result
+
+    return function
+
+
+def _crasher(this: Run) -> Callable[[], None]:
+    def crash() -> None:
+        if not this.crashed:
+            this.crashed = True
+            raise Crash
+
+    return crash
+
+
+def _process(queue: str) -> None:
+    worker = Worker(queue=queue, name="testing:1", stopping=Flag())
+    try:
+        worker.process_next()
+    except Crash:
+        connections.close_all()  # and with them the claim; the next worker finds the attempt open
+
+
+def _answer(task: ManualTask, this: Run, decide: Callable[[ManualTask], bool]) -> None:
+    answer = None
+    match task.task_type:
+        case compensation.TASK_TYPE:
+            raise AssertionError(f"{task.question} {dict(task.facts)['The last error']}")
+        case ledger.DOUBT_TASK:
+            name = task.wait.name.removeprefix("effect:").rpartition(":")[0]
+            step = this.definition.step_called(name)
+            answer = this.results.get(step.name) if step else None
+            approved = answer is not None
+        case _:
+            approved = decide(task)
+    if approved:
+        operations.approve(task.pk, user=_user(), reason="In a test.", answer=answer)
+    else:
+        operations.reject(task.pk, user=_user(), reason="In a test.")
+
+
+def _user() -> User:
+    from django.contrib.auth.models import User
+
+    return User.objects.get_or_create(username="testing", is_superuser=True)[0]
+
+
+def _let_time_pass(workflow: Workflow) -> None:
+    """Make the workflow due, as if the time until then had passed for what is measured against the clock, too."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH due AS (
+                SELECT id, greatest(invisible_until - clock_timestamp(), interval '0') AS passed
+                  FROM workflows_workflow WHERE id = %s),
+            effects AS (
+                UPDATE workflows_effect e SET begun_at = begun_at - passed, first_begun_at = first_begun_at - passed
+                  FROM due WHERE e.workflow_id = due.id)
+            UPDATE workflows_workflow w
+               SET invisible_until = invisible_until - passed, expires_at = expires_at - passed
+              FROM due WHERE w.id = due.id
+            """,
+            [workflow.pk],
+        )
