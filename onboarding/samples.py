@@ -25,6 +25,7 @@ class Kind(StrEnum):
     INELIGIBLE = "ineligible"
     EMAIL_TAKEN = "email_taken"
     INVALID = "invalid"
+    PROGRAM_FULL = "program_full"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ FAILURES = {
     Kind.CARD_DECLINED: ("execute_checkout", "card_declined"),
     Kind.EMAIL_TAKEN: ("validate_duplicate_email", "email_taken"),
     Kind.INVALID: ("validate_payload", "invalid_payload"),
+    Kind.PROGRAM_FULL: ("enroll_in_program", "program_full"),
 }
 
 
@@ -102,6 +104,8 @@ def _sample(kind: Kind, rng: random.Random) -> Sample:
             payload["payment"]["card_token"] = f"tok_declined_{key.hex}"
         case Kind.INELIGIBLE:
             payload["insurance"] = {"payer": "Acme Health", "member_id": f"INELIGIBLE{key.hex[:8]}"}
+        case Kind.PROGRAM_FULL:
+            payload["checkout"]["program"] = "full_body"
         case Kind.EMAIL_TAKEN:
             account = {"email": email}
         case Kind.INVALID:
@@ -222,5 +226,8 @@ def _effects(kind: Kind, payload: dict[str, Any]) -> Iterator[tuple[str, str]]:
         return
     if kind is not Kind.CARD_INVALID:
         yield "payments", "charge"
+    if kind is Kind.PROGRAM_FULL:
+        yield "payments", "refund"
+        return
     yield "programs", "enroll"
     yield "messages", "send_confirmation"

@@ -265,6 +265,8 @@ def refund(call: Call) -> dict[str, Any]:
 def enroll(call: Call) -> dict[str, Any]:
     if call.body.get("payment_status") not in ("paid", "payment_due"):
         raise Refused(400, "malformed", "payment_status: paid or payment_due")
+    if call.text("program").startswith("full_"):
+        raise Refused(409, "program_full")
     enrollment: dict[str, Any] = {
         "enrollment_id": f"enr_{uuid4().hex}",
         "patient_uuid": call.patient(),

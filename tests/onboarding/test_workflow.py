@@ -45,7 +45,9 @@ def test_a_submission_has_the_effects_of_its_kind_once_each_however_often_it_is_
             context = run(workflow)
             assert context.payment_status == ("payment_due" if sample.kind is Kind.CARD_INVALID else "paid")
             assert context.clinical_review_by == ("dr.grey" if sample.needs_review else None)
-    assert sandbox.effects_of(workflow.key) == list(sample.effects)
+    # To undo is the engine's business, and nothing that a step does.
+    expected = [effect for effect in sample.effects if effect != ("payments", "refund")]
+    assert sandbox.effects_of(workflow.key) == expected
 
 
 def test_a_transient_failure_of_any_service_delays_and_repeats_nothing(
