@@ -160,7 +160,7 @@ class _Compensation:
     def _undo(self, step: Step, effect: KnownEffect, give_up: str) -> None:
         """Deal with one effect; what came of it is an entry of the attempt's steps."""
         started = monotonic()
-        entry: dict[str, Any] = {"step": step.name, "outcome": "undo_failed"}
+        entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": "undo_failed"}
         self.attempt.steps.append(entry)
         try:
             entry["outcome"] = self._deal_with(step, effect, give_up)

@@ -60,19 +60,19 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     attempts = list(Attempt.objects.filter(workflow=workflow).order_by("-number")[:ATTEMPTS_SHOWN])
     tasks = list(ManualTask.objects.open().filter(workflow=workflow).only("id", "task_type", "expires_at"))
     payload, context = Workflow.objects.values_list("payload", "context").get(pk=workflow.pk)
-    # While one runs nothing is written of it yet: what is known of the steps is what the one before did.
-    told = next((attempt for attempt in attempts if attempt.closed_at), None)
+    told = _told(attempts)
+    effects = list(Effect.objects.filter(workflow=workflow).defer("result", "error_message").order_by("id"))
     history = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
         "standing": standing(workflow, attempts[0] if attempts else None),
         "tasks": tasks,
         "attempt": told,
-        "steps": step_lines(workflow.workflow_type, told),
+        "steps": step_lines(workflow.workflow_type, told, effects),
         "best_effort_failures": [s.name for s in _lines(told) if s.outcome == "best_effort_failed"],
         "attempts": [(attempt, _lines(attempt)) for attempt in attempts if attempt is not told],
         "attempts_left_out": attempts[-1].number - 1 if attempts else 0,
-        "effects": Effect.objects.filter(workflow=workflow).defer("result", "error_message").order_by("id"),
+        "effects": effects,
         "history": [_line(event) for event in history[:EVENTS_SHOWN]],
         "older": history[EVENTS_SHOWN - 1].pk if len(history) > EVENTS_SHOWN else None,
         "linking_id": words.masked_tail(workflow.linking_id),
@@ -130,8 +130,22 @@ def _at(at: datetime | None) -> str:
 # --- Steps --------------------------------------------------------------------------------------
 
 
-def step_lines(workflow_type: str, attempt: Attempt | None) -> list[StepLine]:
-    """The definition's steps in order, each with what the attempt did; then what it did that is not in the list now."""
+def _told(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The last attempt that went through the list, or died in it.
+
+    While one runs nothing is written of it yet. One that was put back, or undid something, says nothing of the steps.
+    """
+    closed = [attempt for attempt in attempts if attempt.closed_at]
+    went_through = (a for a in closed if a.died_in or any(not entry.get("undo") for entry in a.steps))
+    return next(went_through, closed[0] if closed else None)
+
+
+def step_lines(workflow_type: str, attempt: Attempt | None, effects: Sequence[Effect] = ()) -> list[StepLine]:
+    """The definition's steps in order, each with what the attempt did and whether that was undone.
+
+    Then what it did that is not in the list now.
+    """
+    latest = {effect.step: effect.state for effect in effects if not effect.undo}
     done = {line.name: line for line in _lines(attempt)}
     definition = definitions().get(workflow_type)
     if definition is None:
@@ -139,7 +153,9 @@ def step_lines(workflow_type: str, attempt: Attempt | None) -> list[StepLine]:
     lines = []
     for step in definition.steps:
         name = next((name for name in (step.name, *step.formerly) if name in done), "")
-        lines.append(done.pop(name, StepLine(step.name, "", OUTCOMES[""])))
+        line = done.pop(name, StepLine(step.name, "", OUTCOMES[""]))
+        undone = latest.get(step.identity) == Effect.State.UNDONE
+        lines.append(replace(line, note="undone since") if undone and line.outcome else line)
     return lines + [replace(line, note="no longer in the list") for line in done.values()]
 
 

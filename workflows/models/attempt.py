@@ -38,9 +38,9 @@ class Attempt(models.Model):
     opened_at = models.DateTimeField(db_default=ClockTimestamp())
     closed_at = models.DateTimeField(null=True)
     outcome = models.CharField(max_length=20, choices=Outcome, db_default="", help_text="Empty while it runs.")
-    # [{"step", "outcome": ran | recorded | skipped | failed | best_effort_failed | waiting, of a compensation undone |
-    #   undo_failed | not_done | kept | waiting, "ms", and for a failure "error_class", "error_code", "error_message"},
-    #  ...] in the order they ran.
+    # [{"step", "outcome": ran | recorded | skipped | failed | best_effort_failed | waiting, "ms", and for a failure
+    #   "error_class", "error_code", "error_message"}, ...] in the order they ran; of a compensation with "undo": true,
+    # and undone | undo_failed | not_done | kept | waiting.
     steps = models.JSONField(db_default=models.Value([], models.JSONField()))
     died_in = models.CharField(max_length=100, db_default="", help_text="The last step begun before its worker died.")
     died_how = models.CharField(max_length=50, db_default="", help_text="A signal, an exit code, grace or overdue.")

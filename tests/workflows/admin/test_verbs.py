@@ -33,6 +33,10 @@ def run_now() -> Target:
     return f"/admin/workflows/workflow/{rows.retrying().pk}/run_now/", {"reason": "Payments is back."}
 
 
+def cancel() -> Target:
+    return f"/admin/workflows/workflow/{rows.retrying().pk}/cancel/", {"reason": "Asked for by phone."}
+
+
 def approve() -> Target:
     rows.waiting()
     return f"/admin/workflows/manualtask/{ManualTask.objects.get().pk}/decide/", {"decision": "approve", "reason": ""}
@@ -52,6 +56,7 @@ MAY: dict[Callable[[], Target], set[str]] = {
     retry: {"support", "engineer", "superuser"},
     retry_selected: {"support", "engineer", "superuser"},
     run_now: {"support", "engineer", "superuser"},
+    cancel: {"support", "engineer", "superuser"},
     approve: {"approver", "superuser"},
     reject: {"approver", "superuser"},
     revoke: {"engineer", "superuser"},
@@ -287,6 +292,44 @@ def test_a_decided_task_shows_the_decision(as_: Login) -> None:
     assert "Rejected by <strong>some-approver</strong>" in html
     assert "<blockquote>No.</blockquote>" in html
     assert "Your decision" not in html
+
+
+@pytest.mark.parametrize(("answer", "stored"), [("kept", {"kept": True}), ("undone", None), (None, None)])
+def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(
+    as_: Login, answer: str | None, stored: dict[str, bool] | None
+) -> None:
+    later = timezone.now() + timedelta(days=1)
+    task = rows.open_task(rows.compensating(), task_type="undo_in_doubt", expires_at=later)
+    client = as_("approver")
+    html = task_page(client, task)
+    for shown in ["It is undone by hand", "It stays as it is", ">It is dealt with<", ">Try again<"]:
+        assert shown in html
+    data = {"decision": "approve", **({"answer": answer} if answer else {})}
+    client.post(f"/admin/workflows/manualtask/{task.pk}/decide/", data)
+    assert Signal.objects.get().payload.get("answer") == stored
+
+
+def test_a_question_that_is_no_longer_asked_says_so_and_takes_no_decision(as_: Login) -> None:
+    task = rows.open_task(rows.compensating(), state="closed")
+    client = as_("approver")
+    assert "It is no longer asked" in task_page(client, task)
+    html = client.post(f"/admin/workflows/manualtask/{task.pk}/decide/", {"decision": "approve"}, follow=True)
+    assert "It is no longer asked: its workflow has taken another way." in html.content.decode()
+    assert not Signal.objects.exists()
+
+
+def test_a_cancellation_says_what_will_happen_and_then_what_has(as_: Login) -> None:
+    row = rows.waiting()
+    url = f"/admin/workflows/workflow/{row.pk}/cancel/"
+    client = as_("support")
+    html = client.get(url).content.decode()
+    assert "is undone, newest first" in html
+    assert f">Cancel workflow {row.pk}<" in html
+    html = client.post(url, {"reason": "Asked for by phone."}, follow=True).content.decode()
+    assert "It is cancelled." in html
+    assert "Cancelled by some-support: Asked for by phone." in html
+    assert ManualTask.objects.open().count() == 0
+    assert as_("approver").post(url, {"reason": "No."}).status_code == 403
 
 
 def test_a_rejection_without_a_reason_is_told_so(as_: Login) -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from workflows.admin import workflow_page
-from workflows.models import Attempt, ManualTask, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
 
 Login = Callable[..., Client]
 
@@ -75,7 +75,62 @@ def test_it_says_that_a_workflow_is_due_complete_or_put_back(as_: Login) -> None
     assert sentence(page(support, put_back)) == f"Put back until {clock(put_back.invisible_until)}."
 
 
+def test_it_says_why_a_workflow_is_undone_and_what_comes_next(as_: Login) -> None:
+    support = as_("support")
+    row = rows.compensating()
+    why = "What it has done is being undone, for it failed at charge: card_declined: The card was declined."
+    assert sentence(page(support, row)) == f"{why} A worker does that as soon as one is free."
+    Workflow.objects.update(waiting_for="Is it dealt with?", invisible_until=timezone.now() + timedelta(days=1))
+    row.refresh_from_db()
+    assert sentence(page(support, row)) == f"{why} It waits until {clock(row.invisible_until)}: Is it dealt with?"
+    cancelled = page(support, rows.compensating(cancelled_at=timezone.now()))
+    assert sentence(cancelled).startswith("What it has done is being undone, for it is cancelled")
+
+
+def test_it_says_who_cancelled_a_workflow(as_: Login) -> None:
+    row = rows.cancelled()
+    told = sentence(page(as_("support"), row))
+    assert told.startswith("Cancelled by some-support: Asked for by phone. At rest since ")
+
+
 # --- Steps --------------------------------------------------------------------------------------
+
+
+def test_the_steps_are_those_of_the_run_that_failed_and_not_of_what_came_after(as_: Login) -> None:
+    row = rows.failed()
+    undone = [{"step": "charge", "undo": True, "outcome": "undone", "ms": 3}]
+    rows.attempt(row, number=2, outcome="put_back", steps=[])
+    rows.attempt(row, number=3, outcome="compensated", steps=undone)
+    for generation, state in ((1, "undone"), (2, "done")):
+        Effect.objects.create(workflow=row, step="reserve", state=state, generation=generation, result={}, attempt=1)
+    Effect.objects.create(workflow=row, step="charge", state="undone", attempt=1)
+    response = as_("support").get(f"/admin/workflows/workflow/{row.pk}/change/")
+    assert response.context["attempt"].number == 1
+    assert [(line.name, line.label, line.note) for line in response.context["steps"]] == [
+        ("reserve", "Ran", ""),
+        ("review", "Skipped", ""),
+        ("charge", "Failed", "undone since"),
+        ("thank", "Not reached", ""),
+    ]
+    [(third, lines), _] = response.context["attempts"]
+    assert (third.number, lines[0].label) == (3, "Undone")
+
+
+def test_an_undo_that_fails_is_told_beside_its_effect(as_: Login) -> None:
+    row = rows.compensating()
+    Effect.objects.update(undo_failures=2, error_code="busy")
+    assert "Done; its undo failed 2 times (busy)" in page(as_("support"), row)
+
+
+def test_the_history_of_a_compensation_reads_as_sentences(as_: Login) -> None:
+    row = rows.compensating()
+    failed = {"failures": 1, "max_attempts": 3, "error_code": "busy", "error_message": "Busy."}
+    Event.objects.create(workflow=row, kind="undo_failed", step="charge", detail=failed)
+    Event.objects.create(workflow=row, kind="compensated", detail={"undone": ["charge", "reserve"]})
+    Event.objects.create(workflow=row, kind="compensated", detail={"undone": []})
+    html = page(as_("support"), row)
+    for told in ["charge, failure 1 of 3: busy: Busy.", "Undone: charge, reserve", "Nothing was left to undo."]:
+        assert told in html
 
 
 def steps_of(row: Workflow) -> list[tuple[str, str, str]]:
