@@ -282,6 +282,29 @@ def test_not_found_in_the_end_is_not_undone(world: World) -> None:
     assert outcomes(workflow) == {"charge": "not_done", "reserve": "undone"}
 
 
+def test_a_lookup_that_keeps_failing_is_a_question(world: World) -> None:
+    def broken(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
+        world.log.append("look for charge")
+        raise StepError("No.", code="gone")
+
+    workflow = in_doubt(world, lookup=broken)
+    for _ in range(5):
+        workflow = again(workflow)
+    assert world.log.count("look for charge") == 3
+    assert workflow.waiting_for == "The lookup of charge failed 3 times. Is it dealt with?"
+    operations.approve(ManualTask.objects.get().pk, user=ada())
+    assert to_rest(workflow).status == "FAILED"
+    assert (states()["charge"], world.log[-1]) == ("undone", "undo reserve")
+
+
+def test_a_lookup_that_keeps_crashing_is_a_question(world: World) -> None:
+    workflow = in_doubt(world, lookup=world.lookup)
+    for number in range(2, 5):
+        Attempt.objects.create(workflow=workflow, number=number, outcome="crashed", closed_at=workflow.created_at)
+    assert work(workflow).waiting_for
+    assert "look for charge" not in world.log
+
+
 def test_nothing_is_repeated_in_order_to_be_undone(world: World) -> None:
     """Although its key is honoured: nobody is charged in order to be refunded."""
     workflow = work(in_doubt(world, key_ttl=timedelta(hours=1)))
