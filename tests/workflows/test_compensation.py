@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connections
+from django.db import IntegrityError, connections
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, outcomes, submit, work, worker
@@ -373,6 +373,23 @@ def test_a_person_lets_it_be(world: World) -> None:
     to_rest(workflow)
     assert world.log[0] == "reserve"
     assert "charge" not in world.log  # it stayed done
+
+
+def test_what_is_kept_while_in_doubt_is_asked_again_by_a_retry(world: World) -> None:
+    """Kept as it is, and nobody has said that it happened: without a result it cannot be done."""
+    workflow = in_doubt(world)
+    define([world.step("reserve"), fail])
+    work(workflow)
+    operations.approve(ManualTask.objects.get().pk, user=ada(), answer={"kept": True})
+    workflow = to_rest(workflow)
+    assert states()["charge"] == "kept"
+    operations.retry(workflow.pk, user=ada())
+    assert states()["charge"] == "unknown"
+
+
+def test_what_is_done_has_a_result() -> None:
+    with pytest.raises(IntegrityError, match="effect_done_has_a_result"):
+        Effect.objects.create(workflow=submit(), step="charge", state="done", attempt=1)
 
 
 def test_a_person_has_it_tried_again_as_often_as_before(world: World) -> None:
