@@ -64,6 +64,10 @@ def fail(*, workflow: Workflow, context: Any) -> None:
     raise StepError("No.", code="refused")
 
 
+def flaky(*, workflow: Workflow, context: Any) -> None:
+    raise RetryableStepError(code="busy", max_attempts=2, base_delay=0)
+
+
 def again(workflow: Workflow) -> Workflow:
     make_due(workflow)
     return work(workflow)
@@ -146,9 +150,6 @@ def test_the_context_of_an_undo_is_what_the_ledger_knows(world: World) -> None:
 
 
 def test_exhausted_retries_are_compensated_too(world: World) -> None:
-    def flaky(*, workflow: Workflow, context: Any) -> None:
-        raise RetryableStepError(code="busy", max_attempts=2, base_delay=0)
-
     define([world.step("charge"), flaky])
     workflow = to_rest(submit())
     assert world.log == ["charge", "undo charge"]
@@ -456,6 +457,26 @@ def test_a_killed_worker_condemns_nothing(world: World) -> None:
     Attempt.objects.filter(number=5).update(outcome="lost")
     assert to_rest(workflow).status == "FAILED"
     assert not ManualTask.objects.exists()
+
+
+def test_workers_that_died_before_it_was_cancelled_say_nothing_of_its_undos(world: World) -> None:
+    define([world.step("charge"), flaky])
+    workflow = work(submit())
+    for number in range(2, 5):
+        Attempt.objects.create(workflow=workflow, number=number, closed_at=workflow.created_at, outcome="crashed")
+    operations.cancel(workflow.pk, user=ada(), reason="Asked for by phone.")
+    assert to_rest(workflow).status == "FAILED"
+    assert world.log == ["charge", "undo charge"]
+
+
+def test_a_worker_that_was_ended_in_an_undo_says_nothing_of_a_retry(world: World) -> None:
+    define([world.step("charge"), fail])
+    workflow = work(submit())
+    overdue = {"outcome": "interrupted", "died_how": "overdue", "died_in": "undo charge"}
+    Attempt.objects.create(workflow=workflow, number=2, closed_at=workflow.created_at, **overdue)
+    workflow = to_rest(workflow)
+    operations.retry(workflow.pk, user=ada())
+    assert again(workflow).last_error_code == "refused"
 
 
 def test_other_questions_are_closed_when_it_fails(world: World) -> None:
