@@ -421,6 +421,15 @@ def test_an_undo_that_this_release_lacks_is_a_question(world: World, lost: str) 
     assert task.state == "closed"
 
 
+def test_a_call_in_doubt_that_another_release_repeats_keeps_its_undo(world: World) -> None:
+    world.errors["charge"] = [UnknownOutcome("No answer.")]
+    define([world.step("charge", key_ttl=timedelta(hours=1)), fail])
+    workflow = work(submit())
+    define([world.step("charge", key_ttl=timedelta(hours=1), undo=None), fail])
+    workflow = again(workflow)
+    assert (world.log, workflow.compensating) == (["charge", "charge"], True)
+
+
 def test_a_renamed_step_is_undone_under_its_key(world: World) -> None:
     define([world.step("charge"), fail])
     workflow = work(submit())
