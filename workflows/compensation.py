@@ -22,7 +22,7 @@ from typing import Any
 from django.db import transaction
 
 from workflows import journal, waits
-from workflows.definition import Step, Undo, WorkflowDefinition, definitions
+from workflows.definition import Step, Undo, WorkflowDefinition, definitions, left_step
 from workflows.errors import ClaimLost, StepError, Suspend
 from workflows.executor import GivenBack, Results, describe, describe_own, leave_as_found, transaction_is_broken
 from workflows.journal import OpenAttempt
@@ -134,7 +134,7 @@ class _Compensation:
         undone: list[str] = []
         with journal.current(self.attempt):
             for effect in self.to_undo:
-                step = self.definition.step_called(effect.step) or Step(_gone, name=effect.step)
+                step = self.definition.step_called(effect.step) or left_step(effect.step)
                 if not may_begin(replace(step, name=f"undo {step.name}"[:100])):
                     return GivenBack(self.results.copy, step)
                 try:
@@ -243,7 +243,3 @@ class _Compensation:
 def _question(effect: KnownEffect) -> str:
     """The name of the wait for what a person says of its undo."""
     return f"undo:{effect.step}:{effect.generation}"
-
-
-def _gone(*, workflow: Workflow, context: Any) -> None:
-    """Never called."""

@@ -136,8 +136,8 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
     )
 
 
-# The statement's snapshot: the one that it has just marked as vanished still looks open. Of events nothing is read unless
-# there is such an attempt.
+# The statement's snapshot: the one that it has just marked as vanished still looks open. Of the events nothing is read
+# unless there is such an attempt.
 _PAST = f"""
     SELECT json_agg(json_build_array(
                number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how))

@@ -24,7 +24,9 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="effect",
             constraint=models.CheckConstraint(
-                condition=models.Q(models.Q(("state", "done"), _negated=True), ("result__isnull", False), _connector="OR"),
+                condition=models.Q(
+                    models.Q(("state", "done"), _negated=True), ("result__isnull", False), _connector="OR"
+                ),
                 name="effect_done_has_a_result",
             ),
         ),
