@@ -6,8 +6,8 @@ effect that may have happened and whose step has an `undo`, in the reverse order
 1. Whether it happened is found out, by the step's lookup or by asking a person; never by repeating the call: nobody is
    charged in order to be refunded.
 2. Its undo is called, under the effect's key and `:undo`, and what came of that is written on the ledger.
-3. An undo that has failed three times, that has killed three workers, or that this release does not have is a question
-   to a person. The order is strict: the effects before it wait for the answer.
+3. An undo (or a lookup before it) that has failed three times, that has killed three workers, or an undo that this
+   release does not have is a question to a person. The order is strict: the effects before it wait for the answer.
 
 Then the workflow is FAILED. A retry begins new generations of what was undone.
 """
@@ -22,7 +22,7 @@ from typing import Any
 from django.db import transaction
 
 from workflows import journal, waits
-from workflows.definition import Step, Undo, WorkflowDefinition, definitions
+from workflows.definition import Step, Undo, WorkflowDefinition, definitions, left_step
 from workflows.errors import ClaimLost, StepError, Suspend
 from workflows.executor import GivenBack, Results, describe, describe_own, leave_as_found, transaction_is_broken
 from workflows.journal import OpenAttempt
@@ -134,7 +134,7 @@ class _Compensation:
         undone: list[str] = []
         with journal.current(self.attempt):
             for effect in self.to_undo:
-                step = self.definition.step_called(effect.step) or Step(_gone, name=effect.step)
+                step = self.definition.step_called(effect.step) or left_step(effect.step)
                 if not may_begin(replace(step, name=f"undo {step.name}"[:100])):
                     return GivenBack(self.results.copy, step)
                 try:
@@ -176,11 +176,10 @@ class _Compensation:
             entry["ms"] = round((monotonic() - started) * 1000, 1)
 
     def _deal_with(self, step: Step, effect: KnownEffect, give_up: str) -> str:
-        """Find out whether it happened, and undo it or have a person decide. Returns the state that it is in then."""
-        if step.undo and effect.state != Effect.State.DONE:
-            effect = self.ledger.find_out(step, self._context(step), effect)
-            if effect.state != Effect.State.DONE:
-                return effect.state
+        """Have a person decide, or find out whether it happened and undo it. Returns the state that it is in then.
+
+        The person first: else what cannot be found out would be tried for ever, with nobody told.
+        """
         if give_up:  # written down, for the person's answer comes to a later attempt
             effect = self.ledger.give_up_undo(effect, TRIES, describe_own(StepError(give_up, code="keeps_dying")))
         while not step.undo or effect.undo_failures >= TRIES:
@@ -188,6 +187,10 @@ class _Compensation:
             if decided.state != effect.state:
                 return decided.state
             effect = decided
+        if effect.state != Effect.State.DONE:
+            effect = self.ledger.find_out(step, self._context(step), effect)
+            if effect.state != Effect.State.DONE:
+                return effect.state
         self._call(step, step.undo, effect)
         return UNDONE
 
@@ -212,11 +215,12 @@ class _Compensation:
 
     def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:
         """Have a person decide. Returns the effect: UNDONE or KEPT, or as it was, to be tried again."""
+        what = "undo" if effect.state == Effect.State.DONE or not step.undo else "lookup"
         why = f"failed {effect.undo_failures} times" if step.undo else "is not in this release"
         answer = waits.ask(
             self.workflow,
             _question(effect),
-            question=f"The undo of {step.name} {why}. Is it dealt with?",
+            question=f"The {what} of {step.name} {why}. Is it dealt with?",
             facts={
                 "What we know of the effect": Effect.State(effect.state).label,
                 "The last error": effect.error or "none",
@@ -239,7 +243,3 @@ class _Compensation:
 def _question(effect: KnownEffect) -> str:
     """The name of the wait for what a person says of its undo."""
     return f"undo:{effect.step}:{effect.generation}"
-
-
-def _gone(*, workflow: Workflow, context: Any) -> None:
-    """Never called."""

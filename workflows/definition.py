@@ -95,6 +95,14 @@ class Step:
         return self.formerly[0] if self.formerly else self.name
 
 
+def left_step(name: str) -> Step:
+    """A step that has left its list: no more than the name, and never called."""
+
+    def gone(*, workflow: Workflow, context: Any) -> None: ...
+
+    return Step(gone, name=name)
+
+
 class WorkflowDefinition:
     """A kind of workflow: its name (stored with each row), its steps in order, and the model of their context.
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from workflows import journal
-from workflows.definition import Step, WorkflowDefinition
+from workflows.definition import Step, WorkflowDefinition, left_step
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, WorkflowCancelled
 from workflows.journal import OpenAttempt
 from workflows.jsonb import as_json, ensure_storable
@@ -118,9 +118,13 @@ class GiveBack(Exception):
     """Leaves the savepoint the way a failure does."""
 
 
-def end_before(definition: WorkflowDefinition, workflow: Workflow, error: StepError) -> Failed:
-    """The outcome of a workflow that is ended, by `error`, before any step of the attempt has run."""
-    step = definition.step_called(workflow.current_step) or definition.steps[0]
+def end_before(definition: WorkflowDefinition | None, workflow: Workflow, error: StepError) -> Failed:
+    """The outcome of a workflow that is ended, by `error`, before any step of the attempt has run.
+
+    Without a definition, of a type that this release does not know.
+    """
+    step = definition and (definition.step_called(workflow.current_step) or definition.steps[0])
+    step = step or left_step(workflow.current_step or "(unknown)")
     return Failed(None, step, error, retryable=False, description=describe_own(error))
 
 

@@ -109,8 +109,9 @@ def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: list[Any])
 def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: str) -> OpenAttempt:
     """Write that an attempt begins; one that is still open from before has no worker any more: it vanished.
 
-    Tells the attempts since the last one that came to a decision, by the index of the attempts' numbers: how they ended
-    is all there is to count deaths by (a counter written in `except` never counts one).
+    Tells the attempts since the last one that came to a decision (since a person has cancelled or retried it, too), by
+    the index of the attempts' numbers: how they ended is all there is to count deaths by (a counter written in `except`
+    never counts one).
     """
     rows = execute(
         f"""
@@ -125,7 +126,7 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
          WHERE {FENCE}
         RETURNING id, number, ({_PAST})::text
         """,  # noqa: S608 (both are ours)
-        [workflow.pk, claim_xid, workflow.pk, workflow.pk, worker, release, claim_xid, workflow.pk, workflow.pk],
+        [workflow.pk, claim_xid, workflow.pk, workflow.pk, worker, release, claim_xid, *[workflow.pk] * 3],
     )
     if not rows:
         raise ClaimLost("the claim ended before its attempt was opened")
@@ -135,7 +136,8 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
     )
 
 
-# The statement's snapshot: the one that it has just marked as vanished still looks open.
+# The statement's snapshot: the one that it has just marked as vanished still looks open. Of the events nothing is read
+# unless there is such an attempt.
 _PAST = f"""
     SELECT json_agg(json_build_array(
                number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how))
@@ -144,6 +146,9 @@ _PAST = f"""
                 SELECT number FROM workflows_attempt
                  WHERE workflow_id = %s AND outcome IN ('complete', 'retry', 'waiting', 'failed')
                  ORDER BY number DESC LIMIT 1), 0)
+               AND opened_at > coalesce((
+                SELECT max(at) FROM workflows_event WHERE workflow_id = %s AND kind IN ('cancelled', 'retried')),
+                '-infinity')
              ORDER BY number DESC LIMIT {PAST_LIMIT}) past
 """  # noqa: S608 (the limit is ours)
 

@@ -375,7 +375,8 @@ _WRITE_INTENT = f"""
            (workflow_id, step, generation, undo, state, idempotency_key, attempt, has_undo)
     SELECT %s, %s, %s, %s, 'intent', %s, %s, %s WHERE {FENCE} AND (%s OR NOT {inbox.cancelled("%s")})
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
-       SET state = 'intent', attempt = excluded.attempt, has_undo = excluded.has_undo, begun_at = clock_timestamp(),
+       SET state = 'intent', attempt = excluded.attempt, begun_at = clock_timestamp(),
+           has_undo = excluded.has_undo OR (e.has_undo AND e.state IN ('intent', 'unknown')),
            first_begun_at = CASE e.state WHEN 'skipped' THEN clock_timestamp() ELSE e.first_begun_at END,
            settled_at = NULL, settled_by = '', error_class = '', error_code = '', error_message = ''
     RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float"""  # noqa: S608 (FENCE is ours)

@@ -73,7 +73,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
             superseded=True
         )
         kept = Effect.objects.filter(workflow=workflow_id, state=Effect.State.KEPT)
-        kept.filter(result=None).update(state=Effect.State.UNKNOWN, undo_failures=0)
+        kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0)
         kept.update(state=Effect.State.DONE, undo_failures=0)
         inbox.close_cancellations(workflow_id)
         _record(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from workflows import journal
-from workflows.definition import Step, WorkflowDefinition
+from workflows.definition import Step, WorkflowDefinition, left_step
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.executor import Failed, describe_own
 from workflows.journal import OpenAttempt, PastAttempt
@@ -151,11 +150,7 @@ def _failed(definition: WorkflowDefinition, died_in: str, error: StepError, *, r
 
 def _step(definition: WorkflowDefinition, name: str) -> Step:
     """The step of that name, now or formerly; of one that has left the list no more than the name."""
-    return definition.step_called(name) or Step(_gone, name=name or UNKNOWN_STEP)
-
-
-def _gone(*, workflow: Workflow, context: Any) -> None:
-    """Never called."""
+    return definition.step_called(name) or left_step(name or UNKNOWN_STEP)
 
 
 def _end(past: PastAttempt) -> str:

@@ -196,13 +196,14 @@ class Worker:
 
     def _judge_or_run(self, claim: Claim, attempt: OpenAttempt) -> Decidable | None:
         workflow, definition = claim.workflow, definitions().get(claim.workflow.workflow_type)
+        cancelled = inbox.cancellation(workflow.pk) if claim.cancelled and not workflow.compensating else None
+        if cancelled:  # whatever its type, for nothing of it is run
+            return executor.end_before(definition, workflow, cancelled)
         if definition is None:
             return None
         self._expires_at = monotonic() + claim.expires_in
         if workflow.compensating:
             outcome = self._compensate(definition, workflow, attempt)
-        elif claim.cancelled and (cancelled := inbox.cancellation(workflow.pk)):
-            outcome = executor.end_before(definition, workflow, cancelled)
         elif claim.expires_in <= 0:
             outcome = executor.end_before(definition, workflow, WorkflowExpired())
         else:

@@ -168,6 +168,19 @@ def test_a_claim_reads_a_handful_of_pages_whatever_waits_or_is_finished(no_vacuu
     assert look.buffers <= 10
 
 
+def test_a_claim_reads_a_handful_of_pages_however_many_signals_nobody_has_answered(no_vacuum: None) -> None:
+    define([say_one])
+    store(10_000, payload="'{}'", invisible_until="now() - interval '1 hour'")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id)
+               SELECT 'console', n, 'cancel', -n FROM generate_series(1, 5000) n"""
+        )
+        cursor.execute("ANALYZE workflows_signal")
+    analyze()
+    assert look_once().buffers <= 10
+
+
 @pytest.mark.slow
 def test_a_drain_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
     """A row updated inside the savepoint, or seen through a foreign key by the journal, stays in the index undead."""

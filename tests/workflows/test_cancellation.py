@@ -276,6 +276,15 @@ def test_what_keeps_dying_can_be_cancelled(ada: User) -> None:
     assert reread(workflow).state == State.CANCELLED
 
 
+def test_one_of_a_type_that_this_release_does_not_know_is_cancelled_too(ada: User) -> None:
+    """Put back for a minute, it would be woken by the request, and put back, in a loop."""
+    workflow = submit(workflow_type="of the next release")
+    payload = {"by": "ada", "reason": BY_PHONE}
+    inbox.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
+    work(workflow)
+    assert reread(workflow).state == State.CANCELLED
+
+
 # --- Expiring -----------------------------------------------------------------------------------------
 
 
@@ -307,6 +316,14 @@ def test_one_that_waits_is_woken_when_its_time_is_over_and_undone() -> None:
     this._ticked_at = float("-inf")
     this.tick()
     assert not this.process_next()
+
+
+def test_one_of_a_type_that_this_release_does_not_know_is_left_for_the_next(ada: User) -> None:
+    workflow = work(overdue(workflow_type="of the next release"))
+    this = worker()
+    this.tick()
+    assert not this.process_next()
+    assert reread(workflow).status == "PENDING"
 
 
 def test_one_that_runs_ends_between_two_steps() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connections
+from django.db import IntegrityError, connections
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, outcomes, submit, work, worker
@@ -62,6 +62,10 @@ def world() -> World:
 
 def fail(*, workflow: Workflow, context: Any) -> None:
     raise StepError("No.", code="refused")
+
+
+def flaky(*, workflow: Workflow, context: Any) -> None:
+    raise RetryableStepError(code="busy", max_attempts=2, base_delay=0)
 
 
 def again(workflow: Workflow) -> Workflow:
@@ -146,9 +150,6 @@ def test_the_context_of_an_undo_is_what_the_ledger_knows(world: World) -> None:
 
 
 def test_exhausted_retries_are_compensated_too(world: World) -> None:
-    def flaky(*, workflow: Workflow, context: Any) -> None:
-        raise RetryableStepError(code="busy", max_attempts=2, base_delay=0)
-
     define([world.step("charge"), flaky])
     workflow = to_rest(submit())
     assert world.log == ["charge", "undo charge"]
@@ -282,6 +283,29 @@ def test_not_found_in_the_end_is_not_undone(world: World) -> None:
     assert outcomes(workflow) == {"charge": "not_done", "reserve": "undone"}
 
 
+def test_a_lookup_that_keeps_failing_is_a_question(world: World) -> None:
+    def broken(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
+        world.log.append("look for charge")
+        raise StepError("No.", code="gone")
+
+    workflow = in_doubt(world, lookup=broken)
+    for _ in range(5):
+        workflow = again(workflow)
+    assert world.log.count("look for charge") == 3
+    assert workflow.waiting_for == "The lookup of charge failed 3 times. Is it dealt with?"
+    operations.approve(ManualTask.objects.get().pk, user=ada())
+    assert to_rest(workflow).status == "FAILED"
+    assert (states()["charge"], world.log[-1]) == ("undone", "undo reserve")
+
+
+def test_a_lookup_that_keeps_crashing_is_a_question(world: World) -> None:
+    workflow = in_doubt(world, lookup=world.lookup)
+    for number in range(2, 5):
+        Attempt.objects.create(workflow=workflow, number=number, outcome="crashed", closed_at=workflow.created_at)
+    assert work(workflow).waiting_for
+    assert "look for charge" not in world.log
+
+
 def test_nothing_is_repeated_in_order_to_be_undone(world: World) -> None:
     """Although its key is honoured: nobody is charged in order to be refunded."""
     workflow = work(in_doubt(world, key_ttl=timedelta(hours=1)))
@@ -352,6 +376,23 @@ def test_a_person_lets_it_be(world: World) -> None:
     assert "charge" not in world.log  # it stayed done
 
 
+def test_what_is_kept_while_in_doubt_is_asked_again_by_a_retry(world: World) -> None:
+    """Kept as it is, and nobody has said that it happened: without a result it cannot be done."""
+    workflow = in_doubt(world)
+    define([world.step("reserve"), fail])
+    work(workflow)
+    operations.approve(ManualTask.objects.get().pk, user=ada(), answer={"kept": True})
+    workflow = to_rest(workflow)
+    assert states()["charge"] == "kept"
+    operations.retry(workflow.pk, user=ada())
+    assert states()["charge"] == "unknown"
+
+
+def test_what_is_done_has_a_result() -> None:
+    with pytest.raises(IntegrityError, match="effect_done_has_a_result"):
+        Effect.objects.create(workflow=submit(), step="charge", state="done", attempt=1)
+
+
 def test_a_person_has_it_tried_again_as_often_as_before(world: World) -> None:
     workflow, task = exhausted(world)
     world.errors["undo charge"] = [StepError("No.")] * 3
@@ -378,6 +419,15 @@ def test_an_undo_that_this_release_lacks_is_a_question(world: World, lost: str) 
     assert world.log == ["reserve", "charge", "undo charge", "undo reserve"]
     task.refresh_from_db()
     assert task.state == "closed"
+
+
+def test_a_call_in_doubt_that_another_release_repeats_keeps_its_undo(world: World) -> None:
+    world.errors["charge"] = [UnknownOutcome("No answer.")]
+    define([world.step("charge", key_ttl=timedelta(hours=1)), fail])
+    workflow = work(submit())
+    define([world.step("charge", key_ttl=timedelta(hours=1), undo=None), fail])
+    workflow = again(workflow)
+    assert (world.log, workflow.compensating) == (["charge", "charge"], True)
 
 
 def test_a_renamed_step_is_undone_under_its_key(world: World) -> None:
@@ -416,6 +466,26 @@ def test_a_killed_worker_condemns_nothing(world: World) -> None:
     Attempt.objects.filter(number=5).update(outcome="lost")
     assert to_rest(workflow).status == "FAILED"
     assert not ManualTask.objects.exists()
+
+
+def test_workers_that_died_before_it_was_cancelled_say_nothing_of_its_undos(world: World) -> None:
+    define([world.step("charge"), flaky])
+    workflow = work(submit())
+    for number in range(2, 5):
+        Attempt.objects.create(workflow=workflow, number=number, closed_at=workflow.created_at, outcome="crashed")
+    operations.cancel(workflow.pk, user=ada(), reason="Asked for by phone.")
+    assert to_rest(workflow).status == "FAILED"
+    assert world.log == ["charge", "undo charge"]
+
+
+def test_a_worker_that_was_ended_in_an_undo_says_nothing_of_a_retry(world: World) -> None:
+    define([world.step("charge"), fail])
+    workflow = work(submit())
+    overdue = {"outcome": "interrupted", "died_how": "overdue", "died_in": "undo charge"}
+    Attempt.objects.create(workflow=workflow, number=2, closed_at=workflow.created_at, **overdue)
+    workflow = to_rest(workflow)
+    operations.retry(workflow.pk, user=ada())
+    assert again(workflow).last_error_code == "refused"
 
 
 def test_other_questions_are_closed_when_it_fails(world: World) -> None:

@@ -98,6 +98,14 @@ def test_a_poisoned_workflow_that_is_retried_has_three_more_lives() -> None:
     assert work(workflow).status == "COMPLETE"
 
 
+@pytest.mark.parametrize("ended", [["crashed"] * 3, ["killed"] * 10])
+def test_one_that_is_cancelled_and_retried_has_all_its_lives_too(ended: list[str]) -> None:
+    workflow, ada = after(*ended), User.objects.create_superuser("ada")
+    operations.cancel(workflow.pk, user=ada, reason="Asked for by phone.")
+    operations.retry(workflow.pk, user=ada)
+    assert work(workflow).status == "COMPLETE"
+
+
 # --- Killed and vanished ------------------------------------------------------------------------------------------
 
 
@@ -222,9 +230,7 @@ def test_the_past_is_read_by_its_index_and_no_further_than_the_last_decision() -
     with engine.another_connection() as other:
         from workflows.journal import _PAST
 
-        plan = "\n".join(
-            line for (line,) in other.execute(f"EXPLAIN (ANALYZE, BUFFERS) {_PAST}", [workflow.pk, workflow.pk])
-        )
+        plan = "\n".join(line for (line,) in other.execute(f"EXPLAIN (ANALYZE, BUFFERS) {_PAST}", [workflow.pk] * 3))
     assert "Seq Scan" not in plan
     assert plan.count("attempt_unique_number") == 2
     buffers = int(plan.split("Buffers: shared hit=")[1].split()[0])

@@ -50,7 +50,7 @@ class Effect(models.Model):
         constraints = [
             models.UniqueConstraint(name="effect_unique_call", fields=["workflow", "step", "generation", "undo"]),
             models.CheckConstraint(
-                name="effect_done_has_a_result", condition=~models.Q(state="done") | ~models.Q(result=None)
+                name="effect_done_has_a_result", condition=~models.Q(state="done") | models.Q(result__isnull=False)
             ),
         ]
 
