@@ -164,7 +164,7 @@ class Ledger:
 
         1. By the step's lookup. "Not found" counts only `settle` seconds after the call began: it may be on its way.
         2. By repeating it under its key, while the downstream honours that.
-        3. By asking a person.
+        3. By asking a person; not before it is settled, either: their no gives the call a new key.
         """
         journal.flush(self.attempt)
         if step.lookup:
@@ -173,6 +173,7 @@ class Ledger:
             return effect
         if step.best_effort:  # what may fail is not worth a person's time, nor the wait
             raise StepError(f"Whether {effect.step} happened cannot be told.", code="effect_in_doubt")
+        self._wait_until_settled(step, effect)
         return self._ask(effect)
 
     def _look_up(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> KnownEffect:
@@ -180,6 +181,10 @@ class Ledger:
         found = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
         if found is not None:
             return self._decide(effect, DONE, result=as_json(found), by="lookup")
+        self._wait_until_settled(step, effect)
+        return self._decide(effect, NOT_DONE, by="lookup")
+
+    def _wait_until_settled(self, step: Step, effect: KnownEffect) -> None:
         unsettled = step.settle - effect.since_call()
         if unsettled > 0:
             raise RetryableStepError(
@@ -189,7 +194,6 @@ class Ledger:
                 max_delay=unsettled,
                 jitter_factor=0,
             )
-        return self._decide(effect, NOT_DONE, by="lookup")
 
     def _ask(self, effect: KnownEffect) -> KnownEffect:
         """Ask a person. Their yes comes with the result's fields; their no begins a new generation, with a new key."""
