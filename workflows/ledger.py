@@ -219,7 +219,7 @@ class Ledger:
 
         1. By the step's lookup. "Not found" counts only `settle` seconds after the call began: it may be on its way.
         2. By repeating it under its key, while the downstream honours that.
-        3. By asking a person.
+        3. By asking a person; not before it is settled, either: their no gives the call a new key.
         """
         if step.lookup:
             return self._look_up(step, step.lookup, context, effect)
@@ -227,6 +227,7 @@ class Ledger:
             return effect
         if step.best_effort:  # what may fail is not worth a person's time, nor the wait
             raise StepError(f"Whether {effect.step} happened cannot be told.", code="effect_in_doubt")
+        self._wait_until_settled(step, effect)
         return self._ask(effect)
 
     def find_out(self, step: Step, context: Any, effect: KnownEffect) -> KnownEffect:
@@ -248,6 +249,10 @@ class Ledger:
         found = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
         if found is not None:
             return self._decide(effect, DONE, result=as_json(found), by="lookup")
+        self._wait_until_settled(step, effect)
+        return self._decide(effect, NOT_DONE, by="lookup")
+
+    def _wait_until_settled(self, step: Step, effect: KnownEffect) -> None:
         unsettled = step.settle - effect.since_call()
         if unsettled > 0:
             raise Unsettled(
@@ -257,7 +262,6 @@ class Ledger:
                 max_delay=unsettled,
                 jitter_factor=0,
             )
-        return self._decide(effect, NOT_DONE, by="lookup")
 
     def _ask(self, effect: KnownEffect) -> KnownEffect:
         """Ask a person. Their yes comes with the result's fields; their no begins a new generation, with a new key."""

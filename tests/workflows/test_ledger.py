@@ -194,17 +194,25 @@ def test_a_key_that_is_no_longer_honoured_is_not_sent_again() -> None:
     workflow = unknown(service, key_ttl=timedelta(hours=1))
     with connections["journal"].cursor() as cursor:
         cursor.execute("UPDATE workflows_effect SET first_begun_at = first_begun_at - interval '2 hours'")
+        cursor.execute("UPDATE workflows_effect SET begun_at = begun_at - interval '1 hour'")
     workflow = again(workflow)
     assert workflow.waiting_for.startswith("Did call happen?")
     assert len(service.calls) == 1
 
 
 def in_doubt(service: Downstream) -> tuple[Workflow, ManualTask, User]:
-    workflow = again(unknown(service))
+    workflow = again(unknown(service, settle=0))
     assert workflow.waiting_for.startswith("Did call happen?")
     task = ManualTask.objects.get()
     assert task.task_type == "effect_in_doubt"
     return workflow, task, User.objects.create_superuser("ada")
+
+
+def test_a_person_is_not_asked_while_the_call_may_still_be_on_its_way() -> None:
+    """Their no gives it a new key: the old one may not arrive after that."""
+    workflow = again(unknown(Downstream(), settle=60))
+    assert (workflow.status, workflow.last_error_code, workflow.waiting_for) == ("PENDING", "unsettled", "")
+    assert not ManualTask.objects.exists()
 
 
 def test_a_person_says_that_it_happened_and_with_what_result() -> None:

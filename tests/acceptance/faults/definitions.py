@@ -77,7 +77,7 @@ PAID = WorkflowDefinition(name="paid", steps=[ATTACH, CHARGE, CONFIRM], context_
 # What nobody but a person can tell: there is no lookup, and the service honours its keys for no time that we know.
 ASKED = WorkflowDefinition(
     name="asked",
-    steps=[ATTACH, Step(charge, once=True, timeout=STEP_TIMEOUT), CONFIRM],
+    steps=[ATTACH, Step(charge, once=True, settle=SETTLE, timeout=SETTLE), CONFIRM],
     context_class=Context,
     retry=RETRY,
 )
