@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from onboarding import workflow as onboarding
 from onboarding.services import messages, payments
 from workflows.definition import Retry, Step, WorkflowDefinition
-from workflows.errors import RetryableStepError
+from workflows.errors import RetryableStepError, StepError
 from workflows.ledger import KnownEffect, key_for
 from workflows.models import Attempt, Workflow
 
@@ -27,6 +27,21 @@ RETRY = Retry(base_delay=0.3, max_delay=2.0, max_attempts=100)
 ONBOARDING = WorkflowDefinition(
     name="onboarding",
     steps=[replace(each, settle=SETTLE, timeout=STEP_TIMEOUT, retry=None) for each in onboarding.ONBOARDING.steps],
+    context_class=onboarding.ONBOARDING.context_class,
+    retry=RETRY,
+    linking_id=onboarding.ONBOARDING.linking_id,
+    public_fields=onboarding.PUBLIC_FIELDS,
+)
+
+
+def close_the_program(*, workflow: Workflow, context: Any) -> None:
+    raise StepError("The program is closed.", code="program_closed")
+
+
+# All that can be undone has happened when it fails for good.
+CLOSED = WorkflowDefinition(
+    name="onboarding",
+    steps=[*ONBOARDING.steps, close_the_program],
     context_class=onboarding.ONBOARDING.context_class,
     retry=RETRY,
     linking_id=onboarding.ONBOARDING.linking_id,
@@ -57,6 +72,11 @@ def charge(*, workflow: Workflow, context: Context) -> dict[str, Any]:
 def find_charge(*, workflow: Workflow, context: Context, effect: KnownEffect) -> dict[str, Any] | None:
     found = payments.find_charge(effect.idempotency_key)
     return {"charge_id": found} if found else None
+
+
+def refund(*, workflow: Workflow, context: Context, effect: KnownEffect) -> dict[str, Any]:
+    assert context.charge_id
+    return {"refund_id": payments.refund(context.charge_id, idempotency_key=effect.undo_key)}
 
 
 def confirm(*, workflow: Workflow, context: Context) -> dict[str, Any]:
@@ -105,4 +125,13 @@ NEWEST = WorkflowDefinition(
     name="released",
     steps=[ATTACH, replace(CHARGE, name="collect", formerly=("charge", "charge_card")), come_again, CONFIRM],
     context_class=Context,
+)
+
+# A charge that is undone, by a release that can, and by one that cannot. It fails when it comes again.
+REFUNDED = replace(CHARGE, undo=refund, retry=Retry(base_delay=3600, max_delay=3600))
+WITH_UNDO = WorkflowDefinition(
+    name="undone", steps=[ATTACH, REFUNDED, come_again, close_the_program], context_class=Context, retry=RETRY
+)
+WITHOUT_UNDO = WorkflowDefinition(
+    name="undone", steps=[ATTACH, CHARGE, come_again, close_the_program], context_class=Context, retry=RETRY
 )

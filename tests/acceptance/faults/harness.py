@@ -37,6 +37,7 @@ BEST_EFFORT = {
 TOLD_BY = {
     "complete": "completed",
     "failed": "failed",
+    "compensated": "compensated",
     "retry": "retry_scheduled",
     "put_back": "put_back",
     "lost": "lost",
@@ -136,9 +137,14 @@ class System:
         return User.objects.create_superuser(f"ada-{self.seed}")
 
     def answer(self) -> None:
-        """Approve what people are asked; whether a call has happened they read in the sandbox's log."""
+        """Approve what people are asked; whether a call has happened they read in the sandbox's log.
+
+        What could not be undone is to be tried again.
+        """
         for task in ManualTask.objects.filter(workflow__in=self.given, state="open"):
-            if task.task_type != "effect_in_doubt":
+            if task.task_type == "undo_in_doubt":
+                operations.reject(task.pk, user=self.person, reason="It is up again.")
+            elif task.task_type != "effect_in_doubt":
                 operations.approve(task.pk, user=self.person)
             elif (key := dict(task.facts)["Idempotency key"]) in performed(self.sandbox):
                 operations.approve(task.pk, user=self.person, answer={"seen_by": "a person"})
@@ -227,21 +233,29 @@ def each_step_once(workflow: Workflow, own: list[dict[str, str]]) -> None:
 def ledger_agrees(workflow: Workflow, own: list[dict[str, str]], steps: dict[str, Step]) -> None:
     """What the ledger says is done the sandbox has performed, and the other way round."""
     effects = list(Effect.objects.filter(workflow=workflow))
-    done = {effect.idempotency_key for effect in effects if effect.state == "done" and not _called_nothing(effect)}
+    called = [effect for effect in effects if not _called_nothing(effect, effects)]
+    done = {effect.idempotency_key for effect in called if effect.state in ("done", "undone")}
     once = {identity for identity, step in steps.items() if step.once}
     in_log = {effect["idempotency_key"] for effect in own if effect["idempotency_key"].split(":")[1] in once}
     # What may fail is let go when nobody can tell.
     let_go = {e.idempotency_key for e in effects if e.state == "unknown" and steps[e.step].best_effort}
     assert in_log - let_go == done, (workflow.pk, [(e.step, e.state, e.idempotency_key) for e in effects], own)
     if workflow.status == "COMPLETE":
-        states = {effect.state for effect in effects if not steps[effect.step].best_effort}
-        latest = {effect.step: effect.state for effect in sorted(effects, key=lambda effect: effect.generation)}
-        assert states <= {"done", "skipped", "not_done"}, (workflow.pk, states)
-        assert {latest[step] for step in latest if not steps[step].best_effort} <= {"done", "skipped"}, latest
+        calls = [effect for effect in effects if not effect.undo and not steps[effect.step].best_effort]
+        states = {effect.state for effect in calls}
+        latest = {effect.step: effect.state for effect in sorted(calls, key=lambda effect: effect.generation)}
+        assert states <= {"done", "skipped", "not_done", "undone"}, (workflow.pk, states)
+        assert set(latest.values()) <= {"done", "skipped"}, latest
+    else:
+        standing = [e.step for e in effects if e.state in ("intent", "unknown", "done") and not e.undo]
+        assert not [step for step in standing if steps[step].undo], (workflow.pk, "is not undone", standing)
 
 
-def _called_nothing(effect: Effect) -> bool:
-    """A checkout without a card charges nothing: the payment is due."""
+def _called_nothing(effect: Effect, effects: list[Effect]) -> bool:
+    """A checkout without a card charges nothing, the payment is due; and nothing is given back then."""
+    if effect.undo:
+        twins = [e for e in effects if (e.step, e.generation, e.undo) == (effect.step, effect.generation, False)]
+        return _called_nothing(twins[0], effects)
     return bool(effect.result and effect.result.get("payment_status") == "payment_due")
 
 
@@ -252,13 +266,17 @@ def history_is_complete(workflow: Workflow) -> None:
     for attempt in attempts:
         assert attempt.outcome, (workflow.pk, attempt.number, "is open")
         kind = TOLD_BY.get(attempt.outcome)
+        if attempt.outcome == "retry" and any(entry.get("undo") for entry in attempt.steps):
+            kind = "undo_failed"
         if kind and not (attempt.outcome == "put_back" and not told[attempt.number, kind]):
             assert told[attempt.number, kind] == 1, (workflow.pk, attempt.number, attempt.outcome, told)
         others = set(TOLD_BY.values()) - {kind, "put_back"}
         assert not [other for other in others if told[attempt.number, other]], (workflow.pk, attempt.number, told)
     assert [attempt.number for attempt in attempts] == list(range(1, len(attempts) + 1))
     last = Event.objects.filter(workflow=workflow).latest("id")
-    assert last.kind == {"COMPLETE": "completed", "FAILED": "failed"}[workflow.status], (workflow.pk, told)
+    ends = {"COMPLETE": {"completed"}, "FAILED": {"failed", "compensated", "cancelled"}}
+    assert last.kind in ends[workflow.status], (workflow.pk, told)
+    assert not workflow.compensating
 
 
 def is_as_expected(workflow: Workflow, own: list[dict[str, str]], sample: Sample) -> None:
@@ -266,7 +284,7 @@ def is_as_expected(workflow: Workflow, own: list[dict[str, str]], sample: Sample
     did = [(effect["service"], effect["operation"]) for effect in own]
     may_be_missing = set(BEST_EFFORT)
     if workflow.context.get("payment_status") == "payment_due":
-        may_be_missing.add(("payments", "charge"))
+        may_be_missing |= {("payments", "charge"), ("payments", "refund")}
     assert set(did) <= set(sample.effects), (workflow.pk, did)
     assert set(sample.effects) - may_be_missing <= set(did), (workflow.pk, did)
 
