@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import signal
 from collections import Counter
 from collections.abc import Callable, Collection
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -73,8 +73,10 @@ class System:
     def submit(self, count: int, kinds: Collection[Kind] = STEADY) -> list[Workflow]:
         """Enter `count` onboarding submissions of these kinds, other ones each time."""
         self.seed += 1
-        wanted = (sample for sample in samples(count * len(Kind) * 3, self.seed) if sample.kind in kinds)
-        return [self._enter(sample) for sample in islice(wanted, count)]
+        wanted = [sample for sample in samples(count * len(Kind) * 3, self.seed) if sample.kind in kinds]
+        if count < len(kinds):  # else all kinds are among the first ones
+            random.Random(self.seed).shuffle(wanted)
+        return [self._enter(sample) for sample in wanted[:count]]
 
     def enter(self, workflow_type: str, **payload: Any) -> Workflow:
         """Enter a workflow of a definition of our own, for a patient who has an account."""
@@ -304,7 +306,7 @@ def how_doubts_ended(system: System) -> Counter[tuple[str, str]]:
             for entry in attempt.steps
             if entry["step"] == effect.step and entry["outcome"] == "failed"
         ]
-        if not [entry for entry in told if entry["error_class"].endswith("UnknownOutcome")]:
+        if not [entry for entry in told if entry.get("error_class", "").endswith("UnknownOutcome")]:
             continue
         if effect.settled_by == "lookup":
             ways[effect.step, "looked up, found"] += 1
@@ -312,7 +314,7 @@ def how_doubts_ended(system: System) -> Counter[tuple[str, str]]:
             ways[effect.step, "a person's yes"] += 1
         elif effect.generation > 1:
             ways[effect.step, "a person's no, called again under a new key"] += 1
-        elif [entry for entry in told if entry["error_code"] == "unsettled"]:
+        elif [entry for entry in told if entry.get("error_code") == "unsettled"]:
             ways[effect.step, "looked up, not found, called again"] += 1
         else:
             ways[effect.step, "repeated under its key"] += 1

@@ -66,11 +66,25 @@ def test_a_connection_ended_in_the_midst_of_a_call(system: System, role: str) ->
     system.work("PAID", processes=2)
     assert end_connection(role, in_its_call(system, workflow))
     system.wait_until_at_rest()
-    assert attempts(workflow)[0] == "lost"
+    system.wait_until(lambda: attempts(workflow)[0] == "lost")  # until it is back, it has vanished for the other one
     assert "lost the database, nothing is decided" in system.output
     assert_called_once(*requests)
     system.stop()
     assert_nothing_twice(system, definitions.PAID)
+
+
+def test_a_result_that_cannot_be_written_is_written_when_the_journal_is_back(system: System) -> None:
+    """Nobody has to look it up, and nobody is asked."""
+    requests = slow_charge(system)
+    workflow = system.enter("asked")
+    system.work("ASKED")
+    assert end_connection("journal", in_its_call(system, workflow))
+    system.wait_until_at_rest()
+    assert attempts(workflow) == ["lost", "complete"]
+    assert Effect.objects.get(workflow=workflow, step="charge").settled_by == "call"
+    assert_called_once(*requests)
+    system.stop()
+    assert_nothing_twice(system, definitions.ASKED)
 
 
 def test_a_worker_that_is_cut_off_for_longer_than_its_lease_begins_no_call_when_it_is_back(system: System) -> None:

@@ -1,0 +1,260 @@
+"""A minute in which everything goes wrong at once, ten times a second; then quiet, and everything comes to rest.
+
+Each kind of fault must have struck, and each verdict must have been reached: a run in which one was not proves less
+than it seems, and fails.
+"""
+
+import os
+import random
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from tests.acceptance.faults import definitions
+from tests.acceptance.faults.harness import System, assert_nothing_twice, end_connection, how_doubts_ended, outcomes
+from tests.acceptance.faults.test_kill import OF_CALLS
+from tests.processes import Runworker
+from workflows.models import Attempt, Event, Workflow
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults, pytest.mark.slow]
+
+SECONDS = 60.0
+A_SECOND = 10
+HOSTS, PROCESSES = 3, 3
+BACKLOG = 15
+LEASE = 2
+# The supervisor ends what is overdue ten seconds past its step's timeout, twice that where a lookup may be under way.
+HANGS_UNTIL = 45.0
+
+# The last one is seldom: a call that was answered so is stuck until the quiet, or until a person has said no.
+SANDBOX = {"status": 8, "slow": 4, "timeout_after": 4, "drop_after": 4, "half": 4, "replay_500": 1}
+# Calls of once steps; and others, whose repetition does no harm.
+IN_DOUBT = [
+    ("accounts", "create_account"),
+    ("visits", "start_visit"),
+    ("programs", "enroll"),
+    *[("payments", "charge")] * 3,
+]
+OTHERS = [("accounts", "find_account"), ("payments", "find_charge"), ("profiles", None), ("insurance", None)]
+
+WEIGHTS = {
+    "kill a worker": 10,
+    "crash a worker": 3,
+    "stop a worker and let it go on": 8,
+    "stop a worker for good": 4,
+    "lose a host": 2,
+    "end a claim": 15,
+    "end a journal": 12,
+    "a service fails": 30,
+    "die at a boundary": 20,
+}
+# These take long to be noticed, or long to be made good.
+AT_MOST = {"stop a worker for good": 6, "lose a host": 4}
+
+WAYS = {
+    "looked up, found",
+    "looked up, not found, called again",
+    "repeated under its key",
+    "a person's yes",
+    "a person's no, called again under a new key",
+}
+
+
+class Chaos:
+    def __init__(self, system: System, latches: Path) -> None:
+        self.system = system
+        self.random = random.Random(system.seed)
+        self.latches = latches
+        self.struck: Counter[str] = Counter()
+        self.stopped: dict[int, float] = {}  # until when, by process
+        self.hung: set[int] = set()
+        self.armed: set[str] = set()
+        for boundary in OF_CALLS:
+            (latches / boundary).touch()  # passed already: it does nothing until it is armed
+        self.hosts = [self.host() for _ in range(HOSTS)]
+        self.kinds: dict[str, Callable[[], bool]] = {
+            "kill a worker": self.kill,
+            "crash a worker": self.crash,
+            "stop a worker and let it go on": self.stop,
+            "stop a worker for good": self.hang,
+            "lose a host": self.lose_a_host,
+            "end a claim": lambda: self.end("claim"),
+            "end a journal": lambda: self.end("journal"),
+            "a service fails": self.fail_a_service,
+            "die at a boundary": self.arm,
+        }
+
+    def host(self) -> Runworker:
+        environ = {"ONRAMP_FAILPOINT": ",".join(OF_CALLS), "ONRAMP_FAILPOINT_ONCE": str(self.latches)}
+        return self.system.work(
+            *("ONBOARDING", "ASKED"),
+            processes=PROCESSES,
+            WORKER_LEASE_SECONDS=str(LEASE),
+            SERVICES_TIMEOUT="1",
+            **environ,
+        )
+
+    def run(self) -> None:
+        # So many that some meet a charge that only a person can tell about: they have not happened.
+        self.system.sandbox.fault("payments", "charge", "status", status=500, count=20)
+        began = time.monotonic()
+        strikes = 0
+        while time.monotonic() < began + SECONDS:
+            self.feed()
+            self.let_go_on()
+            # As many as are due: a machine that is busy strikes in bursts, and as often in all.
+            while strikes < (time.monotonic() - began) * A_SECOND:
+                strikes += 1
+                self.strike()
+            self.system.answer()
+            time.sleep(0.05)
+
+    def feed(self) -> None:
+        due = Workflow.objects.filter(status="PENDING", invisible_until__lte=Now()).count()
+        if due < BACKLOG:
+            self.system.submit(4)
+            for _ in range(4):
+                self.system.enter("asked")
+
+    def strike(self) -> None:
+        kind = self.random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        if self.struck[kind] < AT_MOST.get(kind, 10**6) and self.kinds[kind]():
+            self.struck[kind] += 1
+
+    def quiet(self) -> None:
+        """No fault any more. What is stopped for good is left to its supervisor."""
+        self.system.sandbox.clear_faults()
+        self.note_deaths()
+        for boundary in OF_CALLS:
+            (self.latches / boundary).touch()
+
+    # --- The kinds: each says whether it has struck --------------------------------------------------
+
+    def kill(self) -> bool:
+        return self.send(signal.SIGKILL, self.a_worker())
+
+    def crash(self) -> bool:
+        """Once a workflow: three times in a row, and it would be condemned, and rightly."""
+        worker = self.a_worker()
+        attempt = Attempt.objects.filter(worker=name(worker), closed_at=None).first()
+        crashed = {"kind": "crashed", "workflow": attempt and attempt.workflow_id}
+        if attempt is None or Event.objects.filter(**crashed).exists():
+            return False
+        return self.send(signal.SIGSEGV, worker)
+
+    def stop(self) -> bool:
+        worker = self.a_worker()
+        self.stopped[worker] = time.monotonic() + self.random.uniform(0.1, 2 * LEASE)
+        return self.send(signal.SIGSTOP, worker)
+
+    def hang(self) -> bool:
+        """In the midst of a step: its supervisor ends it when that is overdue."""
+        worker = self.a_worker()
+        if not self.send(signal.SIGSTOP, worker):
+            return False
+        self.stopped[worker] = time.monotonic() + HANGS_UNTIL
+        if Attempt.objects.filter(worker=name(worker), closed_at=None).exists():
+            self.hung.add(worker)
+            return True
+        self.stopped[worker] = 0
+        return False
+
+    def lose_a_host(self) -> bool:
+        lost = self.hosts[0]
+        if self.hung.intersection(lost.children()):
+            return False  # whose supervisor is to end it
+        self.hosts.remove(lost)
+        at_work = bool(Attempt.objects.filter(worker__in=map(name, lost.children()), closed_at=None))
+        lost.kill()
+        self.system.workers.remove(lost)
+        self.hosts.append(self.host())
+        return at_work
+
+    def end(self, role: str) -> bool:
+        return end_connection(role, name(self.a_worker()))
+
+    def fail_a_service(self) -> bool:
+        kind = self.random.choices(list(SANDBOX), list(SANDBOX.values()))[0]
+        service, operation = self.random.choice(IN_DOUBT * 3 + OTHERS)
+        more: dict[str, Any] = (
+            {"status": self.random.choice([429, 500, 500, 500, 500, 503])} if kind == "status" else {}
+        )
+        more |= {"delay_s": 1.2} if kind == "slow" else {}
+        self.system.sandbox.fault(service, operation, kind, count=1, **more)
+        return True
+
+    def arm(self) -> bool:
+        """Let the next worker that comes by die there; it counts when one did."""
+        self.note_deaths()
+        boundary = self.random.choice(OF_CALLS)
+        self.armed.add(boundary)
+        (self.latches / boundary).unlink(missing_ok=True)
+        return False
+
+    def note_deaths(self) -> None:
+        died = {boundary for boundary in self.armed if (self.latches / boundary).exists()}
+        self.struck["die at a boundary"] += len(died)
+        self.armed -= died
+
+    # --- Workers -------------------------------------------------------------------------------------
+
+    def a_worker(self) -> int:
+        """The process of one that is not stopped; 0 when there is none just now."""
+        children = [child for host in self.hosts for child in host.children() if child not in self.stopped]
+        return self.random.choice(children) if children else 0
+
+    def let_go_on(self, *, all: bool = False) -> None:
+        for worker, until in list(self.stopped.items()):
+            if all or time.monotonic() > until:
+                self.send(signal.SIGCONT, worker)
+                del self.stopped[worker]
+
+    def send(self, number: signal.Signals, worker: int) -> bool:
+        if not worker:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(worker, number)
+            return True
+        return False
+
+
+def name(worker: int) -> str:
+    return f"{socket.gethostname()}:{worker}"
+
+
+def test_in_a_minute_of_chaos_nothing_is_done_twice_or_forgotten(system: System, seed: int, tmp_path: Path) -> None:
+    (latches := tmp_path / "latches").mkdir()
+    chaos = Chaos(system, latches)
+    chaos.run()
+    faults = system.sandbox.http.get("/_faults").raise_for_status().json()["faults"]
+    services = Counter({kind: sum(each["fired"] for each in faults if each["kind"] == kind) for kind in SANDBOX})
+    chaos.quiet()
+
+    def at_rest() -> bool:
+        chaos.let_go_on()
+        system.hurry()
+        return not chaos.stopped and system.at_rest()
+
+    system.wait_until(at_rest)
+    fenced = system.output.count("nothing is decided: ClaimLost")
+    system.stop()
+    told, ways = outcomes(system), Counter[str]()
+    for (_, way), count in how_doubts_ended(system).items():
+        ways[way] += count
+    counts = (chaos.struck, services, told, ways)
+    report = f"seed {seed}, {len(system.given)} workflows: {'; '.join(map(str, counts))}; fenced: {fenced}"
+    print(report)  # noqa: T201 (the figures, for -s and for whoever reads of a failure)
+    assert_nothing_twice(system, definitions.ASKED)
+    assert {kind for kind in WEIGHTS if not chaos.struck[kind]} == set(), report
+    assert {kind for kind in SANDBOX if not services[kind]} == set(), report
+    assert {"crashed", "killed", "vanished", "lost", "interrupted"} - set(told) == set(), report
+    assert fenced, report
+    assert WAYS - set(ways) == set(), report
