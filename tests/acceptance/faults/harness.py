@@ -270,6 +270,8 @@ def history_is_complete(workflow: Workflow) -> None:
         kind = TOLD_BY.get(attempt.outcome)
         if attempt.outcome == "retry" and any(entry.get("undo") for entry in attempt.steps):
             kind = "undo_failed"
+        if attempt.outcome == "failed" and told[attempt.number, "cancelled"]:
+            kind = "cancelled"
         if kind and not (attempt.outcome == "put_back" and not told[attempt.number, kind]):
             assert told[attempt.number, kind] == 1, (workflow.pk, attempt.number, attempt.outcome, told)
         others = set(TOLD_BY.values()) - {kind, "put_back"}
