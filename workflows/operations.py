@@ -273,6 +273,8 @@ def _why_not(task: ManualTask | None) -> str:
         return "There is no such task."
     if task.decided_by and task.decided_at:
         return f"{task.decided_by.get_username()} {task.state} it already, at {task.decided_at:%Y-%m-%d %H:%M:%S} UTC."
+    if task.state == ManualTask.State.CLOSED:
+        return "Nobody asks for that any more: its workflow has gone on without."
     if task.state == ManualTask.State.OPEN and task.workflow.status != Workflow.Status.PENDING:
         return f"Its workflow has ended; it is {task.workflow.status.lower()}."
     return f"It expired at {task.expires_at:%Y-%m-%d %H:%M:%S} UTC."

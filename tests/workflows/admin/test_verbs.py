@@ -309,9 +309,10 @@ def test_a_decision_is_one_of_two_and_comes_by_post(as_: Login) -> None:
     [
         ({"expires_at": timezone.now() - timedelta(hours=1)}, "nobody decided in time"),
         ({"state": "expired"}, "nobody decided in time"),
+        ({"state": "closed"}, "Nobody asks for that any more"),
     ],
 )
-def test_an_expired_task_offers_nothing(as_: Login, task: dict[str, Any], said: str) -> None:
+def test_a_task_that_is_no_longer_open_offers_nothing(as_: Login, task: dict[str, Any], said: str) -> None:
     html = task_page(as_("approver"), rows.open_task(rows.waiting(task=False), **task))
     assert said in html
     assert "Your decision" not in html
