@@ -116,8 +116,11 @@ class Ledger:
         return self._call(self._begin(step, effect), call, describe), False
 
     def effects(self) -> list[KnownEffect]:
-        """The latest generation of each effect, in the order in which they were first begun."""
-        return sorted(self._effects.values(), key=lambda effect: effect.id)
+        """The latest generation of each effect, in the order in which their calls were begun.
+
+        Not that of the rows: a person's "did not happen" makes the next generation's, long before its call.
+        """
+        return sorted(self._effects.values(), key=lambda effect: (-effect.call_age, effect.id))
 
     def _find(self, step: Step) -> KnownEffect | None:
         """The step's effect of the latest generation, under its oldest name or, from before that was so, another."""
@@ -391,8 +394,8 @@ def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
     """The effects of the attempt's workflow by step, the latest generation of each."""
     rows = journal.execute(
         """SELECT id, step, generation, state, idempotency_key, result::text,
-                  extract(epoch FROM clock_timestamp() - first_begun_at)::float,
-                  extract(epoch FROM clock_timestamp() - begun_at)::float,
+                  extract(epoch FROM statement_timestamp() - first_begun_at)::float,
+                  extract(epoch FROM statement_timestamp() - begun_at)::float,
                   has_undo, undo_failures, error_class, error_code, error_message
              FROM workflows_effect WHERE workflow_id = %s AND NOT undo ORDER BY generation""",
         [attempt.workflow_id],

@@ -553,6 +553,17 @@ def test_a_retry_does_it_again_under_new_keys_and_undoes_that_too(world: World) 
     assert keys == {key, f"{key}:undo", f"{key}:2", f"{key}:2:undo", f"{workflow.key}:note"}
 
 
+def test_what_was_in_doubt_before_a_retry_is_undone_in_its_turn_too(world: World) -> None:
+    workflow = work(in_doubt(world))
+    operations.reject(ManualTask.objects.get().pk, user=ada(), reason="Not there.")
+    workflow = to_rest(workflow)
+    define([world.step("reserve"), world.step("charge"), fail])
+    operations.retry(workflow.pk, user=ada())
+    world.log.clear()
+    to_rest(workflow)
+    assert world.log == ["reserve", "charge", "undo charge", "undo reserve"]
+
+
 # --- Its pool -----------------------------------------------------------------------------------------
 
 
