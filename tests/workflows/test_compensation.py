@@ -376,6 +376,18 @@ def test_a_person_lets_it_be(world: World) -> None:
     assert "charge" not in world.log  # it stayed done
 
 
+def test_what_a_person_let_be_is_asked_again_when_a_retry_fails_too(world: World) -> None:
+    workflow, task = exhausted(world)
+    operations.approve(task.pk, user=ada(), answer={"kept": True})
+    workflow = to_rest(workflow)
+    operations.retry(workflow.pk, user=ada())
+    world.errors["undo charge"] = [StepError("No.")] * 3
+    for _ in range(5):
+        workflow = again(workflow)
+    assert (workflow.compensating, workflow.waiting_for) == (True, task.question)
+    assert ManualTask.objects.latest("id").pk != task.pk
+
+
 def test_what_is_kept_while_in_doubt_is_asked_again_by_a_retry(world: World) -> None:
     """Kept as it is, and nobody has said that it happened: without a result it cannot be done."""
     workflow = in_doubt(world)
