@@ -333,8 +333,12 @@ class Ledger:
     def _decide(
         self, effect: KnownEffect, state: Effect.State, *, result: dict[str, Any] | None = None, by: str
     ) -> KnownEffect:
-        """Decide on what an earlier attempt began. Fenced: only the holder of the row may."""
-        self._fenced(_DECIDE, [state, _dump(result), by, self.attempt.id, effect.id, self.attempt.claim_xid])
+        """Decide on what an earlier attempt began. Fenced: only the holder of the row may.
+
+        Not if that attempt has told its result since we read the effect: ClaimLost, and the next one knows the truth.
+        """
+        decided = [state, _dump(result), by, self.attempt.id, effect.id, effect.state, self.attempt.claim_xid]
+        self._fenced(_DECIDE, decided)
         return self._know(replace(effect, state=state, result=result))
 
     def _begin_new_generation(self, effect: KnownEffect, *, by: str) -> KnownEffect:
@@ -345,7 +349,7 @@ class Ledger:
                 INSERT INTO workflows_effect (workflow_id, step, generation, state, idempotency_key, attempt, has_undo)
                 SELECT %s, %s, %s, 'not_done', %s, %s, %s FROM old RETURNING id""",  # noqa: S608 (ours)
             [
-                *(NOT_DONE, None, by, self.attempt.id, effect.id, self.attempt.claim_xid),
+                *(NOT_DONE, None, by, self.attempt.id, effect.id, effect.state, self.attempt.claim_xid),
                 *(self.workflow.pk, effect.step, generation, key, self.attempt.id, effect.has_undo),
             ],
         )
@@ -387,7 +391,7 @@ _WRITE_INTENT = f"""
 _DECIDE = f"""
     UPDATE workflows_effect
        SET state = %s, result = %s, settled_by = %s, settled_at = clock_timestamp(), attempt = %s
-     WHERE id = %s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
+     WHERE id = %s AND state = %s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
 
 
 def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:

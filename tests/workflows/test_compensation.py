@@ -277,6 +277,22 @@ def test_not_found_counts_only_when_the_call_can_no_longer_be_on_its_way(world: 
     assert world.log.count("look for charge") == 6
 
 
+def test_a_result_that_comes_while_it_is_looked_up_is_the_truth(world: World) -> None:
+    """Of a worker that was cut off in its call: written by its attempt, which the effect still names."""
+
+    def too_early(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
+        with engine.another_connection() as other:
+            other.execute("UPDATE workflows_effect SET state = 'done', result = '{}' WHERE id = %s", [effect.id])
+
+    workflow = in_doubt(world, lookup=too_early, settle=0)
+    this = worker()
+    with pytest.raises(ClaimLost):
+        this.process_next()
+    this._recover()
+    assert to_rest(workflow).status == "FAILED"
+    assert world.log == ["reserve", "charge", "undo charge", "undo reserve"]
+
+
 def test_not_found_in_the_end_is_not_undone(world: World) -> None:
     workflow = to_rest(in_doubt(world, lookup=world.lookup, settle=0))
     assert world.log == ["reserve", "charge", "look for charge", "undo reserve"]
