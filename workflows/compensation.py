@@ -233,10 +233,11 @@ class _Compensation:
         if answer.outcome == "approved":
             kept = (answer.result.get("answer") or {}).get("kept") is True
             state = Effect.State.KEPT if kept else Effect.State.UNDONE
-            return self.ledger.settle_for_good(effect, state, by=answer.result["by"])
-        if answer.outcome == "rejected":
+            effect = self.ledger.settle_for_good(effect, state, by=answer.result["by"])
+        elif answer.outcome == "rejected":
             effect = self.ledger.try_undo_again(effect)
-        waits.withdraw(self.workflow, _question(effect))  # the next time is another question; so is one that expired
+        # The next time is another question, so is one that expired: what is kept now, a retry may fail to undo anew.
+        waits.withdraw(self.workflow, _question(effect))
         return effect
 
 

@@ -120,7 +120,8 @@ def wake_expired() -> int:
 
     Of the types that this release knows: it would put the others back, to be woken again by the next look.
     """
-    expired = "w.expires_at <= clock_timestamp() AND w.expires_at IS NOT NULL AND NOT w.compensating"
+    # statement_timestamp(), for an index is not searched by what changes from row to row, as clock_timestamp() does.
+    expired = "w.expires_at <= statement_timestamp() AND w.expires_at IS NOT NULL AND NOT w.compensating"
     return _execute(_WAKE.format(condition=f"{expired} AND w.workflow_type = ANY (%s)"), [list(definitions())])
 
 

@@ -116,8 +116,11 @@ class Ledger:
         return self._call(self._begin(step, effect), call, describe), False
 
     def effects(self) -> list[KnownEffect]:
-        """The latest generation of each effect, in the order in which they were first begun."""
-        return sorted(self._effects.values(), key=lambda effect: effect.id)
+        """The latest generation of each effect, in the order in which their calls were begun.
+
+        Not that of the rows: a person's "did not happen" makes the next generation's, long before its call.
+        """
+        return sorted(self._effects.values(), key=lambda effect: (-effect.call_age, effect.id))
 
     def _find(self, step: Step) -> KnownEffect | None:
         """The step's effect of the latest generation, under its oldest name or, from before that was so, another."""
@@ -334,8 +337,12 @@ class Ledger:
     def _decide(
         self, effect: KnownEffect, state: Effect.State, *, result: dict[str, Any] | None = None, by: str
     ) -> KnownEffect:
-        """Decide on what an earlier attempt began. Fenced: only the holder of the row may."""
-        self._fenced(_DECIDE, [state, _dump(result), by, self.attempt.id, effect.id, self.attempt.claim_xid])
+        """Decide on what an earlier attempt began. Fenced: only the holder of the row may.
+
+        Not if that attempt has told its result since we read the effect: ClaimLost, and the next one knows the truth.
+        """
+        decided = [state, _dump(result), by, self.attempt.id, effect.id, effect.state, self.attempt.claim_xid]
+        self._fenced(_DECIDE, decided)
         return self._know(replace(effect, state=state, result=result))
 
     def _begin_new_generation(self, effect: KnownEffect, *, by: str) -> KnownEffect:
@@ -346,7 +353,7 @@ class Ledger:
                 INSERT INTO workflows_effect (workflow_id, step, generation, state, idempotency_key, attempt, has_undo)
                 SELECT %s, %s, %s, 'not_done', %s, %s, %s FROM old RETURNING id""",  # noqa: S608 (ours)
             [
-                *(NOT_DONE, None, by, self.attempt.id, effect.id, self.attempt.claim_xid),
+                *(NOT_DONE, None, by, self.attempt.id, effect.id, effect.state, self.attempt.claim_xid),
                 *(self.workflow.pk, effect.step, generation, key, self.attempt.id, effect.has_undo),
             ],
         )
@@ -388,15 +395,15 @@ _WRITE_INTENT = f"""
 _DECIDE = f"""
     UPDATE workflows_effect
        SET state = %s, result = %s, settled_by = %s, settled_at = clock_timestamp(), attempt = %s
-     WHERE id = %s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
+     WHERE id = %s AND state = %s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
 
 
 def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
     """The effects of the attempt's workflow by step, the latest generation of each."""
     rows = journal.execute(
         """SELECT id, step, generation, state, idempotency_key, result::text,
-                  extract(epoch FROM clock_timestamp() - first_begun_at)::float,
-                  extract(epoch FROM clock_timestamp() - begun_at)::float,
+                  extract(epoch FROM statement_timestamp() - first_begun_at)::float,
+                  extract(epoch FROM statement_timestamp() - begun_at)::float,
                   has_undo, undo_failures, error_class, error_code, error_message
              FROM workflows_effect WHERE workflow_id = %s AND NOT undo ORDER BY generation""",
         [attempt.workflow_id],

@@ -17,11 +17,14 @@ from django.core.exceptions import PermissionDenied
 from django.db import Error, OperationalError, connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
+from pydantic import ValidationError
+from pydantic_core import to_json
 
 from workflows import api_keys, compensation, history, inbox
 from workflows.definition import definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_own
+from workflows.ledger import DOUBT_TASK
 from workflows.models import ApiKey, Effect, Event, ManualTask, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import ManualTaskQuerySet
@@ -220,7 +223,9 @@ def _decide(
         )
         if not decided:
             raise NotAllowed(_why_not(task.select_related("workflow", "decided_by").first()))
-        told = task.get()
+        told = task.select_related("workflow").get()
+        if told.task_type == DOUBT_TASK and answer:
+            _require_a_result(told.workflow, answer)
         approved = decision == ManualTask.State.APPROVED
         payload: dict[str, Any] = {"approved": approved, "reason": told.reason, "by": user.get_username()}
         if answer:
@@ -235,6 +240,19 @@ def _decide(
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         _record(told.workflow_id, kind, user, reason=reason, task=task_id)
     _wake(told.workflow_id, told.signal_name)
+
+
+def _require_a_result(workflow: Workflow, answer: dict[str, Any]) -> None:
+    """What a person says of a call must be what a step could have returned: else no run, and no undo, could use it."""
+    if (definition := definitions().get(workflow.workflow_type)) is None:
+        return
+    if unknown := sorted(answer.keys() - definition.context_class.model_fields.keys()):
+        raise NotAllowed(f"No step of {definition.name} returns {', '.join(unknown)}.")
+    try:
+        definition.context_class.model_validate_json(to_json(answer))
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc']))} ({fault['type']})" for fault in error.errors()]
+        raise NotAllowed(f"No step of {definition.name} could have returned this: {', '.join(faults)}.") from None
 
 
 def _wake(workflow_id: int, signal_name: str) -> None:
@@ -256,7 +274,7 @@ def _why_not(task: ManualTask | None) -> str:
     if task.decided_by and task.decided_at:
         return f"{task.decided_by.get_username()} {task.state} it already, at {task.decided_at:%Y-%m-%d %H:%M:%S} UTC."
     if task.state == ManualTask.State.CLOSED:
-        return "It is no longer asked: its workflow has taken another way."
+        return "Nobody asks for that any more: its workflow has gone on without."
     if task.state == ManualTask.State.OPEN and task.workflow.status != Workflow.Status.PENDING:
         return f"Its workflow has ended; it is {task.workflow.status.lower()}."
     return f"It expired at {task.expires_at:%Y-%m-%d %H:%M:%S} UTC."

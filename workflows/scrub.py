@@ -13,7 +13,8 @@ _LONGEST = 500
 _READ = 20_000
 
 _QUOTED = re.compile(r"""(['"`])(?:\\.|(?!\1).)*\1""")
-_EMAIL = re.compile(r"[^\s@<>'\"]+@[^\s@<>'\"]+")
+# From where a word begins only: tried from each of its letters, one word of 20,000 took two seconds.
+_EMAIL = re.compile(r"(?<![^\s@<>'\"])[^\s@<>'\"]+@[^\s@<>'\"]+")
 _NUMBER = re.compile(r"(?<![A-Za-z]\.)(?:\d[\d\s().-]{2,}\d|\d{3,})")  # but not E.164, the standard
 
 

@@ -326,6 +326,30 @@ def test_one_of_a_type_that_this_release_does_not_know_is_left_for_the_next(ada:
     assert reread(workflow).status == "PENDING"
 
 
+def test_what_has_expired_is_found_by_its_index_whatever_waits() -> None:
+    define([nothing])
+    plans: list[str] = []
+
+    def explain(execute: Any, sql: str, parameters: Any, *rest: Any) -> Any:
+        with connection.cursor() as cursor:
+            cursor.cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS) {sql}", parameters)
+            plans.append("\n".join(line for (line,) in cursor.cursor.fetchall()))
+        return execute(sql, parameters, *rest)
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, invisible_until, expires_at)
+               SELECT gen_random_uuid(), 'test', '{}', now() + n * interval '1 hour', now() + n * interval '1 hour'
+                 FROM generate_series(1, 5000) n"""
+        )
+        cursor.execute("ANALYZE workflows_workflow")
+    with connection.execute_wrapper(explain):
+        assert inbox.wake_expired() == 0
+    (plan,) = plans
+    assert "Index Scan using workflow_expiring" in plan
+    assert int(plan.split("Buffers: shared hit=")[1].split()[0]) <= 10, plan
+
+
 def test_one_that_runs_ends_between_two_steps() -> None:
     def take_a_second(*, workflow: Workflow, context: Any) -> None:
         with connection.cursor() as cursor:

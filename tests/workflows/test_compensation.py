@@ -277,6 +277,22 @@ def test_not_found_counts_only_when_the_call_can_no_longer_be_on_its_way(world: 
     assert world.log.count("look for charge") == 6
 
 
+def test_a_result_that_comes_while_it_is_looked_up_is_the_truth(world: World) -> None:
+    """Of a worker that was cut off in its call: written by its attempt, which the effect still names."""
+
+    def too_early(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
+        with engine.another_connection() as other:
+            other.execute("UPDATE workflows_effect SET state = 'done', result = '{}' WHERE id = %s", [effect.id])
+
+    workflow = in_doubt(world, lookup=too_early, settle=0)
+    this = worker()
+    with pytest.raises(ClaimLost):
+        this.process_next()
+    this._recover()
+    assert to_rest(workflow).status == "FAILED"
+    assert world.log == ["reserve", "charge", "undo charge", "undo reserve"]
+
+
 def test_not_found_in_the_end_is_not_undone(world: World) -> None:
     workflow = to_rest(in_doubt(world, lookup=world.lookup, settle=0))
     assert world.log == ["reserve", "charge", "look for charge", "undo reserve"]
@@ -374,6 +390,18 @@ def test_a_person_lets_it_be(world: World) -> None:
     to_rest(workflow)
     assert world.log[0] == "reserve"
     assert "charge" not in world.log  # it stayed done
+
+
+def test_what_a_person_let_be_is_asked_again_when_a_retry_fails_too(world: World) -> None:
+    workflow, task = exhausted(world)
+    operations.approve(task.pk, user=ada(), answer={"kept": True})
+    workflow = to_rest(workflow)
+    operations.retry(workflow.pk, user=ada())
+    world.errors["undo charge"] = [StepError("No.")] * 3
+    for _ in range(5):
+        workflow = again(workflow)
+    assert (workflow.compensating, workflow.waiting_for) == (True, task.question)
+    assert ManualTask.objects.latest("id").pk != task.pk
 
 
 def test_what_is_kept_while_in_doubt_is_asked_again_by_a_retry(world: World) -> None:
@@ -551,6 +579,17 @@ def test_a_retry_does_it_again_under_new_keys_and_undoes_that_too(world: World) 
     keys = set(Effect.objects.values_list("idempotency_key", flat=True))
     key = f"{workflow.key}:charge"
     assert keys == {key, f"{key}:undo", f"{key}:2", f"{key}:2:undo", f"{workflow.key}:note"}
+
+
+def test_what_was_in_doubt_before_a_retry_is_undone_in_its_turn_too(world: World) -> None:
+    workflow = work(in_doubt(world))
+    operations.reject(ManualTask.objects.get().pk, user=ada(), reason="Not there.")
+    workflow = to_rest(workflow)
+    define([world.step("reserve"), world.step("charge"), fail])
+    operations.retry(workflow.pk, user=ada())
+    world.log.clear()
+    to_rest(workflow)
+    assert world.log == ["reserve", "charge", "undo charge", "undo reserve"]
 
 
 # --- Its pool -----------------------------------------------------------------------------------------

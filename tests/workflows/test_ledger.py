@@ -12,7 +12,7 @@ from tests import engine
 from tests.engine import define, last_attempt, make_due, outcomes, submit, work, worker
 from workflows import journal, ledger, operations
 from workflows.definition import Step
-from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
+from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, UnknownOutcome
 from workflows.models import Attempt, Effect, ManualTask, Workflow
 
 pytestmark = engine.ENGINE
@@ -222,6 +222,21 @@ def test_a_person_says_that_it_happened_and_with_what_result() -> None:
     workflow = work(workflow)
     assert (workflow.status, workflow.context["number"], len(service.calls)) == ("COMPLETE", 9, 1)
     assert Effect.objects.get().settled_by == "ada"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [({"numbr": 9}, "No step of test returns numbr"), ({"number": "nine"}, "could have returned this: number")],
+)
+def test_what_no_step_could_have_returned_is_not_taken_for_its_result(answer: dict[str, Any], why: str) -> None:
+    """Recorded, it would fail every further run, and every undo."""
+    workflow, task, ada = in_doubt(Downstream())
+    with pytest.raises(NotAllowed, match=why):
+        operations.approve(task.pk, user=ada, answer=answer)
+    task.refresh_from_db()
+    assert task.state == "open"
+    operations.approve(task.pk, user=ada, answer={"number": 9})
+    assert work(workflow).status == "COMPLETE"
 
 
 def test_a_person_says_that_it_did_not_happen_and_it_gets_a_key_of_its_own() -> None:

@@ -166,6 +166,13 @@ def test_a_decision_after_the_deadline_is_told_that_it_expired(boss: User, state
     assert not Signal.objects.exists()
 
 
+def test_a_decision_that_is_no_longer_asked_for_is_refused(boss: User) -> None:
+    """Of a workflow that is being undone: it has neither ended, nor has the time of the question."""
+    rows.open_task(rows.compensating(), expires_at=timezone.now() + timedelta(hours=1), state="closed")
+    with pytest.raises(NotAllowed, match="Nobody asks for that any more"):
+        operations.approve(ManualTask.objects.get().pk, user=boss)
+
+
 def test_a_decision_on_a_workflow_that_has_ended_is_refused(boss: User) -> None:
     rows.open_task(rows.failed(), expires_at=timezone.now() + timedelta(hours=1))
     with pytest.raises(NotAllowed, match="Its workflow has ended; it is failed"):

@@ -93,7 +93,8 @@ DIALOGUES = {
     DOUBT_TASK: Dialogue(
         DoubtForm,
         *("It happened", "It did not happen"),
-        "It goes on at once: with this result if it happened; else by calling again, under a new key.",
+        "It goes on at once: with this result if it happened. If not, it is called again, under a new key, unless the "
+        "workflow is being undone.",
     ),
     UNDO_TASK: Dialogue(
         UndoForm,

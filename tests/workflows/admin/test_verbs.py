@@ -312,9 +312,9 @@ def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(
 def test_a_question_that_is_no_longer_asked_says_so_and_takes_no_decision(as_: Login) -> None:
     task = rows.open_task(rows.compensating(), state="closed")
     client = as_("approver")
-    assert "It is no longer asked" in task_page(client, task)
+    assert "Nobody asks for that any more" in task_page(client, task)
     html = client.post(f"/admin/workflows/manualtask/{task.pk}/decide/", {"decision": "approve"}, follow=True)
-    assert "It is no longer asked: its workflow has taken another way." in html.content.decode()
+    assert "Nobody asks for that any more: its workflow has gone on without." in html.content.decode()
     assert not Signal.objects.exists()
 
 
@@ -352,9 +352,10 @@ def test_a_decision_is_one_of_two_and_comes_by_post(as_: Login) -> None:
     [
         ({"expires_at": timezone.now() - timedelta(hours=1)}, "nobody decided in time"),
         ({"state": "expired"}, "nobody decided in time"),
+        ({"state": "closed"}, "Nobody asks for that any more"),
     ],
 )
-def test_an_expired_task_offers_nothing(as_: Login, task: dict[str, Any], said: str) -> None:
+def test_a_task_that_is_no_longer_open_offers_nothing(as_: Login, task: dict[str, Any], said: str) -> None:
     html = task_page(as_("approver"), rows.open_task(rows.waiting(task=False), **task))
     assert said in html
     assert "Your decision" not in html
