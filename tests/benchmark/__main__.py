@@ -45,7 +45,7 @@ the embedded one, and the database is dropped at the end.
 EPILOG = """\
 examples:
   make bench                                       about a minute and a half
-  make bench ARGS="--workflows 5000 --rounds 5"    less noise
+  make bench ARGS="--rounds 30 --kills 100"        less noise
   make bench ARGS="--kills 0"                      throughput alone
 """
 
@@ -75,9 +75,9 @@ def parse_arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for name, default, least, what in (
-        ("workflows", 1000, 1, "workflows in each round, of the bare loop and of the engine"),
+        ("workflows", 400, 1, "workflows in each round, of the bare loop and of the engine"),
         ("processes", 2, 1, "processes, of the bare loop and of the engine"),
-        ("rounds", 3, 1, "rounds"),
+        ("rounds", 7, 1, "rounds: short ones and many, for a machine has its moments"),
         ("kills", 20, 0, "workers to kill, of two processes or more"),
     ):
         parser.add_argument(
