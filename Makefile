@@ -17,7 +17,7 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SERVICES_URL=https://services.example.com \
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789
 
-.PHONY: help venv test test-faults lint format demo db-start db-stop clean
+.PHONY: help venv test test-faults bench lint format demo db-start db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -34,6 +34,10 @@ test: $(INSTALLED) ## Run the tests, on the embedded PostgreSQL or on DATABASE_U
 test-faults: export DEBUG = 1
 test-faults: $(INSTALLED) ## Run the tests that kill, crash and hang worker processes (some minutes)
 	@$(VENV) -m pytest -m faults $(ARGS)
+
+bench: export DEBUG = 1
+bench: $(INSTALLED) ## Measure the engine against a bare loop, and how soon a killed worker's row is held again
+	@$(VENV) -m tests.benchmark $(ARGS)
 
 lint: export DEBUG = 1
 lint: $(INSTALLED) ## Check style, types, imports, settings and migrations

@@ -81,12 +81,13 @@ database.setdefault("OPTIONS", {}).setdefault("connect_timeout", 3)
 # the worker keeps in autocommit for what must outlive a rollback (docs/architecture.md).
 #
 # The journal's parameters are sent beside its statements, not in them: a manual task's facts are about a patient, and
-# PostgreSQL's log and pg_stat_activity show the text of statements.
+# PostgreSQL's log and pg_stat_activity show the text of statements. The few statements that it repeats for every step
+# are prepared at the fifth time, psycopg's own default: the server then plans them no more (see workflows/lease.py).
 DATABASES = {
     "default": database,
     "journal": {
         **database,
-        "OPTIONS": {**database.get("OPTIONS", {}), "server_side_binding": True},
+        "OPTIONS": {**database.get("OPTIONS", {}), "server_side_binding": True, "prepare_threshold": 5},
         "TEST": {"MIRROR": "default"},
     },
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from django.db import DatabaseError, connection, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, transaction
 from psycopg.pq import TransactionStatus
 from pydantic import ValidationError
 from pydantic_core import to_json
@@ -146,7 +146,9 @@ class Results:
         self.copy: dict[str, Any] = self.context.model_dump(mode="json")
 
     def merge(self, step: Step, result: Mapping[str, Any], *, recorded_before: bool = False) -> None:
-        """Add a step's result, whole or not at all. Raises StepError naming the step and the fields at fault.
+        """Add a step's result, in its JSON form, whole or not at all.
+
+        Raises StepError naming the step and the fields at fault.
 
         A field that another release recorded, and this one does not know, is left out.
         """
@@ -154,7 +156,7 @@ class Results:
         undeclared = sorted(result.keys() - context_class.model_fields.keys())
         if undeclared and not recorded_before:
             raise StepError(f"{step.name} returned {', '.join(undeclared)}: not declared in {context_class.__name__}.")
-        recorded = self.recorded | {name: value for name, value in as_json(result).items() if name not in undeclared}
+        recorded = self.recorded | {name: value for name, value in result.items() if name not in undeclared}
         try:
             context = context_class.model_validate_json(to_json(recorded))
         except ValidationError as error:
@@ -214,7 +216,8 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
         # Left alone, the step's writes, and those of all before it, would be gone without a word.
         raise StepError(f"{step.name} swallowed a database error; catch it around an atomic() of its own.")
     if result:
-        results.merge(step, result, recorded_before=recorded_before)
+        # The ledger's is in its JSON form already.
+        results.merge(step, result if step.once else as_json(result), recorded_before=recorded_before)
     if recorded_before:
         return "recorded"
     return "skipped" if result is None else "ran"
@@ -237,9 +240,10 @@ def leave_as_found() -> None:
 
 def transaction_is_broken() -> bool:
     """Whether the claim's transaction can only be rolled back: a failed statement, or a closed connection."""
-    if connection.needs_rollback or connection.closed_in_transaction or connection.connection is None:
+    claim = connections[DEFAULT_DB_ALIAS]
+    if claim.needs_rollback or claim.closed_in_transaction or claim.connection is None:
         return True
-    return bool(connection.connection.info.transaction_status != TransactionStatus.INTRANS)
+    return bool(claim.connection.info.transaction_status != TransactionStatus.INTRANS)
 
 
 def _is_retryable(error: BaseException) -> bool:

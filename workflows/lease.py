@@ -28,7 +28,12 @@ _BOTH = {
     "default_transaction_isolation": r"read\ committed",
 }
 # The claim may hold what the journal waits for, and no deadlock detector sees both: they are two sessions.
-_JOURNAL = {"lock_timeout": "5000"}
+_JOURNAL = {
+    "lock_timeout": "5000",
+    # Its statements are prepared. Planned while a table is small, they would read it from end to end ever after; and
+    # each of them finds its rows by an index.
+    "enable_seqscan": "off",
+}
 
 
 def seconds() -> float:

@@ -54,3 +54,18 @@ def test_what_the_url_of_the_database_says_beats_it(settings: Any) -> None:
     }
     lease.describe_connections("test-host:1")
     assert session("default", "statement_timeout") == "7s"
+
+
+def test_what_the_journal_repeats_is_prepared_and_reads_by_an_index_forever() -> None:
+    """A plan made while a table is empty is kept; and an empty table is read fastest from end to end."""
+    define([step])
+    lease.describe_connections("test-host:1")
+    with closing(connections.create_connection("journal")) as made, made.cursor() as cursor:
+        cursor.execute("ANALYZE workflows_effect")
+        for number in range(20):
+            cursor.execute("UPDATE workflows_effect SET state = %s WHERE id = %s", ["done", number])
+        cursor.execute("SELECT name FROM pg_prepared_statements WHERE statement LIKE 'UPDATE%' AND generic_plans > 0")
+        ((name,),) = cursor.fetchall()
+        cursor.execute(f"EXPLAIN EXECUTE {name}('done', 1)")
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "Index Scan using workflows_effect_pkey" in plan, plan

@@ -1,0 +1,148 @@
+"""python -m tests.benchmark: measures, prints a table, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import NoReturn
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.db import Error
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmark import STEPS, takeover, throughput
+from tests.benchmark.database import BenchmarkError, throwaway_database
+from tests.benchmark.progress import tracking
+from tests.benchmark.throughput import Speed
+
+GOAL = 0.4
+
+DESCRIPTION = f"""\
+How fast is the engine, and how soon is a killed worker's row taken over?
+
+Throughput: workflows of {STEPS} `once` steps that do nothing, so that what is measured is
+the engine and its commits. The bare loop makes the same commits with psycopg alone, in
+as many processes; the engine is `manage.py runworker --drain` with the settings of
+production. They take turns, and each round's ratio is of two neighbours: compare ratios,
+for the workflows a second are as much the machine's as ours. The goal is {GOAL}.
+
+Takeover: a worker that holds a row is killed with SIGKILL, over and over; the time is
+that until another one holds the row.
+
+All of it runs on a database of its own, on the server of DATABASE_URL or (with DEBUG=1)
+the embedded one, and the database is dropped at the end.
+"""
+
+EPILOG = """\
+examples:
+  make bench                                       about a minute and a half
+  make bench ARGS="--rounds 30 --kills 100"        less noise
+  make bench ARGS="--kills 0"                      throughput alone
+"""
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    signal.signal(signal.SIGTERM, _exit_in_order)
+    try:
+        run(arguments)
+    except KeyboardInterrupt:
+        return _complain("Interrupted. The database is dropped.", 130)
+    except BenchmarkError as error:
+        return _complain(str(error))
+    except (ImproperlyConfigured, psycopg.Error, Error) as error:
+        return _complain(f"The database cannot be used. {error}")
+    except AssertionError as error:
+        return _complain(f"The workers do not do what they should: {error}")
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmark",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for name, default, least, what in (
+        ("workflows", 400, 1, "workflows in each round, of the bare loop and of the engine"),
+        ("processes", 2, 1, "processes, of the bare loop and of the engine"),
+        ("rounds", 7, 1, "rounds: short ones and many, for a machine has its moments"),
+        ("kills", 20, 0, "workers to kill, of two processes or more"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=_at_least(least), default=default, metavar="N", help=f"{what} (default: {default})"
+        )
+    return parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> None:
+    with TemporaryDirectory() as folder, tracking() as track, throwaway_database() as database:
+        speeds = throughput.measure(
+            database,
+            Path(folder),
+            workflows=arguments.workflows,
+            processes=arguments.processes,
+            rounds=arguments.rounds,
+            track=track,
+        )
+        seconds = takeover.measure(
+            database, Path(folder), kills=arguments.kills, processes=max(2, arguments.processes), track=track
+        )
+    console = Console()
+    console.print(f"\n{arguments.workflows} workflows of {STEPS} once steps, processes: {arguments.processes}")
+    console.print(_throughput(speeds))
+    if seconds:
+        console.print(f"{arguments.kills} kills")
+        console.print(_takeover(seconds))
+
+
+def _throughput(speeds: Sequence[Speed]) -> Table:
+    table = Table("workflows/s")
+    for heading in ("bare loop", "engine", "engine / bare"):
+        table.add_column(heading, justify="right")
+    rounds = [(f"round {number}", speed) for number, speed in enumerate(speeds, 1)]
+    for label, speed in [*rounds, ("median", throughput.medians(speeds))]:
+        table.add_row(label, f"{speed.bare:.0f}", f"{speed.engine:.0f}", f"{speed.ratio:.2f}")
+    table.add_row("goal", "", "", f"{GOAL:.2f}")
+    return table
+
+
+def _takeover(seconds: Sequence[float]) -> Table:
+    table = Table("SIGKILL to held again", "seconds")
+    table.add_row("median", f"{median(seconds):.3f}")
+    table.add_row("worst", f"{max(seconds):.3f}")
+    return table
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} will not do: give a whole number, {least} or more")
+        return int(text)
+
+    return number
+
+
+def _complain(message: str, code: int = 1) -> int:
+    print(message.strip(), file=sys.stderr)
+    return code
+
+
+def _exit_in_order(number: int, frame: FrameType | None) -> NoReturn:
+    """By an exception, so that what was started is ended, and the database dropped."""
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

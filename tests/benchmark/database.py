@@ -1,0 +1,99 @@
+"""A database for one run of the benchmark, and what it is asked from outside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from tests.servers import ROOT, database_url
+
+# As long as a machine that is busy may take for a new database with all its tables.
+SECONDS_TO_MIGRATE = 120
+PAYLOAD = ROOT / "docs" / "examples" / "net_new.json"
+
+
+class BenchmarkError(Exception):
+    """The benchmark cannot go on; the message says why."""
+
+
+class Database:
+    """The throw-away database: rows go in, times come out."""
+
+    def __init__(self, url: str, connection: psycopg.Connection[Any]) -> None:
+        self.url = url
+        self._connection = connection
+
+    def ask(self, query: str, *parameters: Any) -> Any:
+        """The first value of the first row; None when there is no row."""
+        row = self._connection.execute(query, parameters).fetchone()
+        return row[0] if row else None
+
+    def submit(self, workflow_type: str, count: int) -> int:
+        """Store workflows with a real submission's payload; the id of one."""
+        pk: int = self.ask(
+            """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload)
+               SELECT gen_random_uuid(), %s, %s::jsonb FROM generate_series(1, %s) RETURNING id""",
+            *(workflow_type, PAYLOAD.read_text(), count),
+        )
+        return pk
+
+    def begin_anew(self) -> None:
+        self._connection.execute("TRUNCATE workflows_workflow, workflows_attempt, workflows_effect, workflows_event")
+
+    def analyze(self) -> None:
+        """Let the planner know what there is, as autovacuum does where nobody is in a hurry."""
+        self._connection.execute("VACUUM ANALYZE")
+
+
+@contextmanager
+def throwaway_database() -> Iterator[Database]:
+    """A database of our own on the server of the settings, with the project's tables. It is dropped at the end."""
+    server = database_url()
+    name = f"onramp_benchmark_{os.getpid()}"
+    url = f"{server.rpartition('/')[0]}/{name}"
+    _execute(server, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    try:
+        manage(url, "migrate", "--verbosity", "0")
+        with psycopg.connect(url, autocommit=True) as connection:
+            yield Database(url, connection)
+    finally:
+        _execute(server, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def production(url: str) -> dict[str, str]:
+    """The environment of a worker in production, on this database."""
+    return {
+        "DEBUG": "0",
+        "DATABASE_URL": url,
+        "SECRET_KEY": "only-for-the-benchmark-long-and-of-many-characters-0123456789",
+        "ALLOWED_HOSTS": "onramp.example.com",
+        "SERVICES_URL": "https://services.example.com",
+        "WORKFLOWS": "tests.benchmark.definitions.NO_OPS,tests.benchmark.definitions.HELD",
+    }
+
+
+def manage(url: str, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **production(url)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_TO_MIGRATE,
+        check=False,
+    )
+    if done.returncode:
+        raise BenchmarkError(f"manage.py {' '.join(arguments)} failed:\n{done.stderr}")
+
+
+def _execute(url: str, statement: sql.Composed) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement)

@@ -1,0 +1,39 @@
+"""The definitions that the benchmark's workers run."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel
+
+from tests.benchmark import STEPS
+from workflows.definition import Step, WorkflowDefinition
+from workflows.models import Attempt, Workflow
+
+
+class Context(BaseModel):
+    reference: str | None = None
+
+
+def call_nobody(*, workflow: Workflow, context: Context) -> dict[str, Any]:
+    """A call that takes no time: what is left is the engine."""
+    return {"reference": "made-up"}
+
+
+def hold_at_first(*, workflow: Workflow, context: Context) -> None:
+    """Hold the row until the worker is killed. The one that takes it over is done at once."""
+    if Attempt.objects.filter(workflow_id=workflow.pk).count() == 1:
+        time.sleep(25)
+
+
+# Any key_ttl: without one the checks would say, rightly, that nobody could tell whether a call has happened.
+NO_OPS = WorkflowDefinition(
+    name="no_ops",
+    context_class=Context,
+    steps=[
+        Step(call_nobody, once=True, name=f"step_{number}", key_ttl=timedelta(days=1)) for number in range(1, STEPS + 1)
+    ],
+)
+HELD = WorkflowDefinition(name="held", context_class=Context, steps=[hold_at_first])
