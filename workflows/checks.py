@@ -55,6 +55,11 @@ def check_definitions(**kwargs: Any) -> list[CheckMessage]:
 def _check_steps(definition: WorkflowDefinition) -> list[CheckMessage]:
     if not definition.steps:
         return [Error(f"The definition {definition.name!r} has no steps.", obj=definition, id="workflows.E004")]
+    required = [name for name, field in definition.context_class.model_fields.items() if field.is_required()]
+    if required:
+        message = f"The context of {definition.name!r} requires {', '.join(required)} before any step has run."
+        hint = "Give each of its fields a default: the context is built empty, and filled by the steps."
+        return [Error(message, hint=hint, obj=definition, id="workflows.E008")]
     longest = [("name", definition.name, 100), ("queue", definition.queue, 63)]
     longest += [("step's name", name, 100) for step in definition.steps for name in (step.name, *step.formerly)]
     for what, name, limit in longest:

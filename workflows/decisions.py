@@ -7,8 +7,13 @@ COMMIT.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+
+from django.db import connection
+from django.db.backends.postgresql.base import ServerBindingCursor
 
 from workflows import compensation, history, inbox, poison
 from workflows.backoff import calculate_invisible_until, resolve
@@ -35,6 +40,11 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None) 
 
     None is a type that this release does not know.
     """
+    with _parameters_beside():
+        _decide(workflow, attempt, outcome)
+
+
+def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None) -> None:
     error = None
     match outcome:
         case Complete():
@@ -68,6 +78,20 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None) 
     if closed != 1:  # the journal did not commit it, or this transaction's snapshot is older
         raise ClaimLost("the attempt is not to be seen")
     logger.info("workflow %s: attempt %s ended as %s", workflow.pk, attempt.number, ended)
+
+
+@contextmanager
+def _parameters_beside() -> Iterator[None]:
+    """Send parameters beside their statements, not written into them, as Django's cursor does.
+
+    pg_stat_activity and the server's log show a statement's text, and the copy of the context is a patient's data.
+    """
+    raw: Any = connection.connection
+    usual, raw.cursor_factory = raw.cursor_factory, ServerBindingCursor
+    try:
+        yield
+    finally:
+        raw.cursor_factory = usual
 
 
 def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:

@@ -87,6 +87,11 @@ class Step:
             object.__setattr__(self, "name", self.function.__name__)
 
     @property
+    def longest(self) -> float:
+        """Seconds that it may take in all: a lookup, perhaps, and then the call."""
+        return self.timeout * 2 if self.lookup else self.timeout
+
+    @property
     def identity(self) -> str:
         """What its effects are recorded under: the oldest of its names, which workers of every release know.
 

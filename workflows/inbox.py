@@ -103,9 +103,9 @@ def refuse_late_cancellations() -> None:
     _execute(
         """
         WITH late AS (
-            UPDATE workflows_signal s SET closed_at = clock_timestamp() FROM workflows_workflow w
+            UPDATE workflows_signal s SET closed_at = clock_timestamp()
              WHERE s.name = 'cancel' AND s.closed_at IS NULL
-               AND w.id = s.workflow_id AND (w.status <> 'PENDING' OR w.compensating)
+               AND (SELECT w.status <> 'PENDING' OR w.compensating FROM workflows_workflow w WHERE w.id = s.workflow_id)
             RETURNING s.workflow_id, s.payload)
         INSERT INTO workflows_event (workflow_id, kind, actor, detail)
         SELECT workflow_id, 'cancel_too_late', payload->>'by',

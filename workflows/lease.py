@@ -42,7 +42,7 @@ def seconds() -> float:
     A worker that hangs, is stopped, or is cut off keeps its row no longer than this; a worker that lives is never as
     long without a word, for it speaks between steps. What the server ended can never commit.
     """
-    longest = max((step.timeout for definition in definitions().values() for step in definition.steps), default=0.0)
+    longest = max((step.longest for definition in definitions().values() for step in definition.steps), default=0.0)
     return float(settings.WORKER_LEASE_SECONDS) or longest + MARGIN
 
 

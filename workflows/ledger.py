@@ -240,6 +240,7 @@ class Ledger:
         """
         if step.lookup:
             return self._look_up(step, step.lookup, context, effect)
+        self._wait_until_settled(step, effect)
         while True:
             try:
                 return self._ask(effect)
@@ -251,6 +252,7 @@ class Ledger:
         journal.prove(self.attempt)
         found = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
         if found is not None:
+            waits.withdraw(self.workflow, _doubt(effect))  # should a release without a lookup have asked
             return self._decide(effect, DONE, result=as_json(found), by="lookup")
         self._wait_until_settled(step, effect)
         return self._decide(effect, NOT_DONE, by="lookup")

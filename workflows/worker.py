@@ -244,8 +244,7 @@ class Worker:
     def _enter(self, step: Step) -> None:
         """Tell the supervisor where we are, before the step can kill us."""
         now = monotonic()
-        calls = 2 if step.lookup else 1  # each within the step's timeout
-        self._tell(step=step.name, since=now, deadline=now + step.timeout * calls)
+        self._tell(step=step.name, since=now, deadline=now + step.longest)
         self._beat()
 
     def _speak(self) -> WorkflowCancelled | None:

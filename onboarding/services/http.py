@@ -118,7 +118,7 @@ class Service:
         if 400 <= response.status_code < 500 or response.status_code in PASSING_STATUSES:
             raise self._refusal(operation, response)
         if not response.is_success:
-            raise unclear(self._no_answer(operation, f"status {response.status_code}"), code="no_answer")
+            raise unclear(self._no_answer(operation, f"status {response.status_code // 100}xx"), code="no_answer")
         try:
             return answer.model_validate_json(response.content)
         except ValidationError:

@@ -2,6 +2,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from pytest_django import Settings
 
 from tests.engine import Context
@@ -35,6 +36,13 @@ def lookup(*, workflow: Workflow, context: Context, effect: Any) -> None: ...
 UNDO_NOT_ONCE = definition([Step(one, undo=undo)], name="undo_not_once")
 UNDO_IN_DOUBT = definition([Step(one, once=True, undo=undo, key_ttl=timedelta(hours=24))], name="undo_in_doubt")
 UNDONE = definition([Step(one, once=True, undo=undo, lookup=lookup)], name="undone")
+
+
+class Demanding(BaseModel):
+    number: int
+
+
+DEMANDING = WorkflowDefinition(name="demanding", steps=[one], context_class=Demanding)
 NEITHER = definition([Step(one, once=True)], name="neither")
 SHORT_KEY = definition([Step(one, once=True, key_ttl=timedelta(minutes=5))], name="short_key")
 LONG_KEY = definition([Step(one, once=True, key_ttl=timedelta(hours=24)), two], name="long_key")
@@ -59,6 +67,7 @@ def test_a_good_definition_passes(settings: Settings) -> None:
         (["NOT_ONCE"], "workflows.E006", "is not once"),
         (["UNDO_NOT_ONCE"], "workflows.E006", "has an undo"),
         (["UNDO_IN_DOUBT"], "workflows.W003", "has an undo and no lookup"),
+        (["DEMANDING"], "workflows.E008", "requires number before any step has run"),
         (["LONG_NAME"], "workflows.E007", "longer than its column"),
         (["NEITHER"], "workflows.W001", "neither a lookup nor a key_ttl"),
         (["SHORT_KEY"], "workflows.W002", "longer than its key is honoured"),

@@ -253,7 +253,7 @@ def test_a_worker_told_to_stop_gives_it_back_before_the_next_undo(world: World) 
 def in_doubt(world: World, **policy: Any) -> Workflow:
     """A workflow that failed in a call of which nobody knows whether it happened."""
     world.errors["charge"] = [ValueError("not JSON")]
-    define([world.step("reserve"), world.step("charge", **policy)])
+    define([world.step("reserve"), world.step("charge", **{"settle": 0, **policy})])
     workflow = work(submit())
     assert states() == {"reserve": "done", "charge": "unknown"}
     return workflow
@@ -337,6 +337,21 @@ def test_a_person_says_whether_there_is_something_to_undo(world: World, happened
     decide(ManualTask.objects.get().pk, user=ada(), reason="Seen.")
     assert to_rest(workflow).status == "FAILED"
     assert world.log == ["reserve", "charge", *undone]
+
+
+def test_nobody_is_asked_while_the_call_may_still_be_on_its_way(world: World) -> None:
+    """Their "it did not happen" could be true, and the charge come after it, with nobody to undo it."""
+    workflow = work(in_doubt(world, settle=3600))
+    assert (kinds(workflow)[-1], workflow.waiting_for) == ("put_back", "")
+    assert not ManualTask.objects.exists()
+
+
+def test_a_question_that_a_lookup_has_answered_is_withdrawn(world: World) -> None:
+    workflow = work(in_doubt(world))
+    world.found["charge"] = {"number": 7}
+    define([world.step("reserve"), world.step("charge", lookup=world.lookup)])  # the next release
+    assert to_rest(workflow).status == "FAILED"
+    assert ManualTask.objects.get().state == "closed"
 
 
 def test_a_question_that_expires_is_asked_again(world: World) -> None:
