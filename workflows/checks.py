@@ -96,10 +96,11 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessa
         message = "is once, and has neither a lookup nor a key_ttl: whenever its answer is lost, a person is asked."
         hint = "Give it lookup=..., which asks the service; or key_ttl=..., if the service honours idempotency keys."
         return [Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W001")]
+    warnings: list[CheckMessage] = []
     if step.undo:
         message = "has an undo and no lookup: before a call in doubt is undone, a person is asked whether it was made."
         hint = "Give it lookup=..., which asks the service. Nothing is repeated in order to be undone."
-        return [Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W003")]
+        warnings.append(Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W003"))
     policy = resolve(step.retry, definition.retry)
     longest = sum(
         min(policy.base_delay * 2.0 ** min(failures, 63), policy.max_delay) * (1 + policy.jitter_factor)
@@ -108,8 +109,8 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessa
     if step.key_ttl.total_seconds() < longest:
         message = f"is retried for up to {longest:.0f} s, longer than its key is honoured."
         hint = "Retry it for less long, or give it a lookup; else a person is asked in the end."
-        return [Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W002")]
-    return []
+        warnings.append(Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W002"))
+    return warnings
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

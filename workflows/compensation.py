@@ -37,12 +37,10 @@ TRIES = 3
 
 TASK_TYPE = "undo_in_doubt"
 
-UNDONE = Effect.State.UNDONE
-
 
 @dataclass(frozen=True, slots=True)
 class Compensated:
-    """Nothing is left to undo. `undone` are the steps whose effects are, in this attempt."""
+    """Nothing is left to undo. `undone` are the steps whose effects are, in the order in which they were undone."""
 
     undone: list[str]
 
@@ -131,7 +129,6 @@ class _Compensation:
         ]
 
     def run(self, may_begin: Callable[[Step], bool], give_up: str) -> Outcome:
-        undone: list[str] = []
         with journal.current(self.attempt):
             for effect in self.to_undo:
                 step = self.definition.step_called(effect.step) or left_step(effect.step)
@@ -148,9 +145,8 @@ class _Compensation:
                 except BaseException as error:  # an undo's SystemExit, too, is the undo's failure
                     journal.prove(self.attempt)  # on a lost connection any error looks like the undo's own
                     return self._failed(step, effect, error)
-                undone += [step.name] * (self.attempt.steps[-1]["outcome"] == UNDONE)
                 give_up = ""
-        return Compensated(undone)
+        return Compensated([e.step for e in reversed(self.ledger.effects()) if e.state == Effect.State.UNDONE])
 
     def _failed(self, step: Step, effect: KnownEffect, error: BaseException) -> UndoFailed:
         description = describe(error, self.results)
@@ -159,6 +155,7 @@ class _Compensation:
 
     def _undo(self, step: Step, effect: KnownEffect, give_up: str) -> None:
         """Deal with one effect; what came of it is an entry of the attempt's steps."""
+        journal.flush(self.attempt)
         started = monotonic()
         entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": "undo_failed"}
         self.attempt.steps.append(entry)
@@ -188,14 +185,14 @@ class _Compensation:
                 return decided.state
             effect = decided
         if effect.state != Effect.State.DONE:
-            effect = self.ledger.find_out(step, self._context(step), effect)
+            effect = self.ledger.find_out(step, self._context(), effect)
             if effect.state != Effect.State.DONE:
                 return effect.state
         self._call(step, step.undo, effect)
-        return UNDONE
+        return Effect.State.UNDONE
 
     def _call(self, step: Step, undo: Undo, effect: KnownEffect) -> None:
-        context = self._context(step)
+        context = self._context()
 
         def call() -> Mapping[str, Any] | None:
             result = call_within(step.timeout, lambda: undo(workflow=self.workflow, context=context, effect=effect))
@@ -204,13 +201,12 @@ class _Compensation:
             return result
 
         self.ledger.undo(effect, call, lambda error: describe(error, self.results))
-        waits.withdraw(self.workflow, _question(effect))  # should another release have asked
 
-    def _context(self, step: Step) -> Any:
+    def _context(self) -> Any:
         """The context as the ledger alone gives it: what the `once` steps that happened have returned."""
         for effect in self.ledger.effects():
             if effect.result:
-                self.results.merge(step, effect.result, recorded_before=True)
+                self.results.merge(left_step(effect.step), effect.result, recorded_before=True)
         return self.results.context
 
     def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:

@@ -22,7 +22,7 @@ from workflows.definition import WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled
 from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting
 from workflows.journal import OpenAttempt
-from workflows.models import Attempt, Event, Workflow
+from workflows.models import Attempt, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import DUE_AT_ONCE
 from workflows.poison import Held, PutOff
@@ -60,13 +60,13 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None)
         case PutOff():
             ended = _put_off(workflow, attempt, outcome)
         case Held():
-            ended = _hold(workflow, attempt, outcome)
+            ended = _await_a_person(workflow, attempt, outcome.step, outcome.suspend, Attempt.Outcome.HELD)
         case Compensated():
             ended = _end_compensation(workflow, attempt, outcome)
         case UndoFailed():
             ended, error = _retry_undo(workflow, attempt, outcome), outcome.error
         case UndoWaiting():
-            ended = _suspend_undo(workflow, attempt, outcome)
+            ended = _await_a_person(workflow, attempt, outcome.step.name, outcome.suspend, Attempt.Outcome.WAITING)
         case None:
             ended = _put_back(workflow, attempt)
     closed = Attempt.objects.filter(pk=attempt.id).update(
@@ -225,6 +225,7 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
 def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated) -> Attempt.Outcome:
     """FAILED at last. What it failed with stays as it was."""
     _update(workflow, None, status=Workflow.Status.FAILED, completed_at=ClockTimestamp(), compensating=False)
+    ManualTask.objects.filter(workflow=workflow.pk, state=ManualTask.State.OPEN).update(state=ManualTask.State.CLOSED)
     history.record(workflow.pk, Event.Kind.COMPENSATED, attempt=attempt.number, undone=outcome.undone)
     return Attempt.Outcome.COMPENSATED
 
@@ -264,14 +265,6 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
     return Attempt.Outcome.RETRY
 
 
-def _suspend_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoWaiting) -> Attempt.Outcome:
-    suspend = outcome.suspend
-    _update(workflow, None, invisible_until=suspend.until, waiting_for=suspend.waiting_for, wake_on=suspend.wake_on)
-    if workflow.wake_on != suspend.wake_on:
-        _record_waiting(workflow, attempt, outcome.step.name, suspend)
-    return Attempt.Outcome.WAITING
-
-
 def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: GivenBack) -> Attempt.Outcome:
     """Leave the row as it is: due, for the next worker."""
     history.record(
@@ -298,19 +291,14 @@ def _put_off(workflow: Workflow, attempt: OpenAttempt, outcome: PutOff) -> Attem
     return Attempt.Outcome.PUT_BACK
 
 
-def _hold(workflow: Workflow, attempt: OpenAttempt, outcome: Held) -> Attempt.Outcome:
-    """Its workers keep dying: wait for a person to say whether it may be tried again."""
-    suspend = outcome.suspend
-    _update(
-        workflow,
-        None,
-        invisible_until=suspend.until,
-        waiting_for=suspend.waiting_for,
-        wake_on=suspend.wake_on,
-    )
+def _await_a_person(
+    workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend, ended: Attempt.Outcome
+) -> Attempt.Outcome:
+    """Wait for an answer that is no step's: what the row failed with, and how often, stays."""
+    _update(workflow, None, invisible_until=suspend.until, waiting_for=suspend.waiting_for, wake_on=suspend.wake_on)
     if workflow.wake_on != suspend.wake_on:
-        _record_waiting(workflow, attempt, outcome.step, suspend)
-    return Attempt.Outcome.HELD
+        _record_waiting(workflow, attempt, step, suspend)
+    return ended
 
 
 def _put_back(workflow: Workflow, attempt: OpenAttempt) -> Attempt.Outcome:

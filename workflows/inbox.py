@@ -109,7 +109,7 @@ def refuse_late_cancellations() -> None:
             RETURNING s.workflow_id, s.payload)
         INSERT INTO workflows_event (workflow_id, kind, actor, detail)
         SELECT workflow_id, 'cancel_too_late', payload->>'by',
-               jsonb_build_object('reason', 'It had come to its end before the request was seen.') FROM late
+               jsonb_build_object('reason', 'It had ended, or failed by itself, before the request was seen.') FROM late
         """,
         [],
     )

@@ -166,7 +166,8 @@ def close_as_lost(attempt: OpenAttempt) -> None:
     commit be on its way just now, this waits for the row that it has locked.
     """
     flush(attempt)
-    step = attempt.steps[-1]["step"] if attempt.steps else ""
+    last = attempt.steps[-1] if attempt.steps else {"step": ""}
+    step = f"undo {last['step']}"[:100] if last.get("undo") else last["step"]
     with transaction.atomic(using=ALIAS):
         for sql, parameters in closing(attempt.id, Attempt.Outcome.LOST, step=step, steps=attempt.steps):
             execute(sql, parameters)

@@ -137,7 +137,7 @@ class Ledger:
         if known and known.state == UNDONE:
             generation += 1
         key, has_undo = _key(self.workflow, name, generation), step.undo is not None
-        written = self._write_intent(name, generation, False, key, has_undo)
+        written = self._write_intent(name, generation, key, has_undo=has_undo)
         if not written:
             journal.prove(self.attempt)
             raise inbox.cancellation(self.workflow.pk) or ClaimLost("the claim ended before the effect was begun")
@@ -145,7 +145,7 @@ class Ledger:
         return self._know(KnownEffect(effect_id, name, generation, INTENT, key, None, key_age, 0.0, has_undo))
 
     def _write_intent(
-        self, step: str, generation: int, undo: bool, key: str, has_undo: bool
+        self, step: str, generation: int, key: str, *, undo: bool = False, has_undo: bool = False
     ) -> tuple[int, float] | None:
         """The effect's id and the age of its key; None when it was not written."""
         at = _boundary(step, undo)
@@ -196,7 +196,9 @@ class Ledger:
         error: dict[str, str] | None = None,
     ) -> None:
         """Write the outcome of a call, with the next statement or, at the latest, before anything else is done."""
-        failpoints.reach("after_call", at := _boundary(effect.step, effect.undoes is not None))
+        at = _boundary(effect.step, effect.undoes is not None)
+        if state != SKIPPED:  # then there was no call
+            failpoints.reach("after_call", at)
         if effect.undoes is not None and state == DONE:
             self._know(replace(self._effects[effect.step], state=UNDONE))
             journal.defer(self.attempt, *_undone(effect, result, self.attempt))
@@ -251,11 +253,13 @@ class Ledger:
         journal.flush(self.attempt)
         journal.prove(self.attempt)
         found = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
-        if found is not None:
-            waits.withdraw(self.workflow, _doubt(effect))  # should a release without a lookup have asked
-            return self._decide(effect, DONE, result=as_json(found), by="lookup")
-        self._wait_until_settled(step, effect)
-        return self._decide(effect, NOT_DONE, by="lookup")
+        if found is None:
+            self._wait_until_settled(step, effect)
+            effect = self._decide(effect, NOT_DONE, by="lookup")
+        else:
+            effect = self._decide(effect, DONE, result=as_json(found), by="lookup")
+        waits.withdraw(self.workflow, _doubt(effect))  # should a release without a lookup have asked
+        return effect
 
     def _wait_until_settled(self, step: Step, effect: KnownEffect) -> None:
         unsettled = step.settle - effect.since_call()
@@ -296,7 +300,7 @@ class Ledger:
 
         One whose answer was lost is simply called again: an undo is repeatable.
         """
-        written = self._write_intent(effect.step, effect.generation, True, effect.undo_key, False)
+        written = self._write_intent(effect.step, effect.generation, effect.undo_key, undo=True)
         if not written:
             raise ClaimLost("the claim ended before the undo was begun")
         undo_id, key_age = written
@@ -359,7 +363,9 @@ class Ledger:
                 *(self.workflow.pk, effect.step, generation, key, self.attempt.id, effect.has_undo),
             ],
         )
-        return self._know(KnownEffect(rows[0][0], effect.step, generation, NOT_DONE, key, None, 0.0, 0.0))
+        return self._know(
+            KnownEffect(rows[0][0], effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
+        )
 
     def _fenced(self, sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
         rows = journal.execute(sql, parameters)

@@ -72,6 +72,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
         )
         unanswerable = tasks.filter(state__in=[ManualTask.State.EXPIRED, ManualTask.State.CLOSED]).values("wait")
         asked = Wait.objects.filter(workflow=workflow_id)
+        asked.filter(name__startswith="undo:").update(superseded=True)  # what was said of that is over with it
         asked.filter(Q(outcome="", pk__in=unanswerable) | Q(outcome__in=["rejected", "expired"])).update(
             superseded=True
         )
@@ -118,7 +119,7 @@ def approve(task_id: int, *, user: User, reason: str = "", answer: dict[str, Any
 
 
 def reject(task_id: int, *, user: User, reason: str) -> None:
-    """Answer a manual task with no, and wake its workflow, which then fails with this reason."""
+    """Answer a manual task with no, and wake its workflow: an approval fails it, with this reason."""
     if not reason.strip():
         raise NotAllowed("Say why: a rejection needs a reason.")
     _decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)

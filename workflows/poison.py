@@ -40,11 +40,10 @@ _CRASHED, _KILLED, _VANISHED = Attempt.Outcome.CRASHED, Attempt.Outcome.KILLED, 
 
 @dataclass(frozen=True, slots=True)
 class PutOff:
-    """Its workers keep dying: some time passes before the next one tries. The `deaths`-th in a row, by `how`."""
+    """Its workers keep dying: some time passes before the next one tries. After the `deaths`-th in a row."""
 
     deaths: int
     step: str
-    how: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
     # The very last attempt: after a back-off there is another one, which was put back. What was found open and turns
     # out to have crashed is known by then.
     if len(recent) > 1 and recent[0] is attempt.past[0] and recent[0].outcome != _CRASHED:
-        return PutOff(len(recent), recent[0].died_in, recent[0].died_how)
+        return PutOff(len(recent), recent[0].died_in)
     return None
 
 
@@ -87,7 +86,7 @@ def judge_compensation(attempt: OpenAttempt) -> PutOff | str | None:
     if len(crashes) >= CRASHES_OF_POISON or len(deaths) >= DEATHS_BEFORE_A_PERSON:
         return f"Its workers died {len(deaths)} times in a row, last {_end(deaths[0])}."
     if len(deaths) > 1 and deaths[0] is attempt.past[0] and deaths[0] not in crashes:
-        return PutOff(len(deaths), deaths[0].died_in, deaths[0].died_how)
+        return PutOff(len(deaths), deaths[0].died_in)
     return None
 
 

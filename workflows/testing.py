@@ -24,11 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from django.db import connection, connections
+from django.db.models.functions import Now
 from django.test.utils import override_settings
 
 from workflows import compensation, failpoints, journal, ledger, operations
@@ -36,6 +38,7 @@ from workflows.definition import Step, Undo, WorkflowDefinition, WorkflowStep, d
 from workflows.errors import ClaimLost, StepError
 from workflows.flag import Flag
 from workflows.models import Attempt, Effect, ManualTask, Workflow
+from workflows.submissions import linking_id_of
 from workflows.worker import Worker
 
 if TYPE_CHECKING:
@@ -74,7 +77,7 @@ class Run:
         self.definition = definition
         self.workflow = workflow
         self.calls: list[tuple[str, str]] = []
-        self.crashed = False
+        self.failed = self.crashed = False  # as it was told to
         self.results: dict[str, Any] = {}  # of the calls that returned, by step
 
     @property
@@ -137,8 +140,14 @@ def run(
         raise RuntimeError("A worker commits; give the test real transactions: pytestmark = testing.databases().")
     queue = f"testing-{uuid4().hex}"
     workflow = Workflow.objects.create(
-        workflow_type=definition.name, idempotency_key=uuid4(), payload=dict(payload), queue=queue
+        workflow_type=definition.name,
+        idempotency_key=uuid4(),
+        payload=dict(payload),
+        queue=queue,
+        linking_id=linking_id_of(dict(payload), definition),
+        expires_at=Now() + definition.expires_after if definition.expires_after else None,
     )
+    workflow.refresh_from_db()
     this = Run(definition, workflow)
     with ExitStack() as stack:
         stack.callback(connections[journal.ALIAS].close)
@@ -202,10 +211,16 @@ def check_compensation(
 ) -> Run:
     """Let a step fail, and check that what had happened and can be undone was: each once, the newest first.
 
-    Returns the run, for what else there is to check. A step that is not reached, or does not apply, fails nothing: then
-    nothing may have been undone.
+    Returns the run, for what else there is to check. A step that makes no call for this payload cannot fail having
+    called: then the workflow must be COMPLETE. One that is not reached at all is an AssertionError, for nothing would
+    be proven.
     """
     this = run(definition, payload, failure=failure, decide=decide)
+    if this.failed:
+        assert this.status == Workflow.Status.FAILED, f"{failure}, and yet: {this}"
+    else:
+        assert this.status == Workflow.Status.COMPLETE, f"{failure}: it is not reached; {this}"
+        assert failure.happened, f"{failure}: it is not reached; {this}"
     undoable = [step.name for step in definition.steps if step.undo]
     happened = [name for name, _ in this.calls if name in undoable and this.results[name] is not None]
     expected = list(dict.fromkeys(reversed(happened))) if this.status == Workflow.Status.FAILED else []
@@ -235,8 +250,7 @@ def _known(definition: WorkflowDefinition) -> Iterator[None]:
 
 def _watched(definition: WorkflowDefinition, this: Run, failure: Failure | None) -> WorkflowDefinition:
     """The definition with its functions watched, and one made to fail."""
-    watched = object.__new__(type(definition))
-    watched.__dict__.update(definition.__dict__)
+    watched = copy(definition)
     watched.steps = tuple(
         replace(
             step,
@@ -251,11 +265,13 @@ def _watched(definition: WorkflowDefinition, this: Run, failure: Failure | None)
 def _watched_function(step: Step, this: Run, failure: Failure | None) -> WorkflowStep:
     def function(*, workflow: Workflow, context: Any) -> Mapping[str, Any] | None:
         if failure and not failure.happened:
+            this.failed = True
             raise StepError("Made to fail.", code="made_to_fail")
         result = step.function(workflow=workflow, context=context)
         this.results[step.name] = result
         this.calls.append((step.name, ledger.key_for(workflow, step.name) if step.once else ""))
         if failure and result is not None:
+            this.failed = True
             raise ValueError("made to fail, after the call")
         return result
 

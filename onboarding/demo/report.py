@@ -73,7 +73,10 @@ def results(samples: Sequence[Sample]) -> dict[UUID, Result]:
 
 def is_at_rest(result: Result, expected: Expected) -> bool:
     """Whether nothing more will happen to it by itself."""
-    return result.state in (State.COMPLETE, State.FAILED) or result.state == expected.state == State.WAITING
+    return (
+        result.state in (State.COMPLETE, State.FAILED, State.CANCELLED)
+        or result.state == expected.state == State.WAITING
+    )
 
 
 def performed(sandbox: str) -> dict[UUID, Effects]:

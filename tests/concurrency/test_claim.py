@@ -181,6 +181,20 @@ def test_a_claim_reads_a_handful_of_pages_however_many_signals_nobody_has_answer
     assert look_once().buffers <= 10
 
 
+def test_the_pool_for_compensation_finds_its_rows_by_an_index_of_their_own(no_vacuum: None) -> None:
+    define([say_one])
+    store_backlog()
+    store_due(10_000)
+    last = submit(compensating=True)
+    analyze()
+    looks: list[Look] = []
+    with explained(looks):
+        assert worker(only="compensation").process_next()
+    assert Workflow.objects.get(pk=last.pk).status == "FAILED"
+    assert "workflow_compensating" in looks[0].indexes
+    assert looks[0].buffers <= 10
+
+
 @pytest.mark.slow
 def test_a_drain_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
     """A row updated inside the savepoint, or seen through a foreign key by the journal, stays in the index undead."""

@@ -351,14 +351,17 @@ def test_what_has_expired_is_found_by_its_index_whatever_waits() -> None:
 
 
 def test_one_that_runs_ends_between_two_steps() -> None:
-    def take_a_second(*, workflow: Workflow, context: Any) -> None:
+    def outlast(*, workflow: Workflow, context: Any) -> None:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_sleep(1)")
+            cursor.execute(
+                "SELECT greatest(0, extract(epoch FROM expires_at - clock_timestamp())) FROM workflows_workflow"
+            )
+            cursor.execute("SELECT pg_sleep(%s)", [float(cursor.fetchone()[0]) + 0.1])
 
-    define([take_a_second, nothing])
+    define([outlast, nothing])
     workflow = submit()
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() + interval '0.5 second'")
+        cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() + interval '2 seconds'")
     workflow = work(workflow)
     assert (workflow.last_error_code, workflow.current_step) == ("expired", "nothing")
 

@@ -227,3 +227,28 @@ def test_a_test_without_real_transactions_is_told(monkeypatch: pytest.MonkeyPatc
 
     with transaction.atomic(), pytest.raises(RuntimeError, match="give the test real transactions"):
         testing.run(ORDER, PAYLOAD)
+
+
+def test_a_failure_that_is_not_reached_is_no_proof() -> None:
+    def wait(*, workflow: Workflow, context: OrderContext) -> None:
+        raise Suspend("a parcel", wake_on=["parcel"], until=workflow.created_at + timedelta(days=1))
+
+    waits_first = WorkflowDefinition(name="order", context_class=OrderContext, steps=[wait, *STEPS])
+    with pytest.raises(AssertionError, match="ship fails: it is not reached"):
+        testing.check_compensation(waits_first, PAYLOAD, testing.Failure("ship"))
+
+
+def test_a_failure_that_is_swallowed_is_found() -> None:
+    wrong = with_step("ship", Step(ship, once=True, best_effort=True))
+    with pytest.raises(AssertionError, match=r"ship fails, and yet: .*COMPLETE"):
+        testing.check_compensation(wrong, PAYLOAD, testing.Failure("ship"))
+
+
+def test_the_row_is_as_a_submission_makes_it() -> None:
+    steps = [check_order]
+    linked = WorkflowDefinition(
+        name="order", context_class=OrderContext, steps=steps, linking_id="sku", expires_after=timedelta(hours=1)
+    )
+    workflow = testing.run(linked, PAYLOAD).workflow
+    assert workflow.linking_id == "A-1"
+    assert workflow.expires_at is not None

@@ -197,9 +197,11 @@ class ManualTaskAdmin(ConsoleAdmin):
         reason = form.cleaned_data["reason"]
         if form.cleaned_data["decision"] == "approve":
             answer = form.cleaned_data.get("answer")
-            self.carry_out(request, "Approved.", operations.approve, row.pk, reason=reason, answer=answer)
+            done = f"Your answer is kept: {dialogue(row).approve.lower()}."
+            self.carry_out(request, done, operations.approve, row.pk, reason=reason, answer=answer)
         else:
-            self.carry_out(request, "Rejected.", operations.reject, row.pk, reason=reason)
+            done = f"Your answer is kept: {dialogue(row).reject.lower()}."
+            self.carry_out(request, done, operations.reject, row.pk, reason=reason)
         return HttpResponseRedirect(self.url_of("change", row))
 
     # --- Columns --------------------------------------------------------------------------------

@@ -48,9 +48,7 @@ RUN_NOW = Verb(
     ),
     consequences=lambda row: [
         f"A worker takes it up at once instead of at {words.clock(row.invisible_until)}.",
-        f"It has failed {row.retry_count} times in a row; should it fail again, that counts."
-        if row.retry_count
-        else "What it waits for has not happened yet: unless it happens first, it will wait again as before.",
+        _if_it_does_not_help(row),
     ],
     done="It is due now.",
 )
@@ -68,6 +66,15 @@ CANCEL = Verb(
     ],
     done="It is cancelled.",
 )
+
+
+def _if_it_does_not_help(row: Workflow) -> str:
+    if row.waiting_for or not (row.retry_count or row.compensating):
+        return "What it waits for has not happened yet: unless it happens first, it will wait again as before."
+    if row.compensating:
+        return "Should what failed to be undone fail once more, that counts: after three times a person is asked."
+    return f"It has failed {row.retry_count} times in a row; should it fail again, that counts."
+
 
 # Two pages of the list. More would outlast a request: it is for a worker to carry out.
 BULK_LIMIT = 100
@@ -217,7 +224,11 @@ class WorkflowAdmin(ConsoleAdmin):
     def _retry_each(self, request: HttpRequest, chosen: list[int], reason: str) -> None:
         assert isinstance(request.user, User)
         refusals: Counter[str] = Counter()
+        cancelled = set(Workflow.objects.filter(pk__in=chosen).exclude(cancelled_at=None).values_list("pk", flat=True))
         for pk in chosen:
+            if pk in cancelled:  # somebody wanted it to end: nobody brings it back by ticking a whole page
+                refusals["A cancelled workflow is retried on its own page."] += 1
+                continue
             try:
                 operations.retry(pk, user=request.user, reason=reason)
             except NotAllowed as refusal:
@@ -228,7 +239,7 @@ class WorkflowAdmin(ConsoleAdmin):
             self.message_user(request, f"{count} refused: {sentence}", messages.WARNING)
 
     def _confirm_retry(self, request: HttpRequest, chosen: list[int], form: ReasonForm) -> HttpResponse:
-        failed = Workflow.objects.filter(pk__in=chosen, status=Workflow.Status.FAILED).count()
+        failed = Workflow.objects.in_state(State.FAILED).filter(pk__in=chosen).count()
         hidden = [("action", "retry_selected"), ("confirmed", "yes"), *((ACTION_CHECKBOX_NAME, pk) for pk in chosen)]
         return TemplateResponse(
             request,

@@ -101,7 +101,7 @@ def standing(workflow: Workflow, attempt: Attempt | None) -> str:
             return f"{workflow.last_error_message} At rest since {_at(workflow.completed_at)}, on {number}."
         case State.COMPENSATING:
             why = "it is cancelled" if workflow.cancelled_at else f"it failed at {workflow.current_step}: {error}"
-            return f"What it has done is being undone, for {why}\n{_undoing(workflow)}"
+            return f"What it has done is being undone, for {why}\n{_undoing(workflow, attempt)}"
         case State.RUNNING if attempt:
             return f"Running since {_at(attempt.opened_at)} by {attempt.worker}, {number}."
         case State.WAITING:
@@ -115,7 +115,9 @@ def standing(workflow: Workflow, attempt: Attempt | None) -> str:
     return f"Due since {_at(workflow.invisible_until)}: a worker takes it as soon as one is free."
 
 
-def _undoing(workflow: Workflow) -> str:
+def _undoing(workflow: Workflow, attempt: Attempt | None) -> str:
+    if attempt and attempt.closed_at is None:
+        return f"{attempt.worker} has been at it since {_at(attempt.opened_at)}."
     if workflow.waiting_for:
         return f"It waits until {_at(workflow.invisible_until)}: {workflow.waiting_for}"
     if workflow.invisible_until > timezone.now():
@@ -136,8 +138,13 @@ def _told(attempts: Sequence[Attempt]) -> Attempt | None:
     While one runs nothing is written of it yet. One that was put back, or undid something, says nothing of the steps.
     """
     closed = [attempt for attempt in attempts if attempt.closed_at]
-    went_through = (a for a in closed if a.died_in or any(not entry.get("undo") for entry in a.steps))
-    return next(went_through, closed[0] if closed else None)
+    return next((attempt for attempt in closed if _went_through_the_list(attempt)), closed[0] if closed else None)
+
+
+def _went_through_the_list(attempt: Attempt) -> bool:
+    if attempt.steps:
+        return not attempt.steps[0].get("undo")
+    return bool(attempt.died_in) and not attempt.died_in.startswith("undo ")
 
 
 def step_lines(workflow_type: str, attempt: Attempt | None, effects: Sequence[Effect] = ()) -> list[StepLine]:

@@ -56,7 +56,7 @@ class Migration(migrations.Migration):
             model_name="signal",
             name="closed_at",
             field=models.DateTimeField(
-                help_text="When it was used, or put aside because its workflow had come to rest.", null=True
+                help_text="When it was used; of a request to cancel also when it was put aside, too late.", null=True
             ),
         ),
         migrations.RunPython(close_answered, migrations.RunPython.noop, elidable=True),

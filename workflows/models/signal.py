@@ -32,7 +32,7 @@ class Signal(models.Model):
         help_text="The wait it answered.",
     )
     closed_at = models.DateTimeField(
-        null=True, help_text="When it was used, or put aside because its workflow had come to rest."
+        null=True, help_text="When it was used; of a request to cancel also when it was put aside, too late."
     )
 
     class Meta:

@@ -9,8 +9,8 @@ from workflows.models.workflow import Workflow
 class Wait(models.Model):
     """Something a workflow waits for. Its deadline is fixed when it is first met; its outcome is recorded once.
 
-    Unique by workflow, name and generation. A later generation is made only when a person retries a workflow that
-    this wait has failed: the old row is then `superseded`, and the question is asked again.
+    Unique by workflow, name and generation. A later generation is made when the question is asked again, and the
+    old row is then `superseded`: when a person retries a workflow that this wait has failed, or in a compensation.
     """
 
     workflow = models.ForeignKey(  # without a constraint: see Attempt

@@ -16,6 +16,8 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import ROLES, crawl
 from workflows.models import ApiKey, Event, ManualTask, Signal, Workflow
 
+LIST = "/admin/workflows/workflow/"
+
 Login = Callable[..., Client]
 Target = tuple[str, dict[str, str]]
 
@@ -210,6 +212,17 @@ def test_retry_selected_asks_first_and_counts_what_it_did(as_: Login) -> None:
     ]
     assert not Workflow.objects.filter(status="FAILED").exists()
     assert Event.objects.filter(kind="retried", actor="some-support").count() == 2
+
+
+def test_retry_selected_leaves_alone_what_somebody_has_cancelled(as_: Login) -> None:
+    made = [rows.failed(), rows.cancelled()]
+    client = as_("support")
+    assert "1 of the 2 selected have failed" in client.post(LIST, chosen(*made, index="0")).content.decode()
+    done = client.post(LIST, chosen(*made, confirmed="yes", reason="Again."), follow=True)
+    assert [str(message) for message in done.context["messages"]] == [
+        "1 retried.",
+        "1 refused: A cancelled workflow is retried on its own page.",
+    ]
 
 
 def test_retry_selected_needs_a_reason(as_: Login) -> None:

@@ -83,6 +83,8 @@ def test_it_says_why_a_workflow_is_undone_and_what_comes_next(as_: Login) -> Non
     Workflow.objects.update(waiting_for="Is it dealt with?", invisible_until=timezone.now() + timedelta(days=1))
     row.refresh_from_db()
     assert sentence(page(support, row)) == f"{why} It waits until {clock(row.invisible_until)}: Is it dealt with?"
+    rows.attempt(row, number=2, closed_at=None)
+    assert "host-a:41 has been at it since" in sentence(page(support, row))
     cancelled = page(support, rows.compensating(cancelled_at=timezone.now()))
     assert sentence(cancelled).startswith("What it has done is being undone, for it is cancelled")
 
@@ -114,6 +116,9 @@ def test_the_steps_are_those_of_the_run_that_failed_and_not_of_what_came_after(a
     ]
     [(third, lines), _] = response.context["attempts"]
     assert (third.number, lines[0].label) == (3, "Undone")
+    rows.attempt(row, number=4, outcome="killed", died_in="undo charge")
+    rows.attempt(row, number=5, outcome="lost", died_in="undo charge", steps=[{**undone[0], "outcome": "undo_failed"}])
+    assert as_("support").get(f"/admin/workflows/workflow/{row.pk}/change/").context["attempt"].number == 1
 
 
 def test_an_undo_that_fails_is_told_beside_its_effect(as_: Login) -> None:
