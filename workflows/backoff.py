@@ -21,6 +21,12 @@ class Policy(NamedTuple):
     max_delay: float
     jitter_factor: float
 
+    def due_after(self, failures: int) -> CombinedExpression:
+        """When it is due again, as `calculate_invisible_until`."""
+        return calculate_invisible_until(
+            failures, base_delay=self.base_delay, max_delay=self.max_delay, jitter_factor=self.jitter_factor
+        )
+
 
 # 2 s doubling to 300 s: ten attempts span about 17 minutes, longer than a deploy or a failover of a downstream.
 DEFAULT = Policy(max_attempts=10, base_delay=2.0, max_delay=300.0, jitter_factor=0.2)

@@ -16,7 +16,7 @@ from django.db import connection
 from django.db.backends.postgresql.base import ServerBindingCursor
 
 from workflows import compensation, history, inbox, poison
-from workflows.backoff import calculate_invisible_until, resolve
+from workflows.backoff import Policy, calculate_invisible_until, resolve
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled
@@ -144,10 +144,7 @@ def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend
 
 def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
     """Push the row into the future, unless this step has failed too often in a row: then it is FAILED."""
-    step, error = outcome.step, outcome.error
-    definition: WorkflowDefinition = definitions()[workflow.workflow_type]
-    stated = error if isinstance(error, RetryableStepError) else None
-    policy = resolve(stated, step.retry, definition.retry)
+    step, policy = outcome.step, _policy(workflow, outcome)
     again = workflow.current_step in (step.name, *step.formerly)
     failures = workflow.retry_count + 1 if again else 1
     if failures >= policy.max_attempts:
@@ -155,12 +152,7 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
     _update(
         workflow,
         outcome,
-        invisible_until=calculate_invisible_until(
-            failures,
-            base_delay=policy.base_delay,
-            max_delay=policy.max_delay,
-            jitter_factor=policy.jitter_factor,
-        ),
+        invisible_until=policy.due_after(failures),
         retry_count=failures,
         current_step=step.name,
         **_error(outcome),
@@ -176,6 +168,13 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
         **outcome.description,
     )
     return Attempt.Outcome.RETRY
+
+
+def _policy(workflow: Workflow, outcome: Failed | UndoFailed) -> Policy:
+    """What the error states beats what the step states, and that beats the definition."""
+    definition: WorkflowDefinition = definitions()[workflow.workflow_type]
+    stated = outcome.error if isinstance(outcome.error, RetryableStepError) else None
+    return resolve(stated, outcome.step.retry, definition.retry)
 
 
 def _due(workflow: Workflow) -> str:
@@ -232,17 +231,10 @@ def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compens
 
 def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -> Attempt.Outcome:
     """Later; at once when it has failed too often, for then a person is asked. What the row failed with stays."""
-    step, error = outcome.step, outcome.error
-    definition: WorkflowDefinition = definitions()[workflow.workflow_type]
-    stated = error if isinstance(error, RetryableStepError) else None
-    policy = resolve(stated, step.retry, definition.retry)
-    due = calculate_invisible_until(
-        max(outcome.failures, 1),
-        base_delay=policy.base_delay,
-        max_delay=policy.max_delay,
-        jitter_factor=policy.jitter_factor,
-    )
-    _update(workflow, None, invisible_until=DUE_AT_ONCE if outcome.failures >= compensation.TRIES else due)
+    step, policy = outcome.step, _policy(workflow, outcome)
+    exhausted = outcome.failures >= compensation.TRIES
+    due = DUE_AT_ONCE if exhausted else policy.due_after(max(outcome.failures, 1))
+    _update(workflow, None, invisible_until=due)
     if not outcome.failures:
         history.record(
             workflow.pk,
