@@ -65,7 +65,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     history = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
-        "standing": standing(workflow, attempts[0] if attempts else None),
+        "standing": standing(workflow, attempts[0] if attempts else None, told, _undone(effects)),
         "tasks": tasks,
         "attempt": told,
         "steps": step_lines(workflow.workflow_type, told, effects),
@@ -85,8 +85,13 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
 # --- Where it stands ----------------------------------------------------------------------------
 
 
-def standing(workflow: Workflow, attempt: Attempt | None) -> str:
-    """The first sentence of the page: where the workflow stands, and what happens next."""
+def standing(
+    workflow: Workflow, attempt: Attempt | None, told: Attempt | None = None, undone: Sequence[str] = ()
+) -> str:
+    """The first sentence of the page: where the workflow stands, and what happens next.
+
+    `attempt` is the last one, `told` the last that went through the list; `undone` are steps that were undone.
+    """
     number = f"attempt {attempt.number}" if attempt else "no attempt"
     error = words.error(
         code=workflow.last_error_code, error_class=workflow.last_error_class, message=workflow.last_error_message
@@ -96,7 +101,10 @@ def standing(workflow: Workflow, attempt: Attempt | None) -> str:
             return f"Complete since {_at(workflow.completed_at)}, on {number}."
         case State.FAILED:
             where = f" at {workflow.current_step}" if workflow.current_step else ""
-            return f"Failed{where} on {number} at {_at(workflow.completed_at)}: {error or 'no error was recorded'}"
+            number = f"attempt {told.number}" if told else number
+            why = f"{error or 'no error was recorded'}"
+            since = f"\nUndone since: {', '.join(undone)}." if undone else ""
+            return f"Failed{where} on {number} at {_at(workflow.completed_at)}: {why}{since}"
         case State.CANCELLED:
             return f"{workflow.last_error_message} At rest since {_at(workflow.completed_at)}, on {number}."
         case State.COMPENSATING:
@@ -113,6 +121,12 @@ def standing(workflow: Workflow, attempt: Attempt | None) -> str:
     if workflow.invisible_until > timezone.now():
         return f"Put back until {_at(workflow.invisible_until)}."
     return f"Due since {_at(workflow.invisible_until)}: a worker takes it as soon as one is free."
+
+
+def _undone(effects: Sequence[Effect]) -> list[str]:
+    """The steps that were undone, and not done again since."""
+    latest = {effect.step: effect.state for effect in effects if not effect.undo}
+    return [step for step, state in latest.items() if state == Effect.State.UNDONE]
 
 
 def _undoing(workflow: Workflow, attempt: Attempt | None) -> str:
@@ -152,7 +166,7 @@ def step_lines(workflow_type: str, attempt: Attempt | None, effects: Sequence[Ef
 
     Then what it did that is not in the list now.
     """
-    latest = {effect.step: effect.state for effect in effects if not effect.undo}
+    undone = _undone(effects)
     done = {line.name: line for line in _lines(attempt)}
     definition = definitions().get(workflow_type)
     if definition is None:
@@ -161,8 +175,8 @@ def step_lines(workflow_type: str, attempt: Attempt | None, effects: Sequence[Ef
     for step in definition.steps:
         name = next((name for name in (step.name, *step.formerly) if name in done), "")
         line = done.pop(name, StepLine(step.name, "", OUTCOMES[""]))
-        undone = latest.get(step.identity) == Effect.State.UNDONE
-        lines.append(replace(line, note="undone since") if undone and line.outcome else line)
+        since = step.identity in undone and line.outcome
+        lines.append(replace(line, note="undone since") if since else line)
     return lines + [replace(line, note="no longer in the list") for line in done.values()]
 
 

@@ -114,6 +114,8 @@ def test_the_steps_are_those_of_the_run_that_failed_and_not_of_what_came_after(a
         ("charge", "Failed", "undone since"),
         ("thank", "Not reached", ""),
     ]
+    assert response.context["standing"].startswith("Failed at charge on attempt 1 at ")
+    assert response.context["standing"].endswith("\nUndone since: charge.")
     [(third, lines), _] = response.context["attempts"]
     assert (third.number, lines[0].label) == (3, "Undone")
     rows.attempt(row, number=4, outcome="killed", died_in="undo charge")
