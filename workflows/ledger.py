@@ -278,7 +278,7 @@ class Ledger:
         answer = waits.ask(
             self.workflow,
             _doubt(effect),
-            question=f"Did {effect.step} happen? Approve if it did, reject if it did not.",
+            question=f"Did {effect.step} happen?",
             facts={
                 "What we know": "The call was begun, and its answer never came.",
                 "Idempotency key": effect.idempotency_key,
