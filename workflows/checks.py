@@ -61,12 +61,12 @@ def _check_steps(definition: WorkflowDefinition) -> list[CheckMessage]:
         hint = "Give each of its fields a default: the context is built empty, and filled by the steps."
         return [Error(message, hint=hint, obj=definition, id="workflows.E008")]
     longest = [("name", definition.name, 100), ("queue", definition.queue, 63)]
-    longest += [("step's name", name, 100) for step in definition.steps for name in (step.name, *step.formerly)]
+    longest += [("step's name", name, 100) for step in definition.steps for name in step.names]
     for what, name, limit in longest:
         if len(name) > limit:
             message = f"The {what} {name[:20]!r}... of a definition is longer than its column: {limit} characters."
             return [Error(message, obj=definition, id="workflows.E007")]
-    names = (name for step in definition.steps for name in {step.name, *step.formerly})
+    names = (name for step in definition.steps for name in set(step.names))
     twins: list[CheckMessage] = [
         Error(
             f"Two steps of {definition.name!r} are, or were, named {name!r}.",

@@ -16,21 +16,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import Any
 
 from django.db import transaction
 
 from workflows import journal, waits
-from workflows.definition import Step, Undo, WorkflowDefinition, definitions, left_step
+from workflows.definition import Step, Undo, WorkflowDefinition, definitions, left_step, undo_of
 from workflows.errors import ClaimLost, StepError, Suspend
-from workflows.executor import GivenBack, Results, describe, describe_own, leave_as_found, transaction_is_broken
+from workflows.executor import (
+    GivenBack,
+    Results,
+    describe,
+    describe_own,
+    entered,
+    in_time,
+    leave_as_found,
+    transaction_is_broken,
+)
 from workflows.journal import OpenAttempt
 from workflows.ledger import DOUBT_TASK, DOUBT_TIMEOUT, MAY_HAVE_HAPPENED, KnownEffect, Ledger, Unsettled
 from workflows.models import Effect, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import DUE_AT_ONCE
-from workflows.timeouts import StepTimeout, call_within
 
 # Failures of an undo before a person is asked.
 TRIES = 3
@@ -131,8 +138,8 @@ class _Compensation:
     def run(self, may_begin: Callable[[Step], bool], give_up: str) -> Outcome:
         with journal.current(self.attempt):
             for effect in self.to_undo:
-                step = self.definition.step_called(effect.step) or left_step(effect.step)
-                if not may_begin(replace(step, name=f"undo {step.name}"[:100])):
+                step = self.definition.step_that_was(effect.step)
+                if not may_begin(replace(step, name=undo_of(step.name))):
                     return GivenBack(self.results.copy, step)
                 try:
                     with transaction.atomic():
@@ -156,21 +163,11 @@ class _Compensation:
     def _undo(self, step: Step, effect: KnownEffect, give_up: str) -> None:
         """Deal with one effect; what came of it is an entry of the attempt's steps."""
         journal.flush(self.attempt)
-        started = monotonic()
         entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": "undo_failed"}
-        self.attempt.steps.append(entry)
-        try:
+        with entered(entry, self.attempt, self.results):
             entry["outcome"] = self._deal_with(step, effect, give_up)
             if transaction_is_broken():
                 raise StepError(f"The undo of {step.name} swallowed a database error.")
-        except Suspend:
-            entry["outcome"] = "waiting"
-            raise
-        except (Exception, StepTimeout) as error:
-            entry.update(describe(error, self.results), outcome="undo_failed")
-            raise
-        finally:
-            entry["ms"] = round((monotonic() - started) * 1000, 1)
 
     def _deal_with(self, step: Step, effect: KnownEffect, give_up: str) -> str:
         """Have a person decide, or find out whether it happened and undo it. Returns the state that it is in then.
@@ -195,10 +192,7 @@ class _Compensation:
         context = self._context()
 
         def call() -> Mapping[str, Any] | None:
-            result = call_within(step.timeout, lambda: undo(workflow=self.workflow, context=context, effect=effect))
-            if self.attempt.suspended:
-                raise self.attempt.suspended  # swallowed by a bare `except:`
-            return result
+            return in_time(step, self.attempt, lambda: undo(workflow=self.workflow, context=context, effect=effect))
 
         self.ledger.undo(effect, call, lambda error: describe(error, self.results))
 

@@ -145,7 +145,7 @@ def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend
 def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
     """Push the row into the future, unless this step has failed too often in a row: then it is FAILED."""
     step, policy = outcome.step, _policy(workflow, outcome)
-    again = workflow.current_step in (step.name, *step.formerly)
+    again = workflow.current_step in step.names
     failures = workflow.retry_count + 1 if again else 1
     if failures >= policy.max_attempts:
         return _fail(workflow, attempt, outcome, failures=failures)

@@ -66,8 +66,8 @@ class Step:
     the ledger and not made again. `undo`: undoes that call when the workflow fails for good. `lookup`: asks whether a
     call that we do not know of has happened; "not found" counts only `settle` seconds after the call began. `key_ttl`:
     how long the downstream honours the idempotency key. `timeout`: seconds that the function may take, and its undo and
-    lookup too. `retry`: how its retryable errors are retried. `name`: the function's name unless
-    given. `formerly`: the names it had, the oldest first; what was recorded under them is found.
+    lookup too. `retry`: how its retryable errors are retried. `name`: the function's name unless given. `formerly`: the
+    names it had, the oldest first; what was recorded under them is found.
     """
 
     function: WorkflowStep
@@ -92,20 +92,33 @@ class Step:
         return self.timeout * 2 if self.lookup else self.timeout
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All of its names, the oldest first."""
+        return (*self.formerly, self.name)
+
+    @property
     def identity(self) -> str:
         """What its effects are recorded under: the oldest of its names, which workers of every release know.
 
         During a deploy a release that does not know of the rename may be the next one to run the workflow.
         """
-        return self.formerly[0] if self.formerly else self.name
+        return self.names[0]
+
+
+UNKNOWN_STEP = "(unknown)"
 
 
 def left_step(name: str) -> Step:
-    """A step that has left its list: no more than the name, and never called."""
+    """A step that has left its list: no more than the name, if that is known, and never called."""
 
     def gone(*, workflow: Workflow, context: Any) -> None: ...
 
-    return Step(gone, name=name)
+    return Step(gone, name=name or UNKNOWN_STEP)
+
+
+def undo_of(name: str) -> str:
+    """What the undo of a step is called where steps are named, in as many characters as they have."""
+    return f"undo {name}"[:100]
 
 
 class WorkflowDefinition:
@@ -141,7 +154,11 @@ class WorkflowDefinition:
 
     def step_called(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None when it has left the list."""
-        return next((step for step in self.steps if name in (step.name, *step.formerly)), None)
+        return next((step for step in self.steps if name in step.names), None)
+
+    def step_that_was(self, name: str) -> Step:
+        """The step of that name, now or formerly; of one that has left the list no more than the name."""
+        return self.step_called(name) or left_step(name)
 
     def __repr__(self) -> str:
         return f"<WorkflowDefinition {self.name}: {len(self.steps)} steps>"

@@ -6,7 +6,8 @@ back, before anything is decided: the row is updated outside it (docs/architectu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from time import monotonic
@@ -22,7 +23,7 @@ from workflows.definition import Step, WorkflowDefinition, left_step
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, WorkflowCancelled
 from workflows.journal import OpenAttempt
 from workflows.jsonb import as_json, ensure_storable
-from workflows.ledger import Ledger
+from workflows.ledger import Ledger, Result
 from workflows.models import Workflow
 from workflows.scrub import class_name, private_part, scrub, scrub_foreign
 from workflows.timeouts import StepTimeout, call_within
@@ -124,8 +125,9 @@ def end_before(definition: WorkflowDefinition | None, workflow: Workflow, error:
     Without a definition, of a type that this release does not know.
     """
     step = definition and (definition.step_called(workflow.current_step) or definition.steps[0])
-    step = step or left_step(workflow.current_step or "(unknown)")
-    return Failed(None, step, error, retryable=False, description=describe_own(error))
+    return Failed(
+        None, step or left_step(workflow.current_step), error, retryable=False, description=describe_own(error)
+    )
 
 
 class Results:
@@ -146,9 +148,7 @@ class Results:
         self.copy: dict[str, Any] = self.context.model_dump(mode="json")
 
     def merge(self, step: Step, result: Mapping[str, Any], *, recorded_before: bool = False) -> None:
-        """Add a step's result, in its JSON form, whole or not at all.
-
-        Raises StepError naming the step and the fields at fault.
+        """Add a step's result, in its JSON form, whole or not at all. Raises StepError naming the step and its faults.
 
         A field that another release recorded, and this one does not know, is left out.
         """
@@ -171,27 +171,40 @@ class Results:
 
 def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
     """Run one step and merge its result; of a best-effort step a failure is recorded, and that is all."""
-    started = monotonic()
     entry: dict[str, Any] = {"step": step.name, "outcome": "failed"}
-    attempt.steps.append(entry)
     try:
-        if step.best_effort:
-            with transaction.atomic():
+        with entered(entry, attempt, results):
+            if step.best_effort:
+                with transaction.atomic():
+                    entry["outcome"] = _call(step, workflow, results, attempt, ledger)
+                    check_deferred_constraints()
+            else:
                 entry["outcome"] = _call(step, workflow, results, attempt, ledger)
-                check_deferred_constraints()
-        else:
-            entry["outcome"] = _call(step, workflow, results, attempt, ledger)
-    except Suspend:
-        entry["outcome"] = "waiting"
-        raise
     except WorkflowCancelled:
         attempt.steps.pop()  # it was not begun
         raise
-    except (Exception, StepTimeout) as error:
-        entry.update(describe(error, results), outcome="failed")
+    except (Exception, StepTimeout):
         if not step.best_effort or transaction_is_broken():
             raise
         entry["outcome"] = "best_effort_failed"
+
+
+@contextmanager
+def entered(entry: dict[str, Any], attempt: OpenAttempt, results: Results) -> Iterator[None]:
+    """Keep `entry` as what the attempt did: how long it took, and of a failure what may be told of it.
+
+    Its outcome is that of a failure, until something else has come of it.
+    """
+    started, failed = monotonic(), entry["outcome"]
+    attempt.steps.append(entry)
+    try:
+        yield
+    except Suspend:
+        entry["outcome"] = "waiting"
+        raise
+    except (Exception, StepTimeout) as error:
+        entry.update(describe(error, results), outcome=failed)
+        raise
     finally:
         entry["ms"] = round((monotonic() - started) * 1000, 1)
 
@@ -200,10 +213,7 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
     """Call the step, within its time, and merge what it returns. Says what it did: ran, skipped or recorded."""
 
     def call() -> Mapping[str, Any] | None:
-        result = call_within(step.timeout, lambda: step.function(workflow=results.given, context=results.context))
-        if attempt.suspended:
-            raise attempt.suspended  # a bare `except:` has swallowed it: without this, nobody's no would be heard
-        return result
+        return in_time(step, attempt, lambda: step.function(workflow=results.given, context=results.context))
 
     result: Mapping[str, Any] | None
     recorded_before = False
@@ -221,6 +231,14 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
     if recorded_before:
         return "recorded"
     return "skipped" if result is None else "ran"
+
+
+def in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | None]) -> Result | None:
+    """Call what a step's author wrote, within the step's time. A wait in it is heard, whatever it catches."""
+    result = call_within(step.timeout, function)
+    if attempt.suspended:
+        raise attempt.suspended  # a bare `except:` has swallowed it: without this, nobody's no would be heard
+    return result
 
 
 def check_deferred_constraints(also: str = "") -> None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from django.db import InterfaceError, OperationalError, connections, transaction
 
 from workflows import failpoints
+from workflows.definition import undo_of
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Workflow
 
@@ -167,7 +168,7 @@ def close_as_lost(attempt: OpenAttempt) -> None:
     """
     flush(attempt)
     last = attempt.steps[-1] if attempt.steps else {"step": ""}
-    step = f"undo {last['step']}"[:100] if last.get("undo") else last["step"]
+    step = undo_of(last["step"]) if last.get("undo") else last["step"]
     with transaction.atomic(using=ALIAS):
         for sql, parameters in closing(attempt.id, Attempt.Outcome.LOST, step=step, steps=attempt.steps):
             execute(sql, parameters)

@@ -28,7 +28,7 @@ from time import monotonic
 from typing import Any
 
 from workflows import failpoints, inbox, journal, waits
-from workflows.definition import Lookup, Step
+from workflows.definition import Lookup, Step, undo_of
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, UnknownOutcome
 from workflows.journal import FENCE, OpenAttempt
 from workflows.jsonb import as_json
@@ -124,7 +124,7 @@ class Ledger:
 
     def _find(self, step: Step) -> KnownEffect | None:
         """The step's effect of the latest generation, under its oldest name or, from before that was so, another."""
-        return next((self._effects[name] for name in (*step.formerly, step.name) if name in self._effects), None)
+        return next((self._effects[name] for name in step.names if name in self._effects), None)
 
     # --- Making the call ----------------------------------------------------------------------------
 
@@ -440,7 +440,7 @@ def _undone(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttem
 
 def _boundary(step: str, undo: bool) -> str:
     """What a failpoint calls a step's call, or its undo's."""
-    return f"undo {step}" if undo else step
+    return undo_of(step) if undo else step
 
 
 def _doubt(effect: KnownEffect) -> str:

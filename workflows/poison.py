@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from workflows import journal
-from workflows.definition import Step, WorkflowDefinition, left_step
+from workflows.definition import UNKNOWN_STEP, WorkflowDefinition
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.executor import Failed, describe_own
 from workflows.journal import OpenAttempt, PastAttempt
@@ -33,9 +33,9 @@ TIME_TO_ANSWER = timedelta(hours=72)
 FIRST_DELAY, MAX_DELAY, JITTER = 2.0, 300.0, 0.2
 
 TASK_TYPE = "keeps_dying"
-UNKNOWN_STEP = "(unknown)"
 
-_CRASHED, _KILLED, _VANISHED = Attempt.Outcome.CRASHED, Attempt.Outcome.KILLED, Attempt.Outcome.VANISHED
+_CRASHED = Attempt.Outcome.CRASHED
+_DEATHS = (_CRASHED, Attempt.Outcome.KILLED, Attempt.Outcome.VANISHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
         return None
     if overdue := _overdue(attempt.past):
         return _failed_as_overdue(definition, overdue)
-    deaths = [past for past in attempt.past if past.outcome in (_CRASHED, _KILLED, _VANISHED)]
+    deaths = [past for past in attempt.past if past.outcome in _DEATHS]
     recent = deaths[: len(deaths) % DEATHS_BEFORE_A_PERSON]  # since a person last said that it may be tried again
     if len(recent) >= CRASHES_OF_POISON and all(past.outcome == _CRASHED for past in recent[:CRASHES_OF_POISON]):
         return _poisoned(definition, recent[:CRASHES_OF_POISON])
@@ -81,7 +81,7 @@ def judge_compensation(attempt: OpenAttempt) -> PutOff | str | None:
 
     Nothing fails here, for it has failed already: whatever keeps killing its workers, a person is asked in the end.
     """
-    deaths = [past for past in attempt.past if past.outcome in (_CRASHED, _KILLED, _VANISHED) or _is_overdue(past)]
+    deaths = [past for past in attempt.past if past.outcome in _DEATHS or _is_overdue(past)]
     crashes = [past for past in deaths if past.outcome == _CRASHED or _is_overdue(past)]
     if len(crashes) >= CRASHES_OF_POISON or len(deaths) >= DEATHS_BEFORE_A_PERSON:
         return f"Its workers died {len(deaths)} times in a row, last {_end(deaths[0])}."
@@ -108,7 +108,7 @@ def _overdue(past: list[PastAttempt]) -> PastAttempt | None:
     for each in past:
         if _is_overdue(each):
             return each
-        if each.outcome in (_CRASHED, _KILLED, _VANISHED):
+        if each.outcome in _DEATHS:
             return None
     return None
 
@@ -144,12 +144,7 @@ def _ask(
 
 
 def _failed(definition: WorkflowDefinition, died_in: str, error: StepError, *, retryable: bool = False) -> Failed:
-    return Failed(None, _step(definition, died_in), error, retryable, describe_own(error))
-
-
-def _step(definition: WorkflowDefinition, name: str) -> Step:
-    """The step of that name, now or formerly; of one that has left the list no more than the name."""
-    return definition.step_called(name) or left_step(name or UNKNOWN_STEP)
+    return Failed(None, definition.step_that_was(died_in), error, retryable, describe_own(error))
 
 
 def _end(past: PastAttempt) -> str:

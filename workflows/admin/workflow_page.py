@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from workflows.admin import words
-from workflows.definition import definitions
+from workflows.definition import definitions, undo_of
 from workflows.models import Attempt, Effect, Event, ManualTask, State, Workflow
 
 ATTEMPTS_SHOWN = 20
@@ -85,9 +85,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
 # --- Where it stands ----------------------------------------------------------------------------
 
 
-def standing(
-    workflow: Workflow, attempt: Attempt | None, told: Attempt | None = None, undone: Sequence[str] = ()
-) -> str:
+def standing(workflow: Workflow, attempt: Attempt | None, told: Attempt | None, undone: Sequence[str]) -> str:
     """The first sentence of the page: where the workflow stands, and what happens next.
 
     `attempt` is the last one, `told` the last that went through the list; `undone` are steps that were undone.
@@ -102,7 +100,7 @@ def standing(
         case State.FAILED:
             where = f" at {workflow.current_step}" if workflow.current_step else ""
             number = f"attempt {told.number}" if told else number
-            why = f"{error or 'no error was recorded'}"
+            why = error or "no error was recorded"
             since = f"\nUndone since: {', '.join(undone)}." if undone else ""
             return f"Failed{where} on {number} at {_at(workflow.completed_at)}: {why}{since}"
         case State.CANCELLED:
@@ -158,7 +156,7 @@ def _told(attempts: Sequence[Attempt]) -> Attempt | None:
 def _went_through_the_list(attempt: Attempt) -> bool:
     if attempt.steps:
         return not attempt.steps[0].get("undo")
-    return bool(attempt.died_in) and not attempt.died_in.startswith("undo ")
+    return bool(attempt.died_in) and not attempt.died_in.startswith(undo_of(""))
 
 
 def step_lines(workflow_type: str, attempt: Attempt | None, effects: Sequence[Effect] = ()) -> list[StepLine]:
@@ -173,7 +171,7 @@ def step_lines(workflow_type: str, attempt: Attempt | None, effects: Sequence[Ef
         return list(done.values())
     lines = []
     for step in definition.steps:
-        name = next((name for name in (step.name, *step.formerly) if name in done), "")
+        name = next((name for name in step.names if name in done), "")
         line = done.pop(name, StepLine(step.name, "", OUTCOMES[""]))
         since = step.identity in undone and line.outcome
         lines.append(replace(line, note="undone since") if since else line)
@@ -222,12 +220,12 @@ def _tell(event: Event) -> str:
     """What an event's detail says, of the fields that are known: an unknown one may hold anything."""
     detail, step = event.detail, event.step
     match event.kind:
-        case Event.Kind.RETRY_SCHEDULED:
+        case Event.Kind.RETRY_SCHEDULED | Event.Kind.UNDO_FAILED:
             failures = f"failure {detail.get('failures', '?')} of {detail.get('max_attempts', '?')}"
-            return f"{step}, {failures}: {_error(detail)}\nNext attempt at {_moment(detail.get('invisible_until'))}"
-        case Event.Kind.UNDO_FAILED:
-            failures = f"failure {detail.get('failures', '?')} of {detail.get('max_attempts', '?')}"
-            return f"{step}, {failures}: {_error(detail)}"
+            told = f"{step}, {failures}: {_error(detail)}"
+            if event.kind == Event.Kind.UNDO_FAILED:  # after the last of them a person is asked, at once
+                return told
+            return f"{told}\nNext attempt at {_moment(detail.get('invisible_until'))}"
         case Event.Kind.COMPENSATED:
             undone = detail.get("undone")
             return f"Undone: {', '.join(map(str, undone))}" if undone else "Nothing was left to undo."
