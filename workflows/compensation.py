@@ -175,7 +175,8 @@ class _Compensation:
         The person first: else what cannot be found out would be tried for ever, with nobody told.
         """
         if give_up:  # written down, for the person's answer comes to a later attempt
-            effect = self.ledger.give_up_undo(effect, TRIES, describe_own(StepError(give_up, code="keeps_dying")))
+            told = describe_own(StepError(give_up, code="keeps_dying"))
+            effect = self.ledger.set_undo_failures(effect, TRIES, told)
         while not step.undo or effect.undo_failures >= TRIES:
             decided = self._ask(step, effect)
             if decided.state != effect.state:
@@ -225,7 +226,7 @@ class _Compensation:
             state = Effect.State.KEPT if kept else Effect.State.UNDONE
             effect = self.ledger.settle_for_good(effect, state, by=answer.result["by"])
         elif answer.outcome == "rejected":
-            effect = self.ledger.try_undo_again(effect)
+            effect = self.ledger.set_undo_failures(effect, 0)
         # The next time is another question, so is one that expired: what is kept now, a retry may fail to undo anew.
         waits.withdraw(self.workflow, _question(effect))
         return effect

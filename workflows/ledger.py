@@ -199,22 +199,13 @@ class Ledger:
         at = _boundary(effect.step, effect.undoes is not None)
         if state != SKIPPED:  # then there was no call
             failpoints.reach("after_call", at)
-        if effect.undoes is not None and state == DONE:
-            self._know(replace(self._effects[effect.step], state=UNDONE))
-            journal.defer(self.attempt, *_undone(effect, result, self.attempt))
-            failpoints.reach_when_written("after_result", at)
-            return
+        statement = _settled(effect, state, result, error or _NO_ERROR, self.attempt)
         if effect.undoes is None:
             self._know(replace(effect, state=state, result=result))
-        told = error or _NO_ERROR
-        journal.defer(
-            self.attempt,
-            """UPDATE workflows_effect
-                  SET state = %s, result = %s, error_class = %s, error_code = %s, error_message = %s,
-                      settled_at = clock_timestamp(), settled_by = 'call'
-                WHERE id = %s AND attempt = %s""",
-            [state, _dump(result), *told.values(), effect.id, self.attempt.id],
-        )
+        elif state == DONE:
+            self._know(replace(self._effects[effect.step], state=UNDONE))
+            statement = _undone(effect, result, self.attempt)
+        journal.defer(self.attempt, *statement)
         failpoints.reach_when_written("after_result", at)
 
     # --- Did it happen? -----------------------------------------------------------------------------
@@ -311,32 +302,25 @@ class Ledger:
 
     def undo_failed(self, effect: KnownEffect, error: dict[str, str]) -> int:
         """Count a failure of its undo, or of finding out whether there is something to undo; how many there were."""
-        return self._set_undo_failures(effect, self._effects[effect.step].undo_failures + 1, error)
-
-    def give_up_undo(self, effect: KnownEffect, failures: int, error: dict[str, str]) -> KnownEffect:
-        """Have a person asked before its undo is called again."""
-        self._set_undo_failures(effect, failures, error)
-        return self._effects[effect.step]
-
-    def try_undo_again(self, effect: KnownEffect) -> KnownEffect:
-        """A person has said that its undo may be tried again, as often as before."""
-        self._set_undo_failures(effect, 0, _NO_ERROR)
-        return self._effects[effect.step]
+        failures = self._effects[effect.step].undo_failures + 1
+        return self.set_undo_failures(effect, failures, error).undo_failures
 
     def settle_for_good(self, effect: KnownEffect, state: Effect.State, *, by: str) -> KnownEffect:
         """A person has dealt with it: it is UNDONE by hand, or KEPT as it is."""
         return self._decide(effect, state, result=effect.result, by=by)
 
-    def _set_undo_failures(self, effect: KnownEffect, failures: int, error: dict[str, str]) -> int:
+    def set_undo_failures(self, effect: KnownEffect, failures: int, error: dict[str, str] | None = None) -> KnownEffect:
+        """Have its undo given up (as many as are allowed, and why), or tried again as often as before (0)."""
+        told = error or _NO_ERROR
         journal.flush(self.attempt)
         self._fenced(
             f"""UPDATE workflows_effect
                    SET undo_failures = %s, error_class = %s, error_code = %s, error_message = %s
                  WHERE id = %s AND {FENCE} RETURNING id""",  # noqa: S608 (FENCE is ours)
-            [failures, *error.values(), effect.id, self.attempt.claim_xid],
+            [failures, *told.values(), effect.id, self.attempt.claim_xid],
         )
-        self._know(replace(self._effects[effect.step], undo_failures=failures, error=_tell(*error.values())))
-        return failures
+        known = self._effects[effect.step]
+        return self._know(replace(known, undo_failures=failures, error=_tell(*told.values())))
 
     # --- Deciding -----------------------------------------------------------------------------------
 
@@ -423,6 +407,23 @@ def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
         )
         for effect_id, step, generation, state, key, result, key_age, call_age, has_undo, undo_failures, *error in rows
     }
+
+
+def _settled(
+    effect: KnownEffect,
+    state: Effect.State,
+    result: dict[str, Any] | None,
+    error: dict[str, str],
+    attempt: OpenAttempt,
+) -> tuple[str, list[Any]]:
+    """The statement that writes what came of a call, if the effect still names the attempt that made it."""
+    return (
+        """UPDATE workflows_effect
+              SET state = %s, result = %s, error_class = %s, error_code = %s, error_message = %s,
+                  settled_at = clock_timestamp(), settled_by = 'call'
+            WHERE id = %s AND attempt = %s""",
+        [state, _dump(result), *error.values(), effect.id, attempt.id],
+    )
 
 
 def _undone(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttempt) -> tuple[str, list[Any]]:
