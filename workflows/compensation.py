@@ -43,6 +43,8 @@ from workflows.models.workflow import DUE_AT_ONCE
 TRIES = 3
 
 TASK_TYPE = "undo_in_doubt"
+# What the names of the waits for an answer to that begin with.
+QUESTIONS = "undo:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,4 +236,4 @@ class _Compensation:
 
 def _question(effect: KnownEffect) -> str:
     """The name of the wait for what a person says of its undo."""
-    return f"undo:{effect.step}:{effect.generation}"
+    return f"{QUESTIONS}{effect.step}:{effect.generation}"

@@ -20,7 +20,7 @@ from workflows.backoff import Policy, calculate_invisible_until, resolve
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled
-from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting
+from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting, last_error
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -155,7 +155,7 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
         invisible_until=policy.due_after(failures),
         retry_count=failures,
         current_step=step.name,
-        **_error(outcome),
+        **last_error(outcome.description),
     )
     history.record(
         workflow.pk,
@@ -195,7 +195,7 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
         cancelled_at=ClockTimestamp() if cancelled else None,
         retry_count=failures,
         current_step=outcome.step.name,
-        **_error(outcome),
+        **last_error(outcome.description),
     )
     if cancelled:
         inbox.close_cancellations(workflow.pk)
@@ -303,10 +303,6 @@ def _put_back(workflow: Workflow, attempt: OpenAttempt) -> Attempt.Outcome:
 
 
 _NO_ERROR = {"last_error_class": "", "last_error_code": "", "last_error_message": ""}
-
-
-def _error(outcome: Failed) -> dict[str, str]:
-    return {f"last_{name}": value for name, value in outcome.description.items()}
 
 
 def _update(workflow: Workflow, outcome: Outcome | None, **fields: Any) -> None:

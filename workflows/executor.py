@@ -25,7 +25,7 @@ from workflows.journal import OpenAttempt
 from workflows.jsonb import as_json, ensure_storable
 from workflows.ledger import Ledger, Result
 from workflows.models import Workflow
-from workflows.scrub import class_name, private_part, scrub, scrub_foreign
+from workflows.scrub import class_name, faults, private_part, scrub, scrub_foreign
 from workflows.timeouts import StepTimeout, call_within
 
 # With the connection alive these say "not now", never "not ever": serialization_failure, deadlock_detected,
@@ -160,10 +160,7 @@ class Results:
         try:
             context = context_class.model_validate_json(to_json(recorded))
         except ValidationError as error:
-            faults = [f"{'.'.join(map(str, fault['loc']))} ({fault['type']})" for fault in error.errors()]
-            raise StepError(
-                f"{step.name} returned what {context_class.__name__} refuses: {', '.join(faults)}"
-            ) from None
+            raise StepError(f"{step.name} returned what {context_class.__name__} refuses: {faults(error)}") from None
         copy = context.model_dump(mode="json")
         ensure_storable(copy)  # again, for the context's types may make another value of it: of "nan" a NaN
         self.recorded, self.context, self.copy = recorded, context, copy
@@ -268,6 +265,11 @@ def _is_retryable(error: BaseException) -> bool:
     if isinstance(error, DatabaseError):
         return getattr(error.__cause__, "sqlstate", None) in _TRANSIENT_SQLSTATES
     return isinstance(error, RetryableStepError | StepTimeout)
+
+
+def last_error(description: Mapping[str, str]) -> dict[str, str]:
+    """The row's columns for an error that is described."""
+    return {f"last_{name}": value for name, value in description.items()}
 
 
 def describe_own(error: StepError) -> dict[str, str]:

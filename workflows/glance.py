@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from workflows.definition import definitions
-from workflows.models import Attempt, ManualTask, State, Workflow
+from workflows.models import ManualTask, State, Workflow
 
 # Nobody decides anything by the difference between 10,000 and 20,000, and the database need not count them.
 COUNT_LIMIT = 10_000
@@ -55,8 +53,7 @@ def _count_in_state(state: State) -> Count:
 
 def _oldest_due() -> Workflow | None:
     """The workflow that has been due the longest and that nobody runs, of all queues of this release."""
-    running = Exists(Attempt.objects.filter(workflow=OuterRef("pk"), closed_at=None))
-    due = Workflow.objects.filter(~running, status=Workflow.Status.PENDING, invisible_until__lte=Now())
+    due = Workflow.objects.due()
     # Queue by queue, for each is read off the head of the index of what is due.
     heads = [
         due.filter(queue=queue).only("queue", "invisible_until").order_by("invisible_until", "id").first()

@@ -23,12 +23,13 @@ from pydantic_core import to_json
 from workflows import api_keys, compensation, history, inbox
 from workflows.definition import definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
-from workflows.executor import describe_own
+from workflows.executor import describe_own, last_error
 from workflows.ledger import DOUBT_TASK
 from workflows.models import ApiKey, Effect, Event, ManualTask, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import ManualTaskQuerySet
 from workflows.models.workflow import DUE_AT_ONCE
+from workflows.scrub import faults
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -72,7 +73,9 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
         )
         unanswerable = tasks.filter(state__in=[ManualTask.State.EXPIRED, ManualTask.State.CLOSED]).values("wait")
         asked = Wait.objects.filter(workflow=workflow_id)
-        asked.filter(name__startswith="undo:").update(superseded=True)  # what was said of that is over with it
+        asked.filter(name__startswith=compensation.QUESTIONS).update(
+            superseded=True
+        )  # what was said of that is over with it
         asked.filter(Q(outcome="", pk__in=unanswerable) | Q(outcome__in=["rejected", "expired"])).update(
             superseded=True
         )
@@ -147,9 +150,7 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str) -> str:
         workflow, state = _take(workflow_id)
         _require_cancellable(workflow, state)
         ending = compensation.ending(workflow)
-        Workflow.objects.filter(pk=workflow_id).update(
-            **ending, cancelled_at=ClockTimestamp(), **{f"last_{name}": value for name, value in told.items()}
-        )
+        Workflow.objects.filter(pk=workflow_id).update(**ending, cancelled_at=ClockTimestamp(), **last_error(told))
         inbox.close_cancellations(workflow_id)
         _record(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
         if "compensating" not in ending:
@@ -252,8 +253,7 @@ def _require_a_result(workflow: Workflow, answer: dict[str, Any]) -> None:
     try:
         definition.context_class.model_validate_json(to_json(answer))
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))} ({fault['type']})" for fault in error.errors()]
-        raise NotAllowed(f"No step of {definition.name} could have returned this: {', '.join(faults)}.") from None
+        raise NotAllowed(f"No step of {definition.name} could have returned this: {faults(error)}.") from None
 
 
 def _wake(workflow_id: int, signal_name: str) -> None:

@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from pydantic import ValidationError
+
 MASK = "•••"
 _LONGEST = 500
 # No more of a text is looked at: the row is held meanwhile, and one error message was 4 MB long.
@@ -48,6 +50,11 @@ def private_part(payload: Any, public_fields: Collection[str], path: str = "") -
         for name, value in payload.items()
         if f"{path}{name}" not in public_fields
     }
+
+
+def faults(error: ValidationError) -> str:
+    """Which fields a model refuses, and why; never their values."""
+    return ", ".join(f"{'.'.join(map(str, fault['loc']))} ({fault['type']})" for fault in error.errors())
 
 
 def frames(error: BaseException) -> str:

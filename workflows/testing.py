@@ -226,7 +226,7 @@ def check_compensation(
     expected = list(dict.fromkeys(reversed(happened))) if this.status == Workflow.Status.FAILED else []
     assert this.undone == expected, f"{failure}: undone are {this.undone}, and not {expected}; {this}"
     left = Effect.objects.filter(workflow=this.workflow.pk, undo=False, has_undo=True)
-    standing = left.filter(state__in=[Effect.State.INTENT, Effect.State.UNKNOWN, Effect.State.DONE])
+    standing = left.filter(state__in=ledger.MAY_HAVE_HAPPENED)
     if this.status == Workflow.Status.FAILED:
         assert not standing, f"{failure}: the ledger still says of {standing[0].step} that it is {standing[0].state}"
     return this

@@ -44,8 +44,7 @@ class Verb:
     """Something a person may do to a row: a button on its page, a page that says what will happen, and a POST.
 
     `applies`: whether the row's state allows it, for what would be refused is not offered. `consequences`: what will
-    happen, in sentences. `done`: the message afterwards, unless the operation
-    has a better one.
+    happen, in sentences. `done`: the message afterwards, unless the operation has a better one.
     """
 
     slug: str

@@ -191,16 +191,16 @@ class ManualTaskAdmin(ConsoleAdmin):
         if not request.user.has_perm(operations.DECIDE):
             raise PermissionDenied
         row = self.visible_row(request, str(row_id))
-        form = dialogue(row).form(request.POST)
+        put = dialogue(row)
+        form = put.form(request.POST)
         if not form.is_valid():
             return self.render(request, self.page_template, row, **{**self.page(request, row), "form": form})
-        reason = form.cleaned_data["reason"]
-        if form.cleaned_data["decision"] == "approve":
+        reason, approved = form.cleaned_data["reason"], form.cleaned_data["decision"] == "approve"
+        done = f"Your answer is kept: {(put.approve if approved else put.reject).lower()}."
+        if approved:
             answer = form.cleaned_data.get("answer")
-            done = f"Your answer is kept: {dialogue(row).approve.lower()}."
             self.carry_out(request, done, operations.approve, row.pk, reason=reason, answer=answer)
         else:
-            done = f"Your answer is kept: {dialogue(row).reject.lower()}."
             self.carry_out(request, done, operations.reject, row.pk, reason=reason)
         return HttpResponseRedirect(self.url_of("change", row))
 

@@ -29,16 +29,13 @@ class State(models.TextChoices):
 class WorkflowQuerySet(models.QuerySet["Workflow"]):
     def with_state(self) -> WorkflowQuerySet:
         """Annotate each row with `state`, one of `State`."""
-        from workflows.models.attempt import Attempt
-
-        running = Exists(Attempt.objects.filter(workflow=OuterRef("pk"), closed_at=None))
         return self.annotate(  # type: ignore[no-redef]  # the model declares it, for everyone who reads it
             state=Case(
                 When(status=Workflow.Status.COMPLETE, then=Value(State.COMPLETE)),
                 When(status=Workflow.Status.FAILED, cancelled_at=None, then=Value(State.FAILED)),
                 When(status=Workflow.Status.FAILED, then=Value(State.CANCELLED)),
                 When(compensating=True, then=Value(State.COMPENSATING)),
-                When(running, then=Value(State.RUNNING)),
+                When(_is_running(), then=Value(State.RUNNING)),
                 When(invisible_until__lte=Now(), then=Value(State.QUEUED)),
                 When(~Q(waiting_for=""), then=Value(State.WAITING)),
                 When(retry_count__gt=0, then=Value(State.RETRYING)),
@@ -46,6 +43,10 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
                 output_field=models.CharField(),
             )
         )
+
+    def due(self) -> WorkflowQuerySet:
+        """The rows that a worker may take now: whose time has come, and that nobody runs."""
+        return self.filter(~_is_running(), status=Workflow.Status.PENDING, invisible_until__lte=Now())
 
     def in_state(self, state: str) -> WorkflowQuerySet:
         """The rows in `state`, as `with_state` derives it.
@@ -68,6 +69,13 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         if state in (State.RETRYING, State.WAITING):
             return rows.filter(invisible_until__gt=Now())
         return rows
+
+
+def _is_running() -> Exists:
+    """Whether an attempt is open."""
+    from workflows.models.attempt import Attempt
+
+    return Exists(Attempt.objects.filter(workflow=OuterRef("pk"), closed_at=None))
 
 
 class Workflow(models.Model):
