@@ -17,11 +17,11 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SERVICES_URL=https://services.example.com \
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789
 
-.PHONY: help venv test test-faults bench lint format demo db-start db-stop clean
+.PHONY: help venv test test-long test-faults bench lint format demo db-start db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo '  Arguments go through ARGS: make test ARGS="-x tests/config", make demo ARGS="--exit --submissions 60"'
 
@@ -30,6 +30,10 @@ venv: $(INSTALLED) ## Make .venv, with the exact versions of constraints.txt (th
 test: export DEBUG = 1
 test: $(INSTALLED) ## Run the tests, on the embedded PostgreSQL or on DATABASE_URL
 	@$(VENV) -m pytest $(ARGS)
+
+test-long: export DEBUG = 1
+test-long: $(INSTALLED) ## Run the long ones: scenarios in real workers, consumekafka, what a drain leaves behind
+	@$(VENV) -m pytest -m long $(ARGS)
 
 test-faults: export DEBUG = 1
 test-faults: $(INSTALLED) ## Run the tests that kill, crash and hang worker processes (some minutes)

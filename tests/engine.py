@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from threading import Thread
+from time import sleep
+from typing import Any, TypeVar
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from pydantic import BaseModel
 
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep, definitions
 from workflows.flag import Flag
 from workflows.models import Attempt, Event, Workflow
-from workflows.worker import Worker
+from workflows.worker import TICK_LOCK, Worker
+
+T = TypeVar("T")
 
 # Real transactions on both connections: `pytestmark = ENGINE` in a module of tests.
 ENGINE = [pytest.mark.django_db(transaction=True, databases=["default", "journal"]), pytest.mark.usefixtures("engine")]
@@ -106,3 +110,37 @@ def is_locked(workflow: Workflow) -> bool:
     with another_connection() as other:
         sql = "SELECT 1 FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED"
         return other.execute(sql, [workflow.pk]).fetchone() is None
+
+
+def until_blocked() -> None:
+    """Come back when somebody waits for a lock."""
+    with another_connection() as other:
+        for _ in range(1000):
+            if other.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
+                return
+            sleep(0.01)
+    raise AssertionError("nobody waits for a lock")
+
+
+def elsewhere(what: Callable[[], T]) -> T:
+    """Do it on another connection to the database, and come back when it is done."""
+    results: list[T] = []
+
+    def run() -> None:
+        try:
+            results.append(what())
+        finally:
+            connections.close_all()
+
+    thread = Thread(target=run)
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+@contextmanager
+def no_sweep() -> Iterator[None]:
+    """Somebody else is always just sweeping: what the two wakers miss stays lost."""
+    with another_connection() as other:
+        other.execute("SELECT pg_advisory_lock(%s)", [TICK_LOCK])
+        yield

@@ -20,7 +20,7 @@ from typing import Any
 
 from django.db import transaction
 
-from workflows import journal, waits
+from workflows import inbox, journal, waits
 from workflows.definition import Step, Undo, WorkflowDefinition, definitions, left_step, undo_of
 from workflows.errors import ClaimLost, StepError, Suspend
 from workflows.executor import (
@@ -35,7 +35,7 @@ from workflows.executor import (
 )
 from workflows.journal import OpenAttempt
 from workflows.ledger import DOUBT_TASK, DOUBT_TIMEOUT, MAY_HAVE_HAPPENED, KnownEffect, Ledger, Unsettled
-from workflows.models import Effect, ManualTask, Workflow
+from workflows.models import Effect, ManualTask, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import DUE_AT_ONCE
 
@@ -84,12 +84,21 @@ def ending(workflow: Workflow) -> dict[str, Any]:
     In the transaction that holds the row. What people are still being asked is closed with it, but for whether an
     effect happened: that has to be known all the same.
     """
-    nothing_is_waited_for = {"waiting_for": "", "wake_on": []}
+    nothing_is_waited_for = {"waiting_for": "", "wake_on": [], "seen_signals": []}
     if not _needed(workflow):
+        end_asking(workflow)
         return {**nothing_is_waited_for, "status": Workflow.Status.FAILED, "completed_at": ClockTimestamp()}
     asked = ManualTask.objects.filter(workflow=workflow.pk, state=ManualTask.State.OPEN)
     asked.exclude(task_type=DOUBT_TASK).update(state=ManualTask.State.CLOSED)
     return {**nothing_is_waited_for, "compensating": True, "invisible_until": DUE_AT_ONCE}
+
+
+def end_asking(workflow: Workflow) -> None:
+    """The workflow comes to rest: nobody is asked anything any more, and what it was told is put aside."""
+    ManualTask.objects.filter(workflow=workflow.pk, state=ManualTask.State.OPEN).update(state=ManualTask.State.CLOSED)
+    # A retry looks at its children anew; until then the sweep need not look whether they have ended.
+    Wait.objects.filter(workflow=workflow.pk, kind=Wait.Kind.CHILDREN, outcome="").update(superseded=True)
+    inbox.ignore_all(workflow.pk)
 
 
 def _needed(workflow: Workflow) -> bool:

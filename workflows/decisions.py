@@ -7,22 +7,20 @@ COMMIT.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from django.db import connection
-from django.db.backends.postgresql.base import ServerBindingCursor
+from django.db.models.expressions import RawSQL
 
 from workflows import compensation, history, inbox, poison
 from workflows.backoff import Policy, calculate_invisible_until, resolve
+from workflows.bounded import parameters_beside
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled
 from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting, last_error
 from workflows.journal import OpenAttempt
-from workflows.models import Attempt, Event, ManualTask, Workflow
+from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import DUE_AT_ONCE
 from workflows.poison import Held, PutOff
@@ -40,7 +38,7 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None) 
 
     None is a type that this release does not know.
     """
-    with _parameters_beside():
+    with parameters_beside():
         _decide(workflow, attempt, outcome)
 
 
@@ -80,20 +78,6 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None)
     logger.info("workflow %s: attempt %s ended as %s", workflow.pk, attempt.number, ended)
 
 
-@contextmanager
-def _parameters_beside() -> Iterator[None]:
-    """Send parameters beside their statements, not written into them, as Django's cursor does.
-
-    pg_stat_activity and the server's log show a statement's text, and the copy of the context is a patient's data.
-    """
-    raw: Any = connection.connection
-    usual, raw.cursor_factory = raw.cursor_factory, ServerBindingCursor
-    try:
-        yield
-    finally:
-        raw.cursor_factory = usual
-
-
 def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:
     _update(
         workflow,
@@ -104,6 +88,8 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
         current_step="",
         **_NO_ERROR,
     )
+    if attempt.number > 1:  # a first attempt has asked nobody, and what came meanwhile the chores put aside
+        compensation.end_asking(workflow)
     for entry in attempt.steps:
         if entry["outcome"] == "best_effort_failed":
             error = {name: value for name, value in entry.items() if name.startswith("error_")}
@@ -122,16 +108,19 @@ def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Atte
         invisible_until=suspend.until,
         waiting_for=suspend.waiting_for,
         wake_on=suspend.wake_on,
+        seen_signals=suspend.seen,
         retry_count=0,
         current_step=step,
         **_NO_ERROR,
     )
-    if workflow.wake_on != suspend.wake_on:  # else it was run early, and waits on as before
-        _record_waiting(workflow, attempt, step, suspend)
+    _record_waiting(workflow, attempt, step, suspend)
     return Attempt.Outcome.WAITING
 
 
 def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend) -> None:
+    """Unless it was run early, or has looked for itself, and waits on as before: that is no news."""
+    if (workflow.wake_on, workflow.waiting_for) == (suspend.wake_on, suspend.waiting_for):
+        return
     history.record(
         workflow.pk,
         Event.Kind.WAITING,
@@ -155,6 +144,7 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
         invisible_until=policy.due_after(failures),
         retry_count=failures,
         current_step=step.name,
+        **_woken_by(attempt, outcome.error),
         **last_error(outcome.description),
     )
     history.record(
@@ -168,6 +158,21 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
         **outcome.description,
     )
     return Attempt.Outcome.RETRY
+
+
+def _woken_by(attempt: OpenAttempt, error: BaseException) -> dict[str, Any]:
+    """The signals that cut a retry's back-off short: those that the error names, and that the attempt has not seen.
+
+    An old one would wake it in a hot loop, and any other would burn its retries. What no signal can be called is left
+    out: no row could hold it, and the decision would fail for ever.
+    """
+    if not isinstance(error, RetryableStepError):
+        return {}
+    names = [name for name in error.wake_on if inbox.is_name(name)]
+    if not names:
+        return {}
+    named = "ARRAY(SELECT id FROM workflows_signal WHERE id = ANY (%s) AND name = ANY (%s))"
+    return {"wake_on": names, "seen_signals": RawSQL(named, [attempt.seen, names])}  # noqa: S611 (no input in it)
 
 
 def _policy(workflow: Workflow, outcome: Failed | UndoFailed) -> Policy:
@@ -199,6 +204,7 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
     )
     if cancelled:
         inbox.close_cancellations(workflow.pk)
+        inbox.cancel_children(workflow.pk, by=cancelled.by, reason=cancelled.reason)
         history.record(
             workflow.pk,
             Event.Kind.CANCELLED,
@@ -224,7 +230,7 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
 def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated) -> Attempt.Outcome:
     """FAILED at last. What it failed with stays as it was."""
     _update(workflow, None, status=Workflow.Status.FAILED, completed_at=ClockTimestamp(), compensating=False)
-    ManualTask.objects.filter(workflow=workflow.pk, state=ManualTask.State.OPEN).update(state=ManualTask.State.CLOSED)
+    compensation.end_asking(workflow)
     history.record(workflow.pk, Event.Kind.COMPENSATED, attempt=attempt.number, undone=outcome.undone)
     return Attempt.Outcome.COMPENSATED
 
@@ -288,8 +294,7 @@ def _await_a_person(
 ) -> Attempt.Outcome:
     """Wait for an answer that is no step's: what the row failed with, and how often, stays."""
     _update(workflow, None, invisible_until=suspend.until, waiting_for=suspend.waiting_for, wake_on=suspend.wake_on)
-    if workflow.wake_on != suspend.wake_on:
-        _record_waiting(workflow, attempt, step, suspend)
+    _record_waiting(workflow, attempt, step, suspend)
     return ended
 
 
@@ -312,7 +317,7 @@ def _update(workflow: Workflow, outcome: Outcome | None, **fields: Any) -> None:
     cannot mark the dead entry as killable, and every later claim walks over all of them until vacuum. Measured with
     300,000 pending and 4 clients: 640 workflows/s and 3,376 buffers a claim, against 5,490/s and 197.
     """
-    fields = {"waiting_for": "", "wake_on": [], **fields}
+    fields = {"waiting_for": "", "wake_on": [], "seen_signals": [], **fields}
     if outcome and outcome.context is not None:
         fields["context"] = outcome.context  # a copy for people
     if Workflow.objects.filter(pk=workflow.pk).update(**fields) != 1:

@@ -127,6 +127,8 @@ class WorkflowDefinition:
     `retry` is the policy of steps that state none; `queue` the pool of workers that runs it; `linking_id` the name of
     the payload's field (dotted for a nested one) that is copied to the column of that name when a submission enters.
     `public_fields` are those of the payload (dotted too) whose values are nobody's data: errors may repeat them.
+    `input_class` is the model that `POST /v1/workflows` checks an input against before it is stored, as it was sent;
+    without one whatever is an object is taken, as it is of a submission, and the first step is the one to check it.
     `expires_after` is how long it may take from its submission until it is at rest: past it, the workflow fails before
     its next step, and what it has done is undone.
     """
@@ -142,6 +144,7 @@ class WorkflowDefinition:
         linking_id: str = "",
         expires_after: timedelta | None = None,
         public_fields: Sequence[str] = (),
+        input_class: type[BaseModel] | None = None,
     ) -> None:
         self.name = name
         self.steps = tuple(step if isinstance(step, Step) else Step(step) for step in steps)
@@ -151,6 +154,7 @@ class WorkflowDefinition:
         self.linking_id = linking_id
         self.expires_after = expires_after
         self.public_fields = frozenset(public_fields)
+        self.input_class = input_class
 
     def step_called(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None when it has left the list."""
@@ -159,6 +163,13 @@ class WorkflowDefinition:
     def step_that_was(self, name: str) -> Step:
         """The step of that name, now or formerly; of one that has left the list no more than the name."""
         return self.step_called(name) or left_step(name)
+
+    def linking_id_in(self, payload: Mapping[str, Any]) -> str | None:
+        """The field that `linking_id` names, if it is there and fits its column. What it should be, a step says."""
+        value: Any = payload
+        for name in filter(None, self.linking_id.split(".")):
+            value = value.get(name) if isinstance(value, dict) else None
+        return value if isinstance(value, str) and 0 < len(value) <= 200 else None
 
     def __repr__(self) -> str:
         return f"<WorkflowDefinition {self.name}: {len(self.steps)} steps>"

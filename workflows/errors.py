@@ -25,7 +25,8 @@ class RetryableStepError(StepError):
 
     `base_delay` and `max_delay` are seconds (or timedeltas), `jitter_factor` a share of the delay (0.2 is plus or
     minus 20 %), `max_attempts` how many failures of one step in a row make it FAILED. What is left out is decided by
-    the step's policy, then by the definition's.
+    the step's policy, then by the definition's. A signal of one of the names `wake_on` that this attempt has not seen
+    cuts the delay short.
     """
 
     def __init__(
@@ -36,9 +37,11 @@ class RetryableStepError(StepError):
         max_delay: float | timedelta | None = None,
         jitter_factor: float | None = None,
         max_attempts: int | None = None,
+        wake_on: str | Sequence[str] = (),
         code: str = "",
     ) -> None:
         super().__init__(message, code=code)
+        self.wake_on = [wake_on] if isinstance(wake_on, str) else list(wake_on)
         self.base_delay = _seconds(base_delay)
         self.max_delay = _seconds(max_delay)
         self.jitter_factor = jitter_factor
@@ -71,14 +74,16 @@ class WorkflowExpired(StepError):
 class Suspend(BaseException):
     """Raised by the waits (`workflows.waits`): nothing more can happen before what the workflow waits for.
 
-    A BaseException, so that a step's own `except Exception` does not swallow it.
+    A BaseException, so that a step's own `except Exception` does not swallow it. `seen` are signals of the names
+    `wake_on` that are there already, and wake it no more.
     """
 
-    def __init__(self, waiting_for: str, *, wake_on: Sequence[str], until: datetime) -> None:
+    def __init__(self, waiting_for: str, *, wake_on: Sequence[str], until: datetime, seen: Sequence[int] = ()) -> None:
         super().__init__(waiting_for)
         self.waiting_for = waiting_for
         self.wake_on = list(wake_on)
         self.until = until
+        self.seen = list(seen)
 
 
 class ClaimLost(BaseException):

@@ -233,6 +233,8 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
 def in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | None]) -> Result | None:
     """Call what a step's author wrote, within the step's time. A wait in it is heard, whatever it catches."""
     result = call_within(step.timeout, function)
+    if attempt.lost:
+        raise attempt.lost
     if attempt.suspended:
         raise attempt.suspended  # a bare `except:` has swallowed it: without this, nobody's no would be heard
     return result

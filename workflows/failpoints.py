@@ -9,6 +9,7 @@
 | `after_call` | the call has returned, or failed; nobody but this process knows |
 | `after_result` | what came of it is on the ledger |
 | `before_commit`, `after_commit` | of the claim's transaction; `before_commit:complete` names what was decided |
+| `after_commit:message` | of a message's signal, by `consumekafka`: its offset is not committed yet |
 
 The process that gets there ends by SIGKILL, as by a power cut. For tests: refused unless DEBUG is on.
 """

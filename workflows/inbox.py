@@ -1,22 +1,128 @@
 """The inbox: whatever can wake a workflow is stored here first, and matched later.
 
-The two halves of waking. Whoever sends: `store` the signal and commit; then, as a second statement, `wake` the row
-if it is not locked. A worker that has committed a suspension: `wake_if_answered`, a new statement after the commit.
-Whichever comes second sees what the first has committed, so no order of the two loses the signal, unless the sender
-dies in between or a third party holds the row just then: `sweep` finds those. Such a third party can be another worker:
-its claim came upon the row as it was before the suspension, locked it as it is after, found it not due, and went on to
-the next one; PostgreSQL keeps that lock until the claim ends (measured: once in some thousand suspensions).
+The two halves of waking. Whoever sends: `store` the signal and commit; then, as a second statement, `wake` the rows
+that it is for and nobody holds (`send` does both). A worker that has committed a suspension: `wake` its own row, a new
+statement after the commit. Whichever comes second sees what the first has committed, so no order of the two loses the
+signal, unless the sender dies in between or a third party holds the row just then: `sweep` finds those. Such a third
+party can be another worker: its claim came upon the row as it was before the suspension, locked it as it is after,
+found it not due, and went on to the next one; PostgreSQL keeps that lock until the claim ends (measured: once in some
+thousand suspensions).
+
+A signal is addressed to one workflow, or by linking id to every workflow that has it, then or later. The signals of a
+workflow that has ended are put aside as ignored; a retry takes them out again.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from django.db import connection
+from django.db import Error, connection, transaction
 
+from workflows.bounded import fetch_one, parameters_beside
 from workflows.definition import definitions
 from workflows.errors import WorkflowCancelled
+from workflows.jsonb import Document, document_of
+
+logger = logging.getLogger(__name__)
+
+# What others may call a signal. Names with a colon are the engine's own (decision:1, child:parcels), as is `cancel`.
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]{0,198}")
+
+# A request to cancel is a signal that every workflow listens to, until it is being compensated.
+CANCEL = "cancel"
+# The source of what the engine tells itself.
+ENGINE = "engine"
+
+# Facts about a linking id that no workflow under way has: kept for a month, in case one comes, and then put aside.
+KEPT_FOR_DAYS = 30
+
+
+class NotTheSame(Exception):
+    """The source has used this key before, to tell something else."""
+
+
+def is_name(text: str) -> bool:
+    """Whether somebody outside may call a signal so, and a step wait for it."""
+    return bool(NAME.fullmatch(text)) and text != CANCEL
+
+
+def send(
+    *,
+    source: str,
+    dedupe_key: str,
+    name: str,
+    workflow_id: int | None = None,
+    linking_id: str | None = None,
+    payload: Mapping[str, Any] | Document,
+) -> bool:
+    """Store a signal, commit, and wake whom it is for; False when it had been told before. Raises NotTheSame.
+
+    Not inside a transaction: the wake-up is about what is committed. Should that fail, the signal is stored all the
+    same, and the sweep wakes the row.
+    """
+    with transaction.atomic(durable=True):
+        told = store(
+            source=source,
+            dedupe_key=dedupe_key,
+            name=name,
+            workflow_id=workflow_id,
+            linking_id=linking_id,
+            payload=payload,
+        )
+    if told:
+        wake_soon(workflow_id=workflow_id, linking_id=linking_id)
+    return told
+
+
+def store(
+    *,
+    source: str,
+    dedupe_key: str,
+    name: str,
+    workflow_id: int | None = None,
+    linking_id: str | None = None,
+    payload: Mapping[str, Any] | Document,
+) -> bool:
+    """Store a signal; False when `source` has told the very same under `dedupe_key` before.
+
+    Addressed to a workflow or to a linking id, one of the two. To a workflow that has ended it is stored as ignored,
+    but for a request to cancel: of that it is told that it came too late. The caller commits, then wakes. Raises
+    NotTheSame when the key was used for something else.
+    """
+    document = payload if isinstance(payload, Document) else document_of(payload)
+    told = (name, workflow_id, linking_id, *document.parameters)
+    # Whether the workflow has ended is read in the same statement; should it end just now, the chores put it aside.
+    # A row that has ended is locked until the caller commits: a retry in between would not see what it is to heed.
+    stored = fetch_one(
+        f"""
+        WITH ended AS MATERIALIZED (
+            SELECT FROM workflows_workflow
+              WHERE id = %s AND status <> 'PENDING' AND %s <> 'cancel' FOR NO KEY UPDATE)
+        INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, linking_id, payload, closed_at, ignored)
+           SELECT %s, %s, %s, %s::bigint, %s, {Document.SQL}, CASE WHEN w.ended THEN clock_timestamp() END, w.ended
+             FROM (SELECT EXISTS (SELECT FROM ended)) w (ended)
+           ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id""",  # noqa: S608 (ours)
+        (workflow_id, name, source, dedupe_key, *told),
+    )
+    if stored:
+        return True
+    # A new statement: that one's snapshot would not show the row that won.
+    same = fetch_one(
+        f"""SELECT (name, workflow_id, linking_id, payload) IS NOT DISTINCT FROM (%s, %s::bigint, %s, {Document.SQL})
+              FROM workflows_signal WHERE source = %s AND dedupe_key = %s""",  # noqa: S608 (ours)
+        (*told, source, dedupe_key),
+    )
+    if same != (True,):
+        raise NotTheSame
+    return False
+
+
+# --- Waking -----------------------------------------------------------------------------------------
 
 # Due before the backlog, not behind it: it has waited already. (now() keeps a row from a clock that was ahead.)
 _WAKE = """
@@ -27,13 +133,90 @@ _WAKE = """
            FOR NO KEY UPDATE OF w SKIP LOCKED)
 """
 
-# A request to cancel is a signal that every workflow listens to, until it is being compensated.
-CANCEL = "cancel"
+# Signals that the row `w` waits for. A retry is woken by those only that its attempt has not seen: else an old one
+# would wake it in a hot loop.
+_LISTENS = "s.closed_at IS NULL AND s.name = ANY (w.wake_on) AND s.id <> ALL (w.seen_signals)"
+_ADDRESSED = (
+    f"s.workflow_id = w.id AND (({_LISTENS}) OR s.closed_at IS NULL AND s.name = 'cancel' AND NOT w.compensating)"
+)
+_LINKED = f"""
+    s.linking_id = w.linking_id AND {_LISTENS}
+    AND NOT EXISTS (SELECT FROM workflows_wait a WHERE a.workflow_id = w.id AND a.signal_id = s.id)"""
 
-_ANSWERED = """EXISTS (
-    SELECT FROM workflows_signal s
-     WHERE s.workflow_id = w.id AND s.closed_at IS NULL
-       AND (s.name = ANY (w.wake_on) OR s.name = 'cancel' AND NOT w.compensating))"""
+
+_ANSWERED = f"""
+    (EXISTS (SELECT FROM workflows_signal s WHERE {_ADDRESSED})
+     OR w.linking_id IS NOT NULL AND EXISTS (SELECT FROM workflows_signal s WHERE {_LINKED}))"""  # noqa: S608 (ours)
+
+
+def wake(workflow_id: int) -> bool:
+    """Make a workflow due that has a signal it waits for. False when it has none, or somebody holds its row.
+
+    Whoever sends, after the signal's commit; a worker, after that of a suspension: a new statement, never before.
+    """
+    return _execute(_WAKE.format(condition=f"w.id = %s AND {_ANSWERED}"), [workflow_id]) == 1
+
+
+def wake_linked(linking_id: str) -> int:
+    """The same for every workflow of a linking id; how many."""
+    # In the words of the index of those that listen.
+    listens = f"w.linking_id = %s AND w.wake_on <> '{{}}' AND EXISTS (SELECT FROM workflows_signal s WHERE {_LINKED})"
+    return _execute(_WAKE.format(condition=listens), [linking_id])
+
+
+def wake_soon(*, workflow_id: int | None = None, linking_id: str | None = None) -> None:
+    """Wake whom a signal is for, that is stored and committed; if that fails, the sweep does it a moment later."""
+    with _later_if_not_now():
+        if workflow_id is not None:
+            wake(workflow_id)
+        elif linking_id is not None:
+            wake_linked(linking_id)
+
+
+@contextmanager
+def _later_if_not_now() -> Iterator[None]:
+    """What is told is stored, whatever happens now: no refusal, and no error. The sweep does what is left."""
+    try:
+        yield
+    except Error as error:
+        logger.warning("a signal is stored, and nobody is woken yet: %s", type(error).__name__)
+        connection.close_if_unusable_or_obsolete()  # for the rest of the request
+
+
+def sweep() -> int:
+    """Wake every workflow with an unanswered signal that it waits for; how many. Finds what both wakers missed.
+
+    And every parent whose last child has ended without its worker having told so.
+    """
+    addressed = f"SELECT w.id FROM workflows_signal s JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP}"  # noqa: S608
+    linked = f"""SELECT w.id FROM workflows_signal s JOIN workflows_workflow w ON {_LINKED}
+                  WHERE {_ASLEEP} AND w.linking_id IS NOT NULL AND w.wake_on <> '{{}}'"""  # noqa: S608 (ours)
+    joined = f"""SELECT w.id FROM workflows_wait j JOIN workflows_workflow w ON w.id = j.workflow_id
+                  WHERE {_OPEN_JOIN} AND {_ASLEEP} AND 'child:' || j.name = ANY (w.wake_on)"""  # noqa: S608 (ours)
+    return _execute(_WAKE.format(condition=f"w.id IN ({addressed} UNION ALL {linked} UNION ALL {joined})"), [])
+
+
+# The open wait `j` for children all of which have ended.
+_OPEN_JOIN = """
+    j.kind = 'children' AND j.outcome = '' AND NOT j.superseded AND NOT EXISTS (
+        SELECT FROM workflows_workflow c
+         WHERE c.parent_id = j.workflow_id AND c.parent_wait = j.name AND c.status = 'PENDING')"""
+
+
+_ASLEEP = "w.status = 'PENDING' AND w.invisible_until > now()"
+
+
+def wake_expired() -> int:
+    """Make every workflow due whose time is over (`expires_after`); how many.
+
+    Of the types that this release knows: it would put the others back, to be woken again by the next look.
+    """
+    # statement_timestamp(), for an index is not searched by what changes from row to row, as clock_timestamp() does.
+    expired = "w.expires_at <= statement_timestamp() AND w.expires_at IS NOT NULL AND NOT w.compensating"
+    return _execute(_WAKE.format(condition=f"{expired} AND w.workflow_type = ANY (%s)"), [list(definitions())])
+
+
+# --- Requests to cancel -----------------------------------------------------------------------------
 
 
 def cancelled(workflow_id: str) -> str:
@@ -44,37 +227,6 @@ def cancelled(workflow_id: str) -> str:
     return f"""(SELECT true FROM workflows_signal s
                  WHERE s.workflow_id = {workflow_id} AND s.name = '{CANCEL}' AND s.closed_at IS NULL
                  LIMIT 1) IS NOT NULL"""  # noqa: S608 (both are ours)
-
-
-def store(*, source: str, dedupe_key: str, name: str, workflow_id: int, payload: dict[str, Any]) -> bool:
-    """Store a signal; False when `source` has told the fact `dedupe_key` before. The caller commits, then wakes."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, payload)
-               VALUES (%s, %s, %s, %s, %s) ON CONFLICT (source, dedupe_key) DO NOTHING""",
-            [source, dedupe_key, name, workflow_id, json.dumps(payload)],
-        )
-        return bool(cursor.rowcount)
-
-
-def wake(workflow_id: int, name: str) -> bool:
-    """Make a workflow due that waits for the signal `name`. False when it does not, or somebody holds its row.
-
-    In a transaction of its own, after the signal's commit.
-    """
-    listens = f"%s = ANY (w.wake_on || ARRAY['{CANCEL}'])"
-    return _execute(_WAKE.format(condition=f"w.id = %s AND {listens}"), [workflow_id, name]) == 1
-
-
-def wake_if_answered(workflow_id: int) -> bool:
-    """Make a workflow due whose signal came while it was suspending. After the suspension's commit, never before."""
-    return _execute(_WAKE.format(condition=f"w.id = %s AND {_ANSWERED}"), [workflow_id]) == 1
-
-
-def sweep() -> int:
-    """Wake every workflow with an unanswered signal that it waits for; how many. Finds what both wakers missed."""
-    candidates = "w.id IN (SELECT workflow_id FROM workflows_signal WHERE closed_at IS NULL)"
-    return _execute(_WAKE.format(condition=f"{candidates} AND {_ANSWERED}"), [])
 
 
 def cancellation(workflow_id: int) -> WorkflowCancelled | None:
@@ -98,34 +250,117 @@ def close_cancellations(workflow_id: int) -> None:
     )
 
 
-def refuse_late_cancellations() -> None:
-    """Tell in the history which requests to cancel came too late: the workflow had come to its end by itself."""
+# --- Parents and children ---------------------------------------------------------------------------
+
+
+def child_signal(wait_name: str) -> str:
+    """The signal that tells a workflow that the last child of its wait of that name has ended."""
+    return f"child:{wait_name}"
+
+
+def tell_parent(child_id: int) -> None:
+    """Tell the parent of a child that may have ended, if it was the last one, and wake it.
+
+    A statement of its own after the commit of that end: of two last children that end at once, each sees its own end,
+    and the one that looks second sees both. So a parent of a thousand is woken once, or twice.
+    """
+    told = fetch_one(
+        f"""INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id)
+            SELECT 'engine', 'child:' || c.id || ':' || gen_random_uuid(), 'child:' || j.name, j.workflow_id
+              FROM workflows_workflow c JOIN workflows_wait j ON j.workflow_id = c.parent_id AND j.name = c.parent_wait
+             WHERE c.id = %s AND {_OPEN_JOIN}
+            RETURNING workflow_id""",  # noqa: S608 (ours)
+        (child_id,),
+    )
+    if told:
+        wake(told[0])
+
+
+def tell_parent_soon(child_id: int) -> None:
+    """The same for somebody who has something else to say: if it fails, the sweep wakes the parent a moment later."""
+    with _later_if_not_now():
+        tell_parent(child_id)
+
+
+def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
+    """Ask for the children of a cancelled workflow to be cancelled; in its transaction. The sweep wakes them."""
     _execute(
-        """
-        WITH late AS (
-            UPDATE workflows_signal s SET closed_at = clock_timestamp()
-             WHERE s.name = 'cancel' AND s.closed_at IS NULL
-               AND (SELECT w.status <> 'PENDING' OR w.compensating FROM workflows_workflow w WHERE w.id = s.workflow_id)
-            RETURNING s.workflow_id, s.payload)
+        """INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, payload)
+           SELECT 'engine', 'cancel:' || id || ':' || gen_random_uuid(), 'cancel', id, %s::jsonb
+             FROM workflows_workflow WHERE parent_id = %s AND status = 'PENDING' AND NOT compensating""",
+        [json.dumps({"by": by, "reason": reason}), workflow_id],
+    )
+
+
+def spare_children(workflow_id: int) -> None:
+    """Take back what `cancel_children` has asked for, of those that have not obeyed yet."""
+    _execute(
+        """UPDATE workflows_signal SET closed_at = clock_timestamp()
+            WHERE name = 'cancel' AND source = 'engine' AND closed_at IS NULL
+              AND workflow_id IN (SELECT id FROM workflows_workflow WHERE parent_id = %s)""",
+        [workflow_id],
+    )
+
+
+# --- Workflows that have ended ----------------------------------------------------------------------
+
+
+def ignore_all(workflow_id: int) -> None:
+    """Put aside what was told a workflow and never used, as it ends; in the transaction that ends it."""
+    _execute(
+        """UPDATE workflows_signal SET closed_at = clock_timestamp(), ignored = true
+            WHERE workflow_id = %s AND closed_at IS NULL AND name <> 'cancel'""",
+        [workflow_id],
+    )
+
+
+def heed_again(workflow_id: int) -> None:
+    """Take out again what was put aside when the workflow ended, or since: it has been started again."""
+    _execute(
+        """UPDATE workflows_signal SET closed_at = NULL, ignored = false
+            WHERE workflow_id = %s AND ignored AND name <> 'cancel'""",
+        [workflow_id],
+    )
+
+
+def put_aside() -> None:
+    """Put aside the signals that came as their workflow was ending, and the old ones of linking ids that nobody has.
+
+    Of requests to cancel the history tells that they came too late: the workflow had come to its end by itself. What
+    has ended is locked meanwhile: a retry in between would not see what it is to heed.
+    """
+    _execute(
+        f"""
+        WITH ended AS MATERIALIZED (
+            SELECT w.id FROM workflows_workflow w
+             WHERE w.status <> 'PENDING' AND w.id IN (
+                SELECT s.workflow_id FROM workflows_signal s WHERE s.closed_at IS NULL AND s.workflow_id IS NOT NULL)
+               FOR NO KEY UPDATE SKIP LOCKED),
+        late AS (
+            UPDATE workflows_signal s SET closed_at = clock_timestamp(), ignored = true
+             WHERE s.closed_at IS NULL AND s.workflow_id IS NOT NULL
+               AND (s.workflow_id IN (SELECT id FROM ended) OR s.name = '{CANCEL}' AND (
+                    SELECT w.compensating FROM workflows_workflow w WHERE w.id = s.workflow_id))
+            RETURNING s.workflow_id, s.name, s.payload)
         INSERT INTO workflows_event (workflow_id, kind, actor, detail)
         SELECT workflow_id, 'cancel_too_late', payload->>'by',
-               jsonb_build_object('reason', 'It had ended, or failed by itself, before the request was seen.') FROM late
-        """,
+               jsonb_build_object('reason', 'It had ended, or failed by itself, before the request was seen.')
+          FROM late WHERE name = '{CANCEL}'
+        """,  # noqa: S608 (the name is ours)
+        [],
+    )
+    _execute(
+        f"""UPDATE workflows_signal s SET closed_at = clock_timestamp(), ignored = true
+             WHERE s.closed_at IS NULL AND s.linking_id IS NOT NULL
+               AND s.created_at < now() - interval '{KEPT_FOR_DAYS} days'
+               AND NOT EXISTS (
+                   SELECT FROM workflows_workflow w WHERE w.linking_id = s.linking_id AND w.status = 'PENDING')""",  # noqa: S608
         [],
     )
 
 
-def wake_expired() -> int:
-    """Make every workflow due whose time is over (`expires_after`); how many.
-
-    Of the types that this release knows: it would put the others back, to be woken again by the next look.
-    """
-    # statement_timestamp(), for an index is not searched by what changes from row to row, as clock_timestamp() does.
-    expired = "w.expires_at <= statement_timestamp() AND w.expires_at IS NOT NULL AND NOT w.compensating"
-    return _execute(_WAKE.format(condition=f"{expired} AND w.workflow_type = ANY (%s)"), [list(definitions())])
-
-
 def _execute(sql: str, parameters: list[Any]) -> int:
-    with connection.cursor() as cursor:
+    """Run a statement with its parameters beside it, not in its text: linking ids and reasons are people's."""
+    with parameters_beside(), connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return int(cursor.rowcount)

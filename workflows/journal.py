@@ -54,7 +54,9 @@ class OpenAttempt:
     steps: list[dict[str, Any]] = field(default_factory=list)
     deferred: tuple[str, list[Any]] | None = None  # a statement that may wait for the next one: see defer
     suspended: Suspend | None = None  # by a wait
+    lost: ClaimLost | None = None  # the journal has failed
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
+    seen: list[int] = field(default_factory=list)  # the signals that were there, and unused, as it was opened
 
 
 _current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default=None)
@@ -75,7 +77,10 @@ def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
             cursor.execute(sql, parameters)
             return cursor.fetchall() if cursor.description else []
     except (OperationalError, InterfaceError) as error:
-        raise ClaimLost(f"the journal failed with {type(error).__name__}") from error
+        lost = ClaimLost(f"the journal failed with {type(error).__name__}")
+        if attempt := _current.get():
+            attempt.lost = lost  # should a step swallow even that
+        raise lost from error
 
 
 def defer(attempt: OpenAttempt, sql: str, parameters: list[Any]) -> None:
@@ -125,16 +130,18 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
         INSERT INTO workflows_attempt (workflow_id, number, worker, release)
         SELECT %s, (SELECT coalesce(max(number), 0) + 1 FROM workflows_attempt WHERE workflow_id = %s), %s, %s
          WHERE {FENCE}
-        RETURNING id, number, ({_PAST})::text
-        """,  # noqa: S608 (both are ours)
-        [workflow.pk, claim_xid, workflow.pk, workflow.pk, worker, release, claim_xid, *[workflow.pk] * 3],
+        RETURNING id, number, ({_PAST})::text, ARRAY({_SEEN})
+        """,  # noqa: S608 (all are ours)
+        [
+            *(workflow.pk, claim_xid, workflow.pk, workflow.pk, worker, release, claim_xid),
+            *(*[workflow.pk] * 3, workflow.pk, workflow.linking_id),
+        ],
     )
     if not rows:
         raise ClaimLost("the claim ended before its attempt was opened")
-    (attempt_id, number, past), *_ = rows
-    return OpenAttempt(
-        attempt_id, number, workflow.pk, claim_xid, past=[PastAttempt(*each) for each in json.loads(past or "[]")]
-    )
+    (attempt_id, number, past, seen), *_ = rows
+    told = [PastAttempt(*each) for each in json.loads(past or "[]")]
+    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, past=told, seen=seen)
 
 
 # The statement's snapshot: the one that it has just marked as vanished still looks open. Of the events nothing is read
@@ -152,6 +159,13 @@ _PAST = f"""
                 '-infinity')
              ORDER BY number DESC LIMIT {PAST_LIMIT}) past
 """  # noqa: S608 (the limit is ours)
+
+
+# By its snapshot, not by the highest id: what was stored before and commits later has not been seen.
+_SEEN = """
+    SELECT id FROM workflows_signal WHERE workflow_id = %s AND closed_at IS NULL
+    UNION ALL
+    SELECT id FROM workflows_signal WHERE linking_id = %s AND closed_at IS NULL"""
 
 
 def prove(attempt: OpenAttempt) -> None:

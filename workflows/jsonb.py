@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from pydantic_core import from_json, to_json
 
@@ -29,32 +29,51 @@ _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])', re.DOTALL)  # p
 _SUSPICIOUS_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 
-class Malformed(ValueError):
-    """Not a JSON object in UTF-8. `code` is stable; the message is for the client."""
+class Refused(ValueError):
+    """What was sent cannot be used. `code` is stable; the message is for the sender, and quotes nothing of it."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-class Unstorable(ValueError):
-    """JSON, and yet PostgreSQL cannot keep it as it is. `code` is stable; the message is for the client."""
+class Malformed(Refused):
+    """Not a JSON object in UTF-8."""
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+
+class Unstorable(Refused):
+    """JSON, and yet PostgreSQL cannot keep it as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """A JSON object that PostgreSQL can keep: the text as it was sent, whose numbers have all their digits, and the
-    value that Python reads in it."""
+    value that Python reads in it.
+
+    Or a part of one, which `path` leads to in the text. `SQL` stands for it in a statement, with its `parameters`.
+    """
 
     text: str
     value: dict[str, Any]
+    path: tuple[str, ...] = ()
+
+    SQL: ClassVar[str] = "(%s::jsonb #> %s::text[])"
+
+    @property
+    def parameters(self) -> tuple[str, list[str]]:
+        return self.text, list(self.path)
+
+    def part(self, name: str) -> Document:
+        """The object of that name in it."""
+        return Document(self.text, self.value[name], (*self.path, name))
 
     def __repr__(self) -> str:
         return "<Document>"
+
+
+def document_of(value: Mapping[str, Any]) -> Document:
+    """A document of what is known to be storable."""
+    return Document(json.dumps(value), dict(value))
 
 
 def parse(body: bytes) -> Document:

@@ -174,6 +174,7 @@ class Ledger:
         except ClaimLost:
             raise
         except Suspend:
+            self.attempt.suspended = None  # an error now: the steps after a best-effort one would wait for it
             error = StepError(f"{effect.step} makes a call that is kept, and may not wait; let a step before it wait.")
             self._settle(effect, NOT_DONE, error=describe(error))
             raise error from None

@@ -8,24 +8,28 @@ its refusals and its wake-up are about what has been committed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import psycopg
 import psycopg.errors
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.db import Error, OperationalError, connection, transaction
-from django.db.models import Q
+from django.db import IntegrityError, OperationalError, transaction
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from workflows import api_keys, compensation, history, inbox
+from workflows import answers, api_keys, compensation, history, inbox
 from workflows.definition import definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_own, last_error
+from workflows.jsonb import Unstorable
 from workflows.ledger import DOUBT_TASK
-from workflows.models import ApiKey, Effect, Event, ManualTask, State, Wait, Workflow
+from workflows.models import ApiKey, Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import ManualTaskQuerySet
 from workflows.models.workflow import DUE_AT_ONCE
@@ -48,9 +52,11 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
 
     A question that failed it (rejected, or expired) is asked again, and so is one that expired, or was closed, while
     nobody could decide; an approval keeps its answer. What was undone is done again, under a new key; what a person
-    has left as it is stays done. The time that it may take begins anew.
+    has left as it is stays done. The time that it may take begins anew. Children that were cancelled with it are
+    started again, too.
     """
     _require(user, RETRY)
+    _retry_children(workflow_id, user=user, reason=reason)
     with transaction.atomic(durable=True):
         workflow, state = _take(workflow_id)
         if workflow.status != Workflow.Status.FAILED:
@@ -65,25 +71,46 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
             retry_count=0,
             waiting_for="",
             wake_on=[],
+            seen_signals=[],
             invisible_until=DUE_AT_ONCE,
         )
-        tasks = ManualTask.objects.filter(workflow=workflow_id)
-        tasks.filter(state=ManualTask.State.OPEN, expires_at__lte=ClockTimestamp()).update(
-            state=ManualTask.State.EXPIRED
-        )
-        unanswerable = tasks.filter(state__in=[ManualTask.State.EXPIRED, ManualTask.State.CLOSED]).values("wait")
-        asked = Wait.objects.filter(workflow=workflow_id)
-        asked.filter(name__startswith=compensation.QUESTIONS).update(
-            superseded=True
-        )  # what was said of that is over with it
-        asked.filter(Q(outcome="", pk__in=unanswerable) | Q(outcome__in=["rejected", "expired"])).update(
-            superseded=True
-        )
+        _ask_anew(workflow_id)
         kept = Effect.objects.filter(workflow=workflow_id, state=Effect.State.KEPT)
         kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0)
         kept.update(state=Effect.State.DONE, undo_failures=0)
         inbox.close_cancellations(workflow_id)
+        inbox.heed_again(workflow_id)
         _record(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
+
+
+def _retry_children(workflow_id: int, *, user: User, reason: str) -> None:
+    """Start the children again that were cancelled with their parent, or are about to be; each by itself.
+
+    Before the parent: should we not get to its end, the parent can be retried once more.
+    """
+    if not Workflow.objects.filter(pk=workflow_id, status=Workflow.Status.FAILED, cancelled_at__isnull=False).exists():
+        return
+    inbox.spare_children(workflow_id)
+    told = Signal.objects.filter(workflow=OuterRef("pk"), name=inbox.CANCEL, source=inbox.ENGINE)
+    cancelled = Workflow.objects.filter(Exists(told), parent=workflow_id, cancelled_at__isnull=False)
+    for child_id in cancelled.values_list("pk", flat=True):
+        with suppress(NotAllowed):  # it is being undone, or somebody was quicker
+            retry(child_id, user=user, reason=reason)
+
+
+def _ask_anew(workflow_id: int) -> None:
+    """Let the retry meet anew what has failed it, or was over, or closed, meanwhile; the rest keeps its answers.
+
+    A time goes on from when it was first met. Children may have been retried since: they are looked at once more.
+    """
+    no_longer_asked = [ManualTask.State.EXPIRED, ManualTask.State.CLOSED]
+    closed = ManualTask.objects.filter(workflow=workflow_id, state__in=no_longer_asked).values("wait")
+    of_undos = ManualTask.objects.filter(workflow=workflow_id, task_type=compensation.TASK_TYPE).values("wait")
+    over = Q(kind=Wait.Kind.SIGNAL, outcome="", deadline__lte=ClockTimestamp())
+    failed = Q(outcome__in=["rejected", "expired"])
+    Wait.objects.filter(workflow=workflow_id).filter(
+        failed | over | Q(outcome="", pk__in=closed) | Q(pk__in=of_undos) | Q(kind=Wait.Kind.CHILDREN)
+    ).update(superseded=True)
 
 
 def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
@@ -116,7 +143,32 @@ def cancel(workflow_id: int, *, user: User, reason: str) -> str:
         return _ask_to_cancel(workflow_id, user=user, reason=reason)
 
 
-def approve(task_id: int, *, user: User, reason: str = "", answer: dict[str, Any] | None = None) -> None:
+def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
+    """Make an open task the user's own, if nobody has claimed it: the others then leave it to them."""
+    _require(user, DECIDE)
+    with transaction.atomic(durable=True):
+        task = ManualTask.objects.filter(pk=task_id)
+        claimed = _decidable(task, user).filter(assignee=None).update(assignee=user, claimed_at=ClockTimestamp())
+        told = _task(task_id)
+        if not claimed:
+            raise NotAllowed(why_not_claim(told, user) or CHANGED)
+        _record(told.workflow_id, Event.Kind.TASK_CLAIMED, user, reason=reason, task=task_id)
+
+
+def release_task(task_id: int, *, user: User, reason: str = "") -> None:
+    """Give a claimed task back to all who may decide it: one's own; a superuser anybody's."""
+    _require(user, DECIDE)
+    with transaction.atomic(durable=True):
+        task = ManualTask.objects.filter(pk=task_id)
+        held = task.exclude(assignee=None) if user.is_superuser else task.filter(assignee=user)
+        released = _undecided(held).update(assignee=None, claimed_at=None)
+        told = _task(task_id)
+        if not released:
+            raise NotAllowed(why_not_release(told, user) or CHANGED)
+        _record(told.workflow_id, Event.Kind.TASK_RELEASED, user, reason=reason, task=task_id)
+
+
+def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, Any] | None = None) -> None:
     """Answer a manual task with yes, and wake its workflow. `answer` holds fields that the question asks for."""
     _decide(task_id, ManualTask.State.APPROVED, user=user, reason=reason, answer=answer)
 
@@ -152,11 +204,15 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str) -> str:
         ending = compensation.ending(workflow)
         Workflow.objects.filter(pk=workflow_id).update(**ending, cancelled_at=ClockTimestamp(), **last_error(told))
         inbox.close_cancellations(workflow_id)
+        inbox.cancel_children(workflow_id, by=user.get_username(), reason=reason.strip())
         _record(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
-        if "compensating" not in ending:
-            return "It is cancelled."
-        history.record(workflow_id, Event.Kind.COMPENSATING)
+        if "compensating" in ending:
+            history.record(workflow_id, Event.Kind.COMPENSATING)
+    if "compensating" in ending:
         return "It is cancelled; a worker now undoes what it has done."
+    if workflow.parent_id is not None:
+        inbox.tell_parent_soon(workflow_id)
+    return "It is cancelled."
 
 
 def _ask_to_cancel(workflow_id: int, *, user: User, reason: str) -> str:
@@ -177,7 +233,7 @@ def _ask_to_cancel(workflow_id: int, *, user: User, reason: str) -> str:
             payload={"by": user.get_username(), "reason": reason.strip()},
         )
         _record(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)
-    _wake(workflow_id, inbox.CANCEL)
+    inbox.wake_soon(workflow_id=workflow_id)
     return "It is running: it is cancelled before its next step, unless that was the last one."
 
 
@@ -204,13 +260,16 @@ def _take(workflow_id: int) -> tuple[Workflow, State]:
     return workflow, State(workflow.state)
 
 
+# --- Manual tasks -----------------------------------------------------------------------------------
+
+
 def _decide(
     task_id: int,
     decision: ManualTask.State,
     *,
     user: User,
     reason: str,
-    answer: dict[str, Any] | None = None,
+    answer: Mapping[str, Any] | None = None,
 ) -> None:
     """Decide a task, once: the update of its row is the arbiter between two people, and between them and its expiry.
 
@@ -218,20 +277,17 @@ def _decide(
     the workflow woken by a second statement after that (see `workflows.inbox`).
     """
     _require(user, DECIDE)
-    with transaction.atomic(durable=True):
+    with _four_eyes_told(), transaction.atomic(durable=True):
         task = ManualTask.objects.filter(pk=task_id)
-        decided = _decidable(task).update(
-            state=decision, decided_by=user, decided_at=ClockTimestamp(), reason=reason.strip()
-        )
+        free = _decidable(task, user).filter(Q(assignee=None) | Q(assignee=user))
+        decided = free.update(state=decision, decided_by=user, decided_at=ClockTimestamp(), reason=reason.strip())
+        told = _task(task_id)
         if not decided:
-            raise NotAllowed(_why_not(task.select_related("workflow", "decided_by").first()))
-        told = task.select_related("workflow").get()
-        if told.task_type == DOUBT_TASK and answer:
-            _require_a_result(told.workflow, answer)
+            raise NotAllowed(why_not_decide(told, user) or CHANGED)
         approved = decision == ManualTask.State.APPROVED
         payload: dict[str, Any] = {"approved": approved, "reason": told.reason, "by": user.get_username()}
-        if answer:
-            payload["answer"] = answer
+        if approved and (checked := _checked(told, answer)) is not None:
+            payload["answer"] = checked
         inbox.store(
             source="console",
             dedupe_key=told.signal_name,
@@ -241,44 +297,136 @@ def _decide(
         )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         _record(told.workflow_id, kind, user, reason=reason, task=task_id)
-    _wake(told.workflow_id, told.signal_name)
+    inbox.wake_soon(workflow_id=told.workflow_id)
 
 
-def _require_a_result(workflow: Workflow, answer: dict[str, Any]) -> None:
+@contextmanager
+def _four_eyes_told() -> Iterator[None]:
+    """The database has the last word on four eyes; what it says is told in ours.
+
+    The update looks for itself first: PostgreSQL's refusal quotes the whole row, facts and all, in its log.
+    """
+    try:
+        yield
+    except IntegrityError as error:
+        cause = error.__cause__
+        if isinstance(cause, psycopg.Error) and cause.diag.constraint_name == FOUR_EYES:
+            raise NotAllowed(OWN_REQUEST) from None
+        raise
+
+
+def _checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What an approval says besides yes, as the question asks for it."""
+    if task.answer_model:
+        return _validated(task, answer)
+    if not answer:
+        return None
+    if task.task_type == DOUBT_TASK:
+        _require_a_result(task.workflow, answer)
+    return dict(answer)
+
+
+def _validated(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any]:
+    try:
+        model = answers.model_at(task.answer_model)
+    except answers.NoSuchModel:
+        raise NotAllowed(
+            f"This release does not have what the answer is checked by ({task.answer_model}): try again with the "
+            "release that asked."
+        ) from None
+    if answer is None:
+        raise NotAllowed(f"A yes is not enough: the answer has fields ({', '.join(model.model_fields)}).")
+    try:
+        return answers.validated(model, answer)
+    except ValidationError as error:
+        raise NotAllowed(f"That is no answer to this question: {faults(error)}.") from None
+    except Unstorable as error:
+        raise NotAllowed(f"That answer cannot be kept: {error}") from None
+    except answers.CheckFailed as error:
+        raise NotAllowed(str(error)) from None
+
+
+def _require_a_result(workflow: Workflow, answer: Mapping[str, Any]) -> None:
     """What a person says of a call must be what a step could have returned: else no run, and no undo, could use it."""
     if (definition := definitions().get(workflow.workflow_type)) is None:
         return
     if unknown := sorted(answer.keys() - definition.context_class.model_fields.keys()):
         raise NotAllowed(f"No step of {definition.name} returns {', '.join(unknown)}.")
     try:
-        definition.context_class.model_validate_json(to_json(answer))
+        definition.context_class.model_validate_json(to_json(dict(answer)))
     except ValidationError as error:
         raise NotAllowed(f"No step of {definition.name} could have returned this: {faults(error)}.") from None
 
 
-def _wake(workflow_id: int, signal_name: str) -> None:
-    try:
-        inbox.wake(workflow_id, signal_name)
-    except Error as error:
-        # The signal is stored, whatever happens now: no refusal, and no error. The sweep wakes the row.
-        logger.warning("workflow %s has a signal and is not woken yet: %s", workflow_id, type(error).__name__)
-        connection.close_if_unusable_or_obsolete()  # for the rest of the request
+def why_not_claim(task: ManualTask, user: User) -> str:
+    """Why `user` cannot claim it, in a sentence; empty if nothing speaks against it."""
+    if not (over := _why_over(task)) and task.assignee == user:
+        return "It is yours already."
+    return over or _why_not_theirs(task, user) or _why_taken(task, user)
 
 
-def _decidable(tasks: ManualTaskQuerySet) -> ManualTaskQuerySet:
+def why_not_release(task: ManualTask, user: User) -> str:
+    """Why `user` cannot give it back, in a sentence; empty if nothing speaks against it."""
+    if not (over := _why_over(task)) and task.assignee is None:
+        return "Nobody has claimed it."
+    return over or ("" if user.is_superuser else _why_taken(task, user))
+
+
+def why_not_decide(task: ManualTask, user: User) -> str:
+    """Why `user` cannot decide it, in a sentence; empty if nothing speaks against it."""
+    return _why_over(task) or _why_not_theirs(task, user) or _why_taken(task, user)
+
+
+# What happened between an update that changed nothing and the look at why.
+CHANGED = "Somebody has changed it just now: look at it again."
+OWN_REQUEST = "You have requested this yourself: it takes four eyes, and somebody else's decision."
+FOUR_EYES = "manual_task_four_eyes"
+
+
+def _task(task_id: int) -> ManualTask:
+    rows = ManualTask.objects.by_the_clock().select_related("workflow", "assignee", "decided_by")
+    if task := rows.defer("workflow__payload", "workflow__context").filter(pk=task_id).first():
+        return task
+    raise NotAllowed("There is no such task.")
+
+
+def _undecided(tasks: ManualTaskQuerySet) -> ManualTaskQuerySet:
     return tasks.open().filter(expires_at__gt=ClockTimestamp())
 
 
-def _why_not(task: ManualTask | None) -> str:
-    if task is None:
-        return "There is no such task."
+def _decidable(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
+    """Those that `user` may decide unless somebody else has claimed them. A part of the update: that is the arbiter."""
+    return _undecided(tasks).for_members(user).for_other_eyes(user)
+
+
+def _why_over(task: ManualTask) -> str:
     if task.decided_by and task.decided_at:
         return f"{task.decided_by.get_username()} {task.state} it already, at {task.decided_at:%Y-%m-%d %H:%M:%S} UTC."
+    if task.state != ManualTask.State.EXPIRED and task.workflow.status != Workflow.Status.PENDING:
+        return f"Its workflow has ended; it is {task.workflow.status.lower()}."
     if task.state == ManualTask.State.CLOSED:
         return "Nobody asks for that any more: its workflow has gone on without."
-    if task.state == ManualTask.State.OPEN and task.workflow.status != Workflow.Status.PENDING:
-        return f"Its workflow has ended; it is {task.workflow.status.lower()}."
-    return f"It expired at {task.expires_at:%Y-%m-%d %H:%M:%S} UTC."
+    if task.state == ManualTask.State.EXPIRED or task.is_over:
+        return f"It expired at {task.expires_at:%Y-%m-%d %H:%M:%S} UTC."
+    return ""
+
+
+def _why_not_theirs(task: ManualTask, user: User) -> str:
+    if task.team and not (user.is_superuser or user.groups.filter(name=task.team).exists()):
+        return f"It is for the team {task.team}, and you are not in it."
+    return OWN_REQUEST if task.four_eyes and task.requested_by_id == user.pk else ""
+
+
+def _why_taken(task: ManualTask, user: User) -> str:
+    if task.assignee is None or task.assignee == user:
+        return ""
+    name = task.assignee.get_username()
+    if task.claimed_at:
+        return f"{name} has claimed it, at {task.claimed_at:%Y-%m-%d %H:%M:%S} UTC."
+    return f"It is assigned to {name}."
+
+
+# --- What every operation does ----------------------------------------------------------------------
 
 
 def _require(user: User, permission: str) -> None:

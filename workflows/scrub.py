@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, PydanticUserError, ValidationError
 
 MASK = "•••"
 _LONGEST = 500
 # No more of a text is looked at: the row is held meanwhile, and one error message was 4 MB long.
 _READ = 20_000
+_MOST_FAULTS = 20
 
 _QUOTED = re.compile(r"""(['"`])(?:\\.|(?!\1).)*\1""")
 # From where a word begins only: tried from each of its letters, one word of 20,000 took two seconds.
@@ -55,6 +56,34 @@ def private_part(payload: Any, public_fields: Collection[str], path: str = "") -
 def faults(error: ValidationError) -> str:
     """Which fields a model refuses, and why; never their values."""
     return ", ".join(f"{'.'.join(map(str, fault['loc']))} ({fault['type']})" for fault in error.errors())
+
+
+def faults_for_senders(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first faults, for whoever sent what the model refuses. Names are the model's: the sender's may be values.
+
+    (An object that maps e-mail addresses to something; a name that the model does not have.)
+    """
+    try:
+        known = _names_in(model.model_json_schema())
+    except PydanticUserError:  # a field of a type that JSON schemas have no words for
+        known = set(model.model_fields)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    told = [f"{_place(fault['loc'], known) or 'all of it'} ({fault['type']})" for fault in found[:_MOST_FAULTS]]
+    return ", ".join(told) + (f" and {len(found) - len(told)} more" if len(found) > len(told) else "")
+
+
+def _place(loc: tuple[int | str, ...], known: Container[str]) -> str:
+    return ".".join(str(part) if isinstance(part, int) or part in known else MASK for part in loc)
+
+
+def _names_in(schema: Any) -> set[str]:
+    """The names of all fields in a JSON schema."""
+    if isinstance(schema, list):
+        return {name for part in schema for name in _names_in(part)}
+    if not isinstance(schema, dict):
+        return set()
+    own = schema.get("properties")
+    return (set(own) if isinstance(own, dict) else set()) | {n for part in schema.values() for n in _names_in(part)}
 
 
 def frames(error: BaseException) -> str:

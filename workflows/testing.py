@@ -15,30 +15,35 @@
         run = testing.run(ORDER, {"sku": "A-1"}, crash=boundary)
         assert (run.status, run.called("charge")) == ("COMPLETE", 1)
 
+    def test_a_payment_that_never_comes_gives_the_goods_back() -> None:
+        assert testing.run(ORDER, {"sku": "A-1"}, overdue=["payment"]).undone == ["charge", "reserve"]
+
 Nothing of the engine is replaced: rows, claims, savepoints, ledger and journal are real, and so they need real
 transactions. Time is not waited for: what is put off is made due, and what is measured against the clock made older.
-Questions to people are answered as `decide` says, in the name of a user "testing".
+Questions to people are answered as `decide` says, in the name of a user "testing", or of "another" for four eyes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from django.db import connection, connections
 from django.db.models.functions import Now
 from django.test.utils import override_settings
+from django.utils import timezone
 
-from workflows import compensation, failpoints, journal, ledger, operations
+from workflows import compensation, failpoints, inbox, journal, ledger, operations
 from workflows.definition import Step, Undo, WorkflowDefinition, WorkflowStep, definitions
 from workflows.errors import ClaimLost, StepError
 from workflows.flag import Flag
-from workflows.models import Attempt, Effect, ManualTask, Workflow
-from workflows.submissions import linking_id_of
+from workflows.models import Attempt, Effect, ManualTask, Wait, Workflow
 from workflows.worker import Worker
 
 if TYPE_CHECKING:
@@ -48,8 +53,9 @@ if TYPE_CHECKING:
 # Runs of one workflow before it counts as one that never comes to rest.
 MOST_RUNS = 200
 
-# The only definition while a run is under way: see `_known`.
-DEFINITION: WorkflowDefinition
+# What `decide` says of a question: no, yes, or yes with the answer's fields.
+Decide = Callable[[ManualTask], bool | Mapping[str, Any]]
+Signals = Mapping[str, Mapping[str, Any] | Callable[[Workflow], Mapping[str, Any]]]
 
 
 class Crash(ClaimLost):
@@ -128,13 +134,21 @@ def run(
     *,
     failure: Failure | None = None,
     crash: str = "",
-    decide: Callable[[ManualTask], bool] = lambda task: True,
+    decide: Decide = lambda task: True,
+    signals: Signals | None = None,
+    overdue: Collection[str] = (),
+    children: Sequence[WorkflowDefinition] = (),
 ) -> Run:
-    """Run a new workflow until it is COMPLETE or FAILED, or waits for what is no question to a person.
+    """Run a new workflow until it is COMPLETE or FAILED, or waits for what nobody here tells it.
 
     `failure` makes a step fail for good, `crash` the worker at a boundary (one of `boundaries`), once. `decide` answers
     the questions; whether a call happened is answered by whether it did. An undo that has failed three times is an
     AssertionError: it should not have.
+
+    `signals` are sent when they are waited for: name -> payload, or a function that makes it of the workflow. The waits
+    named in `overdue` ("payment of *") nobody answers, and their deadlines pass. A time is not waited for, and a wait
+    with a `look` looks twice. `children` are the definitions of the workflows that this one starts; they are run, too,
+    and answered in the same way.
     """
     if connection.in_atomic_block:
         raise RuntimeError("A worker commits; give the test real transactions: pytestmark = testing.databases().")
@@ -144,28 +158,22 @@ def run(
         idempotency_key=uuid4(),
         payload=dict(payload),
         queue=queue,
-        linking_id=linking_id_of(dict(payload), definition),
+        linking_id=definition.linking_id_in(payload),
         expires_at=Now() + definition.expires_after if definition.expires_after else None,
     )
     workflow.refresh_from_db()
     this = Run(definition, workflow)
+    world = _World(this, decide, signals or {}, overdue)
     with ExitStack() as stack:
         stack.callback(connections[journal.ALIAS].close)
-        stack.enter_context(_known(_watched(definition, this, failure)))
+        stack.enter_context(_known(_watched(definition, this, failure), *(_moved(child, queue) for child in children)))
         if crash:
             stack.enter_context(failpoints.armed(crash, _crasher(this)))
-        for _ in range(MOST_RUNS):
-            if this.status != Workflow.Status.PENDING:
-                return this
-            task = ManualTask.objects.open().filter(workflow=workflow.pk).first()
-            if task:
-                _answer(task, this, decide)
-            elif workflow.waiting_for:
-                return this
-            _let_time_pass(workflow)
+        while this.status == Workflow.Status.PENDING and (next_one := world.next_of(queue)):
+            _let_time_pass(next_one)
             _process(queue)
             workflow.refresh_from_db()
-    raise AssertionError(f"{this} does not come to rest")
+    return this
 
 
 # --- Everything that can go wrong ---------------------------------------------------------------------
@@ -207,7 +215,9 @@ def check_compensation(
     payload: Mapping[str, Any],
     failure: Failure,
     *,
-    decide: Callable[[ManualTask], bool] = lambda task: True,
+    decide: Decide = lambda task: True,
+    signals: Signals | None = None,
+    children: Sequence[WorkflowDefinition] = (),
 ) -> Run:
     """Let a step fail, and check that what had happened and can be undone was: each once, the newest first.
 
@@ -215,7 +225,7 @@ def check_compensation(
     called: then the workflow must be COMPLETE. One that is not reached at all is an AssertionError, for nothing would
     be proven.
     """
-    this = run(definition, payload, failure=failure, decide=decide)
+    this = run(definition, payload, failure=failure, decide=decide, signals=signals, children=children)
     if this.failed:
         assert this.status == Workflow.Status.FAILED, f"{failure}, and yet: {this}"
     else:
@@ -235,17 +245,66 @@ def check_compensation(
 # --- How it is done -----------------------------------------------------------------------------------
 
 
+class _World:
+    """Everybody else: who answers, tells, or lets a deadline pass. `this` is the run that is watched."""
+
+    def __init__(self, this: Run, decide: Decide, signals: Signals, overdue: Collection[str]) -> None:
+        self.this = this
+        self.decide = decide
+        self.signals = signals
+        self.overdue = overdue
+        self.runs: Counter[int] = Counter()
+        self.looked: set[int] = set()  # the waits that have looked for themselves
+
+    def next_of(self, queue: str) -> Workflow | None:
+        """The next workflow that can go on, a parent before its children; None when all wait for nothing we know."""
+        for workflow in Workflow.objects.filter(queue=queue, status=Workflow.Status.PENDING).order_by("pk"):
+            if self._can_go_on(workflow):
+                self.runs[workflow.pk] += 1
+                if self.runs[workflow.pk] > MOST_RUNS:
+                    raise AssertionError(f"{self.this} does not come to rest")
+                return workflow
+        return None
+
+    def _can_go_on(self, workflow: Workflow) -> bool:
+        """Whether it is due, or would be after some time; what it waits for is told it first, if somebody would."""
+        if not workflow.waiting_for or workflow.invisible_until <= timezone.now():
+            return True
+        wait = Wait.objects.filter(workflow=workflow.pk, outcome="", superseded=False).order_by("pk").last()
+        if wait and (wait.kind == Wait.Kind.TIME or any(fnmatchcase(wait.name, name) for name in self.overdue)):
+            Workflow.objects.filter(pk=workflow.pk).update(invisible_until=wait.deadline)
+            return True
+        if task := ManualTask.objects.open().filter(workflow=workflow.pk).first():
+            _answer(task, self.this, self.decide)
+            return True
+        if name := next((name for name in workflow.wake_on if name in self.signals), None):
+            told = self.signals[name]
+            payload = told(workflow) if callable(told) else told
+            inbox.send(source="testing", dedupe_key=str(uuid4()), name=name, workflow_id=workflow.pk, payload=payload)
+            return True
+        if wait and workflow.invisible_until < wait.deadline and wait.pk not in self.looked:
+            self.looked.add(wait.pk)
+            return True
+        return False
+
+
 @contextmanager
-def _known(definition: WorkflowDefinition) -> Iterator[None]:
-    """Let the engine know this definition, and no other."""
-    global DEFINITION
-    DEFINITION = definition
-    with override_settings(WORKFLOWS=[f"{__name__}.DEFINITION"]):
+def _known(*known: WorkflowDefinition) -> Iterator[None]:
+    """Let the engine know these definitions, and no other."""
+    paths = {f"DEFINITION_{place}": definition for place, definition in enumerate(known)}
+    globals().update(paths)
+    with override_settings(WORKFLOWS=[f"{__name__}.{name}" for name in paths]):
         definitions.cache_clear()
         try:
             yield
         finally:
             definitions.cache_clear()
+
+
+def _moved(definition: WorkflowDefinition, queue: str) -> WorkflowDefinition:
+    moved = copy(definition)
+    moved.queue = queue
+    return moved
 
 
 def _watched(definition: WorkflowDefinition, this: Run, failure: Failure | None) -> WorkflowDefinition:
@@ -305,32 +364,33 @@ def _process(queue: str) -> None:
         connections.close_all()  # and with them the claim; the next worker finds the attempt open
 
 
-def _answer(task: ManualTask, this: Run, decide: Callable[[ManualTask], bool]) -> None:
-    answer = None
-    match task.task_type:
-        case compensation.TASK_TYPE:
-            raise AssertionError(f"{task.question} {dict(task.facts)['The last error']}")
-        case ledger.DOUBT_TASK:
-            name = task.wait.name.removeprefix("effect:").rpartition(":")[0]
-            step = this.definition.step_called(name)
-            answer = this.results.get(step.name) if step else None
-            approved = answer is not None
-        case _:
-            approved = decide(task)
-    if approved:
-        operations.approve(task.pk, user=_user(), reason="In a test.", answer=answer)
+def _answer(task: ManualTask, this: Run, decide: Decide) -> None:
+    said: bool | Mapping[str, Any]
+    if task.task_type == compensation.TASK_TYPE:
+        raise AssertionError(f"{task.question} {dict(task.facts)['The last error']}")
+    if task.task_type == ledger.DOUBT_TASK and task.workflow_id == this.workflow.pk:
+        name = task.wait.name.removeprefix("effect:").rpartition(":")[0]
+        step = this.definition.step_called(name)
+        result = this.results.get(step.name) if step else None
+        said = False if result is None else result
     else:
-        operations.reject(task.pk, user=_user(), reason="In a test.")
+        said = decide(task)
+    user = _user("another" if task.four_eyes else "testing")
+    if said is False:
+        operations.reject(task.pk, user=user, reason="In a test.")
+    else:
+        answer = dict(said) if isinstance(said, Mapping) else None
+        operations.approve(task.pk, user=user, reason="In a test.", answer=answer)
 
 
-def _user() -> User:
+def _user(name: str) -> User:
     from django.contrib.auth.models import User
 
-    return User.objects.get_or_create(username="testing", is_superuser=True)[0]
+    return User.objects.get_or_create(username=name, is_superuser=True)[0]
 
 
 def _let_time_pass(workflow: Workflow) -> None:
-    """Make the workflow due, as if the time until then had passed for what is measured against the clock, too."""
+    """Make the workflow due, before any other, as if the time until then had passed for what it measures, too."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -339,9 +399,15 @@ def _let_time_pass(workflow: Workflow) -> None:
                   FROM workflows_workflow WHERE id = %s),
             effects AS (
                 UPDATE workflows_effect e SET begun_at = begun_at - passed, first_begun_at = first_begun_at - passed
-                  FROM due WHERE e.workflow_id = due.id)
+                  FROM due WHERE e.workflow_id = due.id),
+            waits AS (
+                UPDATE workflows_wait w SET created_at = created_at - passed, deadline = deadline - passed
+                  FROM due WHERE w.workflow_id = due.id AND w.outcome = ''),
+            tasks AS (
+                UPDATE workflows_manualtask t SET due_at = due_at - passed, expires_at = expires_at - passed
+                  FROM due WHERE t.workflow_id = due.id AND t.state = 'open')
             UPDATE workflows_workflow w
-               SET invisible_until = invisible_until - passed, expires_at = expires_at - passed
+               SET invisible_until = least(created_at, invisible_until - passed), expires_at = expires_at - passed
               FROM due WHERE w.id = due.id
             """,
             [workflow.pk],

@@ -43,6 +43,8 @@ IDLE_DELAY, MAX_IDLE_DELAY = 0.02, 0.5
 # Seconds between attempts to reach a lost database, doubling.
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 TICK_EVERY = SPEAK_EVERY = 1.0
+# The sweep reads the signals that nobody has used: of very many it takes a twentieth of each worker's time, at most.
+REST_AFTER_SWEEP = 20
 PUT_OFF_DELAY = timedelta(minutes=1)
 # The advisory lock of `tick`, shared by all workers of a database. The number means nothing.
 TICK_LOCK = 7_201_406
@@ -87,7 +89,7 @@ class Worker:
         self._lost: int | None = None  # the workflow of the attempt before, if that was lost
         self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
         self._watermark: tuple[datetime, int] | None = None
-        self._full_look_at = self._ticked_at = self._spoke_at = float("-inf")
+        self._full_look_at = self._ticked_at = self._sweep_at = self._spoke_at = float("-inf")
 
     def run(self, *, drain: bool = False) -> None:
         """Process workflows until `stopping` is set; with `drain`, until none is due."""
@@ -145,7 +147,9 @@ class Worker:
         self._lost = None
         self._let_go()
         if not isinstance(outcome, Complete):
-            inbox.wake_if_answered(claim.workflow.pk)
+            inbox.wake(claim.workflow.pk)
+        if claim.workflow.parent_id is not None:
+            inbox.tell_parent(claim.workflow.pk)
         return True
 
     def tick(self) -> None:
@@ -156,10 +160,17 @@ class Worker:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [TICK_LOCK])
             if cursor.fetchone() == (True,):
-                inbox.sweep()
-                inbox.wake_expired()
-                inbox.refuse_late_cancellations()
                 heartbeat.forget()
+                inbox.wake_expired()
+                self._sweep()
+
+    def _sweep(self) -> None:
+        """What reads every signal that nobody has used; not before it has rested in proportion."""
+        started = monotonic()
+        if started >= self._sweep_at:
+            inbox.sweep()
+            inbox.put_aside()
+            self._sweep_at = monotonic() + (monotonic() - started) * REST_AFTER_SWEEP
 
     def _claim_next(self) -> Claim | None:
         """Lock the next due row; None when every due row is held by others, or none is due.
@@ -293,11 +304,11 @@ class Worker:
             connections.close_all()
 
     def _let_others_go_first(self, attempt: OpenAttempt, reason: str) -> None:
-        """Put the row off, unless somebody holds the row already."""
+        """Put the row off, unless somebody holds the row already. A signal does not cut that short: it heeds none."""
         due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
         with transaction.atomic():
             if due.select_for_update(skip_locked=True, no_key=True).first():
-                due.update(invisible_until=ClockTimestamp() + PUT_OFF_DELAY)
+                due.update(invisible_until=ClockTimestamp() + PUT_OFF_DELAY, wake_on=[], seen_signals=[])
                 history.record(attempt.workflow_id, Event.Kind.PUT_BACK, attempt=attempt.number, reason=reason)
 
 

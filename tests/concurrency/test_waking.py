@@ -17,14 +17,14 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import define, submit, work, worker
+from tests.engine import define, elsewhere, no_sweep, submit, work, worker
 from tests.processes import until
 from workflows import inbox
 from workflows.errors import ClaimLost
 from workflows.flag import Flag
 from workflows.models import Attempt, ManualTask, Workflow
 from workflows.waits import require_approval
-from workflows.worker import TICK_LOCK, Worker
+from workflows.worker import Worker
 
 pytestmark = engine.ENGINE
 T = TypeVar("T")
@@ -41,22 +41,6 @@ def ask(*, workflow: Workflow, context: Any) -> None:
     require_approval(workflow, "review", question="May it go on?", timeout=timedelta(seconds=seconds))
 
 
-def elsewhere(what: Callable[[], T]) -> T:
-    """Do it on another connection to the database, and come back when it is done."""
-    results: list[T] = []
-
-    def run() -> None:
-        try:
-            results.append(what())
-        finally:
-            connections.close_all()
-
-    thread = Thread(target=run)
-    thread.start()
-    thread.join()
-    return results[0]
-
-
 def decide(task: ManualTask) -> bool:
     """The first half of what an operation does. False when somebody, or the deadline, came first."""
     ada = User.objects.get(username="ada")
@@ -71,7 +55,7 @@ def decide(task: ManualTask) -> bool:
 
 def wake(task: ManualTask) -> bool:
     """The second half, after the commit of the first."""
-    return inbox.wake(task.workflow_id, task.signal_name)
+    return inbox.wake(task.workflow_id)
 
 
 def decide_and_wake() -> bool:
@@ -257,7 +241,7 @@ def test_a_wait_is_not_written_by_a_worker_that_has_lost_the_row() -> None:
             other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 
     submit()
-    with at("FROM workflows_wait w JOIN", lose_the_claim, alias="journal"), pytest.raises(ClaimLost):
+    with at("FROM workflows_wait WHERE workflow_id", lose_the_claim, alias="journal"), pytest.raises(ClaimLost):
         worker().process_next()
     connections.close_all()
     assert not ManualTask.objects.exists()
@@ -283,14 +267,6 @@ def with_worker(what: Callable[[], T], *, workers: int = 1) -> T:
             this.stopping.set()
         for thread in threads:
             thread.join()
-
-
-@contextmanager
-def no_sweep() -> Iterator[None]:
-    """Somebody else is always just sweeping: what the two wakers miss stays lost."""
-    with engine.another_connection() as other:
-        other.execute("SELECT pg_advisory_lock(%s)", [TICK_LOCK])
-        yield
 
 
 def test_no_decision_is_lost_at_any_moment() -> None:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from pydantic import BaseModel
 
 from workflows.definition import Step, WorkflowDefinition
-from workflows.models import Attempt, Effect, Event, ManualTask, Wait, WorkerProcess, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, ParkedMessage, Wait, WorkerProcess, Workflow
 
 
 class Context(BaseModel):
@@ -154,3 +154,15 @@ def worker(pid: int = 41, **fields: Any) -> WorkerProcess:
     """A worker of host-a that lives, and is idle unless an attempt says otherwise."""
     values = {"name": f"host-a:{pid}", "host": "host-a", "pid": pid, "release": "r7", "queue": "default", **fields}
     return WorkerProcess.objects.create(**values)
+
+
+def parked_message(offset: int = 7, **fields: Any) -> ParkedMessage:
+    values = {
+        "topic": "facts",
+        "partition": 2,
+        "offset": offset,
+        "code": "field_unknown",
+        "reason": "No such field.",
+        **fields,
+    }
+    return ParkedMessage.objects.create(**values)

@@ -15,7 +15,7 @@ from workflows.definition import Step, WorkflowDefinition
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.ledger import KnownEffect, key_for
 from workflows.models import Attempt, ManualTask, Workflow
-from workflows.waits import require_approval
+from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
 pytestmark = testing.databases()
 
@@ -88,6 +88,15 @@ def ship(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
 def thank(*, workflow: Workflow, context: OrderContext) -> None: ...
 
 
+def pay(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+    told = wait_for_signal(workflow, "payment", ["payment.failed", "payment.confirmed"], timeout=timedelta(minutes=15))
+    return {"approved_by": told.payload["by"]}
+
+
+class Discount(BaseModel):
+    percent: int
+
+
 STEPS = [
     check_order,
     Step(reserve, once=True, undo=release, key_ttl=timedelta(hours=1)),
@@ -100,7 +109,7 @@ ORDER = WorkflowDefinition(name="order", context_class=OrderContext, steps=STEPS
 
 
 def with_step(name: str, step: Step) -> WorkflowDefinition:
-    steps = [step if getattr(old, "name", "") == name else old for old in STEPS]
+    steps = [step if old.name == name else old for old in ORDER.steps]
     return WorkflowDefinition(name="order", context_class=OrderContext, steps=steps)
 
 
@@ -159,6 +168,85 @@ def test_retries_are_not_waited_for() -> None:
 
     run = testing.run(with_step("ship", Step(flaky)), PAYLOAD)
     assert (run.context["parcel"], run.called("charge")) == ("late", 1)
+
+
+def test_a_signal_is_sent_when_it_is_waited_for() -> None:
+    run = testing.run(with_step("review", Step(pay)), PAYLOAD, signals={"payment.confirmed": {"by": "ada"}})
+    assert (run.status, run.context["approved_by"], run.context["parcel"]) == ("COMPLETE", "ada", "p-2")
+
+
+def test_of_a_signal_that_nobody_sends_the_deadline_may_pass() -> None:
+    definition = with_step("review", Step(pay))
+    assert testing.run(definition, PAYLOAD).workflow.waiting_for == "the signal payment.failed or payment.confirmed"
+    late = testing.run(definition, PAYLOAD, overdue=["payment"])
+    assert (late.status, late.workflow.last_error_code, late.undone) == ("FAILED", "wait_expired", ["reserve"])
+
+
+def test_a_question_that_nobody_answers_expires() -> None:
+    run = testing.run(ORDER, PAYLOAD | {"large": True}, overdue=["review"])
+    assert (run.status, run.workflow.last_error_code, run.undone) == ("FAILED", "approval_expired", ["reserve"])
+
+
+def test_a_question_may_be_answered_by_a_form_and_with_four_eyes() -> None:
+    def review_twice(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+        first = require_approval(workflow, "1", question="Ok?", form=Discount, timeout=timedelta(1))
+        second = require_approval(
+            workflow, "2", question="Sure?", requested_by=first.decided_by, four_eyes=True, timeout=timedelta(1)
+        )
+        return {"approved_by": f"{first.decided_by}, {second.decided_by}: {first.answer.percent}"}
+
+    run = testing.run(with_step("review", Step(review_twice)), PAYLOAD, decide=lambda task: {"percent": 5})
+    assert (run.status, run.context["approved_by"]) == ("COMPLETE", "testing, another: 5")
+
+
+def test_times_are_not_waited_for() -> None:
+    def sleep_on_it(*, workflow: Workflow, context: OrderContext) -> None:
+        wait_for_time(workflow, "a month", timedelta(days=30))
+
+    run = testing.run(with_step("review", Step(sleep_on_it)), PAYLOAD)
+    assert (run.status, run.called("charge")) == ("COMPLETE", 1)
+
+
+def test_a_wait_that_looks_for_itself_does_so() -> None:
+    def ask_the_bank(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+        def look() -> dict[str, str] | None:
+            has_waited = Attempt.objects.filter(workflow=workflow).count() > 1
+            return {"by": "the bank"} if workflow.payload["pays"] and has_waited else None
+
+        told = wait_for_signal(workflow, "payment", "paid", timeout=timedelta(days=1), look=look)
+        return {"approved_by": told.payload["by"]}
+
+    definition = with_step("review", Step(ask_the_bank))
+    assert testing.run(definition, PAYLOAD | {"pays": True}).context["approved_by"] == "the bank"
+    assert testing.run(definition, PAYLOAD | {"pays": False}).status == "PENDING"
+    late = testing.run(definition, PAYLOAD | {"pays": False}, overdue=["payment"])
+    assert late.workflow.last_error_code == "wait_expired"
+
+
+def order_each(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+    skus = workflow.payload["skus"]
+    ended = wait_for_children(workflow, "orders", [Child("order", {"sku": sku}) for sku in skus], timeout=timedelta(1))
+    return {"parcel": ", ".join(child.status for child in ended)}
+
+
+ORDERS = WorkflowDefinition(name="orders", context_class=OrderContext, steps=[order_each])
+
+
+def test_children_are_run_too() -> None:
+    waiting = with_step("review", Step(pay))
+    run = testing.run(ORDERS, {"skus": ["A", "B"]}, children=[waiting], signals={"payment.confirmed": {"by": "ada"}})
+    assert run.context["parcel"] == "COMPLETE, COMPLETE"
+    assert run.workflow.children.count() == 2
+
+
+def test_a_parent_waits_for_what_its_children_wait_for() -> None:
+    waiting = with_step("review", Step(pay))
+    assert (
+        testing.run(ORDERS, {"skus": ["A"]}, children=[waiting]).workflow.waiting_for
+        == "the workflows that it has started (orders)"
+    )
+    late = testing.run(ORDERS, {"skus": ["A"]}, children=[waiting], overdue=["orders"])
+    assert (late.status, late.workflow.last_error_code) == ("FAILED", "wait_expired")
 
 
 def test_what_waits_for_anything_else_is_given_back_as_it_is() -> None:

@@ -5,8 +5,10 @@ from workflows.models.attempt import Attempt
 from workflows.models.effect import Effect
 from workflows.models.event import Event
 from workflows.models.manual_task import ManualTask
+from workflows.models.parked_message import ParkedMessage
 from workflows.models.signal import Signal
 from workflows.models.wait import Wait
+from workflows.models.webhook_secret import WebhookSecret
 from workflows.models.worker_process import WorkerProcess
 from workflows.models.workflow import State, Workflow
 
@@ -16,9 +18,11 @@ __all__ = [
     "Effect",
     "Event",
     "ManualTask",
+    "ParkedMessage",
     "Signal",
     "State",
     "Wait",
+    "WebhookSecret",
     "WorkerProcess",
     "Workflow",
 ]

@@ -21,6 +21,8 @@ class Event(models.Model):
         INTERRUPTED = "interrupted", "Worker interrupted"
         LOST = "lost", "Attempt lost"
         BEST_EFFORT_FAILED = "best_effort_failed", "Best-effort step failed"
+        TASK_CLAIMED = "task_claimed", "Task claimed"
+        TASK_RELEASED = "task_released", "Task released"
         APPROVED = "approved"
         REJECTED = "rejected"
         EXPIRED = "expired"

@@ -1,21 +1,41 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from django.conf import settings
 from django.db import models
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, ExpressionWrapper, F, OuterRef, Q
 
 from workflows.models.clock import ClockTimestamp
 from workflows.models.wait import Wait
 from workflows.models.workflow import Workflow
 
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
 
 class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
+    def by_the_clock(self) -> ManualTaskQuerySet:
+        """Annotate each task with `is_over`: whether its deadline has passed, by the clock that set it."""
+        over = ExpressionWrapper(Q(expires_at__lte=ClockTimestamp()), output_field=models.BooleanField())
+        return self.annotate(is_over=over)  # type: ignore[no-redef]  # the model declares it, for everyone who reads it
+
     def open(self) -> ManualTaskQuerySet:
         """Those that somebody is to decide: of a workflow that has ended, nobody asks any more."""
         # EXISTS, not a join: of a join in an UPDATE Django makes a subquery on the task itself, which would not see
         # that somebody else has decided it in the meantime.
         under_way = Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING)
         return self.filter(Exists(under_way), state=ManualTask.State.OPEN)
+
+    def for_members(self, user: User) -> ManualTaskQuerySet:
+        """Those that everybody decides who may, or a team that `user` is in. A superuser is in every team."""
+        if user.is_superuser:
+            return self
+        return self.filter(Q(team="") | Q(team__in=user.groups.values("name")))
+
+    def for_other_eyes(self, user: User) -> ManualTaskQuerySet:
+        """Those that `user` has not requested where that has to be decided by somebody else."""
+        return self.exclude(four_eyes=True, requested_by=user)
 
 
 class ManualTask(models.Model):
@@ -38,11 +58,31 @@ class ManualTask(models.Model):
     # patient data; shown on the task's page only.
     facts = models.JSONField(db_default=models.Value([], models.JSONField()))
     state = models.CharField(max_length=10, choices=State, db_default=State.OPEN)
+    answer_model = models.CharField(
+        max_length=300,
+        db_default="",
+        help_text="Dotted path of the Pydantic model of the answer; empty for a yes or no.",
+    )
     created_at = models.DateTimeField(db_default=ClockTimestamp())
+    due_at = models.DateTimeField(null=True, help_text="When it ought to be decided.")
     expires_at = models.DateTimeField()
+    on_expiry = models.CharField(
+        max_length=10,
+        db_default="expired",
+        help_text="What it counts as when nobody decides: expired, approved, rejected.",
+    )
+    team = models.CharField(max_length=150, db_default="", help_text="Name of the group that decides; empty for all.")
+    assignee = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+", help_text="Who has claimed it."
+    )
+    claimed_at = models.DateTimeField(null=True)
+    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
+    four_eyes = models.BooleanField(db_default=False, help_text="Who requested it may not decide it.")
     decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
     decided_at = models.DateTimeField(null=True)
     reason = models.TextField(db_default="")
+
+    is_over: bool  # only on rows read by `by_the_clock()`
 
     objects = ManualTaskQuerySet.as_manager()
 
@@ -53,7 +93,15 @@ class ManualTask(models.Model):
             models.CheckConstraint(
                 name="manual_task_decided_by_someone",
                 condition=~Q(state__in=["approved", "rejected"]) | ~Q(decided_by=None) & ~Q(decided_at=None),
-            )
+            ),
+            models.CheckConstraint(
+                name="manual_task_four_eyes",
+                condition=Q(four_eyes=False)
+                | Q(requested_by__isnull=False) & (Q(decided_by=None) | ~Q(decided_by=F("requested_by"))),
+            ),
+            models.CheckConstraint(
+                name="manual_task_on_expiry_is_known", condition=Q(on_expiry__in=["expired", "approved", "rejected"])
+            ),
         ]
         indexes = [models.Index(name="manual_task_open", fields=["expires_at"], condition=Q(state="open"))]
 

@@ -4,41 +4,50 @@ from django.db import models
 from django.db.models import Q
 
 from workflows.models.clock import ClockTimestamp
-from workflows.models.wait import Wait
 from workflows.models.workflow import Workflow
 
 
 class Signal(models.Model):
     """The inbox: a fact from outside the run that a wait can be for. Stored first, matched later.
 
-    `(source, dedupe_key)` is unique: the same fact told twice is one row.
+    `(source, dedupe_key)` is unique: the same fact told twice is one row. It is addressed to a workflow, or to every
+    workflow with its `linking_id`, also to those that come later. It answers one wait of each (`Wait.signal`).
     """
 
-    source = models.CharField(max_length=100)
+    source = models.CharField(max_length=150, help_text="Who told it.")
     dedupe_key = models.CharField(max_length=200)
     name = models.CharField(max_length=200)
-    workflow = models.ForeignKey(  # without constraints: see Attempt
-        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="signals"
+    workflow = models.ForeignKey(  # without a constraint: see Attempt
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="signals"
     )
+    linking_id = models.CharField(max_length=200, null=True)  # noqa: DJ001 (NULL is outside the index)
     payload = models.JSONField(db_default=models.Value({}, models.JSONField()))
     created_at = models.DateTimeField(db_default=ClockTimestamp())
-    answered = models.ForeignKey(
-        Wait,
-        on_delete=models.DO_NOTHING,
-        db_constraint=False,
-        db_index=False,
-        null=True,
-        related_name="signals",
-        help_text="The wait it answered.",
-    )
-    closed_at = models.DateTimeField(
-        null=True, help_text="When it was used; of a request to cancel also when it was put aside, too late."
-    )
+    closed_at = models.DateTimeField(null=True, help_text="When it was used, or put aside.")
+    ignored = models.BooleanField(db_default=False, help_text="Put aside: nobody asks for it any more.")
 
     class Meta:
         default_permissions = ("view",)
-        constraints = [models.UniqueConstraint(name="signal_unique_fact", fields=["source", "dedupe_key"])]
-        indexes = [models.Index(name="signal_unanswered", fields=["workflow", "name"], condition=Q(closed_at=None))]
+        constraints = [
+            models.UniqueConstraint(name="signal_unique_fact", fields=["source", "dedupe_key"]),
+            models.CheckConstraint(
+                name="signal_has_one_address",
+                condition=Q(workflow=None, linking_id__isnull=False) | Q(workflow__isnull=False, linking_id=None),
+            ),
+            models.CheckConstraint(
+                name="signal_ignored_is_closed", condition=Q(ignored=False) | Q(closed_at__isnull=False)
+            ),
+        ]
+        indexes = [
+            models.Index(name="signal_unanswered", fields=["workflow", "name"], condition=Q(closed_at=None)),
+            models.Index(
+                name="signal_of_linking_id",
+                fields=["linking_id", "name"],
+                condition=Q(closed_at=None, linking_id__isnull=False),
+            ),
+            # For the page of a workflow, which also shows what was used or put aside.
+            models.Index(name="signal_of_workflow", fields=["workflow", "id"], condition=~Q(workflow=None)),
+        ]
 
     def __str__(self) -> str:
         return f"signal {self.pk}"

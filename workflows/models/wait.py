@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Q
 
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
@@ -9,13 +10,21 @@ from workflows.models.workflow import Workflow
 class Wait(models.Model):
     """Something a workflow waits for. Its deadline is fixed when it is first met; its outcome is recorded once.
 
-    Unique by workflow, name and generation. A later generation is made when the question is asked again, and the
-    old row is then `superseded`: when a person retries a workflow that this wait has failed, or in a compensation.
+    Unique by workflow, name and generation. A later generation is made when the wait is met anew, and the old row is
+    then `superseded`: after a person's retry, where it had failed the workflow or waited for children, and where a
+    question was withdrawn. `signal` is what answered it. A signal answers one wait of a workflow.
     """
+
+    class Kind(models.TextChoices):
+        APPROVAL = "approval", "A person's decision"
+        SIGNAL = "signal"
+        TIME = "time"
+        CHILDREN = "children"
 
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="waits"
     )
+    kind = models.CharField(max_length=10, choices=Kind, db_default=Kind.APPROVAL)
     name = models.CharField(max_length=200)
     generation = models.PositiveIntegerField(db_default=1)
     waiting_for = models.TextField(help_text="In words, for people.")
@@ -24,12 +33,26 @@ class Wait(models.Model):
     outcome = models.CharField(max_length=30, db_default="", help_text="Empty until it is answered.")
     result = models.JSONField(db_default=models.Value({}, models.JSONField()))
     resolved_at = models.DateTimeField(null=True)
+    signal = models.ForeignKey(
+        "Signal", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="answers"
+    )
     superseded = models.BooleanField(db_default=False)
 
     class Meta:
         default_permissions = ("view",)
         constraints = [
-            models.UniqueConstraint(name="wait_unique_generation", fields=["workflow", "name", "generation"])
+            models.UniqueConstraint(name="wait_unique_generation", fields=["workflow", "name", "generation"]),
+            models.UniqueConstraint(
+                name="wait_unique_signal", fields=["workflow", "signal"], condition=~Q(signal=None)
+            ),
+        ]
+        indexes = [
+            # For the sweep: whose children may all have ended.
+            models.Index(
+                name="wait_for_children_open",
+                fields=["workflow"],
+                condition=Q(kind="children", outcome="", superseded=False),
+            )
         ]
 
     def __str__(self) -> str:

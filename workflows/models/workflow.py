@@ -101,6 +101,16 @@ class Workflow(models.Model):
     retry_count = models.PositiveIntegerField(db_default=0, help_text="Failures in a row of the same step.")
     waiting_for = models.TextField(db_default="", help_text="What it waits for, in words.")
     wake_on = ArrayField(models.TextField(), db_default=Value("{}"), help_text="Names of the signals that wake it.")
+    seen_signals = ArrayField(
+        models.BigIntegerField(), db_default=Value("{}"), help_text="Signals of those names that wake it no more."
+    )
+
+    # Who started it: another workflow, in its wait of this name.
+    parent = models.ForeignKey(  # without a constraint: see Attempt
+        "self", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="children"
+    )
+    parent_wait = models.CharField(max_length=200, db_default="")
+    child_key = models.CharField(max_length=200, db_default="", help_text="What its parent calls it.")
 
     expires_at = models.DateTimeField(null=True, help_text="When it fails unless it is at rest by then.")
     compensating = models.BooleanField(
@@ -143,6 +153,9 @@ class Workflow(models.Model):
                 fields=["business_key", "workflow_type", "tenant"],
                 condition=~Q(business_key=None),
             ),
+            models.UniqueConstraint(
+                name="workflow_unique_child", fields=["parent", "parent_wait", "child_key"], condition=~Q(parent=None)
+            ),
         ]
         indexes = [
             models.Index(name="workflow_due", fields=["queue", "invisible_until", "id"], condition=Q(status="PENDING")),
@@ -160,6 +173,18 @@ class Workflow(models.Model):
             ),
             # The console's list of what failed, newest first. Few rows, and none of them on the way of a submission.
             models.Index(name="workflow_failed", fields=["-id"], condition=Q(status="FAILED")),
+            # Whether a parent has children that have not ended: asked at the end of each of them.
+            models.Index(
+                name="workflow_children_pending",
+                fields=["parent", "parent_wait"],
+                condition=Q(status="PENDING") & ~Q(parent=None),
+            ),
+            # For the sweep: who waits for a signal of its linking id.
+            models.Index(
+                name="workflow_listening",
+                fields=["linking_id"],
+                condition=Q(status="PENDING") & ~Q(linking_id=None) & ~Q(wake_on=[]),
+            ),
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),
         ]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from workflows.management.arguments import seconds
 from workflows.supervisor import Options, Supervisor
 from workflows.worker import COMPENSATION
 
@@ -32,10 +33,10 @@ class Command(BaseCommand):
         )
         parser.add_argument("--drain", action="store_true", help="Stop when nothing is due.")
         parser.add_argument(
-            "--grace", type=_seconds, default=30.0, metavar="SECONDS", help="For the workflow in hand (default: 30)."
+            "--grace", type=seconds, default=30.0, metavar="SECONDS", help="For the workflow in hand (default: 30)."
         )
         parser.add_argument(
-            "--max-runtime", type=_seconds, metavar="SECONDS", help="Stop by itself after this long, as if told to."
+            "--max-runtime", type=seconds, metavar="SECONDS", help="Stop by itself after this long, as if told to."
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -49,13 +50,3 @@ def _positive_int(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a number of processes: give 1 or more")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e9:
-        raise ArgumentTypeError(f"{text!r} is not a number of seconds: give 0 or more")
-    return seconds

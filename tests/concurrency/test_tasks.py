@@ -1,0 +1,266 @@
+"""Two at once at a manual task, on two real connections: exactly one wins, and the other is told why."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, connections
+from django.utils import timezone
+
+from tests import engine
+from tests.engine import define, worker
+from workflows import operations
+from workflows.definition import Step
+from workflows.errors import NotAllowed
+from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
+from workflows.waits import require_approval
+
+pytestmark = engine.ENGINE
+
+ROUNDS = 200
+
+# Seconds by which one of the two starts later, at the most. Either may be first, and often enough both are under way.
+STAGGER = 0.002
+
+
+def ask(*, workflow: Workflow, context: Any) -> None:
+    require_approval(workflow, "review", question="May it go on?", timeout=timedelta(hours=1))
+
+
+def pay(**_: Any) -> dict[str, Any]:
+    return {}
+
+
+def refund(**_: Any) -> None: ...
+
+
+class Rivals:
+    """The test's thread and one more, each with a connection of its own that it keeps from round to round.
+
+    `took`: how long the call of each took in the round before, in seconds. On a busy machine that is many times more.
+    """
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(max_workers=1)
+        self.barrier = Barrier(2, timeout=10)
+        self.took = [STAGGER, STAGGER]
+
+    def race(self, first: Callable[[], Any], second: Callable[[], Any], *, stagger: float = STAGGER) -> tuple[Any, Any]:
+        """Both from the same moment, give or take `stagger` for the second: what each returned, or its refusal."""
+        other = self.pool.submit(self._run, 1, second, stagger)
+        return self._run(0, first, STAGGER), other.result(timeout=30)
+
+    def _run(self, number: int, call: Callable[[], Any], stagger: float) -> Any:
+        connection.ensure_connection()
+        later = random.uniform(0, stagger)
+        self.barrier.wait()
+        time.sleep(later)
+        began = time.monotonic()
+        try:
+            return call()
+        except NotAllowed as refusal:
+            return refusal
+        finally:
+            self.took[number] = time.monotonic() - began
+
+    def close(self) -> None:
+        self.pool.submit(connections.close_all).result(timeout=10)
+        self.pool.shutdown()
+
+
+@pytest.fixture
+def rivals() -> Iterator[Rivals]:
+    rivals = Rivals()
+    yield rivals
+    rivals.close()
+
+
+@pytest.fixture(autouse=True)
+def asks(engine: None, transactional_db: None) -> None:
+    define([ask])
+
+
+@pytest.fixture
+def anna(transactional_db: None) -> User:
+    return User.objects.create_superuser("anna")
+
+
+@pytest.fixture
+def ben(transactional_db: None) -> User:
+    return User.objects.create_superuser("ben")
+
+
+def asked(rounds: int) -> list[ManualTask]:
+    """Tasks as `ask` leaves them when it has suspended its workflow."""
+    later = timezone.now() + timedelta(hours=1)
+    made = Workflow.objects.bulk_create(
+        Workflow(idempotency_key=uuid4(), workflow_type="test", payload={}, invisible_until=later, current_step="ask")
+        for _ in range(rounds)
+    )
+    waits = Wait.objects.bulk_create(
+        Wait(workflow_id=row.pk, name="review", waiting_for="May it go on?", deadline=later) for row in made
+    )
+    tasks = ManualTask.objects.bulk_create(
+        ManualTask(workflow_id=wait.workflow_id, wait=wait, task_type="approval", question="?", expires_at=later)
+        for wait in waits
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """UPDATE workflows_workflow w SET wake_on = ARRAY['decision:' || t.id]
+                 FROM workflows_manualtask t WHERE t.workflow_id = w.id"""
+        )
+    return tasks
+
+
+def kinds(task: ManualTask) -> list[str]:
+    return engine.kinds(Workflow(pk=task.workflow_id))
+
+
+def test_of_two_who_claim_one_has_it_and_the_other_is_told_who(rivals: Rivals, anna: User, ben: User) -> None:
+    won: Counter[str] = Counter()
+    for task in asked(ROUNDS):
+        results = rivals.race(
+            lambda task=task: operations.claim_task(task.pk, user=anna),
+            lambda task=task: operations.claim_task(task.pk, user=ben),
+        )
+        winner, loser = (0, 1) if results[0] is None else (1, 0)
+        name = ("anna", "ben")[winner]
+        assert results[winner] is None
+        assert str(results[loser]).startswith(f"{name} has claimed it, at ")
+        task.refresh_from_db()
+        assert task.assignee == (anna, ben)[winner]
+        assert list(Event.objects.filter(workflow=task.workflow_id).values_list("kind", "actor")) == [
+            ("task_claimed", name)
+        ]
+        won[name] += 1
+    assert set(won) == {"anna", "ben"}, won
+
+
+def test_of_a_yes_and_a_no_one_is_the_decision_and_the_other_is_told_whose(
+    rivals: Rivals, anna: User, ben: User
+) -> None:
+    won: Counter[str] = Counter()
+    for task in asked(ROUNDS):
+        results = rivals.race(
+            lambda task=task: operations.approve(task.pk, user=anna),
+            lambda task=task: operations.reject(task.pk, user=ben, reason="No."),
+        )
+        task.refresh_from_db()
+        winner, loser = (0, 1) if task.state == "approved" else (1, 0)
+        assert results[winner] is None
+        assert str(results[loser]).startswith(("anna approved it already, at ", "ben rejected it already, at ")[winner])
+        assert Signal.objects.get(workflow=task.workflow_id).payload["approved"] is (task.state == "approved")
+        assert kinds(task) == [task.state]
+        won[task.state] += 1
+    assert set(won) == {"approved", "rejected"}, won
+
+
+def test_of_a_claim_and_somebody_elses_decision_one_comes_first(rivals: Rivals, anna: User, ben: User) -> None:
+    """The decision first: the claim is told of it. The claim first: the decision is told whose the task is."""
+    won: Counter[str] = Counter()
+    for task in asked(ROUNDS // 4):
+        claimed, decided = rivals.race(
+            lambda task=task: operations.claim_task(task.pk, user=anna),
+            lambda task=task: operations.approve(task.pk, user=ben),
+        )
+        if decided is None:
+            assert str(claimed).startswith("ben approved it already, at ")
+        else:
+            assert claimed is None
+            assert str(decided).startswith("anna has claimed it, at ")
+        won["decided" if decided is None else "claimed"] += 1
+        assert kinds(task) == ["approved" if decided is None else "task_claimed"]
+    assert set(won) == {"decided", "claimed"}, won
+
+
+def expires_in(task: ManualTask, seconds: float) -> None:
+    """The deadline is near, and the workflow due: the worker looks at the task before, at or after the deadline."""
+    with connection.cursor() as cursor:
+        for table, column in (("wait", "deadline"), ("manualtask", "expires_at")):
+            cursor.execute(
+                f"UPDATE workflows_{table} SET {column} = clock_timestamp() + %s WHERE workflow_id = %s",
+                [timedelta(seconds=seconds), task.workflow_id],
+            )
+        cursor.execute(
+            "UPDATE workflows_workflow SET invisible_until = created_at WHERE id = %s",
+            [task.workflow_id],
+        )
+
+
+def test_of_a_yes_and_the_deadline_one_is_the_outcome(rivals: Rivals, anna: User) -> None:
+    """The worker's expiry, by a real worker; it waits again while the deadline has not come."""
+    won: Counter[str] = Counter()
+    this = worker()
+
+    def work(task: ManualTask) -> None:
+        rows = Workflow.objects.filter(pk=task.workflow_id, status="PENDING")
+        until = time.monotonic() + 10
+        while rows.exists() and time.monotonic() < until:
+            this.process_next()
+
+    for task in asked(ROUNDS):
+        expires_in(task, random.uniform(0, 1.5 * (STAGGER + rivals.took[1])))
+        _, decided = rivals.race(
+            lambda task=task: work(task),
+            lambda task=task: operations.approve(task.pk, user=anna),
+        )
+        task.refresh_from_db()
+        row, wait = Workflow.objects.get(pk=task.workflow_id), Wait.objects.get(workflow=task.workflow_id)
+        if isinstance(decided, NotAllowed):
+            assert str(decided).startswith("It expired at ")
+            assert (task.state, wait.outcome) == ("expired", "expired")
+            assert (row.status, row.last_error_code) == ("FAILED", "approval_expired")
+            assert not Signal.objects.filter(workflow=task.workflow_id).exists()
+        else:
+            assert (task.state, wait.outcome, row.status) == ("approved", "approved", "COMPLETE")
+        won[task.state] += 1
+    assert set(won) == {"approved", "expired"}, won
+
+
+@pytest.mark.parametrize("undone", [True, False], ids=["with something to undo", "with nothing to undo"])
+def test_an_approval_beside_a_cancellation_is_kept_before_it_or_refused(
+    rivals: Rivals, anna: User, ben: User, undone: bool
+) -> None:
+    """A cancellation always counts: an approved workflow can be cancelled too. The approval comes before it, or never.
+
+    Where something is undone the cancellation closes the task: then the task's row decides which was first.
+    """
+    define([Step(pay, once=True, undo=refund, lookup=refund), ask] if undone else [ask])
+    came: Counter[str] = Counter()
+    for task in asked(ROUNDS):
+        if undone:
+            done = {"state": "done", "result": {}, "has_undo": True, "attempt": 1, "idempotency_key": f"{task.pk}"}
+            Effect.objects.create(workflow_id=task.workflow_id, step="pay", **done)
+        cancelled, decided = rivals.race(
+            lambda task=task: operations.cancel(task.workflow_id, user=anna, reason="By phone."),
+            lambda task=task: operations.approve(task.pk, user=ben),
+            stagger=1.5 * rivals.took[0],
+        )
+        task.refresh_from_db()
+        assert isinstance(cancelled, str), cancelled
+        if cancelled.startswith("It is running"):  # the approval was just waking the row
+            assert decided is None
+            assert Signal.objects.filter(workflow=task.workflow_id, name="cancel", closed_at=None).count() == 1
+        else:
+            row = Workflow.objects.with_state().get(pk=task.workflow_id)
+            assert row.state == (State.COMPENSATING if undone else State.CANCELLED)
+        if decided is None:
+            assert task.state == "approved"
+            assert Signal.objects.filter(workflow=task.workflow_id, name=task.signal_name).count() == 1
+        else:
+            sentence = "Nobody asks for that any more" if undone else "Its workflow has ended; it is failed."
+            assert str(decided).startswith(sentence)
+            assert task.state == "closed"
+            assert not Signal.objects.filter(workflow=task.workflow_id, name=task.signal_name).exists()
+        came["kept" if decided is None else "refused"] += 1
+    assert set(came) == {"kept", "refused"}, came

@@ -1,0 +1,96 @@
+"""Waits against a worker that has lost the row, and whose last statement is still on its way: the fence let it pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from threading import Thread
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from tests import engine
+from tests.engine import define, make_due, submit, work, worker
+from workflows import inbox
+from workflows.models import Wait, Workflow
+from workflows.waits import wait_for_children, wait_for_signal, wait_for_time
+
+pytestmark = engine.ENGINE
+
+HOUR = timedelta(hours=1)
+
+BEGINS = """INSERT INTO workflows_wait (workflow_id, kind, name, waiting_for, deadline)
+            VALUES (%s, %s, 'w', 'something', clock_timestamp() + interval '1 hour')"""
+CLOSES = "UPDATE workflows_signal SET closed_at = clock_timestamp() WHERE workflow_id = %s"
+ANSWERS = """UPDATE workflows_wait SET outcome = %s, result = %s, resolved_at = clock_timestamp()
+              WHERE workflow_id = %s"""
+RECEIVED = '{"name": "paid", "payload": {"n": 7}, "source": "shop", "at": "2026-01-01T00:00:00+00:00"}'
+
+
+def for_signal(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    return {"number": wait_for_signal(workflow, "w", "paid", timeout=HOUR).payload["n"]}
+
+
+def for_time(*, workflow: Workflow, context: Any) -> None:
+    wait_for_time(workflow, "w", HOUR)
+
+
+def for_children(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    return {"number": len(wait_for_children(workflow, "w", [], timeout=HOUR))}
+
+
+def run_while_it_writes(statements: Sequence[tuple[str, list[Any]]]) -> None:
+    """Let a worker drain the queue while these are written, and commit when it waits for them."""
+
+    def drain() -> None:
+        try:
+            worker().run(drain=True)
+        finally:
+            connections.close_all()
+
+    with engine.another_connection() as other:
+        with other.transaction():
+            for sql, parameters in statements:
+                other.execute(sql.encode(), parameters)
+            rightful = Thread(target=drain)
+            rightful.start()
+            engine.until_blocked()
+        rightful.join(60)
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "status"),
+    [
+        (for_signal, "signal", "PENDING"),
+        (for_time, "time", "PENDING"),
+        (for_children, "children", "COMPLETE"),
+    ],
+)
+def test_a_wait_that_it_is_still_making_is_the_wait_of_the_next_worker(step: Any, kind: str, status: str) -> None:
+    define([step])
+    workflow = submit()
+    run_while_it_writes([(BEGINS, [workflow.pk, kind])])
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.last_error_class) == (status, "")
+    assert Wait.objects.count() == 1
+
+
+def test_an_answer_that_it_is_still_writing_is_the_answer_of_the_next_worker() -> None:
+    define([for_signal])
+    workflow = work(submit())
+    inbox.send(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
+    run_while_it_writes([(ANSWERS, ["received", RECEIVED, workflow.pk]), (CLOSES, [workflow.pk])])
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 7)
+
+
+def test_an_end_of_children_that_it_is_still_writing_is_that_of_the_next_worker() -> None:
+    define([for_children])
+    workflow = submit()
+    with engine.another_connection() as other:
+        other.execute(BEGINS.encode(), [workflow.pk, "children"])
+    make_due(workflow)
+    run_while_it_writes([(ANSWERS, ["ended", '{"children": []}', workflow.pk])])
+    workflow.refresh_from_db()
+    assert workflow.status == "COMPLETE"

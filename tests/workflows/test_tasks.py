@@ -1,0 +1,305 @@
+"""Manual tasks: who may claim, give back and decide them, and what an answer has to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any, Literal
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError, connection
+from django.utils import timezone
+from pydantic import BaseModel, Field, field_validator
+
+from tests.workflows import rows
+from workflows import operations
+from workflows.errors import NotAllowed
+from workflows.models import Event, ManualTask, Signal
+
+
+class Dose(BaseModel):
+    """What a clinician answers."""
+
+    milligrams: Decimal = Field(gt=0, le=15)
+    start: date
+    form: Literal["pen", "vial"] = "pen"
+    note: str = ""
+
+    @field_validator("note")
+    @classmethod
+    def no_numbers(cls, note: str) -> str:
+        if any(letter.isdigit() for letter in note):
+            raise ValueError(f"{note} holds a number")
+        return note
+
+
+DOSE = f"{__name__}.Dose"
+GOOD = {"milligrams": "2.5", "start": "2026-03-01"}
+
+
+def decider(name: str, *teams: str) -> User:
+    user = User.objects.create_user(name)
+    user.user_permissions.set(Permission.objects.filter(codename="decide_manualtask"))
+    user.groups.set([Group.objects.get_or_create(name=team)[0] for team in teams])
+    return user
+
+
+@pytest.fixture
+def anna(db: None) -> User:
+    return decider("anna", "clinicians")
+
+
+@pytest.fixture
+def ben(db: None) -> User:
+    return decider("ben")
+
+
+@pytest.fixture
+def boss(db: None) -> User:
+    return User.objects.create_superuser("boss")
+
+
+def task(**fields: Any) -> ManualTask:
+    return rows.open_task(rows.waiting(task=False), **fields)
+
+
+def told(row: ManualTask) -> list[tuple[str, str, Any]]:
+    """The history: kind, by whom, detail."""
+    return list(Event.objects.filter(workflow=row.workflow_id).order_by("id").values_list("kind", "actor", "detail"))
+
+
+# --- Claim and release --------------------------------------------------------------------------
+
+
+def test_a_claimed_task_is_somebodys_since_a_moment(anna: User) -> None:
+    row = task()
+    operations.claim_task(row.pk, user=anna, reason=" My patient. ")
+    row.refresh_from_db()
+    assert (row.assignee, row.state) == (anna, "open")
+    assert row.claimed_at is not None
+    assert told(row) == [("task_claimed", "anna", {"reason": "My patient.", "task": row.pk})]
+
+
+def test_what_somebody_has_claimed_is_refused_with_their_name(anna: User, ben: User, boss: User) -> None:
+    row = task()
+    operations.claim_task(row.pk, user=anna)
+    for user in (ben, boss):
+        with pytest.raises(NotAllowed, match=r"^anna has claimed it, at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\.$"):
+            operations.claim_task(row.pk, user=user)
+    with pytest.raises(NotAllowed, match=r"^It is yours already\.$"):
+        operations.claim_task(row.pk, user=anna)
+    assert len(told(row)) == 1
+
+
+def test_what_the_workflow_has_assigned_to_somebody_is_theirs(anna: User, ben: User) -> None:
+    row = task(assignee=anna)
+    with pytest.raises(NotAllowed, match=r"^It is assigned to anna\.$"):
+        operations.claim_task(row.pk, user=ben)
+    operations.approve(row.pk, user=anna)
+
+
+def test_one_gives_back_what_is_ones_own_and_a_superuser_anything(anna: User, ben: User, boss: User) -> None:
+    row = task()
+    for user, releaser in [(anna, anna), (ben, boss)]:
+        operations.claim_task(row.pk, user=user)
+        operations.release_task(row.pk, user=releaser, reason="Lunch.")
+        row.refresh_from_db()
+        assert (row.assignee, row.claimed_at) == (None, None)
+    assert told(row)[1] == ("task_released", "anna", {"reason": "Lunch.", "task": row.pk})
+    with pytest.raises(NotAllowed, match=r"^Nobody has claimed it\.$"):
+        operations.release_task(row.pk, user=anna)
+    operations.claim_task(row.pk, user=anna)
+    with pytest.raises(NotAllowed, match=r"^anna has claimed it"):
+        operations.release_task(row.pk, user=ben)
+    assert ManualTask.objects.get().assignee == anna
+
+
+def test_who_has_left_the_team_can_still_give_back(anna: User) -> None:
+    row = task(team="clinicians")
+    operations.claim_task(row.pk, user=anna)
+    anna.groups.clear()
+    operations.release_task(row.pk, user=anna)
+    assert ManualTask.objects.get().assignee is None
+
+
+CHANGES: list[tuple[Callable[..., None], dict[str, Any]]] = [
+    (operations.claim_task, {}),
+    (operations.release_task, {}),
+    (operations.approve, {}),
+    (operations.reject, {"reason": "No."}),
+]
+
+
+@pytest.mark.parametrize(("operation", "arguments"), CHANGES)
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"state": "expired"}, "It expired at "),
+        ({"expires_at": timezone.now() - timedelta(seconds=1)}, "It expired at "),
+        ({"state": "closed"}, "Nobody asks for that any more"),
+    ],
+)
+def test_a_task_that_is_over_stays_as_it_is(
+    anna: User, operation: Callable[..., None], arguments: dict[str, Any], fields: dict[str, Any], sentence: str
+) -> None:
+    row = task(**fields)
+    with pytest.raises(NotAllowed, match=sentence):
+        operation(row.pk, user=anna, **arguments)
+    assert told(row) == []
+    assert ManualTask.objects.get().assignee is None
+
+
+@pytest.mark.parametrize(("operation", "arguments"), CHANGES)
+def test_of_a_workflow_that_has_ended_nothing_is_claimed_or_decided(
+    anna: User, operation: Callable[..., None], arguments: dict[str, Any]
+) -> None:
+    row = rows.open_task(rows.failed(), expires_at=timezone.now() + timedelta(hours=1))
+    with pytest.raises(NotAllowed, match="Its workflow has ended; it is failed"):
+        operation(row.pk, user=anna, **arguments)
+
+
+@pytest.mark.parametrize(("operation", "arguments"), CHANGES)
+def test_each_needs_the_permission_to_decide(
+    db: None, operation: Callable[..., None], arguments: dict[str, Any]
+) -> None:
+    nobody = User.objects.create_user("nobody")
+    with pytest.raises(PermissionDenied):
+        operation(task().pk, user=nobody, **arguments)
+
+
+# --- Whose decision it is -----------------------------------------------------------------------
+
+
+def test_a_teams_task_is_for_its_members_and_superusers(anna: User, ben: User, boss: User) -> None:
+    for operation, arguments in (CHANGES[0], *CHANGES[2:]):
+        for user in (anna, boss):
+            operation(task(team="clinicians").pk, user=user, **arguments)
+        row = task(team="clinicians")
+        with pytest.raises(NotAllowed, match=r"^It is for the team clinicians, and you are not in it\.$"):
+            operation(row.pk, user=ben, **arguments)
+        row.refresh_from_db()
+        assert (row.state, row.assignee) == ("open", None)
+
+
+def test_a_task_of_everybody_is_decided_by_whoever_has_no_team(ben: User) -> None:
+    operations.approve(task().pk, user=ben)
+
+
+def test_what_somebody_else_has_claimed_is_theirs_to_decide(anna: User, ben: User, boss: User) -> None:
+    row = task()
+    operations.claim_task(row.pk, user=anna)
+    for user in (ben, boss):
+        with pytest.raises(NotAllowed, match=r"^anna has claimed it, at "):
+            operations.approve(row.pk, user=user)
+    operations.approve(row.pk, user=anna)
+    assert ManualTask.objects.get().state == "approved"
+
+
+def test_four_eyes_refuse_who_requested_it_and_take_anybody_elses(anna: User, ben: User, boss: User) -> None:
+    for requester in (anna, boss):
+        row = task(requested_by=requester, four_eyes=True)
+        for operation, arguments in (CHANGES[0], *CHANGES[2:]):
+            with pytest.raises(NotAllowed, match=r"^You have requested this yourself"):
+                operation(row.pk, user=requester, **arguments)
+        operations.approve(row.pk, user=ben)
+    operations.approve(task(requested_by=anna).pk, user=anna)  # four eyes were not asked for
+
+
+def test_four_eyes_are_the_databases_to_keep_and_its_refusal_is_told_in_words(anna: User) -> None:
+    """The request changes hands under the update: what no look before it can see."""
+    row = task(four_eyes=True, requested_by=decider("carla"))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """CREATE FUNCTION pg_temp.hand_over() RETURNS trigger LANGUAGE plpgsql
+               AS 'BEGIN NEW.requested_by_id = NEW.decided_by_id; RETURN NEW; END';
+               CREATE TRIGGER hand_over BEFORE UPDATE ON workflows_manualtask
+               FOR EACH ROW EXECUTE FUNCTION pg_temp.hand_over()"""
+        )
+    with pytest.raises(NotAllowed, match=r"^You have requested this yourself") as refusal:
+        operations.approve(row.pk, user=anna)
+    assert refusal.value.__suppress_context__, "PostgreSQL's refusal quotes the row"
+    assert (ManualTask.objects.get().state, Signal.objects.count(), told(row)) == ("open", 0, [])
+
+
+def test_other_constraints_are_errors_as_before(anna: User) -> None:
+    row = task()
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("ALTER TABLE workflows_manualtask ADD CONSTRAINT other CHECK (reason <> 'other')")
+    with pytest.raises(IntegrityError):
+        operations.approve(row.pk, user=anna, reason="other")
+
+
+# --- Answers ------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_stored_with_the_decision_in_its_json_form(anna: User) -> None:
+    answer = {"milligrams": Decimal("2.50"), "start": date(2026, 3, 1), "note": "Slowly."}
+    operations.approve(task(answer_model=DOSE).pk, user=anna, answer=answer)
+    stored = Signal.objects.get().payload["answer"]
+    assert stored == {"milligrams": "2.50", "start": "2026-03-01", "form": "pen", "note": "Slowly."}
+    assert Dose.model_validate(stored).milligrams == Decimal("2.50")
+
+
+def test_an_approval_needs_the_answer_and_a_rejection_none(anna: User) -> None:
+    row = task(answer_model=DOSE)
+    with pytest.raises(
+        NotAllowed, match=r"^A yes is not enough: the answer has fields \(milligrams, start, form, note"
+    ):
+        operations.approve(row.pk, user=anna)
+    assert ManualTask.objects.get().state == "open"
+    operations.reject(row.pk, user=anna, reason="Too heavy.")
+    assert "answer" not in Signal.objects.get().payload
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ({}, r"milligrams \(missing\), start \(missing\)"),
+        ({**GOOD, "milligrams": "4711"}, r"milligrams \(less_than_equal\)"),
+        ({**GOOD, "start": "4711"}, r"start \(date_from_datetime_inexact\)"),
+        ({**GOOD, "form": "4711"}, r"form \(literal_error\)"),
+        ({**GOOD, "note": "4711"}, r"note \(value_error\)"),
+        ({**GOOD, "note": "4711\0"}, "cannot be kept: A string holds the character"),
+        ({**GOOD, "note": "4711\ud800"}, "cannot be kept"),
+        ({**GOOD, "note": float("nan")}, "cannot be kept"),
+        ({**GOOD, "note": object()}, "cannot be kept"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_refused_without_repeating_it(
+    anna: User, answer: dict[str, Any], fault: str
+) -> None:
+    row = task(answer_model=DOSE)
+    with pytest.raises(NotAllowed, match=fault) as refusal:
+        operations.approve(row.pk, user=anna, answer=answer)
+    assert "4711" not in str(refusal.value)
+    assert refusal.value.__suppress_context__
+    assert (ManualTask.objects.get().state, Signal.objects.count(), told(row)) == ("open", 0, [])
+
+
+@pytest.mark.parametrize("path", ["tests.nowhere.Dose", f"{__name__}.Gone", f"{__name__}.decider", "Dose"])
+def test_an_answer_whose_model_this_release_does_not_have_is_refused(anna: User, path: str) -> None:
+    row = task(answer_model=path)
+    with pytest.raises(NotAllowed, match=f"This release does not have what the answer is checked by \\({path}\\)"):
+        operations.approve(row.pk, user=anna, answer=GOOD)
+    assert ManualTask.objects.get().state == "open"
+    operations.reject(row.pk, user=anna, reason="Nobody can say.")
+
+
+def test_a_task_that_is_decided_says_so_before_it_finds_fault_with_the_answer(anna: User, ben: User) -> None:
+    row = task(answer_model=DOSE)
+    operations.reject(row.pk, user=ben, reason="No.")
+    with pytest.raises(NotAllowed, match=r"^ben rejected it already"):
+        operations.approve(row.pk, user=anna, answer={})
+
+
+class Aliased(BaseModel):
+    from_: date = Field(alias="from")
+
+
+def test_an_answer_is_stored_so_that_its_model_can_read_it_again(anna: User) -> None:
+    operations.approve(task(answer_model=f"{__name__}.Aliased").pk, user=anna, answer={"from": "2026-03-01"})
+    assert Aliased.model_validate(Signal.objects.get().payload["answer"]).from_ == date(2026, 3, 1)

@@ -1,0 +1,261 @@
+"""Starting other workflows and waiting for them, from inside a step."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid5
+
+import pytest
+from django.contrib.auth.models import User
+
+from tests import engine
+from tests.engine import Context, make_due, submit, work, worker
+from workflows import operations
+from workflows.definition import WorkflowDefinition, definitions
+from workflows.errors import RetryableStepError, StepError
+from workflows.models import Attempt, Signal, Wait, Workflow
+from workflows.waits import Child, ChildOutcome, wait_for_children
+
+pytestmark = engine.ENGINE
+
+HOUR = timedelta(hours=1)
+
+outcomes: list[list[ChildOutcome]] = []
+refused: set[str] = set()
+busy: set[str] = set()
+
+
+def check(*, workflow: Workflow, context: Context) -> dict[str, Any]:
+    if workflow.child_key in busy:
+        raise RetryableStepError("Busy.")
+    if workflow.child_key in refused:
+        raise StepError("Refused.", code="refused")
+    return {"text": workflow.payload["policy"]}
+
+
+def fan_out(*, workflow: Workflow, context: Context) -> dict[str, Any]:
+    children = [Child("child", {"policy": f"p-{n}"}, key=f"c{n}") for n in range(workflow.payload["count"])]
+    ended = wait_for_children(workflow, "checks", children, timeout=timedelta(hours=1))
+    outcomes.append(ended)
+    if workflow.payload.get("strict") and not all(child.completed for child in ended):
+        raise StepError("One of them has failed.", code="child_failed")
+    return {"number": sum(child.completed for child in ended)}
+
+
+CHILD = WorkflowDefinition(name="child", steps=[check], context_class=Context)
+PARENT = WorkflowDefinition(name="parent", steps=[fan_out], context_class=Context)
+
+
+@pytest.fixture(autouse=True)
+def known(engine: None, settings: Any) -> None:
+    settings.WORKFLOWS = [f"{__name__}.CHILD", f"{__name__}.PARENT"]
+    definitions.cache_clear()
+    outcomes.clear()
+    refused.clear()
+    busy.clear()
+
+
+def parent(count: int, **payload: Any) -> Workflow:
+    return submit({"count": count, **payload}, workflow_type="parent", tenant="shop")
+
+
+def drain() -> int:
+    runs, this = 0, worker()
+    while this.process_next():
+        runs += 1
+    return runs
+
+
+def attempts(workflow: Workflow) -> int:
+    return Attempt.objects.filter(workflow=workflow).count()
+
+
+def boss() -> User:
+    return User.objects.get_or_create(username="boss", is_superuser=True)[0]
+
+
+def test_it_starts_many_and_goes_on_when_all_have_ended() -> None:
+    workflow = work(parent(3))
+    assert (workflow.status, workflow.waiting_for) == ("PENDING", "the workflows that it has started (checks)")
+    children = workflow.children.order_by("id")
+    assert [(child.child_key, child.payload, child.tenant) for child in children] == [
+        (f"c{n}", {"policy": f"p-{n}"}, "shop") for n in range(3)
+    ]
+    drain()
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 3)
+    assert [(child.key, child.status, child.context["text"]) for child in outcomes[-1]] == [
+        (f"c{n}", "COMPLETE", f"p-{n}") for n in range(3)
+    ]
+    assert attempts(workflow) == 2
+    assert not Signal.objects.filter(closed_at=None).exists()
+
+
+def test_a_failed_child_is_a_value() -> None:
+    refused.add("c1")
+    workflow = parent(3)
+    drain()
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
+    failed = outcomes[-1][1]
+    assert (failed.key, failed.status, failed.error_code, failed.cancelled) == ("c1", "FAILED", "refused", False)
+
+
+def test_none_to_wait_for_is_over_at_once() -> None:
+    workflow = work(parent(0))
+    assert (workflow.status, outcomes) == ("COMPLETE", [[]])
+
+
+def test_a_thousand_children_wake_their_parent_once() -> None:
+    workflow = parent(1000)
+    assert drain() == 1002
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 1000)
+    assert attempts(workflow) == 2
+
+
+def test_met_again_it_starts_none_again() -> None:
+    workflow = work(parent(3))
+    for _ in range(3):
+        make_due(workflow)
+        work(workflow)
+    assert workflow.children.count() == 3
+    assert Wait.objects.count() == 1
+
+
+def test_in_the_end_not_all_have_ended() -> None:
+    workflow = work(parent(2))
+    engine.expire(workflow)
+    Workflow.objects.filter(parent=workflow).update(queue="nobody")
+    workflow = work(workflow)
+    assert (workflow.status, workflow.last_error_code) == ("FAILED", "wait_expired")
+    assert workflow.children.filter(status="PENDING").count() == 2, "they go on by themselves"
+
+
+def test_a_retried_parent_looks_anew_how_its_children_have_ended_and_starts_none_again() -> None:
+    refused.add("c1")
+    workflow = parent(2, strict=True)
+    drain()
+    workflow.refresh_from_db()
+    assert workflow.last_error_code == "child_failed"
+    refused.clear()
+    operations.retry(workflow.children.get(child_key="c1").pk, user=boss())
+    operations.retry(workflow.pk, user=boss())
+    drain()
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
+    assert workflow.children.count() == 2
+
+
+def test_a_child_that_is_started_once_more_before_the_parent_looks_is_waited_for_and_nothing_loops() -> None:
+    refused.add("c1")
+    workflow = work(parent(2))
+    this = worker()
+    assert [this.process_next(), this.process_next()] == [True, True]
+    operations.retry(workflow.children.get(child_key="c1").pk, user=boss())
+    refused.clear()
+    Workflow.objects.filter(parent=workflow).update(queue="later")
+    assert drain() == 1, "the parent looks, and waits on"
+    Workflow.objects.filter(parent=workflow).update(queue="default")
+    assert drain() == 2
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
+
+
+def test_a_worker_that_dies_before_it_could_tell_the_parent_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    workflow = work(parent(1))
+    with monkeypatch.context() as patched:
+        patched.setattr("workflows.inbox.tell_parent", lambda child_id: None)
+        assert drain() == 1
+    this = worker()
+    this.tick()
+    assert drain() == 1
+    workflow.refresh_from_db()
+    assert workflow.status == "COMPLETE"
+
+
+def test_cancelling_a_parent_cancels_what_it_has_started() -> None:
+    workflow = work(parent(3))
+    operations.cancel(workflow.pk, user=boss(), reason="no longer wanted")
+    drain()
+    workflow.refresh_from_db()
+    assert workflow.cancelled_at is not None
+    children = workflow.children.values_list("status", "last_error_code")
+    assert set(children) == {("FAILED", "cancelled")}
+
+
+@pytest.mark.parametrize("obeyed", [False, True], ids=["before they have obeyed", "after it"])
+def test_retrying_a_cancelled_parent_starts_again_what_was_cancelled_with_it(obeyed: bool) -> None:
+    workflow = work(parent(3))
+    operations.cancel(workflow.children.get(child_key="c0").pk, user=boss(), reason="not this one")
+    operations.cancel(workflow.pk, user=boss(), reason="a mistake")
+    if obeyed:
+        drain()
+    operations.retry(workflow.pk, user=boss(), reason="all but one")
+    drain()
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
+
+
+def test_a_cancelled_child_is_a_failed_one() -> None:
+    workflow = work(parent(1))
+    Workflow.objects.filter(parent=workflow).update(queue="later")
+    operations.cancel(workflow.children.get().pk, user=boss(), reason="no longer wanted")
+    assert drain() == 1
+    workflow.refresh_from_db()
+    assert (workflow.status, outcomes[-1][0].cancelled) == ("COMPLETE", True)
+
+
+@pytest.mark.parametrize("children", [[Child("nobody", {})], [Child("child", {}, "x"), Child("child", {}, "x")]])
+def test_what_cannot_be_started_fails_the_step_and_starts_nothing(
+    children: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*, workflow: Workflow, context: Any) -> None:
+        wait_for_children(workflow, "checks", children, timeout=timedelta(hours=1))
+
+    monkeypatch.setattr(PARENT, "steps", WorkflowDefinition(name="x", steps=[start], context_class=Context).steps)
+    workflow = work(parent(0))
+    assert workflow.status == "FAILED"
+    assert Workflow.objects.count() == 1
+    assert not Wait.objects.exists()
+
+
+def test_a_child_in_back_off_is_no_end() -> None:
+    busy.add("c0")
+    workflow = parent(1)
+    assert drain() == 2
+    assert (workflow.children.get().retry_count, attempts(workflow)) == (1, 1)
+    assert not Signal.objects.exists()
+    this = worker()
+    this.tick()
+    assert this.process_next() is False
+
+
+def test_children_of_two_waits_are_two_however_they_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        both = [("a", "b/c"), ("a/b", "c")]
+        ended = [wait_for_children(workflow, a, [Child("child", {"policy": a}, b)], timeout=HOUR) for a, b in both]
+        return {"number": sum(map(len, ended))}
+
+    monkeypatch.setattr(PARENT, "steps", WorkflowDefinition(name="x", steps=[start], context_class=Context).steps)
+    workflow = parent(0)
+    drain()
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
+
+
+def test_nobody_can_take_the_key_of_a_child_before_it_is_started() -> None:
+    workflow = parent(1)
+    submit({"policy": "other"}, workflow_type="child", idempotency_key=uuid5(workflow.idempotency_key, "checks/c0"))
+    drain()
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 1)
+
+
+def test_a_name_that_the_signal_of_their_end_could_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*, workflow: Workflow, context: Any) -> None:
+        wait_for_children(workflow, "n" * 195, [Child("child", {})], timeout=HOUR)
+
+    monkeypatch.setattr(PARENT, "steps", WorkflowDefinition(name="x", steps=[start], context_class=Context).steps)
+    workflow = work(parent(0))
+    assert (workflow.status, workflow.last_error_class) == ("FAILED", "workflows.errors.StepError")
+    assert not workflow.children.exists()

@@ -1,0 +1,45 @@
+"""The history tells who claimed a manual task, and who gave it back."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("workflows", "0016_groups_see_parked_messages"),
+    ]
+
+    operations = [
+        migrations.AlterField(
+            model_name="event",
+            name="kind",
+            field=models.CharField(
+                choices=[
+                    ("completed", "Completed"),
+                    ("failed", "Failed"),
+                    ("retry_scheduled", "Retry scheduled"),
+                    ("waiting", "Waiting"),
+                    ("put_back", "Put back"),
+                    ("vanished", "Worker vanished"),
+                    ("crashed", "Worker crashed"),
+                    ("killed", "Worker killed"),
+                    ("interrupted", "Worker interrupted"),
+                    ("lost", "Attempt lost"),
+                    ("best_effort_failed", "Best-effort step failed"),
+                    ("task_claimed", "Task claimed"),
+                    ("task_released", "Task released"),
+                    ("approved", "Approved"),
+                    ("rejected", "Rejected"),
+                    ("expired", "Expired"),
+                    ("retried", "Retried"),
+                    ("run_now", "Run now"),
+                    ("cancel_requested", "Cancellation requested"),
+                    ("cancel_too_late", "Too late to cancel"),
+                    ("cancelled", "Cancelled"),
+                    ("compensating", "Compensation began"),
+                    ("undo_failed", "Undo failed"),
+                    ("compensated", "Compensated"),
+                ],
+                max_length=30,
+            ),
+        ),
+    ]

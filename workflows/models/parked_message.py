@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class ParkedMessage(models.Model):
+    """A message of a topic that cannot become a signal, with the reason: kept for people, out of the way of the others.
+
+    Its content may hold patient data: it is shown nowhere.
+    """
+
+    topic = models.CharField(max_length=249)
+    partition = models.IntegerField()
+    offset = models.BigIntegerField()
+    code = models.CharField(max_length=100, help_text="Why, as a stable word.")
+    reason = models.TextField(help_text="Why, for people; nothing of the content.")
+    key = models.BinaryField(null=True)
+    value = models.BinaryField(null=True)
+    headers = models.JSONField(db_default=models.Value([], models.JSONField()))
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ("view",)
+        constraints = [models.UniqueConstraint(name="parked_once", fields=["topic", "partition", "offset"])]
+
+    def __str__(self) -> str:
+        return f"message {self.offset} of {self.topic} {self.partition}"

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class WebhookSecret(models.Model):
+    """A secret that a source signs its webhooks with. Several of one source are valid at a time, for rotation.
+
+    It cannot be kept as a hash: whoever checks a signature needs the secret itself.
+    """
+
+    source = models.CharField(max_length=100)
+    secret = models.CharField(max_length=200, help_text="As the source has it: whsec_ and base64.")
+    created_at = models.DateTimeField(db_default=Now())
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"webhook secret {self.pk} of {self.source}"

@@ -1,0 +1,38 @@
+"""Waiting, from inside a step: for a time, a signal, a person, or other workflows.
+
+A wait is a row (`Wait`), known by its name. Its deadline is fixed by the database's clock when it is first met, and its
+outcome is recorded once, before a step sees it. Every attempt meets it again, for a retry restarts at step 1: it
+returns its recorded answer; or finds what answers it, records that, and returns; or raises Suspend: the attempt is
+rolled back, and the workflow sleeps until it is woken or the deadline has come. A `once` step may not wait.
+"""
+
+from workflows.waits.approval import (
+    Answer,
+    Approval,
+    ApprovalExpired,
+    ApprovalRejected,
+    ask,
+    require_approval,
+    withdraw,
+)
+from workflows.waits.children import Child, ChildOutcome, wait_for_children
+from workflows.waits.signal import Received, wait_for_signal
+from workflows.waits.time import wait_for_time
+from workflows.waits.wait import WaitExpired
+
+__all__ = [
+    "Answer",
+    "Approval",
+    "ApprovalExpired",
+    "ApprovalRejected",
+    "Child",
+    "ChildOutcome",
+    "Received",
+    "WaitExpired",
+    "ask",
+    "require_approval",
+    "wait_for_children",
+    "wait_for_signal",
+    "wait_for_time",
+    "withdraw",
+]

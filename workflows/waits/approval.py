@@ -1,0 +1,270 @@
+"""Waiting for a person: a manual task, and the decision on it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from django.contrib.auth import get_user_model
+from pydantic import BaseModel, RootModel, ValidationError
+
+from workflows import journal
+from workflows.errors import RetryableStepError, StepError
+from workflows.journal import FENCE, OpenAttempt
+from workflows.models import ManualTask, Workflow
+from workflows.scrub import faults
+from workflows.waits.wait import OPENING, Kind, Open, WaitExpired, answered, find, opening, suspended, written
+
+OnExpiry = Literal["expired", "approved", "rejected"]
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A person's yes: the name of who decided, what they said, and the answer's form if one was asked for.
+
+    `expired`: nobody decided in time, and the question was put so that this counts as a yes.
+    """
+
+    decided_by: str
+    reason: str
+    answer: Any = None
+    expired: bool = False
+
+
+class ApprovalRejected(StepError):
+    """A person said no; the message says who and why. Let it pass, and the workflow is FAILED."""
+
+
+class ApprovalExpired(WaitExpired):
+    """Nobody decided in time. Let it pass, and the workflow is FAILED."""
+
+
+def require_approval(
+    workflow: Workflow,
+    name: str,
+    *,
+    question: str,
+    facts: Mapping[str, str] | None = None,
+    task_type: str = "approval",
+    form: type[BaseModel] | None = None,
+    team: str = "",
+    assignee: str = "",
+    due: timedelta | None = None,
+    timeout: timedelta,
+    on_expiry: OnExpiry = "expired",
+    requested_by: str = "",
+    four_eyes: bool = False,
+) -> Approval:
+    """Go on only when a person has approved: the first call makes a manual task and suspends the workflow.
+
+    `name` is the wait's identity in this workflow; `question` and `facts` (label -> value) are what the person is
+    shown. A yes fills in `form`, a Pydantic model at the top of its module. `team` is the group whose members decide,
+    `assignee` the user who has it already. `due` is when it ought to be decided, `timeout` when it can no longer be:
+    both run from the first call and never move. `on_expiry` is what it counts as then. With `four_eyes` the user
+    `requested_by` may not decide it.
+
+    Raises ApprovalRejected or ApprovalExpired; RetryableStepError while there is no such user or team.
+    """
+    task = _Task(question, facts or {}, task_type, form, team, assignee, due, on_expiry, requested_by, four_eyes)
+    answer = _ask(workflow, name, task, timeout)
+    match answer.outcome:
+        case "approved":
+            return Approval(
+                decided_by=answer.result["by"],
+                reason=answer.result["reason"],
+                answer=_filled_in(workflow, name, form, answer.result) if form else None,
+                expired="expired" in answer.result,
+            )
+        case "rejected":
+            by, reason = answer.result["by"] or "nobody", answer.result["reason"]
+            raise ApprovalRejected(f"{question} Rejected by {by}: {reason}", code="approval_rejected")
+    raise ApprovalExpired(f"{question} Nobody decided in time.", code="approval_expired")
+
+
+def ask(
+    workflow: Workflow, name: str, *, question: str, facts: Mapping[str, str], task_type: str, timeout: timedelta
+) -> Answer:
+    """Put a question to a person and return the answer, "approved", "rejected" or "expired"; until then suspend."""
+    return _ask(workflow, name, _Task(question, facts, task_type), timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a question: `outcome`, and in `result` what the person said."""
+
+    outcome: str
+    result: dict[str, Any]
+
+
+def withdraw(workflow: Workflow, name: str) -> None:
+    """Ask no longer: what has been answered is forgotten, and the next `ask` of this name is a new question."""
+    attempt = journal.attempt_of(workflow)
+    journal.execute(
+        f"""
+        WITH asked AS (
+            UPDATE workflows_wait SET superseded = true
+             WHERE workflow_id = %s AND name = %s AND NOT superseded AND {FENCE} RETURNING id)
+        UPDATE workflows_manualtask SET state = 'closed' FROM asked WHERE wait_id = asked.id AND state = 'open'
+        """,  # noqa: S608 (FENCE is ours)
+        [attempt.workflow_id, name, attempt.claim_xid],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A manual task that is to be made; the fields are those of `require_approval`."""
+
+    question: str
+    facts: Mapping[str, str]
+    task_type: str
+    form: type[BaseModel] | None = None
+    team: str = ""
+    assignee: str = ""
+    due: timedelta | None = None
+    on_expiry: OnExpiry = "expired"
+    requested_by: str = ""
+    four_eyes: bool = False
+
+
+def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta) -> Answer:
+    attempt = journal.attempt_of(workflow)
+    wait = find(attempt, Kind.APPROVAL, name) or _begin(attempt, name, task, timeout)
+    if not wait.outcome:
+        asked = _task_of(wait)
+        wait = _answer(attempt, wait, asked) or _expire(attempt, wait, asked) or wait
+        if not wait.outcome:
+            raise suspended(attempt, wait, task.question, [asked.signal_name])
+    return Answer(wait.outcome, wait.result)
+
+
+def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> Open:
+    """Make the wait and its manual task in one statement."""
+    wait = opening(attempt, Kind.APPROVAL, name, task.question, timeout)
+    assignee, requester = _user_id(task.assignee), _user_id(task.requested_by)
+    if task.four_eyes and requester is None:
+        raise RetryableStepError("Four eyes need a requester who is a user of the console.", code="requester_unknown")
+    if task.four_eyes and requester == assignee:
+        raise StepError("It is for whom it may not be decided by: four eyes.", code="requester_is_assignee")
+    if task.assignee and assignee is None:
+        raise RetryableStepError("It is for somebody who is no user of the console.", code="assignee_unknown")
+    if task.team and not journal.execute("SELECT 1 FROM auth_group WHERE name = %s", [task.team]):
+        raise RetryableStepError(f"It is for the team {task.team}, and there is no such group.", code="team_unknown")
+    rows = journal.execute(
+        f"""
+        WITH wait AS ({OPENING} RETURNING id, deadline)
+        INSERT INTO workflows_manualtask (
+               workflow_id, wait_id, task_type, question, facts, answer_model, team, assignee_id,
+               due_at, expires_at, on_expiry, requested_by_id, four_eyes)
+        SELECT %s, wait.id, %s, %s, %s, %s, %s, %s::bigint,
+               clock_timestamp() + %s::interval, wait.deadline, %s, %s::bigint, %s FROM wait
+        RETURNING wait_id, expires_at, expires_at <= clock_timestamp(), expires_at
+        """,  # noqa: S608 (OPENING is ours)
+        [
+            *wait,
+            *(attempt.workflow_id, task.task_type, task.question, json.dumps(list(task.facts.items()))),
+            *(_path_of(task.form), task.team, assignee),
+            *(task.due, task.on_expiry, requester, task.four_eyes),
+        ],
+    )
+    return Open(*written(rows))
+
+
+def _answer(attempt: OpenAttempt, wait: Open, task: ManualTask) -> Open | None:
+    """Record the decision, if it has come, as the wait's outcome, before any step sees it."""
+    rows = journal.execute(
+        f"""
+        WITH decision AS (
+            SELECT id, payload, CASE WHEN (payload->>'approved')::boolean THEN 'approved' ELSE 'rejected' END AS outcome
+              FROM workflows_signal
+             WHERE workflow_id = %s AND name = %s AND closed_at IS NULL ORDER BY id LIMIT 1),
+        answered AS (
+            UPDATE workflows_wait w
+               SET outcome = decision.outcome, result = decision.payload, signal_id = decision.id,
+                   resolved_at = clock_timestamp()
+              FROM decision WHERE w.id = %s AND w.outcome = '' AND {FENCE}
+            RETURNING w.id, w.outcome, w.result)
+        UPDATE workflows_signal s SET closed_at = clock_timestamp()
+          FROM answered, decision WHERE s.id = decision.id
+        RETURNING answered.outcome, answered.result::text
+        """,  # noqa: S608 (FENCE is ours)
+        [attempt.workflow_id, task.signal_name, wait.id, attempt.claim_xid],
+    )
+    return answered(wait, rows)
+
+
+def _expire(attempt: OpenAttempt, wait: Open, task: ManualTask) -> Open | None:
+    """Past the deadline, close the task and record what that counts as.
+
+    The task's row is the arbiter of an expiry that races a decision: whoever changes it from open has won. If that was
+    the person, their signal was committed with it, and is found by looking again.
+    """
+    if not wait.overdue:
+        return None
+    rows = journal.execute(
+        f"""
+        WITH task AS (
+            UPDATE workflows_manualtask SET state = 'expired' WHERE id = %s AND state = 'open' AND {FENCE}
+            RETURNING wait_id, on_expiry),
+        told AS (
+            INSERT INTO workflows_event (workflow_id, kind, attempt, detail)
+            SELECT %s, 'expired', %s, jsonb_build_object('task', %s::bigint, 'counts_as', on_expiry) FROM task)
+        UPDATE workflows_wait w SET outcome = task.on_expiry, result = %s, resolved_at = clock_timestamp()
+          FROM task WHERE w.id = task.wait_id RETURNING w.outcome, w.result::text
+        """,  # noqa: S608 (FENCE is ours)
+        [
+            *(task.pk, attempt.claim_xid, attempt.workflow_id, attempt.number, task.pk),
+            json.dumps(_NOBODY),
+        ],
+    )
+    if expired := answered(wait, rows):
+        return expired
+    journal.prove(attempt)
+    return _answer(attempt, wait, task)
+
+
+_NOBODY = {"by": "", "reason": "Nobody decided in time.", "expired": True}
+
+
+def _task_of(wait: Open) -> ManualTask:
+    """The task that asks: its number, and so the name of the signal that carries its decision."""
+    return ManualTask(pk=journal.execute("SELECT id FROM workflows_manualtask WHERE wait_id = %s", [wait.id])[0][0])
+
+
+def _user_id(username: str) -> int | None:
+    """The user of that name, read on the journal: what the claim's transaction has locked is none of its business."""
+    if not username:
+        return None
+    table = get_user_model()._meta.db_table
+    rows = journal.execute(f"SELECT id FROM {table} WHERE username = %s", [username])  # noqa: S608 (the table's name)
+    return rows[0][0] if rows else None
+
+
+def _path_of(form: type[BaseModel] | None) -> str:
+    """The form's dotted path, by which the console finds it. Raises StepError when it could not."""
+    if form is None:
+        return ""
+    if issubclass(form, RootModel):
+        raise StepError(f"The form {form.__name__} has no fields that a person could fill in.")
+    path = form.__qualname__
+    if vars(sys.modules[form.__module__]).get(path) is not form:
+        raise StepError(f"The form {path} is not at the top of its module: the console could not find it.")
+    return f"{form.__module__}.{path}"
+
+
+def _filled_in(workflow: Workflow, name: str, form: type[BaseModel], result: Mapping[str, Any]) -> BaseModel | None:
+    """The answer as the form's model; None when nobody gave one.
+
+    Raises StepError when this release's model refuses what a person gave another. The question is withdrawn then: kept,
+    the answer would fail every retry, and nobody could give another one.
+    """
+    if "expired" in result:
+        return None
+    try:
+        return form.model_validate_json(json.dumps(result.get("answer") or {}))
+    except ValidationError as error:
+        withdraw(workflow, name)
+        raise StepError(f"The answer does not fit {form.__name__}: {faults(error)}.", code="answer_invalid") from None

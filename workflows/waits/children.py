@@ -1,0 +1,163 @@
+"""Waiting for other workflows: start many, and go on when all have ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from pydantic_core import to_json
+
+from workflows import inbox, journal
+from workflows.definition import WorkflowDefinition, definitions
+from workflows.errors import StepError
+from workflows.journal import FENCE, OpenAttempt
+from workflows.jsonb import as_json
+from workflows.models import Workflow
+from workflows.waits.wait import OPENING, Kind, Open, WaitExpired, answered, expire, find, opening, suspended, written
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A workflow to be started: its definition's name, its input, and what its parent calls it (its place, else)."""
+
+    workflow_type: str
+    payload: Mapping[str, Any]
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildOutcome:
+    """How a child has ended: COMPLETE with its context, or FAILED with an error's code and message (`cancelled` too).
+
+    A failed child is a value: what it means for the parent is for the parent to say.
+    """
+
+    key: str
+    workflow_id: int
+    status: str
+    context: dict[str, Any] = field(default_factory=dict)
+    cancelled: bool = False
+    error_code: str = ""
+    error_message: str = ""
+
+    @property
+    def completed(self) -> bool:
+        return self.status == Workflow.Status.COMPLETE
+
+
+def wait_for_children(
+    workflow: Workflow, name: str, children: Iterable[Child], *, timeout: timedelta
+) -> list[ChildOutcome]:
+    """Start workflows, and go on only when all of them have ended; their outcomes, in the order given.
+
+    `name` is the wait's identity in this workflow. The first call starts the children, in one statement with the wait:
+    so they are started once, and later attempts start none, whatever they are given. They are workers' work like any
+    other: how many run at a time is decided by how many workers their definition's queue has.
+
+    A child is known by its key, which must be unique among them. `timeout` runs from the first call. Raises WaitExpired
+    when not all have ended in time; they go on by themselves. When this workflow is cancelled, so are they, and when it
+    is then retried, so are they. When it has failed and a person retries it, it looks anew how its children have ended;
+    it starts those with new keys, and none again.
+    """
+    attempt = journal.attempt_of(workflow)
+    wait = find(attempt, Kind.CHILDREN, name) or _start(attempt, workflow, name, list(children), timeout)
+    if not wait.outcome:
+        wait = _join(attempt, name, wait) or expire(attempt, wait)
+    match wait.outcome:
+        case "ended":
+            return [ChildOutcome(**outcome) for outcome in wait.result["children"]]
+        case "expired":
+            raise WaitExpired(f"Not all workflows of {name} have ended in time.", code="wait_expired")
+    raise suspended(attempt, wait, _waiting_for(name), [inbox.child_signal(name)])
+
+
+def _waiting_for(name: str) -> str:
+    return f"the workflows that it has started ({name})"
+
+
+def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[Child], timeout: timedelta) -> Open:
+    """Make the wait and its children in one statement.
+
+    A retry of the parent asks for them under a new wait, by the same keys: those there are, are joined.
+    """
+    if len(inbox.child_signal(name)) > 200:
+        raise StepError("The name of a wait for children is too long for the signal of their end.")
+    rows = [_row(child, child.key or str(place)) for place, child in enumerate(children)]
+    if twice := [key for key, count in Counter(row["child_key"] for row in rows).items() if count > 1]:
+        raise StepError(f"{len(twice)} keys of children are used twice, the first is {twice[0]!r}.")
+    started = journal.execute(
+        f"""
+        WITH wait AS ({OPENING} RETURNING id, deadline),
+        started AS (
+            INSERT INTO workflows_workflow (
+                   idempotency_key, workflow_type, queue, tenant, linking_id, payload, expires_at,
+                   parent_id, parent_wait, child_key)
+            SELECT gen_random_uuid(), workflow_type, queue, %s, linking_id, payload,
+                   statement_timestamp() + make_interval(secs => expires_after), %s, %s, child_key
+              FROM wait, jsonb_to_recordset(%s::jsonb) AS child (
+                   place int, workflow_type text, queue text, linking_id text, payload jsonb, expires_after float,
+                   child_key text)
+             ORDER BY place
+            ON CONFLICT (parent_id, parent_wait, child_key) WHERE parent_id IS NOT NULL DO NOTHING)
+        SELECT id, deadline, deadline <= clock_timestamp(), deadline FROM wait
+        """,  # noqa: S608 (OPENING is ours)
+        [
+            *opening(attempt, Kind.CHILDREN, name, _waiting_for(name), timeout),
+            *(workflow.tenant, workflow.pk, name, to_json(rows).decode()),
+        ],
+    )
+    return Open(*written(started))
+
+
+def _row(child: Child, key: str) -> dict[str, Any]:
+    definition = _definition_of(child)
+    payload = as_json(child.payload)
+    if len(key) > 200:
+        raise StepError("A child's key has at most 200 characters.")
+    return {
+        "workflow_type": definition.name,
+        "queue": definition.queue,
+        "linking_id": definition.linking_id_in(payload),
+        "payload": payload,
+        "expires_after": definition.expires_after and definition.expires_after.total_seconds(),
+        "child_key": key,
+    }
+
+
+def _definition_of(child: Child) -> WorkflowDefinition:
+    if child.workflow_type not in definitions():
+        raise StepError(f"No definition in WORKFLOWS is called {child.workflow_type!r}.")
+    return definitions()[child.workflow_type]
+
+
+def _join(attempt: OpenAttempt, name: str, wait: Open) -> Open | None:
+    """Record how the children have ended, if all have.
+
+    In one statement, of one snapshot: a signal that is closed here tells of an end that is seen here. Left open, it
+    would wake the workflow again and again, should a person have started that child once more.
+    """
+    rows = journal.execute(
+        f"""
+        WITH told AS (
+            UPDATE workflows_signal SET closed_at = clock_timestamp()
+             WHERE workflow_id = %s AND name = %s AND closed_at IS NULL AND {FENCE})
+        UPDATE workflows_wait SET outcome = 'ended', resolved_at = clock_timestamp(), result = jsonb_build_object(
+               'children', (
+                    SELECT coalesce(jsonb_agg(jsonb_build_object(
+                               'key', child_key, 'workflow_id', id, 'status', status, 'context', context,
+                               'cancelled', cancelled_at IS NOT NULL,
+                               'error_code', last_error_code, 'error_message', last_error_message) ORDER BY id), '[]')
+                      FROM workflows_workflow WHERE parent_id = %s AND parent_wait = %s))
+         WHERE id = %s AND outcome = '' AND {FENCE} AND NOT EXISTS (
+            SELECT FROM workflows_workflow WHERE parent_id = %s AND parent_wait = %s AND status = 'PENDING')
+        RETURNING outcome, result::text
+        """,  # noqa: S608 (FENCE is ours)
+        [
+            *(attempt.workflow_id, inbox.child_signal(name), attempt.claim_xid),
+            *(attempt.workflow_id, name, wait.id, attempt.claim_xid, attempt.workflow_id, name),
+        ],
+    )
+    return answered(wait, rows)

@@ -1,0 +1,155 @@
+"""Waiting for a signal: a fact from outside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from workflows import inbox, journal
+from workflows.errors import RetryableStepError, StepError
+from workflows.journal import FENCE, OpenAttempt
+from workflows.jsonb import as_json
+from workflows.models import Workflow
+from workflows.waits.wait import Kind, Open, WaitExpired, answered, begin, expire, find, suspended, written
+
+LOOK_EVERY = timedelta(minutes=15)
+
+SHORTEST_LOOK = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The signal that answered a wait: its name, what it tells, who told it, and when it came.
+
+    Found by a look, and not told by a signal: the name is empty, the source "look".
+    """
+
+    name: str
+    payload: dict[str, Any]
+    source: str
+    received_at: datetime
+
+    @property
+    def looked_up(self) -> bool:
+        return not self.name
+
+
+def wait_for_signal(
+    workflow: Workflow,
+    name: str,
+    signals: str | Sequence[str],
+    *,
+    timeout: timedelta,
+    matching: Mapping[str, Any] | None = None,
+    look: Callable[[], Mapping[str, Any] | None] | None = None,
+    look_every: timedelta = LOOK_EVERY,
+    waiting_for: str = "",
+) -> Received:
+    """Go on only when a signal has come that is called `signals`, or one of them: the one that came first.
+
+    It may have come at any time: before the workflow, or long before this wait. A signal answers one wait of a
+    workflow. `name` is the wait's identity, `waiting_for` what people read, `timeout` runs from the first meeting and
+    never moves. With `matching` only a signal counts whose payload has these fields with these values (PostgreSQL's
+    jsonb containment, @>); the others are left for other waits.
+
+    `look` is the fallback for a signal that never comes: it is called at once, after 5 s, 10 s, 20 s and so on, and
+    then every `look_every`; what it returns, but for None, is the answer, as the payload of a signal from "look".
+
+    Raises WaitExpired when none has come in time; one that came late, but before anybody noticed, counts.
+    """
+    names = [signals] if isinstance(signals, str) else list(signals)
+    if refused := [each for each in names if not inbox.is_name(each)] or not names:
+        raise StepError(f"No signal from outside can be called {refused}.")
+    if look_every < SHORTEST_LOOK:
+        raise StepError(f"A workflow that looks every {look_every} would do nothing else: once a second at most.")
+    attempt = journal.attempt_of(workflow)
+    waiting_for = waiting_for or f"the signal {' or '.join(names)}"
+    every = look_every if look else None
+    wait = find(attempt, Kind.SIGNAL, name, look_every=every) or begin(
+        attempt, Kind.SIGNAL, name, waiting_for=waiting_for, timeout=timeout, look_every=every
+    )
+    wanted = as_json(matching or {})
+    if not wait.outcome:
+        answered = _answer(attempt, workflow, wait, names, wanted) or _look(attempt, wait, look)
+        wait = answered or expire(attempt, wait)
+    match wait.outcome:
+        case "received" | "found":
+            told = wait.result
+            return Received(told["name"], told["payload"], told["source"], datetime.fromisoformat(told["at"]))
+        case "expired":
+            raise WaitExpired(f"It waited for {waiting_for}, which did not come in time.", code="wait_expired")
+    raise suspended(attempt, wait, waiting_for, names, _left(workflow, names, wanted) if wanted else ())
+
+
+def _left(workflow: Workflow, names: list[str], matching: dict[str, Any]) -> list[int]:
+    """The signals of those names that do not match: they would wake the workflow again and again."""
+    rows = journal.execute(
+        """SELECT id FROM workflows_signal
+            WHERE workflow_id = %s AND name = ANY (%s) AND closed_at IS NULL AND NOT payload @> %s::jsonb
+            UNION ALL
+           SELECT id FROM workflows_signal
+            WHERE linking_id = %s AND name = ANY (%s) AND closed_at IS NULL AND NOT payload @> %s::jsonb""",
+        [workflow.pk, names, json.dumps(matching), workflow.linking_id, names, json.dumps(matching)],
+    )
+    return [signal_id for (signal_id,) in rows]
+
+
+def _answer(
+    attempt: OpenAttempt, workflow: Workflow, wait: Open, names: list[str], matching: dict[str, Any]
+) -> Open | None:
+    """Record the first of the signals that have come as the wait's outcome, before any step sees it.
+
+    One that is addressed to this workflow is closed with it; one by linking id is there for others, too.
+    """
+    rows = journal.execute(
+        f"""
+        WITH told AS (
+            (SELECT id, name, payload, source, created_at FROM workflows_signal
+              WHERE workflow_id = %s AND name = ANY (%s) AND closed_at IS NULL AND payload @> %s::jsonb)
+            UNION ALL
+            (SELECT id, name, payload, source, created_at FROM workflows_signal s
+              WHERE linking_id = %s AND name = ANY (%s) AND closed_at IS NULL AND payload @> %s::jsonb
+                AND NOT EXISTS (SELECT FROM workflows_wait a WHERE a.workflow_id = %s AND a.signal_id = s.id))
+            ORDER BY id LIMIT 1),
+        answered AS (
+            UPDATE workflows_wait w
+               SET outcome = 'received', signal_id = told.id, resolved_at = clock_timestamp(),
+                   result = jsonb_build_object(
+                       'name', told.name, 'payload', told.payload, 'source', told.source, 'at', told.created_at)
+              FROM told WHERE w.id = %s AND w.outcome = '' AND {FENCE}
+            RETURNING w.signal_id, w.outcome, w.result),
+        closed AS (
+            UPDATE workflows_signal s SET closed_at = clock_timestamp()
+              FROM answered WHERE s.id = answered.signal_id AND s.workflow_id IS NOT NULL)
+        SELECT outcome, result::text FROM answered
+        """,  # noqa: S608 (FENCE is ours)
+        [
+            *(workflow.pk, names, json.dumps(matching)),
+            *(workflow.linking_id, names, json.dumps(matching), workflow.pk),
+            *(wait.id, attempt.claim_xid),
+        ],
+    )
+    return answered(wait, rows)
+
+
+def _look(attempt: OpenAttempt, wait: Open, look: Callable[[], Mapping[str, Any] | None] | None) -> Open | None:
+    """Record what the step finds by itself, if it finds something, as the wait's outcome.
+
+    A look that fails for now has found nothing: as a retry, it would be deaf to the signal while it backs off.
+    """
+    try:
+        found = look() if look else None
+    except RetryableStepError:
+        found = None
+    if found is None:
+        return None
+    rows = journal.execute(
+        f"""UPDATE workflows_wait SET outcome = 'found', resolved_at = clock_timestamp(), result = jsonb_build_object(
+                   'name', '', 'payload', %s::jsonb, 'source', 'look', 'at', clock_timestamp())
+             WHERE id = %s AND outcome = '' AND {FENCE} RETURNING outcome, result::text""",  # noqa: S608 (ours)
+        [json.dumps(as_json(found)), wait.id, attempt.claim_xid],
+    )
+    return answered(wait, [written(rows)])

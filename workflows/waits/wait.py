@@ -1,0 +1,140 @@
+"""What every wait does: find its row or make it, record its outcome, suspend. Written by the journal, and fenced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from workflows import journal
+from workflows.errors import ClaimLost, StepError, Suspend
+from workflows.journal import FENCE, OpenAttempt
+from workflows.jsonb import ensure_storable
+from workflows.models import Wait
+
+Kind = Wait.Kind
+
+# A look that may be early comes this soon, and then after as long again as the wait has lasted: 5 s, 10 s, 20 s ...
+FIRST_LOOK = timedelta(seconds=5)
+# Longer than any wait, and well before the year 10000, which Python cannot read.
+LONGEST = timedelta(days=36_500)
+
+
+class WaitExpired(StepError):
+    """What was waited for did not come in time. Let it pass, and the workflow is FAILED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A wait as it stands: `outcome` is empty while it is open. `overdue`: its deadline has passed.
+
+    `look_at` is when to run again if nothing wakes the workflow: the deadline, or sooner.
+    """
+
+    id: int
+    deadline: datetime
+    overdue: bool
+    look_at: datetime
+    outcome: str = ""
+    result: dict[str, Any] = field(default_factory=dict)
+
+
+# When to look again; its parameters: the longest time between two looks, or None, twice.
+_LOOK_AT = f"""
+    CASE WHEN %s::interval IS NULL THEN deadline
+         ELSE least(deadline, clock_timestamp() + least(%s::interval, greatest(
+                interval '{FIRST_LOOK.total_seconds()} s', clock_timestamp() - created_at))) END"""
+
+
+def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timedelta | None = None) -> Open | None:
+    """The wait of that name, if it has been met before. Raises StepError when the name is that of another kind."""
+    rows = journal.execute(
+        f"""SELECT kind, id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}, outcome, result::text
+              FROM workflows_wait WHERE workflow_id = %s AND name = %s AND NOT superseded""",  # noqa: S608 (ours)
+        [look_every, look_every, attempt.workflow_id, name],
+    )
+    for found, wait_id, deadline, overdue, look_at, outcome, result in rows:
+        if found != kind:
+            raise StepError(f"Two waits are named {name!r}, one for {found} and one for {kind}: rename one of them.")
+        return Open(wait_id, deadline, overdue, look_at, outcome, json.loads(result))
+    return None
+
+
+# Makes the wait, if the row is still ours; its parameters are those of `opening`. A worker that lost the row may be
+# writing it just now: this waits for that statement, and the next attempt finds the wait.
+OPENING = f"""
+    INSERT INTO workflows_wait (workflow_id, kind, name, generation, waiting_for, deadline)
+    SELECT %s, %s, %s, 1 + (SELECT count(*) FROM workflows_wait WHERE workflow_id = %s AND name = %s), %s,
+           clock_timestamp() + %s
+     WHERE {FENCE}
+    ON CONFLICT (workflow_id, name, generation) DO NOTHING"""  # noqa: S608 (FENCE is ours)
+
+
+def opening(attempt: OpenAttempt, kind: Wait.Kind, name: str, waiting_for: str, timeout: timedelta) -> list[Any]:
+    """The parameters of OPENING. Raises StepError for what no row could hold."""
+    if not 0 < len(name) <= 200:
+        raise StepError("A wait's name has 1 to 200 characters.")
+    if timeout > LONGEST:
+        raise StepError(f"A wait has an end: within {LONGEST.days} days.")
+    return [*(attempt.workflow_id, kind, name, attempt.workflow_id, name, waiting_for, timeout), attempt.claim_xid]
+
+
+def begin(
+    attempt: OpenAttempt,
+    kind: Wait.Kind,
+    name: str,
+    *,
+    waiting_for: str,
+    timeout: timedelta,
+    look_every: timedelta | None = None,
+) -> Open:
+    """Make the wait. The deadline is the database's clock plus `timeout`."""
+    rows = journal.execute(
+        f"{OPENING} RETURNING id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}",
+        [*opening(attempt, kind, name, waiting_for, timeout), look_every, look_every],
+    )
+    return Open(*written(rows))
+
+
+def written(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The row of a fenced statement. Without one, the workflow is no longer ours, or was not only ours: ClaimLost."""
+    if not rows:
+        raise ClaimLost("the claim ended before the wait was written, or another worker has written it")
+    return rows[0]
+
+
+def answered(wait: Open, rows: list[tuple[Any, ...]]) -> Open | None:
+    """The wait with the outcome and the result (as JSON text) that a statement has recorded; None when it has not."""
+    for outcome, result in rows:
+        return replace(wait, outcome=outcome, result=json.loads(result))
+    return None
+
+
+def expire(attempt: OpenAttempt, wait: Open, outcome: str = "expired") -> Open:
+    """Record that the deadline has passed, if it has."""
+    if wait.outcome or not wait.overdue:
+        return wait
+    rows = journal.execute(
+        f"""UPDATE workflows_wait SET outcome = %s, resolved_at = clock_timestamp()
+             WHERE id = %s AND outcome = '' AND {FENCE} RETURNING outcome""",  # noqa: S608 (FENCE is ours)
+        [outcome, wait.id, attempt.claim_xid],
+    )
+    return replace(wait, outcome=written(rows)[0])
+
+
+def suspended(
+    attempt: OpenAttempt, wait: Open, waiting_for: str, wake_on: Sequence[str] = (), seen: Sequence[int] = ()
+) -> Suspend:
+    """To be raised: nothing more can happen before a signal of those names that is not `seen`, or `wait.look_at`.
+
+    The attempt remembers it, should a step swallow even that. Raises ClaimLost when the wait has been answered: by a
+    worker that had lost the row in the midst of the very statement, and with the signal that is now used up. Raises
+    ValueError for words that no row could hold.
+    """
+    ensure_storable(waiting_for)
+    if journal.execute("SELECT 1 FROM workflows_wait WHERE id = %s AND outcome <> ''", [wait.id]):
+        raise ClaimLost("a worker that has lost the row has answered the wait just now")
+    attempt.suspended = Suspend(waiting_for, wake_on=wake_on, until=wait.look_at, seen=seen)
+    return attempt.suspended
