@@ -34,10 +34,12 @@ def api_as_in_the_intake(
 
     def respond(request: HttpRequest) -> HttpResponse:
         try:
-            view, arguments, named = resolve(request.path_info, "workflows.urls")
+            match = resolve(request.path_info, "workflows.urls")
         except Resolver404:
+            match = None
+        if match is None:  # not in the `except`: every error of the console would be logged as one that came of this
             return get_response(request)
-        response: HttpResponse = view(request, *arguments, **named)
+        response: HttpResponse = match.func(request, *match.args, **match.kwargs)
         return response
 
     return respond

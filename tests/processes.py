@@ -1,4 +1,4 @@
-"""Real `manage.py runworker` processes on the test database, and what the tests see of them from outside."""
+"""Real `manage.py` processes on the test database, and what the tests see of them from outside."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ PATIENCE = 30.0
 
 
 def environment(*definitions: str) -> dict[str, str]:
-    """The environment of a release that knows `definitions` of tests.acceptance.definitions."""
-    paths = ",".join(f"tests.acceptance.definitions.{name}" for name in definitions)
+    """The environment of a release that knows `definitions`: dotted paths, or names of tests.acceptance.definitions."""
+    paths = ",".join(name if "." in name else f"tests.acceptance.definitions.{name}" for name in definitions)
     return {**os.environ, "DEBUG": "1", "DATABASE_URL": database_url(), "WORKFLOWS": paths}
 
 
 class Runworker:
     """One `manage.py runworker`, in a process group of its own, its output in the file `log`."""
 
+    command = "runworker"
+
     def __init__(self, log: Path, definitions: tuple[str, ...], arguments: tuple[str, ...], **environ: str) -> None:
         self.log = log
         with log.open("w") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "runworker", *arguments],
+                [sys.executable, "manage.py", self.command, *arguments],
                 cwd=settings.BASE_DIR,
                 env={**environment(*definitions), **environ},
                 stdin=subprocess.DEVNULL,
@@ -65,7 +67,7 @@ class Runworker:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"runworker did not end within {seconds} s:\n{self.output}") from None
+            raise AssertionError(f"{self.command} did not end within {seconds} s:\n{self.output}") from None
 
     def kill(self) -> None:
         """End it and whatever it has started, stopped ones too."""
@@ -82,8 +84,17 @@ def children_of(pid: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
+    return _state(pid) not in ("", "Z")
+
+
+def is_stopped(pid: int) -> bool:
+    return _state(pid) == "T"
+
+
+def _state(pid: int) -> str:
+    """The letter of `ps`; empty of a process that is gone."""
     found = subprocess.run(["ps", "-p", str(pid), "-o", "stat="], capture_output=True, text=True, check=False)
-    return bool(found.stdout.strip()) and not found.stdout.strip().startswith("Z")
+    return found.stdout.strip()[:1]
 
 
 def until(look: Callable[[], T], *, seconds: float = PATIENCE, what: Callable[[], Any] = str) -> T:

@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connection
-from django.db.models import BooleanField
+from django.db import IntegrityError
+from django.db.models import BooleanField, Q
 from django.db.models.expressions import RawSQL
+from pydantic import ValidationError
 
-from workflows.bounded import DatabaseUnavailable, ask
+from workflows.bounded import DatabaseUnavailable, ask, fetch_one
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.jsonb import Document
 from workflows.models import State, Workflow
+from workflows.scrub import faults_for_senders
 
 # The target is named: without it ON CONFLICT would swallow the violation of any other constraint too.
-_INSERT = """
+_INSERT = f"""
     INSERT INTO workflows_workflow
-           (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at)
-    VALUES (%s, %s, %s, %s, %s, %s, statement_timestamp() + %s::interval)
-    ON CONFLICT (idempotency_key) DO NOTHING RETURNING id
-"""
+           (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at, tenant, business_key)
+    VALUES (%s, %s, %s, %s, %s, {Document.SQL}, statement_timestamp() + %s::interval, %s, %s)
+    ON CONFLICT {{target}} DO NOTHING RETURNING id
+"""  # noqa: S608 (ours)
+_ENTER = _INSERT.format(target="(idempotency_key)")
+_START = _INSERT.format(target="(business_key, workflow_type, tenant) WHERE business_key IS NOT NULL")
+
+# The name that PostgreSQL gave the constraint of `Workflow.idempotency_key`.
+_KEY_CONSTRAINT = "workflows_workflow_idempotency_key_key"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a submission stands. `replayed`: it had been sent before."""
+    """Where a submission, or a workflow that was started, stands. `replayed`: it had been sent before."""
 
     id: int
+    key: UUID
     status: str
     state: str
     replayed: bool
@@ -43,6 +52,14 @@ class KeyTaken(Exception):
 
 class KeyReused(Exception):
     """The client has used this idempotency key before, for something else."""
+
+
+class BusinessKeyTaken(Exception):
+    """There is a workflow of this tenant, type and business key, with another input or of another client."""
+
+
+class InputInvalid(Exception):
+    """The definition's `input_class` refuses the input; the message says which fields, and none of their values."""
 
 
 def submission_definition() -> WorkflowDefinition:
@@ -60,55 +77,134 @@ def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Doc
     conflict costs a second statement. Repeatable, so it survives a connection that breaks before the answer. Raises
     KeyTaken, KeyReused, DatabaseUnavailable, and DataError for what `jsonb` did not foresee.
     """
-    row = (
-        idempotency_key,
-        definition.name,
-        submitted_by,
-        definition.queue,
-        linking_id_of(payload.value, definition),
-        payload.text,
-        definition.expires_after,
-    )
-    inserted = ask(lambda: _fetch_one(_INSERT, row))
+    inserted = ask(lambda: fetch_one(_ENTER, _row(definition, idempotency_key, payload, submitted_by)))
     if inserted is not None:
-        return Entry(inserted[0], Workflow.Status.PENDING, State.QUEUED, replayed=False)
+        return _new(inserted[0], idempotency_key)
     # A new statement: this one's snapshot would not show the row that won.
     return ask(lambda: _replay(definition, idempotency_key, payload, submitted_by))
 
 
-def linking_id_of(payload: dict[str, Any], definition: WorkflowDefinition) -> str | None:
-    """The field that the definition names, if it is there and fits its column. What it should be, a step says."""
-    value: Any = payload
-    for name in filter(None, definition.linking_id.split(".")):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, str) and 0 < len(value) <= 200 else None
+def start(
+    definition: WorkflowDefinition,
+    *,
+    tenant: str,
+    business_key: str,
+    payload: Document,
+    submitted_by: str,
+    idempotency_key: UUID | None = None,
+) -> Entry:
+    """Store a workflow unless its tenant has one of this type and business key already; say where it stands.
+
+    The input is kept as it was sent, whatever its model would make of it. Without an idempotency key it is given one.
+    Repeatable, as `enter` is. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
+    """
+    _check_input(definition, payload)
+    row = _row(definition, idempotency_key or uuid4(), payload, submitted_by, tenant, business_key)
+    try:
+        inserted = ask(lambda: fetch_one(_START, row))
+    except IntegrityError as error:
+        # The business key is new, or became taken just now: PostgreSQL looks at one constraint after the other.
+        if not _is_about_the_key(error):
+            raise
+        inserted = None
+    if inserted is not None:
+        return _new(inserted[0], row[0])
+    return ask(lambda: _restart(definition, tenant, business_key, payload, submitted_by, idempotency_key))
+
+
+def _row(
+    definition: WorkflowDefinition,
+    key: UUID,
+    payload: Document,
+    submitted_by: str,
+    tenant: str = "",
+    business_key: str | None = None,
+) -> tuple[Any, ...]:
+    return (
+        key,
+        definition.name,
+        submitted_by,
+        definition.queue,
+        definition.linking_id_in(payload.value),
+        *payload.parameters,
+        definition.expires_after,
+        tenant,
+        business_key,
+    )
+
+
+def _new(workflow_id: int, key: UUID) -> Entry:
+    return Entry(workflow_id, key, Workflow.Status.PENDING, State.QUEUED, replayed=False)
+
+
+def _check_input(definition: WorkflowDefinition, payload: Document) -> None:
+    if definition.input_class is None:
+        return
+    try:
+        # As JSON: where a model is strict, dates and UUIDs are strings there, and nowhere else.
+        definition.input_class.model_validate_json(json.dumps(payload.value))
+    except ValidationError as error:
+        raise InputInvalid(faults_for_senders(error, definition.input_class)) from None
+
+
+def _is_about_the_key(error: IntegrityError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, psycopg.errors.UniqueViolation) and cause.diag.constraint_name == _KEY_CONSTRAINT
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A row that is there already, and whether it has this type and payload."""
+
+    entry: Entry
+    owner: str
+    same: bool
+
+
+def _find(definition: WorkflowDefinition, payload: Document, condition: Q) -> _Found | None:
+    comparison = f"workflow_type = %s AND payload = {Document.SQL}"
+    same = RawSQL(comparison, [definition.name, *payload.parameters], BooleanField())  # noqa: S611 (ours)
+    found = (
+        Workflow.objects.with_state()
+        .filter(condition)
+        .annotate(same=same)
+        .values_list("id", "idempotency_key", "status", "state", "submitted_by", "same")
+    )
+    row = fetch_one(*found.query.sql_with_params())
+    if row is None:
+        return None
+    workflow_id, key, status, state, owner, is_same = row
+    return _Found(Entry(workflow_id, key, status, state, replayed=True), owner, is_same)
 
 
 def _replay(definition: WorkflowDefinition, key: UUID, payload: Document, submitted_by: str) -> Entry:
-    same = RawSQL("workflow_type = %s AND payload = %s::jsonb", [definition.name, payload.text], BooleanField())
-    found = (
-        Workflow.objects.with_state()
-        .filter(idempotency_key=key)
-        .annotate(same=same)
-        .values_list("id", "status", "state", "submitted_by", "same")
-    )
-    row = _fetch_one(*found.query.sql_with_params())
-    if row is None:  # it was there a moment ago, and has been deleted
+    found = _find(definition, payload, Q(idempotency_key=key))
+    if found is None:  # it was there a moment ago, and has been deleted
         raise DatabaseUnavailable
-    workflow_id, status, state, owner, same_payload = row
-    if owner != submitted_by:
+    if found.owner != submitted_by:
         raise KeyTaken
-    if not same_payload:
+    if not found.same:
         raise KeyReused
-    return Entry(workflow_id, status, state, replayed=True)
+    return found.entry
 
 
-def _fetch_one(sql: str, parameters: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Run one statement with its parameters beside it, not in it.
-
-    Django's cursor writes them into the statement's text, and PostgreSQL's log and pg_stat_activity show that text:
-    a payload must not be there.
-    """
-    connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        return cursor.execute(sql, parameters).fetchone()
+def _restart(
+    definition: WorkflowDefinition,
+    tenant: str,
+    business_key: str,
+    payload: Document,
+    submitted_by: str,
+    key: UUID | None,
+) -> Entry:
+    """What `start` answers when the business key, or the idempotency key, is there already. The former decides."""
+    named = Q(business_key=business_key, workflow_type=definition.name, tenant=tenant)
+    found = _find(definition, payload, named)
+    if found and (found.owner != submitted_by or not found.same):
+        raise BusinessKeyTaken
+    if key and (found is None or found.entry.key != key):
+        other = _find(definition, payload, Q(idempotency_key=key))
+        if other:
+            raise KeyReused if other.owner == submitted_by else KeyTaken
+    if found is None:  # it was there a moment ago, and has been deleted
+        raise DatabaseUnavailable
+    return found.entry

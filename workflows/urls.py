@@ -1,15 +1,25 @@
-"""The API and the health of a process, under the root of either WSGI entry."""
+"""The API and the health of a process, under the root of the WSGI entries: all of it in one, `INTAKE` in the other."""
 
 from django.urls import URLPattern, path, re_path
 
 from workflows.views.health import healthz, readyz
 from workflows.views.problems import not_found
+from workflows.views.signals import tell_workflow, webhook
 from workflows.views.submissions import submission, submit
+from workflows.views.workflows import start_workflow, workflow
 
-urlpatterns: list[URLPattern] = [
+INTAKE: list[URLPattern] = [
     path("v1/submissions", submit, name="submissions"),
     path("v1/submissions/<str:key>", submission, name="submission"),
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
+]
+
+urlpatterns: list[URLPattern] = [
+    *INTAKE,
+    path("v1/workflows", start_workflow, name="workflows"),
+    path("v1/workflows/<str:key>", workflow, name="workflow"),
+    path("v1/workflows/<str:key>/signals", tell_workflow, name="workflow-signals"),
+    path("v1/signals/<str:source>", webhook, name="webhook"),
     re_path(r"^v1(?:/|$)", not_found),
 ]

@@ -77,3 +77,13 @@ def test_the_api_and_health_are_answered_whatever_host_is_asked_for(path: str) -
 def test_the_pages_are_answered_for_the_hosts_of_the_settings_only() -> None:
     assert get("/nothing", HTTP_HOST="10.0.0.7:8001")[0] == "400 Bad Request"
     assert get("/nothing", HTTP_HOST="onramp.example.com")[0] == "404 Not Found"
+
+
+@pytest.mark.django_db
+def test_an_error_of_the_console_is_logged_without_the_addresses_that_the_api_has(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.force_login(User.objects.create_user("ada", is_staff=True))
+    assert client.get("/admin/workflows/workflow/").status_code == 403
+    assert "PermissionDenied" in caplog.text
+    assert "Resolver404" not in caplog.text

@@ -28,6 +28,31 @@ def test_the_intake_has_no_address_but_the_apis(path: str) -> None:
     assert json.loads(body)["code"] == "not_found"
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/signals/parcels", "/v1/workflows", "/v1/workflows/x", "/v1/workflows/x/signals", "/metrics"]
+)
+def test_the_intake_takes_nothing_but_submissions(path: str) -> None:
+    assert get(intake.application, path)[0] == "404 Not Found"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v1/submissions", "405 Method Not Allowed"),
+        ("/v1/signals/parcels", "405 Method Not Allowed"),
+        ("/v1/workflows", "405 Method Not Allowed"),
+        ("/v1/workflows/x", "401 Unauthorized"),
+        ("/v1/workflows/x/signals", "405 Method Not Allowed"),
+        ("/v1/nothing", "404 Not Found"),
+    ],
+)
+def test_the_console_has_all_of_the_api_for_any_host_and_before_any_middleware(path: str, status: str) -> None:
+    answered, headers, _ = get(wsgi.application, path)
+    assert answered == status
+    assert headers["Content-Type"] == "application/problem+json"
+    assert "X-Frame-Options" not in headers
+
+
 @override_settings(ALLOWED_HOSTS=["*"])
 def test_the_intake_runs_no_middleware() -> None:
     status, headers, _ = get(intake.application, "/healthz")

@@ -17,7 +17,7 @@ from workflows.bounded import DatabaseUnavailable, ask
 from workflows.definition import WorkflowDefinition
 from workflows.jsonb import Document, parse
 from workflows.models import Attempt, Workflow
-from workflows.submissions import Entry, KeyReused, KeyTaken, enter, linking_id_of
+from workflows.submissions import Entry, KeyReused, KeyTaken, enter
 
 pytestmark = pytest.mark.django_db
 
@@ -45,7 +45,7 @@ def test_it_becomes_one_row_that_is_due() -> None:
     key = uuid4()
     entry = send('{"patient": {"account": "acc-1"}}', key=key)
     row = Workflow.objects.get(idempotency_key=key)
-    assert entry == Entry(row.pk, "PENDING", "queued", replayed=False)
+    assert entry == Entry(row.pk, key, "PENDING", "queued", replayed=False)
     assert (row.workflow_type, row.queue, row.submitted_by) == ("test", "pool", "shop")
     assert (row.linking_id, row.status, row.retry_count) == ("acc-1", "PENDING", 0)
     assert row.payload == {"patient": {"account": "acc-1"}}
@@ -80,7 +80,7 @@ def test_the_same_again_is_replayed_as_postgresql_compares_json() -> None:
     key = uuid4()
     first = send('{"a": 1.0, "b": [1, 2]}', key=key)
     again = send('{ "b":[1,2], "a":1.00 }', key=key)
-    assert again == Entry(first.id, "PENDING", "queued", replayed=True)
+    assert again == Entry(first.id, key, "PENDING", "queued", replayed=True)
     assert Workflow.objects.count() == 1
 
 
@@ -133,11 +133,11 @@ def test_somebody_elses_key_is_taken_whatever_the_payload() -> None:
     ],
 )
 def test_a_linking_id_that_does_not_fit_is_none(payload: dict[str, Any], expected: str | None) -> None:
-    assert linking_id_of(payload, definition()) == expected
+    assert definition().linking_id_in(payload) == expected
 
 
 def test_a_definition_may_name_no_linking_id() -> None:
-    assert linking_id_of({"": "x"}, definition(linking_id="")) is None
+    assert definition(linking_id="").linking_id_in({"": "x"}) is None
 
 
 @pytest.mark.django_db(transaction=True)

@@ -13,6 +13,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from workflows.bounded import DatabaseUnavailable
+from workflows.facts import NoSuchWorkflow
+from workflows.jsonb import Malformed, Refused
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +69,8 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
                 response = view(request, *args, **kwargs)
             except Problem as problem:
                 response = problem.response()
+            except Refused as refusal:
+                response = Problem(_status_of(refusal), refusal.code, str(refusal)).response()
             except DatabaseUnavailable:
                 response = database_unavailable().response()
             except Exception as error:
@@ -80,6 +84,16 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
         return wrapper
 
     return decorate
+
+
+def _status_of(refusal: Refused) -> int:
+    match refusal:
+        case Malformed():
+            return 400
+        case NoSuchWorkflow():
+            return 404
+        case _:
+            return 422
 
 
 def database_unavailable() -> Problem:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from uuid import UUID
 
 from django.http import HttpRequest, UnreadablePostError
 
 from workflows import api_keys, jsonb
+from workflows.facts import MAX_BYTES, uuid_of
 from workflows.views.problems import Problem
-
-MAX_BODY_BYTES = 256 * 1024
-
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def client_of(request: HttpRequest) -> str:
@@ -37,11 +33,6 @@ def client_of(request: HttpRequest) -> str:
     return client
 
 
-def uuid_of(text: str) -> UUID | None:
-    """A UUID in the one form of RFC 9562; Python would take many more, and each would be another text of one key."""
-    return UUID(text) if _UUID.fullmatch(text) else None
-
-
 def idempotency_key_of(request: HttpRequest) -> UUID:
     text = request.headers.get("Idempotency-Key", "")
     if not text:
@@ -52,21 +43,28 @@ def idempotency_key_of(request: HttpRequest) -> UUID:
     return key
 
 
+def optional_idempotency_key_of(request: HttpRequest) -> UUID | None:
+    return idempotency_key_of(request) if request.headers.get("Idempotency-Key") else None
+
+
 def json_object_of(request: HttpRequest) -> jsonb.Document:
     """The body. Everything that can be refused by the headers is, before any of it is read."""
+    ensure_json(request)
+    return jsonb.parse(body_of(request))
+
+
+def ensure_json(request: HttpRequest) -> None:
     if request.content_type != "application/json" or _is_not_utf8(request):
         raise Problem(415, "unsupported_media_type", "Send the body as Content-Type: application/json, in UTF-8.")
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise Problem(
             415, "unsupported_content_encoding", "Send the body as it is, not compressed.", Accept_Encoding="identity"
         )
-    body = _read(request, _length_of(request))
-    try:
-        return jsonb.parse(body)
-    except jsonb.Malformed as error:
-        raise Problem(400, error.code, str(error)) from None
-    except jsonb.Unstorable as error:
-        raise Problem(422, error.code, str(error)) from None
+
+
+def body_of(request: HttpRequest) -> bytes:
+    """The body as it came, whatever it is."""
+    return _read(request, _length_of(request))
 
 
 def _is_not_utf8(request: HttpRequest) -> bool:
@@ -81,8 +79,8 @@ def _length_of(request: HttpRequest) -> int:
         raise Problem(411, "length_required", "Send a Content-Length; a chunked body is not taken.")
     if not (text.isascii() and text.isdigit()):
         raise Problem(400, "content_length_invalid", "The Content-Length is not a number.")
-    if len(text) > 15 or int(text) > MAX_BODY_BYTES:
-        raise Problem(413, "too_large", f"A body has at most {MAX_BODY_BYTES} bytes.")
+    if len(text) > 15 or int(text) > MAX_BYTES:
+        raise Problem(413, "too_large", f"A body has at most {MAX_BYTES} bytes.")
     return int(text)
 
 

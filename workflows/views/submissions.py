@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from workflows.bounded import ask
+from workflows.facts import uuid_of
 from workflows.models import Workflow
 from workflows.submissions import KeyReused, KeyTaken, enter, submission_definition
 from workflows.views.problems import Problem, api
-from workflows.views.requests import client_of, idempotency_key_of, json_object_of, uuid_of
+from workflows.views.requests import client_of, idempotency_key_of, json_object_of
 
 
 @api("POST")
@@ -20,14 +23,8 @@ def submit(request: HttpRequest) -> HttpResponse:
     payload = json_object_of(request)
     try:
         entry = enter(submission_definition(), idempotency_key=key, payload=payload, submitted_by=client)
-    except KeyTaken:
-        raise Problem(409, "idempotency_key_taken", "This Idempotency-Key is in use by another client.") from None
-    except KeyReused:
-        raise Problem(
-            422, "idempotency_key_reused", "You have used this Idempotency-Key before, for another payload."
-        ) from None
-    except DataError:
-        raise Problem(422, "not_storable", "The body is JSON, but PostgreSQL cannot keep it.") from None
+    except (KeyTaken, KeyReused, DataError) as error:
+        raise refusal(error) from None
     return JsonResponse(
         {"id": entry.id, "status": entry.status, "state": entry.state, "replayed": entry.replayed},
         status=202,
@@ -38,9 +35,31 @@ def submit(request: HttpRequest) -> HttpResponse:
 @api("GET")
 def submission(request: HttpRequest, key: str) -> HttpResponse:
     """Where a submission stands, for the client that sent it; for anyone else there is none."""
-    client = client_of(request)
+    found = sent_by(client_of(request), key)
+    if not found:
+        raise Problem(404, "not_found", "You have sent no submission with this key.")
+    return JsonResponse(found)
+
+
+def refusal(error: KeyTaken | KeyReused | DataError) -> Problem:
+    """What is answered when a row could not be stored."""
+    match error:
+        case KeyTaken():
+            return Problem(409, "idempotency_key_taken", "This Idempotency-Key is in use by another client.")
+        case KeyReused():
+            return Problem(
+                422, "idempotency_key_reused", "You have used this Idempotency-Key before, for another payload."
+            )
+        case _:
+            return Problem(422, "not_storable", "The body is JSON, but PostgreSQL cannot keep it.")
+
+
+def sent_by(client: str, key: str) -> dict[str, Any] | None:
+    """Where the workflow with this key stands, if it was this client that sent it."""
     idempotency_key = uuid_of(key)
-    found = idempotency_key and ask(
+    if idempotency_key is None:
+        return None
+    return ask(
         lambda: (
             Workflow.objects.with_state()
             .filter(idempotency_key=idempotency_key, submitted_by=client)
@@ -48,6 +67,3 @@ def submission(request: HttpRequest, key: str) -> HttpResponse:
             .first()
         )
     )
-    if not found:
-        raise Problem(404, "not_found", "You have sent no submission with this key.")
-    return JsonResponse(found)

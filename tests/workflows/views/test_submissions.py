@@ -1,4 +1,3 @@
-import json
 import logging
 from typing import Any
 from uuid import uuid4
@@ -8,6 +7,7 @@ from django.test import Client, override_settings
 from django.test.client import ClientHandler
 
 from config.intake import application
+from tests.workflows.views.answers import assert_problem
 from workflows import api_keys
 from workflows.models import Workflow
 from workflows.views import requests, submissions
@@ -45,14 +45,6 @@ def post(client: Client, key: str, body: str | bytes = "{}", **headers: str) -> 
     headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": str(uuid4()), **headers}
     content_type = headers.pop("content_type", "application/json")
     return client.post(URL, body, content_type=content_type, headers={n: v for n, v in headers.items() if v})
-
-
-def assert_problem(response: Any, status: int, code: str) -> None:
-    assert response.headers["Content-Type"] == "application/problem+json"
-    problem = json.loads(response.content)
-    assert (response.status_code, problem["status"], problem["code"]) == (status, status, code)
-    assert problem.keys() == {"type", "title", "status", "code", "detail"}
-    assert response.headers["Cache-Control"] == "no-store"
 
 
 def test_a_submission_is_accepted_and_found(client: Client, key: str) -> None:
@@ -145,7 +137,7 @@ def test_a_chunked_body_is_not_taken_whatever_length_it_says(client: Client, key
 
 
 def test_a_body_of_the_largest_size_is_taken_and_one_byte_more_is_not(client: Client, key: str) -> None:
-    largest = '{"a":"' + "x" * (requests.MAX_BODY_BYTES - 8) + '"}'
+    largest = '{"a":"' + "x" * (requests.MAX_BYTES - 8) + '"}'
     assert post(client, key, largest).status_code == 202
     assert_problem(post(client, key, largest + " "), 413, "too_large")
     assert Workflow.objects.count() == 1

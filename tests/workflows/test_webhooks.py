@@ -1,0 +1,212 @@
+import base64
+import io
+import time
+from io import StringIO
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from workflows import webhooks
+from workflows.models import WebhookSecret
+from workflows.webhooks import Delivery, key_of, keys_of
+
+pytestmark = pytest.mark.django_db
+
+# The known answer in the tests of the specification's own libraries.
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"
+TIMESTAMP = "1614265330"
+BODY = b'{"test": 2432232314}'
+SIGNATURE = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+OTHER_SECRET = "whsec_" + base64.b64encode(b"x" * 24).decode()
+
+
+def run(command: str, *arguments: str) -> tuple[str, str]:
+    out, err = StringIO(), StringIO()
+    call_command(command, *arguments, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+def is_signed(signatures: str = SIGNATURE, *secrets: str, body: bytes = BODY) -> bool:
+    keys = [key_of(secret) for secret in secrets or [SECRET]]
+    return Delivery(ID, TIMESTAMP, signatures).is_signed(keys, body)
+
+
+def test_the_specifications_known_answer_is_good() -> None:
+    assert is_signed()
+    assert webhooks.sign(key_of(SECRET), f"{ID}.{TIMESTAMP}.".encode() + BODY) == SIGNATURE.encode()
+
+
+@pytest.mark.parametrize(
+    "signatures",
+    [
+        f"v1,AAAA {SIGNATURE}",
+        f"{SIGNATURE} v1,AAAA",
+        f"v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw {SIGNATURE}",
+        f"é ,, v1 {SIGNATURE}  ",
+    ],
+)
+def test_one_good_signature_among_others_is_enough(signatures: str) -> None:
+    assert is_signed(signatures)
+
+
+@pytest.mark.parametrize(
+    "signatures",
+    ["v1,", "v1", "", " ", ",", SIGNATURE[3:], f"v1a{SIGNATURE[2:]}", f"v2{SIGNATURE[2:]}", SIGNATURE[:-1], "v1,é"],
+)
+def test_anything_else_is_no_signature(signatures: str) -> None:
+    assert not is_signed(signatures)
+
+
+def test_what_was_signed_is_the_id_the_time_and_every_byte_of_the_body() -> None:
+    assert not is_signed(body=BODY + b" ")
+    assert not is_signed(body=b"")
+    assert not Delivery(ID + "x", TIMESTAMP, SIGNATURE).is_signed([key_of(SECRET)], BODY)
+    assert not Delivery(ID, "1614265331", SIGNATURE).is_signed([key_of(SECRET)], BODY)
+
+
+def test_each_of_several_secrets_is_good_and_none_is_nobodys() -> None:
+    assert is_signed(SIGNATURE, OTHER_SECRET, SECRET)
+    assert is_signed(SIGNATURE, SECRET, OTHER_SECRET)
+    assert not is_signed(SIGNATURE, OTHER_SECRET)
+    assert not Delivery(ID, TIMESTAMP, SIGNATURE).is_signed([], BODY)
+
+
+def test_all_signatures_are_compared_with_all_secrets_whatever_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+
+    def compare(expected: bytes, signature: bytes) -> bool:
+        nonlocal compared
+        compared += 1
+        return expected == signature
+
+    monkeypatch.setattr(webhooks.hmac, "compare_digest", compare)
+    assert is_signed(f"{SIGNATURE} v1,AAAA v1,BBBB", SECRET, OTHER_SECRET)
+    assert compared == 6
+
+
+@pytest.mark.parametrize(("seconds", "current"), [(0, True), (-299, True), (299, True), (-302, False), (302, False)])
+def test_a_delivery_is_of_now_give_or_take_five_minutes(seconds: int, current: bool) -> None:
+    assert Delivery(ID, str(int(time.time()) + seconds), SIGNATURE).is_current == current
+
+
+@pytest.mark.parametrize("timestamp", ["{now}.0", " {now}", "+{now}", "-{now}", "nan", "x", "", "1_0", "1e9", "9" * 99])
+def test_a_time_is_whole_seconds(timestamp: str) -> None:
+    assert not Delivery(ID, timestamp.replace("{now}", str(int(time.time()))), SIGNATURE).is_current
+
+
+def test_a_new_secret_stands_alone_on_stdout_and_is_good_at_once() -> None:
+    out, err = run("createwebhooksecret", "parcels")
+    secret = out.strip()
+    assert out == f"{secret}\n"
+    assert secret.startswith("whsec_")
+    assert len(key_of(secret)) == 32
+    assert "parcels" in err
+    assert secret not in err
+    assert keys_of("parcels") == [key_of(secret)]
+    assert keys_of("others") == []
+
+
+def test_a_secret_that_the_source_has_chosen_is_read_and_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{SECRET}\n"))
+    out, err = run("createwebhooksecret", "parcels", "--from-stdin")
+    assert out == ""
+    assert SECRET not in err
+    assert keys_of("parcels") == [key_of(SECRET)]
+
+
+@pytest.mark.parametrize("secret", ["", "x", "whsec_", "whsec_AAAA", SECRET[6:], SECRET + "é", "whsec_" + "A" * 100])
+def test_what_is_no_secret_is_refused(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{secret}\n"))
+    with pytest.raises(CommandError, match="24 to 64 bytes"):
+        run("createwebhooksecret", "parcels", "--from-stdin")
+    assert not WebhookSecret.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["", " ", "A", "a b", "a:b", "api:shop", ".", "..", "_a", "é", "a\n", "x" * 101, "a/b", *sorted(webhooks.RESERVED)],
+)
+def test_a_source_may_not_be_called_what_could_confuse(source: str) -> None:
+    with pytest.raises(CommandError, match="lowercase letters"):
+        run("createwebhooksecret", source)
+    assert not WebhookSecret.objects.exists()
+
+
+@pytest.mark.parametrize("source", ["a", "stripe", "stripe-eu_2.test", "0", "x" * 100])
+def test_any_other_name_is_a_sources(source: str) -> None:
+    assert len(keys_of(source)) == 0
+    webhooks.create(source)
+    assert len(keys_of(source)) == 1
+
+
+def test_a_row_of_a_reserved_name_opens_no_door() -> None:
+    WebhookSecret.objects.create(source="console", secret=SECRET)
+    assert keys_of("console") == []
+
+
+def test_a_new_secret_is_not_in_the_text_of_a_statement() -> None:
+    """PostgreSQL shows that text in its log, and while nothing else runs in pg_stat_activity."""
+    backend = connection.cursor().connection.info.backend_pid
+    secret = webhooks.create("parcels")
+    with psycopg.connect(**connection.get_connection_params()) as other:
+        rows = other.execute("SELECT query FROM pg_stat_activity WHERE pid = %s", [backend]).fetchall()
+    [(shown,)] = rows
+    assert "INSERT INTO workflows_webhooksecret" in shown
+    assert secret not in shown
+
+
+def test_secrets_are_listed_without_what_would_open_the_door() -> None:
+    secret = webhooks.create("parcels")
+    out, _ = run("listwebhooksecrets")
+    assert secret[: webhooks.PREFIX_LENGTH] in out
+    assert "parcels" in out
+    assert secret not in out
+
+
+def test_a_secret_is_revoked_by_number_by_its_start_or_whole_and_the_others_stay() -> None:
+    kept = webhooks.create("parcels")
+    for name_of in (lambda secret, row: str(row.pk), lambda secret, row: secret[:12], lambda secret, row: secret):
+        secret = webhooks.create("parcels")
+        row = WebhookSecret.objects.latest("id")
+        out, _ = run("revokewebhooksecret", name_of(secret, row))
+        assert "is revoked" in out
+        assert secret not in out
+        assert keys_of("parcels") == [key_of(kept)]
+        out, _ = run("revokewebhooksecret", name_of(secret, row))
+        assert "already" in out
+    assert "revoked 2" in run("listwebhooksecrets")[0]
+
+
+def test_revoking_needs_to_know_which() -> None:
+    webhooks.create("parcels")
+    webhooks.create("parcels")
+    with pytest.raises(CommandError, match="More than one"):
+        run("revokewebhooksecret", "whsec_")
+    for unknown in ("whsec_nothing", "whsec_%", "999999", "9" * 30, "", "parcels"):
+        with pytest.raises(CommandError, match="no such secret"):
+            run("revokewebhooksecret", unknown)
+    assert not WebhookSecret.objects.exclude(revoked_at=None).exists()
+
+
+def test_a_source_has_a_secret_once_so_that_revoking_it_means_something() -> None:
+    webhooks.create("parcels", SECRET)
+    webhooks.create("others", SECRET)
+    with pytest.raises(ValueError, match="this very secret"):
+        webhooks.create("parcels", SECRET)
+    webhooks.revoke(WebhookSecret.objects.get(source="parcels"))
+    with pytest.raises(ValueError, match="this very secret"):
+        webhooks.create("parcels", SECRET)
+    assert keys_of("parcels") == []
+
+
+def test_a_whole_secret_is_revoked_without_standing_in_the_text_of_a_statement() -> None:
+    secret = webhooks.create("parcels")
+    with CaptureQueriesContext(connection) as queries:
+        run("revokewebhooksecret", secret)
+    assert keys_of("parcels") == []
+    assert not any(secret.removeprefix("whsec_") in query["sql"] for query in queries)

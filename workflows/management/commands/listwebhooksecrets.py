@@ -1,0 +1,21 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from workflows import webhooks
+from workflows.models import WebhookSecret
+
+
+class Command(BaseCommand):
+    help = (
+        "List the secrets that webhooks are signed with: number, start of the secret, source, when it was made and "
+        "revoked. A source with no secret that is good, or with none at all, is refused (401)."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        for secret in WebhookSecret.objects.order_by("source", "id"):
+            revoked = f"revoked {secret.revoked_at:%Y-%m-%d %H:%M}" if secret.revoked_at else ""
+            self.stdout.write(
+                f"{secret.pk:>5}  {secret.secret[: webhooks.PREFIX_LENGTH]}…  {secret.source}  "
+                f"made {secret.created_at:%Y-%m-%d %H:%M}  {revoked}"
+            )

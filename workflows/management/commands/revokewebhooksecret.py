@@ -1,0 +1,29 @@
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from workflows import webhooks
+
+
+class Command(BaseCommand):
+    help = (
+        "Revoke a secret that webhooks are signed with: deliveries that only this one has signed are refused at once "
+        "(401). What came before stays; other secrets of the source stay good."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "secret", help="its number or the start of it, as listwebhooksecrets shows them, or the whole secret"
+        )
+
+    def handle(self, *args: Any, secret: str, **options: Any) -> None:
+        found = list(webhooks.find(secret)[:2])
+        if not found:
+            raise CommandError("There is no such secret. See manage.py listwebhooksecrets.")
+        if len(found) > 1:
+            raise CommandError("More than one secret begins like that. Give its number: manage.py listwebhooksecrets.")
+        if not webhooks.revoke(found[0]):
+            self.stdout.write(f"The {found[0]} had been revoked already.")
+            return
+        self.stdout.write(f"The {found[0]} is revoked.")

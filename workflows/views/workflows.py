@@ -1,0 +1,82 @@
+"""`/v1/workflows`: start one of any definition, under a key of the business's own."""
+
+from __future__ import annotations
+
+from django.db import DataError
+from django.http import HttpRequest, HttpResponse, JsonResponse
+
+from workflows.definition import WorkflowDefinition, definitions
+from workflows.facts import refuse_others, text_of
+from workflows.jsonb import Document
+from workflows.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken, start
+from workflows.views.problems import Problem, api
+from workflows.views.requests import client_of, json_object_of, optional_idempotency_key_of
+from workflows.views.submissions import refusal, sent_by
+
+
+@api("POST")
+def start_workflow(request: HttpRequest) -> HttpResponse:
+    """Store a workflow; 202 with its key and where it stands. Sent again, the same answer with `replayed`."""
+    client = client_of(request)
+    idempotency_key = optional_idempotency_key_of(request)
+    body = json_object_of(request)
+    refuse_others(body, "workflow_type", "tenant", "business_key", "input")
+    definition = _definition_of(body)
+    try:
+        entry = start(
+            definition,
+            tenant=_tenant_of(body),
+            business_key=_business_key_of(body),
+            payload=_input_of(body),
+            submitted_by=client,
+            idempotency_key=idempotency_key,
+        )
+    except InputInvalid as error:
+        raise Problem(422, "input_invalid", f"The input is not what {definition.name} takes: {error}.") from None
+    except BusinessKeyTaken:
+        raise Problem(
+            409,
+            "business_key_taken",
+            "This tenant has a workflow of this type and business key, with another input or from another client.",
+        ) from None
+    except (KeyTaken, KeyReused, DataError) as error:
+        raise refusal(error) from None
+    return JsonResponse(
+        {"id": entry.id, "key": entry.key, "status": entry.status, "state": entry.state, "replayed": entry.replayed},
+        status=202,
+        headers={"Location": f"{request.path}/{entry.key}"},
+    )
+
+
+@api("GET")
+def workflow(request: HttpRequest, key: str) -> HttpResponse:
+    """Where a workflow stands, for the client that started it; for anyone else there is none."""
+    found = sent_by(client_of(request), key)
+    if not found:
+        raise Problem(404, "not_found", "You have started no workflow with this key.")
+    return JsonResponse(found)
+
+
+def _definition_of(body: Document) -> WorkflowDefinition:
+    name = body.value.get("workflow_type")
+    definition = definitions().get(name) if isinstance(name, str) else None
+    if definition is None:
+        raise Problem(422, "workflow_type_unknown", "The workflow_type is not one that this release knows.")
+    return definition
+
+
+def _tenant_of(body: Document) -> str:
+    return "" if body.value.get("tenant") == "" else text_of(body, "tenant", 100) or ""
+
+
+def _business_key_of(body: Document) -> str:
+    business_key = text_of(body, "business_key", 200)
+    if business_key is None:
+        raise Problem(422, "business_key_invalid", "Send a business_key, by which you know this workflow.")
+    return business_key
+
+
+def _input_of(body: Document) -> Document:
+    if not isinstance(body.value.get("input"), dict):
+        raise Problem(422, "input_invalid", "Send the input, an object.")
+    return body.part("input")
