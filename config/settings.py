@@ -161,6 +161,14 @@ WORKFLOWS = env.list("WORKFLOWS", default=["onboarding.workflow.ONBOARDING"])
 # The definition that POST /v1/submissions enters.
 SUBMISSION_WORKFLOW = "onboarding"
 
+# --- Kafka (`manage.py consumekafka`) -------------------------------------------------------------
+
+KAFKA_BROKERS = env.str("KAFKA_BROKERS", default="")
+KAFKA_TOPICS = [topic.strip() for topic in env.list("KAFKA_TOPICS", default=[]) if topic.strip()]
+KAFKA_GROUP = env.str("KAFKA_GROUP", default="onramp")
+# A JSON object of librdkafka's properties: SASL, TLS. Read by the command, so that a slip in it stops nothing else.
+KAFKA_OPTIONS = env.str("KAFKA_OPTIONS", default="")
+
 # --- Logging ------------------------------------------------------------------------------------
 
 LOG_LEVEL = env.str("LOG_LEVEL", default="INFO").upper()

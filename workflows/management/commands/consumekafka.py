@@ -1,0 +1,121 @@
+"""`manage.py consumekafka`: messages of Kafka topics become signals."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from types import ModuleType
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from workflows.flag import Flag
+from workflows.management.arguments import seconds
+from workflows.scrub import frames
+
+logger = logging.getLogger(__name__)
+
+
+class Command(BaseCommand):
+    help = (
+        "Turns messages of Kafka topics into signals, until it is told to stop.\n\n"
+        "The value of a message is a JSON object in UTF-8, up to 256 KiB: what has happened, and to whom.\n\n"
+        '    {"name": "account.created", "linking_id": "L-1", "payload": {"account": "A-7"}}\n'
+        '    {"name": "card.verified", "workflow": "<idempotency key of the submission>", "payload": {}}\n\n'
+        "A header `id` (or `ce_id`) makes a repeated message one signal, wherever in the topic it stands; without one\n"
+        "a message counts once for its place. What can be no signal is parked, with the reason, for people to see in\n"
+        "the console; it holds nothing up. A message without a value is skipped.\n\n"
+        "An offset is committed after the signal: killed at any moment, nothing is lost and nothing happens twice.\n"
+        "SIGTERM or Ctrl-C: the message in hand is finished, its offset committed, the group left. To go faster start\n"
+        "more of these, here or on other hosts: they share the partitions.\n\n"
+        "Settings for SASL and TLS are librdkafka's, in the environment, as JSON:\n\n"
+        '    KAFKA_OPTIONS={"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "onramp", ...}'
+    )
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        return super().create_parser(prog_name, subcommand, formatter_class=RawDescriptionHelpFormatter, **kwargs)
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--topic",
+            action="append",
+            dest="topics",
+            metavar="NAME",
+            help="Whose messages to take; may be given several times (default: KAFKA_TOPICS, comma-separated).",
+        )
+        parser.add_argument("--brokers", metavar="HOST:PORT,...", help="Where Kafka is (default: KAFKA_BROKERS).")
+        parser.add_argument(
+            "--group", metavar="NAME", help="The consumer group that keeps our place (default: KAFKA_GROUP, or onramp)."
+        )
+        parser.add_argument("--drain", action="store_true", help="Stop at the end of every partition that is ours.")
+        parser.add_argument(
+            "--max-runtime", type=seconds, metavar="SECONDS", help="Stop by itself after this long, as if told to."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        kafka = _kafka()
+        asked = kafka.Options(
+            brokers=_given(options["brokers"], "KAFKA_BROKERS", "--brokers host:9092"),
+            topics=_topics(options["topics"], kafka),
+            group=_given(options["group"], "KAFKA_GROUP", "--group onramp"),
+            properties=_properties(kafka),
+            drain=options["drain"],
+            max_runtime=options["max_runtime"],
+        )
+        stopping = Flag()
+        try:
+            relay = kafka.Relay(asked, stopping)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: stopping.set())
+            relay.run()
+        except kafka.KafkaFailed as error:
+            raise CommandError(str(error)) from None
+        except Exception as error:  # its message may quote what a message of the topic says
+            logger.error("consumekafka failed:\n%s", frames(error))
+            raise CommandError("It failed, and the error is ours: the log says where.") from None
+
+
+def _kafka() -> ModuleType:
+    """The module that needs Kafka's client: an extra, that no other process has to have."""
+    try:
+        from workflows import kafka
+    except ModuleNotFoundError as error:
+        if error.name != "confluent_kafka":
+            raise
+        raise CommandError("Kafka's client is not installed: pip install -c constraints.txt '.[kafka]'") from None
+    return kafka
+
+
+def _given(argument: str | None, setting: str, example: str) -> str:
+    value = argument or str(getattr(settings, setting))
+    if not value:
+        raise CommandError(f"{setting} is not set. Set it, or give {example}.")
+    return value
+
+
+def _topics(arguments: list[str] | None, kafka: ModuleType) -> list[str]:
+    topics = arguments or settings.KAFKA_TOPICS
+    if not topics:
+        raise CommandError("KAFKA_TOPICS is not set. Set it, or give --topic NAME.")
+    for topic in topics:
+        if not kafka.TOPIC.fullmatch(topic):
+            raise CommandError(
+                f"{topic!r} is not a topic's name: letters, digits and . _ - in it, at most 144 of them."
+            )
+    return topics
+
+
+def _properties(kafka: ModuleType) -> dict[str, Any]:
+    """KAFKA_OPTIONS; messages do not quote it, for it holds passwords."""
+    try:
+        properties = json.loads(settings.KAFKA_OPTIONS or "{}")
+    except ValueError:
+        properties = None
+    if not isinstance(properties, dict) or not all(isinstance(v, str | int | float) for v in properties.values()):
+        raise CommandError('KAFKA_OPTIONS is not a JSON object of librdkafka\'s properties: {"name": "value", ...}.')
+    if ours := sorted({"bootstrap.servers", "group.id", *kafka.OURS} & properties.keys()):
+        raise CommandError(f"KAFKA_OPTIONS may not set {', '.join(ours)}: that is KAFKA_BROKERS, KAFKA_GROUP, or ours.")
+    return properties
