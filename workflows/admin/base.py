@@ -193,11 +193,12 @@ class ConsoleAdmin(ModelAdmin):
 
     def carry_out(
         self, request: HttpRequest, done: str, operation: Callable[..., str | None], row_id: int, **arguments: Any
-    ) -> None:
-        """Call an operation in the user's name, and tell them what came of it."""
+    ) -> bool:
+        """Call an operation in the user's name, and tell them what came of it. False when it was refused."""
         try:
             done = operation(row_id, user=request.user, **arguments) or done
         except NotAllowed as refusal:
             self.message_user(request, str(refusal), messages.ERROR)
-        else:
-            self.message_user(request, done, messages.SUCCESS)
+            return False
+        self.message_user(request, done, messages.SUCCESS)
+        return True

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.db.models.expressions import Combinable
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.views.decorators.http import require_POST
 
-from workflows import operations
+from workflows import answers, operations
 from workflows.admin import words
+from workflows.admin.answer_form import AnswerForm, JsonField
 from workflows.admin.base import ConsoleAdmin
 from workflows.compensation import TASK_TYPE as UNDO_TASK
 from workflows.jsonb import ensure_storable
@@ -28,6 +34,14 @@ if TYPE_CHECKING:
     from workflows.models.manual_task import ManualTaskQuerySet
 
 OPEN = ManualTask.State.OPEN
+
+# What ought to be decided first; what nobody has given a time ought to be decided before it expires.
+DUE = Coalesce("due_at", "expires_at")
+OVERDUE = words.badge("overdue", "Overdue")
+
+
+def is_overdue(task: ManualTask) -> bool:
+    return task.state == OPEN and task.due_at is not None and task.due_at <= timezone.now()
 
 
 class DecisionForm(forms.Form):
@@ -43,7 +57,7 @@ class DecisionForm(forms.Form):
 class DoubtForm(DecisionForm):
     """Whether an effect happened; if so, with what result."""
 
-    answer = forms.JSONField(
+    answer = JsonField(
         required=False,
         label="Result, if it happened",
         widget=forms.Textarea(attrs={"rows": 3}),
@@ -84,10 +98,14 @@ class Dialogue:
     approve: str
     reject: str
     consequences: str
+    expired: str = "Then it is asked again."
 
 
 APPROVAL = Dialogue(
-    DecisionForm, "Approve", "Reject", "Approved, the workflow goes on at once. Rejected, it fails with this reason."
+    DecisionForm,
+    *("Approve", "Reject"),
+    "Approved, the workflow goes on at once. Rejected, it fails with this reason.",
+    expired="If nobody has decided by then it expires, and the workflow fails.",
 )
 DIALOGUES = {
     DOUBT_TASK: Dialogue(
@@ -108,6 +126,17 @@ def dialogue(task: ManualTask) -> Dialogue:
     return DIALOGUES.get(task.task_type, APPROVAL)
 
 
+ON_EXPIRY = {
+    "approved": "If nobody has decided by then it counts as approved, and the workflow goes on.",
+    "rejected": "If nobody has decided by then it counts as rejected, and the workflow fails.",
+}
+
+
+def answer_form(task: ManualTask, data: Mapping[str, Any] | None = None, *, asked: bool = True) -> AnswerForm | None:
+    """The form of what an approval says besides yes, if the question asks for more. Raises NoSuchModel."""
+    return AnswerForm(answers.model_at(task.answer_model), data, asked=asked) if task.answer_model else None
+
+
 class StateFilter(admin.SimpleListFilter):
     """Open ones unless asked otherwise."""
 
@@ -115,7 +144,7 @@ class StateFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [*ManualTask.State.choices, ("all", "All")]
+        return [*ManualTask.State.choices, ("done", "Done, in any way"), ("all", "All")]
 
     def choices(self, changelist: Any) -> Any:
         for value, label in self.lookup_choices:
@@ -129,10 +158,31 @@ class StateFilter(admin.SimpleListFilter):
         match self.value() or OPEN:
             case "all":
                 return queryset
+            case "done":
+                return queryset.exclude(state=OPEN)
             case ManualTask.State.OPEN:
                 return cast("ManualTaskQuerySet", queryset).open()
             case state:
                 return queryset.filter(state=state)
+
+
+class WhoseFilter(admin.SimpleListFilter):
+    title = "person"
+    parameter_name = "whose"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [("mine", "Mine"), ("unassigned", "Nobody's yet"), ("teams", "My teams'")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
+        assert isinstance(request.user, User)
+        match self.value():
+            case "mine":
+                return queryset.filter(assignee=request.user)
+            case "unassigned":
+                return queryset.filter(assignee=None)
+            case "teams":
+                return cast("ManualTaskQuerySet", queryset.exclude(team="")).for_members(request.user)
+        return queryset
 
 
 class TypeFilter(admin.SimpleListFilter):
@@ -150,59 +200,111 @@ class TypeFilter(admin.SimpleListFilter):
 
 @admin.register(ManualTask)
 class ManualTaskAdmin(ConsoleAdmin):
-    list_display = ("number", "type", "badge", "workflow_number", "due", "age", "decision")
-    list_filter = (StateFilter, TypeFilter)
-    list_select_related = ("decided_by",)
+    list_filter = (StateFilter, WhoseFilter, TypeFilter)
+    list_select_related = ("assignee", "decided_by")
     page_template = "admin/workflows/manual_task/page.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ManualTask]:
-        return ManualTask.objects.defer("question", "facts")
+        return ManualTask.objects.by_the_clock().defer("question", "facts")
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        about = ("number", "type", "workflow_number", "team", "assigned_to")
+        return (*about, *(("due", "expires", "age") if _is_inbox(request) else ("badge", "expires", "age", "decision")))
 
     def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
         """Open ones by what is due first; of the others the newest first."""
-        return ["expires_at", "id"] if request.GET.get("state", OPEN) == OPEN else ["-id"]
+        return [DUE, "id"] if _is_inbox(request) else ["-id"]
 
     def get_urls(self) -> list[URLPattern]:
-        decide = self.admin_site.admin_view(self.decide_view)
-        return [path("<int:row_id>/decide/", decide, name="workflows_manualtask_decide"), *super().get_urls()]
+        pages: list[tuple[str, Callable[..., HttpResponse]]] = [
+            ("decide", self.decide_view),
+            ("claim", partial(self.claim_view, operation=operations.claim_task, done="It is yours.")),
+            ("release", partial(self.claim_view, operation=operations.release_task, done="It is nobody's again.")),
+        ]
+        return [
+            path(
+                f"<int:row_id>/{slug}/",
+                self.admin_site.admin_view(require_POST(view)),
+                name=f"workflows_manualtask_{slug}",
+            )
+            for slug, view in pages
+        ] + super().get_urls()
 
     def page(self, request: HttpRequest, row: ManualTask) -> dict[str, Any]:
-        workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=row.workflow_id)
-        overdue = row.state == OPEN and row.expires_at <= timezone.now()
-        open_to_decide = row.state == OPEN and not overdue and workflow.status == Workflow.Status.PENDING
-        decides = open_to_decide and request.user.has_perm(operations.DECIDE)
+        assert isinstance(request.user, User)
+        row.workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=row.workflow_id)
+        late = row.state == OPEN and row.is_over
+        open_to_decide = row.state == OPEN and not late and row.workflow.status == Workflow.Status.PENDING
+        may = open_to_decide and request.user.has_perm(operations.DECIDE)
+        refusal = operations.why_not_decide(row, request.user) if may else ""
+        decides = may and not refusal
         return {
             "badge": self.badge(row),
             "type": words.plain(row.task_type),
-            "workflow": workflow,
-            "workflow_badge": words.badge(workflow.state, State(workflow.state).label),
-            "overdue": overdue,
+            "workflow": row.workflow,
+            "workflow_badge": words.badge(row.workflow.state, State(row.workflow.state).label),
+            "late": late,
             "open_to_decide": open_to_decide,
+            "overdue": open_to_decide and is_overdue(row),
+            "overdue_badge": OVERDUE,
+            "on_expiry": ON_EXPIRY.get(row.on_expiry, dialogue(row).expired),
+            "refusal": refusal,
+            "claim_url": self.url_of("claim", row) if may and not operations.why_not_claim(row, request.user) else "",
+            "release_url": self.url_of("release", row)
+            if may and not operations.why_not_release(row, request.user)
+            else "",
             # Facts may be a patient's: for who decides, while there is something to decide.
             "facts": [(label, _fact(value)) for label, value in row.facts] if decides else None,
-            "form": dialogue(row).form() if decides else None,
+            **(self._forms(row) if decides else {}),
             "dialogue": dialogue(row),
             "decide_url": self.url_of("decide", row),
         }
 
+    def _forms(self, row: ManualTask) -> dict[str, Any]:
+        try:
+            return {"form": dialogue(row).form(), "answer": answer_form(row), "can_approve": True}
+        except answers.NoSuchModel:
+            return {"form": dialogue(row).form(), "can_approve": False}
+
     def decide_view(self, request: HttpRequest, row_id: int) -> HttpResponse:
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
+        row = self._row_to_change(request, row_id)
+        form = dialogue(row).form(request.POST)
+        sound = form.is_valid()
+        approved = form.cleaned_data.get("decision") == "approve"
+        try:
+            answer = answer_form(row, request.POST, asked=approved)
+        except answers.NoSuchModel:
+            answer = None  # the operation says so
+        sound = sound and (answer is None or answer.is_valid())
+        if sound and self._decide(request, row, form, answer):
+            return HttpResponseRedirect(self.url_of("change", row))
+        # What was typed is kept, unless there is nothing left to decide.
+        row = self.visible_row(request, str(row_id))
+        shown = self.page(request, row)
+        typed = {"form": form, "answer": answer} if "form" in shown else {}
+        return self.render(request, self.page_template, row, **{**shown, **typed})
+
+    def _decide(self, request: HttpRequest, row: ManualTask, form: DecisionForm, answer: AnswerForm | None) -> bool:
+        put, reason = dialogue(row), form.cleaned_data["reason"]
+        approved = form.cleaned_data["decision"] == "approve"
+        done = f"Your answer is kept: {(put.approve if approved else put.reject).lower()}."
+        if not approved:
+            return self.carry_out(request, done, operations.reject, row.pk, reason=reason)
+        said = answer.answer if answer else form.cleaned_data.get("answer")
+        return self.carry_out(request, done, operations.approve, row.pk, reason=reason, answer=said)
+
+    def claim_view(
+        self, request: HttpRequest, row_id: int, *, operation: Callable[..., None], done: str
+    ) -> HttpResponse:
+        row = self._row_to_change(request, row_id)
+        self.carry_out(request, done, operation, row.pk)
+        return HttpResponseRedirect(self.url_of("change", row))
+
+    def _row_to_change(self, request: HttpRequest, row_id: int) -> ManualTask:
         if not request.user.has_perm(operations.DECIDE):
             raise PermissionDenied
-        row = self.visible_row(request, str(row_id))
-        put = dialogue(row)
-        form = put.form(request.POST)
-        if not form.is_valid():
-            return self.render(request, self.page_template, row, **{**self.page(request, row), "form": form})
-        reason, approved = form.cleaned_data["reason"], form.cleaned_data["decision"] == "approve"
-        done = f"Your answer is kept: {(put.approve if approved else put.reject).lower()}."
-        if approved:
-            answer = form.cleaned_data.get("answer")
-            self.carry_out(request, done, operations.approve, row.pk, reason=reason, answer=answer)
-        else:
-            self.carry_out(request, done, operations.reject, row.pk, reason=reason)
-        return HttpResponseRedirect(self.url_of("change", row))
+        row: ManualTask = self.visible_row(request, str(row_id))
+        return row
 
     # --- Columns --------------------------------------------------------------------------------
 
@@ -222,8 +324,18 @@ class ManualTaskAdmin(ConsoleAdmin):
     def workflow_number(self, row: ManualTask) -> int:
         return row.workflow_id
 
+    @admin.display(description="Assigned to")
+    def assigned_to(self, row: ManualTask) -> str:
+        return row.assignee.get_username() if row.assignee else ""
+
     @admin.display(description="Due")
     def due(self, row: ManualTask) -> str:
+        if row.due_at is None:
+            return ""
+        return format_html("{} {}", words.clock(row.due_at), OVERDUE if is_overdue(row) else "")
+
+    @admin.display(description="Expires")
+    def expires(self, row: ManualTask) -> str:
         return words.clock(row.expires_at)
 
     @admin.display(description="Age")
@@ -233,6 +345,11 @@ class ManualTaskAdmin(ConsoleAdmin):
     @admin.display(description="Decided by")
     def decision(self, row: ManualTask) -> str:
         return row.decided_by.get_username() if row.decided_by else ""
+
+
+def _is_inbox(request: HttpRequest) -> bool:
+    """Whether the list is of what is still to be decided."""
+    return request.GET.get("state", OPEN) == OPEN
 
 
 def _fact(value: Any) -> str:

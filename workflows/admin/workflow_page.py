@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from workflows.admin import words
+from workflows.admin.connections import connections
 from workflows.definition import definitions, undo_of
 from workflows.models import Attempt, Effect, Event, ManualTask, State, Workflow
 
@@ -73,6 +74,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "attempts": [(attempt, _lines(attempt)) for attempt in attempts if attempt is not told],
         "attempts_left_out": attempts[-1].number - 1 if attempts else 0,
         "effects": effects,
+        **connections(workflow),
         "history": [_line(event) for event in history[:EVENTS_SHOWN]],
         "older": history[EVENTS_SHOWN - 1].pk if len(history) > EVENTS_SHOWN else None,
         "linking_id": words.masked_tail(workflow.linking_id),

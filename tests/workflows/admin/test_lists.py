@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -201,6 +202,54 @@ def test_open_tasks_are_listed_by_what_is_due_first_and_decided_ones_on_request(
     assert listed(approver, "?state=all", TASKS) == [task[done.pk], task[sooner.pk], task[later.pk]]
     assert listed(approver, "?task_type=parcel+review", TASKS) == [task[sooner.pk], task[later.pk]]
     assert listed(approver, "?task_type=other", TASKS) == []
+
+
+def test_the_inbox_is_mine_nobodys_my_teams_or_done(as_: Login) -> None:
+    approver = as_("approver")
+    me, other = User.objects.get(), User.objects.create_user("other")
+    me.groups.add(Group.objects.create(name="clinicians"))
+    made = {
+        name: rows.open_task(rows.waiting(task=False), **fields).pk
+        for name, fields in {
+            "free": {},
+            "mine": {"assignee": me, "claimed_at": timezone.now()},
+            "theirs": {"assignee": other},
+            "ours": {"team": "clinicians"},
+            "others": {"team": "packers"},
+            "done": {"state": "expired", "team": "clinicians", "assignee": me},
+            "closed": {"state": "closed"},
+        }.items()
+    }
+
+    def found(query: str, client: Client = approver) -> list[str]:
+        pks = listed(client, query, TASKS)
+        return [name for name, pk in made.items() if pk in pks]
+
+    assert found("") == ["free", "mine", "theirs", "ours", "others"]
+    assert found("?whose=mine") == ["mine"]
+    assert found("?whose=unassigned") == ["free", "ours", "others"]
+    assert found("?whose=teams") == ["ours"]
+    assert found("?state=done") == ["done", "closed"]
+    assert found("?state=done&whose=mine") == ["done"]
+    assert found("?whose=teams", as_("superuser")) == ["ours", "others"]
+    html = approver.get(TASKS).content.decode()
+    for shown in [">clinicians<", ">some-approver<", ">other<"]:
+        assert shown in html
+
+
+def test_a_task_that_ought_to_be_decided_by_now_is_marked_and_comes_first(as_: Login) -> None:
+    now = timezone.now()
+    late = rows.open_task(rows.waiting(task=False), due_at=now - timedelta(hours=1))
+    soon = rows.open_task(rows.waiting(task=False), expires_at=now + timedelta(minutes=5))
+    later = rows.open_task(rows.waiting(task=False), due_at=now + timedelta(hours=1))
+    rows.open_task(rows.waiting(task=False), due_at=now - timedelta(hours=1), state="expired")
+    approver = as_("approver")
+    assert listed(approver, "", TASKS) == [late.pk, soon.pk, later.pk]
+    assert approver.get(TASKS).content.decode().count("badge-overdue") == 1
+    assert "badge-overdue" not in approver.get(TASKS + "?state=done").content.decode()
+    for task, times in ((late, 1), (soon, 0), (later, 0)):
+        html = approver.get(f"{TASKS}{task.pk}/change/").content.decode()
+        assert html.count("badge-overdue") == times
 
 
 def test_a_task_of_a_workflow_that_has_ended_awaits_nobody(as_: Login) -> None:

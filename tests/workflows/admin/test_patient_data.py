@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from django.test import Client
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import ROLES, crawl
-from workflows.models import ApiKey, ManualTask, Workflow
+from workflows.models import ApiKey, ManualTask, Signal, Workflow
 
 Login = Callable[..., Client]
 
@@ -31,9 +32,16 @@ def everything() -> None:
         for kind in ("failed", "waiting", "retry_scheduled", "completed", "vanished"):
             rows.event(row, kind, detail={"payload": CANARY, "anything": {"else": CANARY}})
         row.signals.create(source="web", dedupe_key=f"{number}", name="x", payload={"x": CANARY})
-        row.waits.update(result={"x": CANARY})
+        row.signals.create(source="web", dedupe_key=f"used {number}", name="x", payload={"x": CANARY}, closed_at=Now())
+        row.waits.update(result={"x": CANARY}, signal=row.signals.last())
+    row.children.create(
+        idempotency_key=uuid.uuid4(), workflow_type="parcel", parent_wait="parcels", child_key="a", **sent
+    )
+    linked = {"linking_id": f"{CANARY}-link", "payload": {"x": CANARY}}
+    Signal.objects.create(source="web", dedupe_key="linked", name="x", **linked)
     ManualTask.objects.update(facts=[["Weight", FACT]])
     ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1")
+    rows.parked_message(key=CANARY.encode(), value=CANARY.encode(), headers=[["id", CANARY]])
     rows.worker(workflow=Workflow.objects.first(), step="charge")
 
 
@@ -72,7 +80,10 @@ def test_what_anybody_wrote_stays_text(as_: Login) -> None:
         rows.retrying(current_step=SCRIPT, **errors),
         rows.waiting(task=False, waiting_for=SCRIPT, linking_id=SCRIPT, payload={SCRIPT: SCRIPT}),
     ]
-    rows.open_task(made[2], question=SCRIPT, task_type=SCRIPT, facts=[[SCRIPT, [SCRIPT]]])
+    rows.open_task(made[2], question=SCRIPT, task_type=SCRIPT, facts=[[SCRIPT, [SCRIPT]]], team=SCRIPT)
+    signal = made[2].signals.create(source=SCRIPT, dedupe_key="1", name=SCRIPT)
+    made[2].waits.update(name=SCRIPT, outcome=SCRIPT[:30], signal=signal)
+    made[2].children.create(idempotency_key=uuid.uuid4(), payload={}, parent_wait=SCRIPT, child_key=SCRIPT)
     for row in made:
         step = {"step": SCRIPT, "outcome": SCRIPT, "ms": 1, **error}
         rows.attempt(row, 7, worker=SCRIPT, release=SCRIPT, traceback=SCRIPT, outcome="failed", steps=[step])

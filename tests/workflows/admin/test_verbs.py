@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.utils import timezone
 
@@ -49,6 +49,18 @@ def reject() -> Target:
     return f"/admin/workflows/manualtask/{ManualTask.objects.get().pk}/decide/", {"decision": "reject", "reason": "No."}
 
 
+def claim() -> Target:
+    rows.waiting()
+    return f"/admin/workflows/manualtask/{ManualTask.objects.get().pk}/claim/", {}
+
+
+def release() -> Target:
+    """Of a task that whoever is logged in has claimed."""
+    claimer = User.objects.latest("pk") if User.objects.exists() else User.objects.create(username="some-approver")
+    rows.open_task(rows.waiting(task=False), assignee=claimer, claimed_at=timezone.now())
+    return f"/admin/workflows/manualtask/{ManualTask.objects.get().pk}/release/", {}
+
+
 def revoke() -> Target:
     key = ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1")
     return f"/admin/workflows/apikey/{key.pk}/revoke/", {"reason": "Leaked."}
@@ -61,6 +73,8 @@ MAY: dict[Callable[[], Target], set[str]] = {
     cancel: {"support", "engineer", "superuser"},
     approve: {"approver", "superuser"},
     reject: {"approver", "superuser"},
+    claim: {"approver", "superuser"},
+    release: {"approver", "superuser"},
     revoke: {"engineer", "superuser"},
 }
 
@@ -355,7 +369,8 @@ def test_a_rejection_without_a_reason_is_told_so(as_: Login) -> None:
 def test_a_decision_is_one_of_two_and_comes_by_post(as_: Login) -> None:
     url, data = approve()
     client = as_("approver")
-    assert client.get(url, data).status_code == 405
+    for made, _ in ((url, data), (url.replace("decide", "claim"), {}), (url.replace("decide", "release"), {})):
+        assert client.get(made).status_code == 405
     assert client.post(url, {"decision": "perhaps"}).status_code == 200
     assert ManualTask.objects.get().state == "open"
 
@@ -406,4 +421,5 @@ def test_a_fresh_database_has_the_groups_with_their_permissions() -> None:
     assert held["approver"] == {"view_workflow", "view_manualtask", "decide_manualtask"}
     assert {*operations, "revoke_apikey", "view_apikey"} <= held["engineer"]
     assert "decide_manualtask" not in held["engineer"]
+    assert "view_parkedmessage" in held["engineer"] & held["auditor"]
     assert all(codename.startswith("view_") for codename in held["auditor"])

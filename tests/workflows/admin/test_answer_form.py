@@ -1,0 +1,216 @@
+"""The form of an answer is made of its model: a field for each field, errors beside them."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import pytest
+from django import forms
+from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_serializer, model_validator
+
+from workflows.admin.answer_form import AnswerForm
+
+
+class Colour(Enum):
+    RED = "red"
+    DARK_BLUE = "dark_blue"
+
+
+class Part(BaseModel):
+    name: str
+
+
+class Everything(BaseModel):
+    name: str = Field(title="Full name", description="As on the label.", max_length=20)
+    story: str = Field(max_length=2000)
+    remark: str = Field(default="", json_schema_extra={"format": "textarea"})
+    nested: Annotated[str, Field(max_length=500)] | None = None
+    pieces: int = Field(ge=1, le=9)
+    weight: float
+    price: Decimal
+    fragile: bool
+    insured: bool | None = None
+    rush: bool = True
+    sent: date
+    arrived: datetime | None = None
+    size: Literal["small", "large"]
+    level: Literal[1, 2] = 2
+    colour: Colour | None = None
+    parts: list[Part] = []
+    limits: list[Annotated[int, Field(gt=0)]] = Field(default_factory=list)
+    anything: Any = None
+
+
+GIVEN = {
+    "name": "Vase",
+    "story": "Old.",
+    "pieces": "3",
+    "weight": "2.5",
+    "price": "9.90",
+    "fragile": "false",
+    "sent": "2026-03-01",
+    "size": "small",
+    "level": "2",
+}
+
+
+def form(model: type[BaseModel] = Everything, **typed: str) -> AnswerForm:
+    return AnswerForm(model, {f"answer-{name}": value for name, value in typed.items()})
+
+
+def test_each_type_has_its_field_and_widget() -> None:
+    fields = AnswerForm(Everything).fields
+    kinds = {
+        name: (type(field).__name__.strip("_"), type(field.widget).__name__, getattr(field.widget, "input_type", ""))
+        for name, field in fields.items()
+    }
+    assert kinds == {
+        "name": ("CharField", "TextInput", "text"),
+        "story": ("CharField", "Textarea", ""),
+        "remark": ("CharField", "Textarea", ""),
+        "nested": ("CharField", "Textarea", ""),
+        "pieces": ("IntegerField", "NumberInput", "number"),
+        "weight": ("FloatField", "NumberInput", "number"),
+        "price": ("DecimalField", "NumberInput", "number"),
+        "fragile": ("TypedChoiceField", "RadioSelect", "radio"),
+        "insured": ("TypedChoiceField", "RadioSelect", "radio"),
+        "rush": ("TypedChoiceField", "RadioSelect", "radio"),
+        "sent": ("DateField", "DateInput", "date"),
+        "arrived": ("DateTimeField", "DateTimeInput", "datetime-local"),
+        "size": ("TypedChoiceField", "Select", "select"),
+        "level": ("TypedChoiceField", "Select", "select"),
+        "colour": ("TypedChoiceField", "Select", "select"),
+        "parts": ("JsonField", "Textarea", ""),
+        "limits": ("JsonField", "Textarea", ""),
+        "anything": ("JsonField", "Textarea", ""),
+    }
+
+
+def test_labels_help_limits_and_what_is_required_are_the_models() -> None:
+    shown = AnswerForm(Everything)
+    assert (shown.fields["name"].label, shown.fields["name"].help_text) == ("Full name", "As on the label.")
+    assert shown.fields["story"].label == "Story"
+    assert 'maxlength="20"' in str(shown["name"])
+    assert 'min="1"' in str(shown["pieces"])
+    assert 'max="9"' in str(shown["pieces"])
+    required = {name for name, field in shown.fields.items() if field.required}
+    assert required == {"name", "story", "pieces", "weight", "price", "fragile", "sent", "size"}
+    assert " required" in str(shown["name"])
+    assert " required" not in str(shown["remark"])
+
+
+def test_nothing_is_chosen_by_not_looking_and_defaults_are_chosen() -> None:
+    shown = AnswerForm(Everything)
+
+    def choices(name: str) -> list[tuple[str, str]]:
+        field = shown.fields[name]
+        assert isinstance(field, forms.ChoiceField)
+        return list(field.choices)
+
+    assert choices("size") == [("", "Choose"), ("small", "Small"), ("large", "Large")]
+    assert choices("level") == [("1", "1"), ("2", "2")]
+    assert choices("colour") == [("", "Not said"), ("red", "Red"), ("dark_blue", "Dark blue")]
+    assert choices("fragile") == [("true", "Yes"), ("false", "No")]
+    assert choices("insured") == [("", "Not said"), ("true", "Yes"), ("false", "No")]
+    assert "checked" not in str(shown["fragile"])
+    assert 'value="true" id="id_answer-rush_0" checked' in str(shown["rush"]).replace("\n", " ")
+    assert 'value="2" selected' in str(shown["level"])
+
+
+def test_what_is_typed_becomes_the_answer_in_its_json_form() -> None:
+    typed = form(**GIVEN, arrived="2026-03-02T10:30", colour="dark_blue", parts='[{"name": "lid"}]', insured="true")
+    assert typed.is_valid(), typed.errors
+    assert typed.answer == {
+        "name": "Vase",
+        "story": "Old.",
+        "remark": "",
+        "nested": None,
+        "pieces": 3,
+        "weight": 2.5,
+        "price": "9.90",
+        "fragile": False,
+        "insured": True,
+        "rush": True,
+        "sent": "2026-03-01",
+        "arrived": "2026-03-02T10:30:00Z",
+        "size": "small",
+        "level": 2,
+        "colour": "dark_blue",
+        "parts": [{"name": "lid"}],
+        "limits": [],
+        "anything": None,
+    }
+    assert Everything.model_validate(typed.answer).level == 2
+
+
+def test_what_is_missing_or_of_another_type_is_told_beside_its_field() -> None:
+    typed = form(**{**GIVEN, "name": "", "pieces": "many", "sent": "yesterday", "size": "huge"})
+    assert set(typed.errors) == {"name", "pieces", "sent", "size"}
+    without = form(**{name: value for name, value in GIVEN.items() if name != "fragile"})
+    assert set(without.errors) == {"fragile"}
+
+
+class Strict(BaseModel):
+    first: str = Field(pattern="^[a-z]+$")
+    from_: int = Field(alias="from", gt=10)
+    parts: list[Part] = []
+
+    @model_validator(mode="after")
+    def not_both(self) -> Strict:
+        if self.first == "no" and self.from_ == 99:
+            raise ValueError("Not both.")
+        return self
+
+
+def test_the_model_has_the_last_word_and_its_faults_are_told_beside_their_fields() -> None:
+    typed = form(Strict, first="A1", from_="3", parts='[{"name": 1}, {}]')
+    assert typed.errors == {
+        "first": ["String should match pattern '^[a-z]+$'"],
+        "from_": ["Input should be greater than 10"],
+        "parts": ["0.name: Input should be a valid string", "1.name: Field required"],
+    }
+    assert form(Strict, first="no", from_="99").errors == {"__all__": ["Not both."]}
+    good = form(Strict, first="yes", from_="99")
+    assert good.is_valid()
+    assert good.answer == {"first": "yes", "from": 99, "parts": []}
+
+
+class Unlike(BaseModel):
+    """What it writes is not what it reads."""
+
+    secret: SecretStr
+    either: str = Field(validation_alias=AliasChoices("one", "other"))
+    renamed: int = Field(validation_alias="read_as", serialization_alias="written_as")
+    left_out: str = Field(exclude=True)
+    weight: int
+
+    @field_serializer("weight")
+    def in_grams(self, weight: int) -> str:
+        return f"{weight} g"
+
+
+def test_what_a_model_writes_otherwise_than_it_reads_is_kept_as_it_was_given() -> None:
+    typed = form(Unlike, secret='"hush"', either="way", renamed="7", left_out="here", weight="3")
+    assert typed.is_valid(), typed.errors
+    assert typed.answer == {"secret": "hush", "one": "way", "read_as": 7, "left_out": "here", "weight": 3}
+    read = Unlike.model_validate(typed.answer)
+    assert (read.secret.get_secret_value(), read.left_out) == ("hush", "here")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 100_000, "9" * 5_000, "[" * 70 + "]" * 70, '"\\u0000"', "NaN", '"\\ud800"']
+)
+def test_json_that_cannot_be_read_or_kept_is_an_error_of_the_form(text: str) -> None:
+    assert not form(**GIVEN, anything=text).is_valid()
+
+
+def test_of_a_rejection_nothing_is_asked_and_what_was_typed_is_kept() -> None:
+    typed = AnswerForm(Everything, {"answer-name": "Vase", "answer-pieces": "many"}, asked=False)
+    assert typed.is_valid()
+    assert typed.answer == {}
+    assert 'value="Vase"' in str(typed["name"])
+    assert 'value="many"' in str(typed["pieces"])
+    assert not typed.errors

@@ -1,0 +1,251 @@
+"""The page of a manual task: what is asked, whose it is, until when, and the form of its answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from django.utils import timezone
+from pydantic import BaseModel, Field, field_validator
+
+from tests.workflows import rows
+from workflows import operations
+from workflows.models import Event, ManualTask, Signal
+
+Login = Callable[..., Client]
+
+
+class Dose(BaseModel):
+    milligrams: float = Field(gt=0, le=15, description="Per week.")
+    start: date
+    note: str = Field(default="", max_length=1000)
+
+
+class Parcel(BaseModel):
+    contents: list[str]
+
+    @field_validator("contents")
+    @classmethod
+    def priced(cls, contents: list[str]) -> list[str]:
+        return sorted(contents, key={"lamp": 1}.__getitem__)  # and of anything else it has no price
+
+
+DOSE = f"{__name__}.Dose"
+TYPED = {"answer-milligrams": "2.5", "answer-start": "2026-03-01", "answer-note": "Slowly."}
+
+
+def task(**fields: Any) -> ManualTask:
+    return rows.open_task(rows.waiting(task=False), **fields)
+
+
+def url(row: ManualTask, page: str = "change") -> str:
+    return f"/admin/workflows/manualtask/{row.pk}/{page}/"
+
+
+def words(html: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+def page(client: Client, row: ManualTask) -> str:
+    return client.get(url(row)).content.decode()
+
+
+def offered(html: str) -> list[str]:
+    """The buttons."""
+    return re.findall(r"<button[^>]*>([^<]+)</button>", html.split('id="content"')[1])
+
+
+# --- What it says -------------------------------------------------------------------------------
+
+
+def test_it_says_whose_it_is_until_when_and_what_happens_then(as_: Login) -> None:
+    carla = User.objects.create_user("carla")
+    hour = timezone.now() + timedelta(hours=1)
+    row = task(team="approver", due_at=hour, on_expiry="rejected", requested_by=carla, four_eyes=True)
+    told = words(page(as_("approver"), row))
+    for shown in [
+        "Requested by carla. It takes four eyes: somebody else decides.",
+        "For the team approver",
+        "Claimed by nobody",
+        f"Due {hour:%Y-%m-%d %H:%M:%S} UTC",
+        f"Expires {row.expires_at:%Y-%m-%d %H:%M:%S} UTC. If nobody has decided by then it counts as rejected",
+    ]:
+        assert shown in told
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "it expires, and the workflow fails"),
+        ({"on_expiry": "approved"}, "it counts as approved, and the workflow goes on"),
+        ({"task_type": "effect_in_doubt"}, "Then it is asked again"),
+    ],
+)
+def test_what_happens_when_nobody_decides_is_said(as_: Login, fields: dict[str, Any], said: str) -> None:
+    assert said in words(page(as_("approver"), task(**fields)))
+
+
+def test_what_an_expiry_counted_as_is_said(as_: Login) -> None:
+    row = task(state="expired", on_expiry="approved")
+    assert "nobody decided in time. That counts as approved." in words(page(as_("support"), row))
+
+
+def test_it_is_claimed_and_given_back_with_a_button(as_: Login) -> None:
+    client, row = as_("approver"), task()
+    assert offered(page(client, row)) == ["Claim it", "Approve", "Reject"]
+    html = client.post(url(row, "claim"), follow=True).content.decode()
+    assert re.search(r"It is yours\..*Claimed by some-approver, since \d{4}-", words(html))
+    assert offered(html) == ["Give it back", "Approve", "Reject"]
+    html = client.post(url(row, "release"), follow=True).content.decode()
+    assert re.search(r"It is nobody's again\..*Claimed by nobody", words(html))
+    kinds = Event.objects.order_by("id").values_list("kind", "actor")
+    assert list(kinds) == [("task_claimed", "some-approver"), ("task_released", "some-approver")]
+
+
+def test_what_would_be_refused_is_not_offered_and_the_page_says_why(as_: Login) -> None:
+    client = as_("approver")
+    me, other = User.objects.get(username="some-approver"), User.objects.create_user("other")
+    taken = {"assignee": other, "claimed_at": timezone.now()}
+    for fields, said in [
+        ({"team": "packers"}, "It is for the team packers, and you are not in it."),
+        ({"requested_by": me, "four_eyes": True}, "You have requested this yourself"),
+        (taken, "other has claimed it, at "),
+    ]:
+        html = page(client, task(facts=[["Weight", "ninety-two"]], **fields))
+        assert offered(html) == []
+        assert said in words(html)
+        assert "ninety-two" not in html
+    assert offered(page(as_("superuser"), task(**taken))) == ["Give it back"]
+    assert offered(page(as_("support"), task())) == []
+
+
+def test_a_claim_that_comes_second_is_told_whose_it_is(as_: Login) -> None:
+    client, row = as_("approver"), task()
+    operations.claim_task(row.pk, user=User.objects.create_superuser("boss"))
+    html = client.post(url(row, "claim"), follow=True).content.decode()
+    assert "boss has claimed it, at " in html
+    assert ManualTask.objects.get().assignee != User.objects.get(username="some-approver")
+
+
+# --- Its form -----------------------------------------------------------------------------------
+
+
+def test_the_decision_has_the_fields_of_the_answer_and_keeps_what_was_typed(as_: Login) -> None:
+    client, row = as_("approver"), task(answer_model=DOSE)
+    html = page(client, row)
+    for shown in ['name="answer-milligrams"', "Per week.", 'type="date"', '<textarea name="answer-note"']:
+        assert shown in html
+    html = client.post(url(row, "decide"), {"decision": "approve", "reason": "Fine.", **TYPED}, follow=True)
+    assert "Your answer is kept: approve." in words(html.content.decode())
+    assert Signal.objects.get().payload == {
+        "approved": True,
+        "reason": "Fine.",
+        "by": "some-approver",
+        "answer": {"milligrams": 2.5, "start": "2026-03-01", "note": "Slowly."},
+    }
+
+
+def test_enter_in_a_field_decides_nothing(as_: Login) -> None:
+    """It presses the first button of the form, which is not to be yes."""
+    form = page(as_("approver"), task(answer_model=DOSE)).split('/decide/">')[1]
+    assert re.findall(r"<button([^>]*)>", form)[0].split() == ["disabled", "hidden"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"answer-milligrams": "20"}, "Ensure this value is less than or equal to 15."),
+        ({"answer-milligrams": ""}, "This field is required."),
+        ({"answer-milligrams": "much"}, "Enter a number."),
+    ],
+)
+def test_an_error_is_told_beside_its_field_and_what_was_typed_is_kept(
+    as_: Login, typed: dict[str, str], said: str
+) -> None:
+    client, row = as_("approver"), task(answer_model=DOSE)
+    data = {"decision": "approve", "reason": "My reasons.", **TYPED, **typed}
+    html = client.post(url(row, "decide"), data).content.decode()
+    beside = re.search(r'<ul class="errorlist"[^>]*>(.*?)</ul>\s*<label for="([^"]+)"', html, re.DOTALL)
+    assert beside
+    assert (words(beside[1]), beside[2]) == (said, "id_answer-milligrams")
+    for kept in ["Slowly.", "My reasons.", 'value="2026-03-01"']:
+        assert kept in html
+    if typed["answer-milligrams"]:
+        assert f'value="{typed["answer-milligrams"]}"' in html
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+
+
+def test_a_refusal_keeps_what_was_typed_where_there_is_still_something_to_decide(as_: Login) -> None:
+    client, row = as_("approver"), task(answer_model=DOSE)
+    html = client.post(url(row, "decide"), {"decision": "reject", "reason": " ", **TYPED}).content.decode()
+    assert "a rejection needs a reason" in html
+    assert "Slowly." in html
+    assert 'value="2.5"' in html
+    assert "This field is required" not in html
+    operations.reject(row.pk, user=User.objects.create_superuser("boss"), reason="No.")
+    html = client.post(url(row, "decide"), {"decision": "approve", **TYPED}).content.decode()
+    assert "Boss rejected it already, at " in html
+    assert "Your decision" not in html
+    assert "Slowly." not in html
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "9" * 5_000, '{"a": ' + "9" * 5_000 + "}", '{"a": "\\ud800"}', '{"a": "\\u0000"}', "{"]
+)
+@pytest.mark.parametrize("fields", [{"task_type": "effect_in_doubt"}, {"answer_model": f"{__name__}.Parcel"}])
+def test_json_that_cannot_be_read_or_kept_is_shown_again_with_its_error(
+    as_: Login, fields: dict[str, str], text: str
+) -> None:
+    client, row = as_("approver"), task(**fields)
+    data = {"decision": "approve", "answer": text, "answer-contents": text}
+    response = client.post(url(row, "decide"), data)
+    assert response.status_code == 200
+    assert "errorlist" in response.content.decode()
+    assert text in unescape(response.content.decode())
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+
+
+def test_a_model_that_breaks_on_an_answer_is_an_error_of_the_form_and_quotes_nothing(
+    as_: Login, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, row = as_("approver"), task(answer_model=f"{__name__}.Parcel")
+    data = {"decision": "approve", "answer-contents": '["canary-7f3a"]'}
+    html = client.post(url(row, "decide"), data).content.decode()
+    assert "What checks the answer broke on it, and the error is ours: the log says where." in words(html)
+    assert "Parcel broke on an answer" in caplog.text
+    assert "test_tasks.py" in caplog.text
+    assert "canary-7f3a" not in caplog.text
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+
+
+def test_a_rejection_needs_none_of_the_fields(as_: Login) -> None:
+    client, row = as_("approver"), task(answer_model=DOSE)
+    assert "formnovalidate>Reject<" in page(client, row)
+    client.post(url(row, "decide"), {"decision": "reject", "reason": "Too heavy.", "answer-milligrams": "much"})
+    assert ManualTask.objects.get().state == "rejected"
+    assert "answer" not in Signal.objects.get().payload
+
+
+def test_a_model_that_this_release_does_not_have_leaves_only_the_rejection(as_: Login) -> None:
+    client, row = as_("approver"), task(answer_model="tests.nowhere.Dose")
+    html = page(client, row)
+    assert offered(html) == ["Claim it", "Reject"]
+    assert "in the form of tests.nowhere.Dose, which this release does not have" in html
+    html = client.post(url(row, "decide"), {"decision": "approve", "reason": "My reasons."}).content.decode()
+    assert "This release does not have what the answer is checked by" in html
+    assert "My reasons." in html
+    client.post(url(row, "decide"), {"decision": "reject", "reason": "Nobody can say."})
+    assert ManualTask.objects.get().state == "rejected"
+
+
+def test_who_is_in_a_team_sees_its_facts(as_: Login) -> None:
+    client, row = as_("approver"), task(team="clinicians", facts=[["Weight", "ninety-two"]])
+    assert "ninety-two" not in page(client, row)
+    User.objects.get().groups.add(Group.objects.create(name="clinicians"))
+    assert "ninety-two" in page(client, row)

@@ -1,0 +1,210 @@
+"""The form of an answer: a field for each field of the Pydantic model that the question names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from functools import partial
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from django import forms
+from django.forms.fields import InvalidJSONInput
+from django.forms.utils import ErrorDict
+from pydantic import AliasChoices, AwareDatetime, BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined, to_jsonable_python
+
+from workflows import answers
+from workflows.admin import words
+from workflows.jsonb import Unstorable
+
+# What may be longer wants more than one line. A model can also ask for that: json_schema_extra={"format": "textarea"}.
+ONE_LINE = 200
+
+
+class AnswerForm(forms.Form):
+    """What is typed in a field left empty is not part of the answer: the model's default holds.
+
+    The model has the last word; what it finds fault with is told beside the field. An answer that is not `asked`, a
+    rejection's, is kept as it was typed and not judged.
+    """
+
+    def __init__(self, model: type[BaseModel], data: Mapping[str, Any] | None = None, *, asked: bool = True) -> None:
+        super().__init__(data, prefix="answer")
+        self.model, self.asked = model, asked
+        self.answer: dict[str, Any] = {}
+        self.fields = {name: field_of(name, info) for name, info in model.model_fields.items()}
+
+    def full_clean(self) -> None:
+        if self.asked:
+            super().full_clean()
+        else:
+            self._errors = ErrorDict()
+            self.cleaned_data = {}
+
+    def clean(self) -> None:
+        if self.errors:
+            return
+        given = {name: value for name, value in self.cleaned_data.items() if self._is_given(name, value)}
+        try:
+            self.answer = answers.validated(self.model, {self._key(name): value for name, value in given.items()})
+        except ValidationError as error:
+            self._tell(error)
+        except (Unstorable, answers.CheckFailed) as error:
+            self.add_error(None, str(error))
+
+    def _is_given(self, name: str, value: Any) -> bool:
+        return value not in (None, "") or self.model.model_fields[name].is_required()
+
+    def _key(self, name: str) -> str:
+        """What the model reads the field under."""
+        alias = self.model.model_fields[name].validation_alias
+        offered = alias.choices if isinstance(alias, AliasChoices) else [alias]
+        return next((each for each in offered if isinstance(each, str)), name)
+
+    def _tell(self, error: ValidationError) -> None:
+        names = {self._key(name): name for name in self.fields}
+        for fault in error.errors(include_url=False, include_context=False, include_input=False):
+            first, *inner = [str(part) for part in fault["loc"]] or [""]
+            message = fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+            self.add_error(names.get(first), f"{'.'.join(inner)}: {message}" if inner else message)
+
+
+def field_of(name: str, info: FieldInfo) -> forms.Field:
+    """The form's field for a field of a model: its type's, or one for JSON where people have no better."""
+    kind, limits, nullable = _unwrapped(info.annotation, info.metadata)
+    make = _choices(kind) or (_BY_TYPE.get(kind, _json) if isinstance(kind, type) else _json)
+    field = make(limits=limits, info=info)
+    field.label = info.title or words.plain(name)
+    field.help_text = info.description or field.help_text
+    field.required = info.is_required() and not nullable
+    field.widget.is_required = field.required
+    field.initial = _initial(field, info.default)
+    if nullable and isinstance(field, forms.CharField):
+        field.empty_value = None
+    if isinstance(field, forms.ChoiceField) and field.initial is None:
+        field.choices = _no_choice(field) + list(field.choices)  # type: ignore[arg-type]  # ours are lists
+    return field
+
+
+def _unwrapped(kind: Any, metadata: Iterable[Any]) -> tuple[Any, list[Any], bool]:
+    """The type without `Annotated` and `| None`; what was said of it (a maximal length, say); whether None will do."""
+    limits, nullable = list(metadata), False
+    while True:
+        arguments = get_args(kind)
+        if get_origin(kind) is Annotated:
+            kind, *said = arguments
+            for more in said:
+                limits += more.metadata if isinstance(more, FieldInfo) else [more]
+        elif get_origin(kind) in (Union, UnionType) and len(arguments) == 2 and NoneType in arguments:
+            kind, nullable = next(argument for argument in arguments if argument is not NoneType), True
+        else:
+            return kind, limits, nullable
+
+
+def _limit(limits: Sequence[Any], name: str) -> Any:
+    return next((value for limit in limits if (value := getattr(limit, name, None)) is not None), None)
+
+
+# --- Fields by type -----------------------------------------------------------------------------
+
+
+def _text(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
+    longest, shortest = _limit(limits, "max_length"), _limit(limits, "min_length")
+    extra = info.json_schema_extra
+    asked_for = isinstance(extra, Mapping) and extra.get("format") == "textarea"
+    long = asked_for or max(longest or 0, shortest or 0) > ONE_LINE
+    widget = forms.Textarea(attrs={"rows": 4}) if long else forms.TextInput(attrs={"autocomplete": "off"})
+    return forms.CharField(max_length=longest, min_length=shortest, widget=widget)
+
+
+def _number(field: type[forms.IntegerField], *, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
+    return field(min_value=_limit(limits, "ge"), max_value=_limit(limits, "le"))
+
+
+def _date(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
+    return forms.DateField(widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"))
+
+
+def _datetime(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
+    widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": "any"}, format="%Y-%m-%dT%H:%M:%S")
+    return forms.DateTimeField(widget=widget, help_text="In UTC.")
+
+
+def _bool(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
+    """Two choices, not a box to tick: a box that nobody looked at says no."""
+    return forms.TypedChoiceField(
+        choices=[("true", "Yes"), ("false", "No")],
+        coerce=lambda key: key == "true",
+        empty_value=None,
+        widget=forms.RadioSelect,
+    )
+
+
+class JsonField(forms.JSONField):
+    """JSON that somebody has typed. What cannot be read is an error of the field, and shown again as it was typed."""
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return super().to_python(value)
+        except (ValueError, RecursionError):  # an integer of 5,000 digits, 5,000 brackets
+            raise forms.ValidationError(self.error_messages["invalid"], code="invalid") from None
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        # Django would read it once more to write it anew, and fail at the same places, or at half a surrogate pair.
+        return None if data is None else InvalidJSONInput(data)
+
+
+def _json(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
+    return JsonField(widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}), help_text="As JSON.")
+
+
+_BY_TYPE: dict[Any, Callable[..., forms.Field]] = {
+    str: _text,
+    int: partial(_number, forms.IntegerField),
+    float: partial(_number, forms.FloatField),
+    Decimal: partial(_number, forms.DecimalField),
+    bool: _bool,
+    date: _date,
+    datetime: _datetime,
+    AwareDatetime: _datetime,
+}
+
+
+def _choices(kind: Any) -> Callable[..., forms.Field] | None:
+    """For a Literal or an Enum: a select of its values."""
+    if get_origin(kind) is Literal:
+        values = {_key(value): value for value in get_args(kind)}
+        labels = {key: words.plain(key) for key in values}
+    elif isinstance(kind, type) and issubclass(kind, Enum):
+        values = {_key(member): member.value for member in kind}
+        labels = {_key(member): str(getattr(member, "label", words.plain(_key(member)))) for member in kind}
+    else:
+        return None
+
+    def make(**_: Any) -> forms.Field:
+        return forms.TypedChoiceField(choices=list(labels.items()), coerce=values.__getitem__, empty_value=None)
+
+    return make
+
+
+def _key(value: Any) -> str:
+    return str(value.value if isinstance(value, Enum) else value)
+
+
+def _no_choice(field: forms.ChoiceField) -> list[tuple[str, str]]:
+    """Where nothing is chosen yet: no choice is made by not looking."""
+    if not field.required:
+        return [("", "Not said")]
+    return [] if isinstance(field.widget, forms.RadioSelect) else [("", "Choose")]
+
+
+def _initial(field: forms.Field, default: Any) -> Any:
+    if default in (None, PydanticUndefined, Ellipsis):
+        return None
+    if isinstance(field, forms.ChoiceField):
+        return _key(default).lower() if isinstance(default, bool) else _key(default)
+    return to_jsonable_python(default, fallback=str) if isinstance(field, forms.JSONField) else default
