@@ -31,9 +31,7 @@ from onboarding.steps.program import enroll_in_program, find_enrollment, withdra
 from onboarding.steps.visit import save_questionnaire, start_visit
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
 
-# Most linked accounts appear within seconds, some after the other flow was down for a night: ask at 5 s, 10 s, 20 s ...
-# and then every 15 minutes, for two days in all. Stated here and not in the step's error, so that it also holds for
-# the odd failure of the accounts service in between, which would otherwise end a long wait at ten attempts.
+# Once told, it may still look in vain: a night's outage of the accounts service must not end a wait of two days.
 LINKED_ACCOUNT = Retry(base_delay=5, max_delay=15 * 60, max_attempts=200)
 
 # How long the services honour an idempotency key: a day, as payment services commonly do.

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import time
 from typing import Any, Literal
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import httpx
 from django.contrib.auth.models import User
 
 from onboarding.demo.processes import DemoError
 from onboarding.samples import Kind, Sample
-from workflows import operations
+from onboarding.steps.account import ACCOUNT_CREATED
+from workflows import operations, webhooks
 from workflows.errors import NotAllowed
 from workflows.models import ManualTask
 
@@ -33,6 +36,8 @@ OUTAGE = {"service": "visits", "operation": None, "kind": "status", "status": 50
 OUTAGE_BEGINS, OUTAGE_LASTS = 2.0, 6.0
 # The other flow is slower than the submission: some linked accounts are looked for in vain first.
 OTHER_FLOW_DELAY = 4.0
+# Of the others nobody is told: their submissions find them by looking.
+TOLD_EVERY = 2
 
 Decision = Literal["approve", "reject", "leave"]
 
@@ -82,9 +87,23 @@ def arrange(sandbox: str, samples: Sequence[Sample]) -> None:
                 client.post("/_accounts", json=sample.account).raise_for_status()
 
 
+def tell(door: str, secret: str, linking_id: str) -> None:
+    """What the other flow does when it has created an account: a signed webhook (https://www.standardwebhooks.com)."""
+    body = json.dumps({"name": ACCOUNT_CREATED, "linking_id": linking_id}).encode()
+    delivery, now = f"msg_{uuid4()}", str(int(time()))
+    signature = webhooks.sign(webhooks.key_of(secret), f"{delivery}.{now}.".encode() + body)
+    headers = {"webhook-id": delivery, "webhook-timestamp": now, "webhook-signature": signature.decode()}
+    answer = httpx.post(door, content=body, headers={**headers, "Content-Type": "application/json"}, timeout=30)
+    if answer.status_code != httpx.codes.ACCEPTED:
+        raise DemoError(f"The console answered a webhook with {answer.status_code}: {answer.text}")
+
+
 @contextmanager
-def bad_day(sandbox: str, samples: Sequence[Sample]) -> Iterator[None]:
-    """Transient faults throughout, one service down for a while, and linked accounts that come late."""
+def bad_day(sandbox: str, samples: Sequence[Sample], *, door: str, secret: str) -> Iterator[None]:
+    """Transient faults throughout, one service down for a while, and linked accounts that come late.
+
+    Of these the other flow tells `door`, signing with `secret`; every second time it forgets to.
+    """
     over = threading.Event()
 
     def set_faults(client: httpx.Client, *faults: dict[str, Any]) -> None:
@@ -105,9 +124,11 @@ def bad_day(sandbox: str, samples: Sequence[Sample]) -> Iterator[None]:
     def other_flow() -> None:
         over.wait(OTHER_FLOW_DELAY)
         with httpx.Client(base_url=sandbox, timeout=30) as client:
-            for sample in samples:
-                if sample.account and sample.kind is Kind.LINKED:
-                    client.post("/_accounts", json=sample.account).raise_for_status()
+            linked = [sample.account for sample in samples if sample.account and sample.kind is Kind.LINKED]
+            for number, account in enumerate(linked):
+                client.post("/_accounts", json=account).raise_for_status()
+                if number % TOLD_EVERY == 0:
+                    tell(door, secret, account["linking_id"])
 
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(outage), pool.submit(other_flow)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from onboarding.context import OnboardingContext
@@ -10,6 +11,14 @@ from onboarding.services import accounts, tokens
 from workflows.errors import RetryableStepError, StepError
 from workflows.ledger import KnownEffect, key_for
 from workflows.models import Workflow
+from workflows.waits import WaitExpired, wait_for_signal
+
+# Told by the flow that creates the account, for its linking id.
+ACCOUNT_CREATED = "account.created"
+# Most linked accounts appear within seconds, some after the other flow was down for a night. Should the signal get
+# lost, we look after 5 s, 10 s, 20 s ... and then every 15 minutes.
+LINKED_ACCOUNT_TIMEOUT = timedelta(days=2)
+LINKED_ACCOUNT_LOOK = timedelta(minutes=15)
 
 
 def validate_payload(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
@@ -64,14 +73,31 @@ def look_up_account(*, workflow: Workflow, context: OnboardingContext) -> dict[s
 
 
 def await_linked_account(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
-    """Ask again until the other flow has created the account; how often and how long stands in the step list."""
+    """Wait until the other flow tells that it has created the account; look for it every so often, should it not."""
     submission = submission_of(workflow)
     if not isinstance(submission, Linked):
         return None
-    account = accounts.find_by_linking_id(submission.linking_id)
-    if account is None:
-        raise RetryableStepError("The linked account has not been created yet.", code="linked_account_missing")
-    return {"patient_uuid": str(account.patient_uuid)}
+
+    def look() -> dict[str, Any] | None:
+        account = accounts.find_by_linking_id(submission.linking_id)
+        return None if account is None else {"patient_uuid": str(account.patient_uuid)}
+
+    try:
+        told = wait_for_signal(
+            workflow,
+            "linked_account",
+            ACCOUNT_CREATED,
+            timeout=LINKED_ACCOUNT_TIMEOUT,
+            look=look,
+            look_every=LINKED_ACCOUNT_LOOK,
+            waiting_for="the account that another flow creates",
+        )
+    except WaitExpired:
+        raise StepError("The linked account was not created in two days.", code="linked_account_missing") from None
+    found = told.payload if told.looked_up else look()
+    if found is None:
+        raise RetryableStepError("The linked account cannot be seen yet.", code="linked_account_missing")
+    return found
 
 
 def exchange_token(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from workflows.models import Workflow
 from workflows.waits import require_approval
 
 LOWEST_BMI = 27  # below it the labels of the program's medicines do not reach
+REVIEW_DUE = timedelta(hours=24)  # the patient waits
 REVIEW_TIMEOUT = timedelta(hours=72)  # a whole weekend, and the Monday
 
 CONDITIONS = (
@@ -71,6 +72,7 @@ def request_clinical_review(*, workflow: Workflow, context: OnboardingContext) -
             "Medications": ", ".join(answers.medications) or "none",
         },
         task_type="clinical_review",
+        due=REVIEW_DUE,
         timeout=REVIEW_TIMEOUT,
     )
     return {"clinical_review_by": approval.decided_by}

@@ -2,20 +2,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from onboarding.context import OnboardingContext
 from onboarding.samples import Kind, Sample, samples
-from onboarding.steps import clinical
-from onboarding.workflow import LINKED_ACCOUNT, ONBOARDING
+from onboarding.steps import account, clinical
+from onboarding.workflow import ONBOARDING
 from tests.sandbox_process import SandboxProcess
-from workflows.backoff import delay_seconds
 from workflows.definition import definitions
 from workflows.errors import RetryableStepError, StepError
 from workflows.models import Workflow
-from workflows.waits import Approval
+from workflows.waits import Approval, Received
 
 Run = Callable[[Workflow], OnboardingContext]
 
@@ -24,9 +24,14 @@ SAMPLES = list(samples(50, seed=4711))
 
 
 @pytest.fixture(autouse=True)
-def _clinicians_approve(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """How a wait works is for the engine's tests."""
     monkeypatch.setattr(clinical, "require_approval", lambda *_, **__: Approval(decided_by="dr.grey", reason=""))
+
+    def found_at_once(*_: Any, look: Callable[[], dict[str, Any]], **__: Any) -> Received:
+        return Received(name="", payload=look(), source="look", received_at=datetime.now(UTC))
+
+    monkeypatch.setattr(account, "wait_for_signal", found_at_once)
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: f"{sample.kind}-{sample.idempotency_key.hex[:4]}")
@@ -103,17 +108,6 @@ def test_what_can_be_mended_later_is_best_effort() -> None:
         "link_identity_verification",
         "send_confirmation",
     ]
-
-
-def test_a_linked_account_is_looked_for_during_two_days() -> None:
-    policy: dict[str, Any] = {
-        "base_delay": LINKED_ACCOUNT.base_delay,
-        "max_delay": LINKED_ACCOUNT.max_delay,
-        "jitter_factor": 0,
-    }
-    hours = sum(delay_seconds(n, **policy) for n in range(1, LINKED_ACCOUNT.max_attempts or 0)) / 3600
-    assert 40 < hours < 50
-    assert delay_seconds(1, **policy) == 5
 
 
 def test_every_key_names_the_step_it_is_for() -> None:

@@ -26,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from onboarding.demo import report, traffic
 from onboarding.demo.processes import DemoError, Processes, require_free_ports
 from onboarding.samples import Sample, samples
-from workflows import api_keys
+from workflows import api_keys, webhooks
 from workflows.models import State
 
 # Far longer than it takes (about 30 s for 300): so that --exit ends by itself whatever happens.
@@ -83,7 +83,7 @@ class Command(BaseCommand):
         with _database(screen), Processes(state, {"SERVICES_URL": sandbox}) as processes:
             call_command("migrate", verbosity=0)
             login, password = _make_login()
-            api_key = api_keys.create("demo")
+            api_key, secret = api_keys.create("demo"), webhooks.create("accounts")
             connections.close_all()
             screen.print(f"Starting the processes; their logs are in {state}.")
             processes.start(
@@ -100,7 +100,7 @@ class Command(BaseCommand):
             processes.start("workers", ["manage.py", "runworker", "--processes", str(options["workers"])])
 
             traffic.arrange(sandbox, plan)
-            with traffic.bad_day(sandbox, plan):
+            with traffic.bad_day(sandbox, plan, door=f"{console}/v1/signals/accounts", secret=secret):
                 screen.print(f"Sending {len(plan)} submissions, every {traffic.HEDGED_EVERY}th twice at once …")
                 began = monotonic()
                 sent = traffic.send_all(intake, api_key, plan)

@@ -11,7 +11,7 @@ from onboarding.samples import Kind, Sample, sample
 from onboarding.steps import account as steps
 from tests.onboarding.steps.conftest import Prepare
 from tests.sandbox_process import SandboxProcess
-from workflows.errors import RetryableStepError, StepError
+from workflows.errors import StepError
 from workflows.models import Workflow
 
 NewWorkflow = Callable[..., Workflow]
@@ -41,7 +41,6 @@ def test_validate_payload_refuses_an_invalid_one(new_workflow: NewWorkflow) -> N
         (steps.validate_duplicate_email, Kind.NET_NEW),
         (steps.create_account, Kind.NET_NEW),
         (steps.look_up_account, Kind.EXISTING),
-        (steps.await_linked_account, Kind.LINKED),
     ],
 )
 def test_each_type_has_its_own_way_to_the_account(
@@ -102,16 +101,12 @@ def test_an_existing_patient_without_an_account_is_refused(
     assert error.value.code == "account_not_found"
 
 
-def test_a_linked_account_is_asked_for_until_it_is_there(
-    sandbox: SandboxProcess, new_workflow: NewWorkflow, fresh: Callable[[Kind], Sample]
+@pytest.mark.parametrize("kind", [Kind.NET_NEW, Kind.EXISTING])
+def test_only_a_linked_submission_waits_for_its_account(
+    kind: Kind, new_workflow: NewWorkflow, fresh: Callable[[Kind], Sample]
 ) -> None:
-    submission = fresh(Kind.LINKED)
-    workflow = new_workflow(submission.payload)
-    with pytest.raises(RetryableStepError) as error:
-        steps.await_linked_account(workflow=workflow, context=OnboardingContext())
-    assert error.value.code == "linked_account_missing"
-    patient = sandbox.account(**submission.account or {})["patient_uuid"]
-    assert steps.await_linked_account(workflow=workflow, context=OnboardingContext()) == {"patient_uuid": patient}
+    workflow = new_workflow(fresh(kind).payload)
+    assert steps.await_linked_account(workflow=workflow, context=OnboardingContext()) is None
 
 
 @pytest.mark.parametrize("kind", TYPES)
