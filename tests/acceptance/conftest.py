@@ -13,7 +13,7 @@ class Start(Protocol):
 
 @pytest.fixture
 def runworker(tmp_path: Path) -> Iterator[Start]:
-    """Starts `manage.py runworker` for definitions of tests.acceptance.definitions; ends all it has started."""
+    """Starts `manage.py runworker` for definitions (see `tests.processes.environment`); ends all it has started."""
     started: list[Runworker] = []
 
     def start(*definitions: str, arguments: tuple[str, ...] = (), **environ: str) -> Runworker:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from workflows.definition import Retry, Step, WorkflowDefinition
 from workflows.models import Workflow
-from workflows.waits import require_approval
+from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
 
 class Context(BaseModel):
@@ -120,3 +120,23 @@ def sleep_in_the_database(*, workflow: Workflow, context: Context) -> None:
 
 
 QUERYING = WorkflowDefinition(name="querying", context_class=Context, steps=[begin, sleep_in_the_database, end])
+
+
+def wait(*, workflow: Workflow, context: Context) -> None:
+    """Wait as the payload says; `seconds` is how long, if nothing comes."""
+    limit = timedelta(seconds=workflow.payload.get("seconds", 3600))
+    match workflow.payload["wait"]:
+        case "signal":
+            wait_for_signal(workflow, "payment", "paid", timeout=limit)
+        case "linked":
+            wait_for_signal(workflow, "account", "account.created", timeout=limit)
+        case "person":
+            require_approval(workflow, "review", question="May it go on?", timeout=limit)
+        case "time":
+            wait_for_time(workflow, "pause", limit)
+        case "children":
+            child = {"log": workflow.payload["log"], "wait": "signal"}
+            wait_for_children(workflow, "children", [Child("waits", child) for _ in range(2)], timeout=limit)
+
+
+WAITS = WorkflowDefinition(name="waits", context_class=Context, steps=[begin, wait, end])

@@ -28,10 +28,20 @@ def benchmark(*arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 def test_it_measures_and_prints_and_leaves_no_database_behind() -> None:
-    process = benchmark("--workflows", "20", "--processes", "1", "--rounds", "1", "--kills", "1")
+    process = benchmark(
+        "--workflows", "20", "--processes", "1", "--rounds", "1", "--kills", "1", "--signals", "3", "--backlog", "300"
+    )
     printed, complained = process.communicate(timeout=120)
     assert process.returncode == 0, complained
-    for row in ("round 1", "median", "goal", "SIGKILL to held again", "worst"):
+    for row in (
+        "round 1",
+        "median",
+        "goal",
+        "SIGKILL to held again",
+        "worst",
+        "signal to taken up again",
+        "99th percentile",
+    ):
         assert row in printed
     with connection.cursor() as cursor:
         cursor.execute("SELECT datname FROM pg_database WHERE datname = %s", [f"onramp_benchmark_{process.pid}"])

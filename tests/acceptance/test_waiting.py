@@ -1,0 +1,115 @@
+"""What waits outlives everything: workers, PostgreSQL, and clocks that are wrong."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, connections
+
+from tests.acceptance.conftest import Start
+from tests.acceptance.outside import attempts, done, now, submit
+from tests.postgres import Restart
+from tests.processes import until
+from workflows import inbox, operations
+from workflows.models import ManualTask, Wait, Workflow
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+KINDS = ("signal", "linked", "person", "time", "children")
+
+
+def all_wait(workflows: Iterable[Workflow]) -> bool:
+    return all(now(workflow).waiting_for for workflow in workflows)
+
+
+def are_complete(workflows: Iterable[Workflow]) -> bool:
+    return all(now(workflow).status == "COMPLETE" for workflow in workflows)
+
+
+def tell(workflow: Workflow) -> None:
+    """Let happen what it waits for."""
+    match workflow.payload["wait"]:
+        case "signal":
+            inbox.send(source="shop", dedupe_key=str(uuid4()), name="paid", workflow_id=workflow.pk, payload={})
+        case "linked":
+            linking_id = workflow.linking_id
+            inbox.send(
+                source="shop", dedupe_key=str(uuid4()), name="account.created", linking_id=linking_id, payload={}
+            )
+        case "person":
+            boss, _ = User.objects.get_or_create(username="boss", is_superuser=True)
+            operations.approve(ManualTask.objects.get(workflow=workflow).pk, user=boss)
+        case "time":
+            with connection.cursor() as cursor:
+                over = "clock_timestamp() - interval '1 second'"
+                cursor.execute(f"UPDATE workflows_wait SET deadline = {over} WHERE workflow_id = %s", [workflow.pk])
+                row = "UPDATE workflows_workflow SET invisible_until = created_at WHERE id = %s"
+                cursor.execute(row, [workflow.pk])
+        case "children":
+            for child in workflow.children.all():
+                tell(child)
+
+
+def test_everything_that_waits_survives_a_restart_of_postgresql_and_of_all_workers(
+    runworker: Start, effects: Path, restart_postgres: Restart
+) -> None:
+    waiting = [submit("waits", effects, {"wait": kind}, linking_id=str(uuid4())) for kind in KINDS * 4]
+    before = runworker("WAITS", arguments=("--processes", "2"))
+    until(lambda: all_wait(waiting) and all_wait(Workflow.objects.all()), what=lambda: before.output)  # children too
+    deadlines = dict(Wait.objects.values_list("pk", "deadline"))
+    before.kill()
+    connections.close_all()
+    restart_postgres()
+    after = runworker("WAITS", arguments=("--processes", "2"))
+    until(lambda: len(after.children()) == 2, what=lambda: after.output)
+    assert all_wait(waiting)
+    assert dict(Wait.objects.values_list("pk", "deadline")) == deadlines
+    for workflow in waiting:
+        tell(workflow)
+    until(lambda: are_complete(waiting), what=lambda: after.output)
+    for workflow in waiting:
+        assert [how for how in attempts(workflow) if how not in ("vanished", "lost")] == ["waiting", "complete"]
+        assert done(effects, "end").count(workflow.pk) == 1
+
+
+def wrong_clock(offset: str) -> dict[str, str]:
+    """The environment of a process whose clock is wrong by that many seconds; what it measures with is right."""
+    library = subprocess.run(
+        ["faketime", "-f", "+0s", "printenv", "LD_PRELOAD"], capture_output=True, text=True, check=True
+    )
+    return {"LD_PRELOAD": library.stdout.strip(), "FAKETIME": f"{offset}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
+@pytest.mark.skipif(not shutil.which("faketime"), reason="needs faketime (apt-get install faketime)")
+@pytest.mark.parametrize("offset", ["+600", "-600"])
+def test_a_clock_of_the_worker_that_is_ten_minutes_wrong_changes_nothing(
+    offset: str, runworker: Start, effects: Path
+) -> None:
+    worker = runworker("WAITS", **wrong_clock(offset))
+    waiting = [submit("waits", effects, {"wait": kind}, linking_id=str(uuid4())) for kind in KINDS if kind != "time"]
+    short = submit("waits", effects, {"wait": "time", "seconds": 2})
+    late = submit("waits", effects, {"wait": "signal", "seconds": 2})
+    until(lambda: all_wait(waiting), what=lambda: worker.output)
+    until(lambda: now(short).status == "COMPLETE" and now(late).status == "FAILED", what=lambda: worker.output)
+    for workflow in (short, late):
+        wait = Wait.objects.get(workflow=workflow)
+        assert wait.deadline - wait.created_at == pytest.approx(timedelta(seconds=2), abs=timedelta(seconds=0.5))
+        assert wait.resolved_at is not None
+        assert timedelta(0) <= wait.resolved_at - wait.deadline < timedelta(seconds=20)
+    assert now(late).last_error_code == "wait_expired"
+    assert all_wait(waiting), "none of them has expired"
+    for workflow in waiting:
+        tell(workflow)
+    until(lambda: are_complete(waiting), what=lambda: worker.output)
+    # The process did have another time: what it logs says so.
+    logged_year_to_minute = worker.output[:16]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')")
+        assert cursor.fetchone() != (logged_year_to_minute,)

@@ -1,0 +1,35 @@
+"""The examples that docs/writing-workflows.md shows are code that runs: excerpts, to the letter, of these files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+DOCUMENT = Path(settings.BASE_DIR) / "docs" / "writing-workflows.md"
+# The chapters all of whose code is such an excerpt. The others show a line or two of nobody's workflow.
+CHAPTERS = ["Waiting", "Two examples", "Testing"]
+
+
+def chapter(title: str) -> str:
+    (text,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", DOCUMENT.read_text(), flags=re.M | re.S)
+    return str(text)
+
+
+def blocks(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("title", CHAPTERS)
+def test_its_code_is_the_code_that_runs(title: str) -> None:
+    assert blocks(chapter(title))
+    for block in blocks(chapter(title)):
+        first, _, code = block.partition("\n")
+        name = re.fullmatch(r"# (tests/scenarios/\w+\.py)", first)
+        assert name, f"of which file is this?\n{block}"
+        rest = (Path(settings.BASE_DIR) / name[1]).read_text()
+        for excerpt in code.split("\n...\n"):  # where something is left out
+            _, found, rest = rest.partition(excerpt.rstrip("\n") + "\n")
+            assert found, f"{name[1]} does not hold, in this order:\n{excerpt}"

@@ -1,0 +1,41 @@
+"""The order fulfilment as its authors would test it, in the test's own process (docs/writing-workflows.md, Testing)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.order_fulfilment import ORDER_FULFILMENT
+from workflows import testing
+
+pytestmark = testing.databases()
+
+ORDER = {"order": "A-1", "address": "Pier 4"}
+PAID: testing.Signals = {"payment.confirmed": lambda order: {"charge_id": order.context["charge_id"]}}
+
+
+@pytest.fixture(autouse=True)
+def _log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCENARIOS_LOG", str(tmp_path / "services"))
+
+
+def test_an_order_is_shipped() -> None:
+    run = testing.run(ORDER_FULFILMENT, ORDER, signals=PAID)
+    assert (run.status, run.called("create_shipment")) == ("COMPLETE", 1)
+
+
+def test_a_payment_that_is_never_confirmed_gives_the_goods_back() -> None:
+    run = testing.run(ORDER_FULFILMENT, ORDER, overdue=["payment of *"])
+    assert (run.status, run.undone) == ("FAILED", ["charge_payment", "reserve_inventory"])
+
+
+@testing.every_failure(ORDER_FULFILMENT)  # each step in turn; each once step also after its call has happened
+def test_whatever_fails_is_undone(failure: testing.Failure) -> None:
+    testing.check_compensation(ORDER_FULFILMENT, ORDER, failure, signals=PAID)
+
+
+@testing.every_crash(ORDER_FULFILMENT)  # at each boundary of each once step, and of the commit
+def test_a_crash_changes_nothing(boundary: str) -> None:
+    run = testing.run(ORDER_FULFILMENT, ORDER, signals=PAID, crash=boundary)
+    assert (run.status, run.called("charge_payment")) == ("COMPLETE", 1)
