@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import NoReturn
@@ -19,15 +19,17 @@ from django.db import Error
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmark import STEPS, takeover, throughput
+from tests.benchmark import STEPS, takeover, throughput, waking
 from tests.benchmark.database import BenchmarkError, throwaway_database
 from tests.benchmark.progress import tracking
 from tests.benchmark.throughput import Speed
 
 GOAL = 0.4
+# Seconds, of the 99th percentile.
+WAKING_GOAL = 1.0
 
 DESCRIPTION = f"""\
-How fast is the engine, and how soon is a killed worker's row taken over?
+How fast is the engine, how soon is a killed worker's row taken over, and a signal acted on?
 
 Throughput: workflows of {STEPS} `once` steps that do nothing, so that what is measured is
 the engine and its commits. The bare loop makes the same commits with psycopg alone, in
@@ -38,15 +40,19 @@ for the workflows a second are as much the machine's as ours. The goal is {GOAL}
 Takeover: a worker that holds a row is killed with SIGKILL, over and over; the time is
 that until another one holds the row.
 
+Waking: while workers are busy with a backlog of fresh submissions, signals are sent to
+workflows that wait; the time is that until a worker has taken the workflow up again.
+The goal is a 99th percentile below {WAKING_GOAL:.0f} second.
+
 All of it runs on a database of its own, on the server of DATABASE_URL or (with DEBUG=1)
 the embedded one, and the database is dropped at the end.
 """
 
 EPILOG = """\
 examples:
-  make bench                                       about a minute and a half
+  make bench                                       about two minutes
   make bench ARGS="--rounds 30 --kills 100"        less noise
-  make bench ARGS="--kills 0"                      throughput alone
+  make bench ARGS="--kills 0 --signals 0"          throughput alone
 """
 
 
@@ -79,6 +85,8 @@ def parse_arguments() -> argparse.Namespace:
         ("processes", 2, 1, "processes, of the bare loop and of the engine"),
         ("rounds", 7, 1, "rounds: short ones and many, for a machine has its moments"),
         ("kills", 20, 0, "workers to kill, of two processes or more"),
+        ("signals", 200, 0, "signals to send"),
+        ("backlog", 10_000, 1, "fresh submissions that are due all the while"),
     ):
         parser.add_argument(
             f"--{name}", type=_at_least(least), default=default, metavar="N", help=f"{what} (default: {default})"
@@ -99,12 +107,23 @@ def run(arguments: argparse.Namespace) -> None:
         seconds = takeover.measure(
             database, Path(folder), kills=arguments.kills, processes=max(2, arguments.processes), track=track
         )
+        woken = waking.measure(
+            database,
+            Path(folder),
+            signals=arguments.signals,
+            backlog=arguments.backlog,
+            processes=arguments.processes,
+            track=track,
+        )
     console = Console()
     console.print(f"\n{arguments.workflows} workflows of {STEPS} once steps, processes: {arguments.processes}")
     console.print(_throughput(speeds))
     if seconds:
         console.print(f"{arguments.kills} kills")
         console.print(_takeover(seconds))
+    if woken:
+        console.print(f"{arguments.signals} signals behind a backlog of {arguments.backlog:,}")
+        console.print(_waking(woken))
 
 
 def _throughput(speeds: Sequence[Speed]) -> Table:
@@ -122,6 +141,15 @@ def _takeover(seconds: Sequence[float]) -> Table:
     table = Table("SIGKILL to held again", "seconds")
     table.add_row("median", f"{median(seconds):.3f}")
     table.add_row("worst", f"{max(seconds):.3f}")
+    return table
+
+
+def _waking(seconds: Sequence[float]) -> Table:
+    table = Table("signal to taken up again", "seconds")
+    table.add_row("median", f"{median(seconds):.3f}")
+    table.add_row("99th percentile", f"{quantiles([*seconds, *seconds], n=100)[-1]:.3f}")  # it needs two values
+    table.add_row("worst", f"{max(seconds):.3f}")
+    table.add_row("goal of the 99th", f"{WAKING_GOAL:.3f}")
     return table
 
 

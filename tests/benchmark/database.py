@@ -45,7 +45,10 @@ class Database:
         return pk
 
     def begin_anew(self) -> None:
-        self._connection.execute("TRUNCATE workflows_workflow, workflows_attempt, workflows_effect, workflows_event")
+        self._connection.execute(
+            "TRUNCATE workflows_workflow, workflows_attempt, workflows_effect, workflows_event, workflows_signal, "
+            "workflows_wait, workflows_manualtask"
+        )
 
     def analyze(self) -> None:
         """Let the planner know what there is, as autovacuum does where nobody is in a hurry."""
@@ -75,7 +78,7 @@ def production(url: str) -> dict[str, str]:
         "SECRET_KEY": "only-for-the-benchmark-long-and-of-many-characters-0123456789",
         "ALLOWED_HOSTS": "onramp.example.com",
         "SERVICES_URL": "https://services.example.com",
-        "WORKFLOWS": "tests.benchmark.definitions.NO_OPS,tests.benchmark.definitions.HELD",
+        "WORKFLOWS": ",".join(f"tests.benchmark.definitions.{name}" for name in ("NO_OPS", "HELD", "AWAITS")),
     }
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from tests.benchmark import STEPS
 from workflows.definition import Step, WorkflowDefinition
 from workflows.models import Attempt, Workflow
+from workflows.waits import wait_for_signal
 
 
 class Context(BaseModel):
@@ -37,3 +38,10 @@ NO_OPS = WorkflowDefinition(
     ],
 )
 HELD = WorkflowDefinition(name="held", context_class=Context, steps=[hold_at_first])
+
+
+def await_paid(*, workflow: Workflow, context: Context) -> None:
+    wait_for_signal(workflow, "payment", "paid", timeout=timedelta(days=1))
+
+
+AWAITS = WorkflowDefinition(name="awaits", context_class=Context, steps=[await_paid])
