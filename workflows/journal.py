@@ -130,6 +130,7 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
         INSERT INTO workflows_attempt (workflow_id, number, worker, release)
         SELECT %s, (SELECT coalesce(max(number), 0) + 1 FROM workflows_attempt WHERE workflow_id = %s), %s, %s
          WHERE {FENCE}
+        ON CONFLICT (workflow_id, number) DO NOTHING
         RETURNING id, number, ({_PAST})::text, ARRAY({_SEEN})
         """,  # noqa: S608 (all are ours)
         [
@@ -137,7 +138,7 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
             *(*[workflow.pk] * 3, workflow.pk, workflow.linking_id),
         ],
     )
-    if not rows:
+    if not rows:  # or a worker that has lost the row was writing its own, of that number, at this moment
         raise ClaimLost("the claim ended before its attempt was opened")
     (attempt_id, number, past, seen), *_ = rows
     told = [PastAttempt(*each) for each in json.loads(past or "[]")]

@@ -1,5 +1,6 @@
 """The fence: what only the holder of the row may write."""
 
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -33,6 +34,34 @@ def test_a_worker_that_lost_its_row_does_not_close_the_attempt_of_the_rightful_o
     with pytest.raises(ClaimLost):
         journal.open_attempt(workflow, claim_xid=xid_of_an_ended_transaction(), worker="w", release="r")
     assert Attempt.objects.get().closed_at is None
+
+
+def test_a_worker_that_lost_its_row_while_it_opened_an_attempt_is_in_nobodys_way(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its claim has ended, its statement goes on: the next worker takes the same number, and meets it there."""
+    define([lambda *, workflow, context: None])
+    workflow = submit()
+    rightful = Thread(target=drain)
+    with engine.another_connection() as lost, lost.transaction():
+        lost.execute(
+            "INSERT INTO workflows_attempt (workflow_id, number, worker, release) VALUES (%s, 1, 'lost:1', '')",
+            [workflow.pk],
+        )
+        rightful.start()
+        engine.until_blocked()
+    rightful.join()
+    ended = Attempt.objects.filter(workflow=workflow).order_by("number")
+    assert list(ended.values_list("number", "outcome")) == [(1, "vanished"), (2, "complete")]
+    assert "nothing is decided: ClaimLost" in caplog.text
+    assert "engine itself" not in caplog.text
+
+
+def drain() -> None:
+    try:
+        engine.worker().run(drain=True)
+    finally:
+        connections.close_all()
 
 
 def test_the_attempt_is_seen_by_others_while_it_runs() -> None:
