@@ -8,7 +8,7 @@ its refusals and its wake-up are about what has been committed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -128,19 +128,21 @@ def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
         _record(workflow_id, Event.Kind.RUN_NOW, user, step=workflow.current_step, reason=reason)
 
 
-def cancel(workflow_id: int, *, user: User, reason: str) -> str:
+def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int] = ()) -> str:
     """End a workflow that is not at rest, undoing what it has done; say when, in a sentence.
 
     One that nobody holds is cancelled here and now. Of one that is running the request is stored, and its worker obeys
-    it before the next step, or after the run; if that completes the workflow first, it is complete.
+    it before the next step, or after the run; if that completes the workflow first, it is complete. `open_tasks` are
+    those that the user has seen open (ids): if somebody has decided one of them since, that comes first, and the user
+    is to look again.
     """
     _require(user, CANCEL)
     if not reason.strip():
         raise NotAllowed("Say why: a cancellation needs a reason.")
     try:
-        return _cancel_now(workflow_id, user=user, reason=reason)
+        return _cancel_now(workflow_id, user=user, reason=reason, open_tasks=open_tasks)
     except Running:
-        return _ask_to_cancel(workflow_id, user=user, reason=reason)
+        return _ask_to_cancel(workflow_id, user=user, reason=reason, open_tasks=open_tasks)
 
 
 def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
@@ -196,11 +198,12 @@ class Running(NotAllowed):
     """A worker holds the row."""
 
 
-def _cancel_now(workflow_id: int, *, user: User, reason: str) -> str:
+def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
     told = describe_own(WorkflowCancelled(by=user.get_username(), reason=reason.strip()))
     with transaction.atomic(durable=True):
         workflow, state = _take(workflow_id)
         _require_cancellable(workflow, state)
+        _require_undecided(workflow_id, open_tasks)
         ending = compensation.ending(workflow)
         Workflow.objects.filter(pk=workflow_id).update(**ending, cancelled_at=ClockTimestamp(), **last_error(told))
         inbox.close_cancellations(workflow_id)
@@ -215,7 +218,7 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str) -> str:
     return "It is cancelled."
 
 
-def _ask_to_cancel(workflow_id: int, *, user: User, reason: str) -> str:
+def _ask_to_cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
     """A worker holds the row: the request is stored and committed, and the workflow woken after that, as a decision is.
 
     Should the worker let go of the row just now, the one or the other of them sees the request (see `workflows.inbox`).
@@ -223,6 +226,7 @@ def _ask_to_cancel(workflow_id: int, *, user: User, reason: str) -> str:
     with transaction.atomic(durable=True):
         workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=workflow_id)
         _require_cancellable(workflow, State(workflow.state))
+        _require_undecided(workflow_id, open_tasks)
         if asked := inbox.cancellation(workflow_id):
             raise NotAllowed(f"{asked.by} has asked for that already; its worker will see it.")
         inbox.store(
@@ -244,6 +248,18 @@ def _require_cancellable(workflow: Workflow, state: State) -> None:
         )
     if workflow.compensating:
         raise NotAllowed("It is being undone already, and ends with that.")
+
+
+def _require_undecided(workflow_id: int, open_tasks: Collection[int]) -> None:
+    """None of these tasks has been decided. None is, until the transaction ends: who tries waits for its outcome."""
+    # No join: after a wait for the lock PostgreSQL reads this row anew, and what is joined to it not.
+    tasks = ManualTask.objects.filter(workflow=workflow_id, pk__in=open_tasks).order_by("pk")
+    for task in tasks.select_for_update(no_key=True):
+        if task.decided_by:
+            raise NotAllowed(
+                f"{task.decided_by.get_username()} has {task.state} “{task.question}” since you looked. Look again: it "
+                "can be cancelled still."
+            )
 
 
 def _take(workflow_id: int) -> tuple[Workflow, State]:

@@ -228,39 +228,39 @@ def test_of_a_yes_and_the_deadline_one_is_the_outcome(rivals: Rivals, anna: User
 
 
 @pytest.mark.parametrize("undone", [True, False], ids=["with something to undo", "with nothing to undo"])
-def test_an_approval_beside_a_cancellation_is_kept_before_it_or_refused(
+def test_of_an_approval_and_a_cancellation_one_wins_and_the_other_is_told_who(
     rivals: Rivals, anna: User, ben: User, undone: bool
 ) -> None:
-    """A cancellation always counts: an approved workflow can be cancelled too. The approval comes before it, or never.
-
-    Where something is undone the cancellation closes the task: then the task's row decides which was first.
-    """
+    """Both have seen the question open. Who has seen the approval can still cancel."""
     define([Step(pay, once=True, undo=refund, lookup=refund), ask] if undone else [ask])
-    came: Counter[str] = Counter()
+    won: Counter[str] = Counter()
     for task in asked(ROUNDS):
         if undone:
             done = {"state": "done", "result": {}, "has_undo": True, "attempt": 1, "idempotency_key": f"{task.pk}"}
             Effect.objects.create(workflow_id=task.workflow_id, step="pay", **done)
+
+        def cancel(*open_tasks: int, task: ManualTask = task) -> Any:
+            return operations.cancel(task.workflow_id, user=anna, reason="By phone.", open_tasks=open_tasks)
+
         cancelled, decided = rivals.race(
-            lambda task=task: operations.cancel(task.workflow_id, user=anna, reason="By phone."),
+            lambda task=task, cancel=cancel: cancel(task.pk),
             lambda task=task: operations.approve(task.pk, user=ben),
             stagger=1.5 * rivals.took[0],
         )
         task.refresh_from_db()
-        assert isinstance(cancelled, str), cancelled
-        if cancelled.startswith("It is running"):  # the approval was just waking the row
-            assert decided is None
-            assert Signal.objects.filter(workflow=task.workflow_id, name="cancel", closed_at=None).count() == 1
-        else:
-            row = Workflow.objects.with_state().get(pk=task.workflow_id)
-            assert row.state == (State.COMPENSATING if undone else State.CANCELLED)
+        row = Workflow.objects.with_state().get(pk=task.workflow_id)
+        told = Signal.objects.filter(workflow=task.workflow_id)
         if decided is None:
-            assert task.state == "approved"
-            assert Signal.objects.filter(workflow=task.workflow_id, name=task.signal_name).count() == 1
+            assert str(cancelled).startswith("ben has approved “?” since you looked")
+            assert (task.state, row.status, row.compensating) == ("approved", "PENDING", False), "it goes on"
+            assert kinds(task) == ["approved"]
+            assert told.get().name == task.signal_name
+            assert str(cancel()).startswith("It is cancelled")
         else:
+            assert str(cancelled).startswith("It is cancelled")
             sentence = "Nobody asks for that any more" if undone else "Its workflow has ended; it is failed."
             assert str(decided).startswith(sentence)
-            assert task.state == "closed"
-            assert not Signal.objects.filter(workflow=task.workflow_id, name=task.signal_name).exists()
-        came["kept" if decided is None else "refused"] += 1
-    assert set(came) == {"kept", "refused"}, came
+            assert (task.state, row.state) == ("closed", State.COMPENSATING if undone else State.CANCELLED)
+            assert not told.exists()
+        won["approved" if decided is None else "cancelled"] += 1
+    assert set(won) == {"approved", "cancelled"}, won

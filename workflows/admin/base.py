@@ -44,7 +44,8 @@ class Verb:
     """Something a person may do to a row: a button on its page, a page that says what will happen, and a POST.
 
     `applies`: whether the row's state allows it, for what would be refused is not offered. `consequences`: what will
-    happen, in sentences. `done`: the message afterwards, unless the operation has a better one.
+    happen, in sentences. `done`: the message afterwards, unless the operation has a better one. `seen`: ids that the
+    page was made of, by the operation's name for them: it is told them, and refuses when they are no longer so.
     """
 
     slug: str
@@ -54,6 +55,7 @@ class Verb:
     applies: Callable[[Any], bool]
     consequences: Callable[[Any], list[str]]
     done: str
+    seen: tuple[str, Callable[[Any], list[int]]] | None = None
 
 
 class BoundedPaginator(_Paginator):
@@ -178,8 +180,9 @@ class ConsoleAdmin(ModelAdmin):
             raise PermissionDenied
         row = self.visible_row(request, str(row_id))
         form = ReasonForm(request.POST if request.method == "POST" else None)
+        seen = _seen(request, verb, row)
         if form.is_valid():
-            self.carry_out(request, verb.done, verb.operation, row.pk, reason=form.cleaned_data["reason"])
+            self.carry_out(request, verb.done, verb.operation, row.pk, reason=form.cleaned_data["reason"], **seen)
             return HttpResponseRedirect(self.url_of("change", row))
         return self.render(
             request,
@@ -188,6 +191,7 @@ class ConsoleAdmin(ModelAdmin):
             verb=verb,
             consequences=verb.consequences(row),
             form=form,
+            hidden=[(name, each) for name, ids in seen.items() for each in ids],
             back=self.url_of("change", row),
         )
 
@@ -202,3 +206,16 @@ class ConsoleAdmin(ModelAdmin):
             return False
         self.message_user(request, done, messages.SUCCESS)
         return True
+
+
+def _seen(request: HttpRequest, verb: Verb, row: Any) -> dict[str, list[int]]:
+    """What the verb's page was made of: as it is now; of a form that comes back, as it was then."""
+    if verb.seen is None:
+        return {}
+    name, ids_of = verb.seen
+    if request.method != "POST":
+        return {name: ids_of(row)}
+    sent = request.POST.getlist(name)
+    if not all(each.isdecimal() and len(each) < 19 for each in sent):
+        raise BadRequest(f"{name} holds numbers.")
+    return {name: [int(each) for each in sent]}

@@ -359,6 +359,34 @@ def test_a_cancellation_says_what_will_happen_and_then_what_has(as_: Login) -> N
     assert as_("approver").post(url, {"reason": "No."}).status_code == 403
 
 
+def test_what_was_decided_since_the_page_of_a_cancellation_comes_first(as_: Login) -> None:
+    row = rows.waiting()
+    url = f"/admin/workflows/workflow/{row.pk}/cancel/"
+    client, task = as_("support"), ManualTask.objects.get()
+    html = client.get(url).content.decode()
+    assert "Nobody is asked any more: May this parcel go out?" in html
+    seen = f'<input type="hidden" name="open_tasks" value="{task.pk}">'
+    assert seen in html
+
+    as_("approver").post(f"/admin/workflows/manualtask/{task.pk}/decide/", {"decision": "approve"})
+    form = {"open_tasks": [task.pk]}
+    assert seen in client.post(url, form).content.decode(), "sent back for its reason, it still says what was seen"
+    html = client.post(url, {**form, "reason": "By phone."}, follow=True).content.decode()
+    assert "ome-approver has approved “May this parcel go out?” since you looked." in html
+    row.refresh_from_db()
+    assert (row.status, row.cancelled_at) == ("PENDING", None)
+
+    html = client.get(url).content.decode()
+    assert "open_tasks" not in html
+    assert "It is cancelled." in client.post(url, {"reason": "By phone."}, follow=True).content.decode()
+
+
+@pytest.mark.parametrize("pk", ["x", "-1", "1" * 30])
+def test_what_was_seen_of_a_cancellation_must_be_numbers(as_: Login, pk: str) -> None:
+    url = f"/admin/workflows/workflow/{rows.waiting().pk}/cancel/"
+    assert as_("support").post(url, {"open_tasks": [pk], "reason": "By phone."}).status_code == 400
+
+
 def test_a_rejection_without_a_reason_is_told_so(as_: Login) -> None:
     url, data = reject()
     response = as_("approver").post(url, {**data, "reason": ""}, follow=True)
