@@ -2,6 +2,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.db import connection
 
 from tests.acceptance.conftest import Start
 from tests.acceptance.faults.harness import System
@@ -14,3 +15,21 @@ def system(tmp_path: Path, runworker: Start, seed: int) -> Iterator[System]:
     sandbox = SandboxProcess(tmp_path / "sandbox")
     yield System(sandbox, runworker, seed)
     sandbox.kill()
+
+
+@pytest.fixture
+def slow_disk(transactional_db: None) -> Iterator[None]:
+    """One commit of the journal in ten takes up to 0.2 s: the next worker comes by in the midst of it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """CREATE FUNCTION slow_disk() RETURNS trigger LANGUAGE plpgsql AS
+               $$ BEGIN PERFORM pg_sleep(random() * 0.2) WHERE random() < 0.1; RETURN NULL; END $$"""
+        )
+        for table in ("attempt", "effect", "wait", "manualtask", "signal"):
+            cursor.execute(
+                f"""CREATE CONSTRAINT TRIGGER slow_disk AFTER INSERT OR UPDATE ON workflows_{table}
+                    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow_disk()"""
+            )
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION slow_disk CASCADE")

@@ -255,7 +255,9 @@ def name(worker: int) -> str:
     return f"{socket.gethostname()}:{worker}"
 
 
-def test_in_a_minute_of_chaos_nothing_is_done_twice_or_forgotten(system: System, seed: int, tmp_path: Path) -> None:
+def test_in_a_minute_of_chaos_nothing_is_done_twice_or_forgotten(
+    slow_disk: None, system: System, seed: int, tmp_path: Path
+) -> None:
     (latches := tmp_path / "latches").mkdir()
     chaos = Chaos(system, latches)
     chaos.run()
