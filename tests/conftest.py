@@ -2,6 +2,7 @@ import os
 import random
 
 import pytest
+from django.test import TransactionTestCase
 
 from tests import postgres
 
@@ -16,6 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     given = config.getoption("--seed") or os.environ.get("FAULTS_SEED")
     config.stash[seed_key] = int(given) if given else random.randrange(1, 10**6)
+    TransactionTestCase._fixture_teardown = postgres.empty_tables
 
 
 def pytest_report_header(config: pytest.Config) -> str:

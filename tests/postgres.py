@@ -5,9 +5,10 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
-from django.db import connections
+from django.db import connection, connections
 
 from config.embedded.server import Server
 
@@ -36,6 +37,24 @@ def restart_postgres() -> None:
         # Into nothing, not into a pipe: the new server would hold it open.
         command = os.environ["TEST_PG_RESTART"]
         subprocess.run(command, shell=True, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)  # noqa: S602
+
+
+def empty_tables(*_: Any) -> None:
+    """Leave nothing behind that a test has committed: as Django's flush does, in a tenth of its time.
+
+    That gives each of some thirty tables new files, and makes the permissions anew; nearly all of the tables are empty.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT relname, pg_relation_size(oid) > 1000000 FROM pg_class
+                WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND pg_relation_size(oid) > 0"""
+        )
+        used = [(table, big) for table, big in cursor.fetchall() if table not in OF_THE_SCHEMA]
+        if used:
+            cursor.execute("; ".join(f"TRUNCATE {t} CASCADE" if big else f"DELETE FROM {t}" for t, big in used))
+
+
+OF_THE_SCHEMA = {"django_migrations", "django_content_type", "auth_permission"}
 
 
 def stop_if_unused(server: Server) -> None:
