@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db.models.expressions import RawSQL
 
-from workflows import compensation, history, inbox, poison
+from workflows import compensation, history, inbox, poison, waits
 from workflows.backoff import Policy, calculate_invisible_until, resolve
 from workflows.bounded import parameters_beside
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
@@ -202,6 +202,7 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
         current_step=outcome.step.name,
         **last_error(outcome.description),
     )
+    waits.begin_anew(outcome.error)
     if cancelled:
         inbox.close_cancellations(workflow.pk)
         inbox.cancel_children(workflow.pk, by=cancelled.by, reason=cancelled.reason)

@@ -51,7 +51,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
     """Start a failed or cancelled workflow again from its first step.
 
     A question that failed it (rejected, or expired) is asked again, and so is one that expired, or was closed, while
-    nobody could decide; an approval keeps its answer. What was undone is done again, under a new key; what a person
+    nobody could decide; every other keeps its answer. What was undone is done again, under a new key; what a person
     has left as it is stays done. The time that it may take begins anew. Children that were cancelled with it are
     started again, too.
     """
@@ -99,7 +99,7 @@ def _retry_children(workflow_id: int, *, user: User, reason: str) -> None:
 
 
 def _ask_anew(workflow_id: int) -> None:
-    """Let the retry meet anew what has failed it, or was over, or closed, meanwhile; the rest keeps its answers.
+    """Let the retry meet anew what was over, or closed, meanwhile (as what has failed it); the rest keeps its answers.
 
     A time goes on from when it was first met. Children may have been retried since: they are looked at once more.
     """
@@ -107,9 +107,8 @@ def _ask_anew(workflow_id: int) -> None:
     closed = ManualTask.objects.filter(workflow=workflow_id, state__in=no_longer_asked).values("wait")
     of_undos = ManualTask.objects.filter(workflow=workflow_id, task_type=compensation.TASK_TYPE).values("wait")
     over = Q(kind=Wait.Kind.SIGNAL, outcome="", deadline__lte=ClockTimestamp())
-    failed = Q(outcome__in=["rejected", "expired"])
     Wait.objects.filter(workflow=workflow_id).filter(
-        failed | over | Q(outcome="", pk__in=closed) | Q(pk__in=of_undos) | Q(kind=Wait.Kind.CHILDREN)
+        over | Q(outcome="", pk__in=closed) | Q(pk__in=of_undos) | Q(kind=Wait.Kind.CHILDREN)
     ).update(superseded=True)
 
 

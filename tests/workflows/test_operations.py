@@ -11,14 +11,13 @@ from django.contrib.auth.models import Permission, User
 from django.core.exceptions import PermissionDenied
 from django.db import connection, transaction
 from django.db.models import F
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from tests import engine
 from tests.workflows import rows
 from workflows import inbox, operations
 from workflows.errors import NotAllowed
-from workflows.models import ApiKey, Event, ManualTask, Signal, Wait, Workflow
+from workflows.models import ApiKey, Event, ManualTask, Signal, Workflow
 
 
 @pytest.fixture
@@ -73,16 +72,6 @@ def test_retry_refuses_what_has_not_failed_and_says_what_it_is(
         operations.retry(row.pk, user=boss)
     assert Workflow.objects.filter(pk=row.pk).values().get() == before
     assert not Event.objects.filter(workflow=row).exists()
-
-
-def test_retry_asks_a_question_again_that_was_answered_with_no_or_not_at_all(boss: User) -> None:
-    row, other = rows.failed(), rows.failed()
-    for name, outcome in [("a", "approved"), ("b", "rejected"), ("c", "expired"), ("d", "")]:
-        Wait.objects.create(workflow=row, name=name, outcome=outcome, waiting_for="x", deadline=Now())
-    Wait.objects.create(workflow=other, name="b", outcome="rejected", waiting_for="x", deadline=Now())
-    operations.retry(row.pk, user=boss)
-    superseded = Wait.objects.filter(superseded=True).order_by("name").values_list("workflow", "name")
-    assert list(superseded) == [(row.pk, "b"), (row.pk, "c")]
 
 
 def test_retry_says_that_there_is_no_such_workflow(boss: User) -> None:

@@ -52,7 +52,7 @@ def _outcome(workflow: Workflow, wait: Wait) -> str:
     """What came of a wait, in words."""
     if wait.outcome:
         told = words.plain(wait.outcome)
-        return f"{told}; asked again since" if wait.superseded else told
+        return f"{told}; a retry asks anew" if wait.superseded else told
     if wait.superseded or _is_closed(wait):
         return "Nobody asks for it any more"
     if workflow.status != Workflow.Status.PENDING:

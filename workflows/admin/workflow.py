@@ -35,7 +35,7 @@ RETRY = Verb(
     consequences=lambda row: [
         "A worker takes it up at once, ahead of what is queued, and starts again from the first step.",
         "What it has done in other systems stays done and is not done again; what was undone is done anew.",
-        "A question that was rejected or that expired is asked again; an approval keeps its answer.",
+        "A question that failed it (rejected, or expired) is asked again; every other keeps its answer.",
     ],
     done="It will be tried again from the first step.",
 )

@@ -10,9 +10,9 @@ from workflows.models.workflow import Workflow
 class Wait(models.Model):
     """Something a workflow waits for. Its deadline is fixed when it is first met; its outcome is recorded once.
 
-    Unique by workflow, name and generation. A later generation is made when the wait is met anew, and the old row is
-    then `superseded`: after a person's retry, where it had failed the workflow or waited for children, and where a
-    question was withdrawn. `signal` is what answered it. A signal answers one wait of a workflow.
+    Unique by workflow, name and generation. One that is `superseded` is met no more, the next meeting makes the next
+    generation: where it has failed the workflow, where a question was withdrawn, and in a person's retry where it was
+    for children, or nobody could answer it any more. `signal` is what answered it: one wait of a workflow.
     """
 
     class Kind(models.TextChoices):

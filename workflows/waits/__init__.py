@@ -18,7 +18,7 @@ from workflows.waits.approval import (
 from workflows.waits.children import Child, ChildOutcome, wait_for_children
 from workflows.waits.signal import Received, wait_for_signal
 from workflows.waits.time import wait_for_time
-from workflows.waits.wait import WaitExpired
+from workflows.waits.wait import WaitExpired, begin_anew
 
 __all__ = [
     "Answer",
@@ -30,6 +30,7 @@ __all__ = [
     "Received",
     "WaitExpired",
     "ask",
+    "begin_anew",
     "require_approval",
     "wait_for_children",
     "wait_for_signal",

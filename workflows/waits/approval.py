@@ -17,7 +17,18 @@ from workflows.errors import RetryableStepError, StepError
 from workflows.journal import FENCE, OpenAttempt
 from workflows.models import ManualTask, Workflow
 from workflows.scrub import faults
-from workflows.waits.wait import OPENING, Kind, Open, WaitExpired, answered, find, opening, suspended, written
+from workflows.waits.wait import (
+    OPENING,
+    Kind,
+    Open,
+    WaitExpired,
+    WaitFailed,
+    answered,
+    find,
+    opening,
+    suspended,
+    written,
+)
 
 OnExpiry = Literal["expired", "approved", "rejected"]
 
@@ -35,7 +46,7 @@ class Approval:
     expired: bool = False
 
 
-class ApprovalRejected(StepError):
+class ApprovalRejected(WaitFailed):
     """A person said no; the message says who and why. Let it pass, and the workflow is FAILED."""
 
 
@@ -81,8 +92,10 @@ def require_approval(
             )
         case "rejected":
             by, reason = answer.result["by"] or "nobody", answer.result["reason"]
-            raise ApprovalRejected(f"{question} Rejected by {by}: {reason}", code="approval_rejected")
-    raise ApprovalExpired(f"{question} Nobody decided in time.", code="approval_expired")
+            raise ApprovalRejected(
+                f"{question} Rejected by {by}: {reason}", code="approval_rejected", wait_id=answer.wait_id
+            )
+    raise ApprovalExpired(f"{question} Nobody decided in time.", code="approval_expired", wait_id=answer.wait_id)
 
 
 def ask(
@@ -96,6 +109,7 @@ def ask(
 class Answer:
     """What came of a question: `outcome`, and in `result` what the person said."""
 
+    wait_id: int
     outcome: str
     result: dict[str, Any]
 
@@ -138,7 +152,7 @@ def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta) -> Answ
         wait = _answer(attempt, wait, asked) or _expire(attempt, wait, asked) or wait
         if not wait.outcome:
             raise suspended(attempt, wait, task.question, [asked.signal_name])
-    return Answer(wait.outcome, wait.result)
+    return Answer(wait.id, wait.outcome, wait.result)
 
 
 def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> Open:

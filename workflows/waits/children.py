@@ -70,7 +70,7 @@ def wait_for_children(
         case "ended":
             return [ChildOutcome(**outcome) for outcome in wait.result["children"]]
         case "expired":
-            raise WaitExpired(f"Not all workflows of {name} have ended in time.", code="wait_expired")
+            raise WaitExpired(f"Not all workflows of {name} have ended in time.", code="wait_expired", wait_id=wait.id)
     raise suspended(attempt, wait, _waiting_for(name), [inbox.child_signal(name)])
 
 

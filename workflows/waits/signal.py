@@ -80,7 +80,9 @@ def wait_for_signal(
             told = wait.result
             return Received(told["name"], told["payload"], told["source"], datetime.fromisoformat(told["at"]))
         case "expired":
-            raise WaitExpired(f"It waited for {waiting_for}, which did not come in time.", code="wait_expired")
+            raise WaitExpired(
+                f"It waited for {waiting_for}, which did not come in time.", code="wait_expired", wait_id=wait.id
+            )
     raise suspended(attempt, wait, waiting_for, names, _left(workflow, names, wanted) if wanted else ())
 
 

@@ -22,8 +22,30 @@ FIRST_LOOK = timedelta(seconds=5)
 LONGEST = timedelta(days=36_500)
 
 
-class WaitExpired(StepError):
+class WaitFailed(StepError):
+    """What came of a wait was not what was hoped for. Let it pass, and the workflow is FAILED; a retry waits anew."""
+
+    def __init__(self, message: str, *, code: str = "", wait_id: int | None = None) -> None:
+        super().__init__(message, code=code)
+        self.wait_id = wait_id
+
+
+class WaitExpired(WaitFailed):
     """What was waited for did not come in time. Let it pass, and the workflow is FAILED."""
+
+
+def begin_anew(error: BaseException | None) -> None:
+    """The workflow has failed with `error`: should it be retried, it waits anew where that came from.
+
+    Wherever else a wait has expired, or a person has said no, a step has taken that for its answer, and it stays one.
+    """
+    failed = []
+    while error:
+        if isinstance(error, WaitFailed) and error.wait_id:
+            failed.append(error.wait_id)
+        error = error.__cause__ or error.__context__  # a step may have raised an error of its own for it
+    if failed:
+        Wait.objects.filter(pk__in=failed).update(superseded=True)
 
 
 @dataclass(frozen=True, slots=True)

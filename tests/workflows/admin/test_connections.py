@@ -73,7 +73,7 @@ def test_a_wait_tells_its_outcome_and_what_answered_it(as_: Login) -> None:
         (rows.workflow, {}, "Waiting"),
         (rows.workflow, {"deadline": timezone.now() - timedelta(hours=1)}, "Its time is over"),
         (rows.workflow, {"superseded": True}, "Nobody asks for it any more"),
-        (rows.workflow, {"superseded": True, "outcome": "rejected"}, "Rejected; asked again since"),
+        (rows.workflow, {"superseded": True, "outcome": "rejected"}, "Rejected; a retry asks anew"),
         (rows.complete, {}, "The workflow ended without it"),
         (rows.compensating, {}, "The workflow goes no further"),
         (rows.workflow, {"outcome": "timed_out"}, "Timed out"),

@@ -14,9 +14,9 @@ from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, outcomes, submit, work, worker
 from workflows import inbox, journal, operations
 from workflows.definition import WorkflowStep
-from workflows.errors import ClaimLost, RetryableStepError
+from workflows.errors import ClaimLost, RetryableStepError, StepError
 from workflows.models import Event, ManualTask, Signal, Wait, Workflow
-from workflows.waits import ApprovalRejected, require_approval
+from workflows.waits import ApprovalExpired, ApprovalRejected, require_approval
 
 pytestmark = engine.ENGINE
 
@@ -241,6 +241,54 @@ def test_a_decision_that_came_in_time_outlives_a_failure_and_a_retry_after_the_d
     mended.append(True)
     operations.retry(workflow.pk, user=User.objects.create(username="boss", is_superuser=True))
     assert work(workflow).context["text"] == "ada: yes"
+
+
+def ask_as(how: str) -> WorkflowStep:
+    """A step that asks, and does with a no, or none, what `how` says."""
+
+    def ask_once(*, workflow: Workflow, context: Any) -> dict[str, Any] | None:
+        try:
+            require_approval(workflow, "go", question="May it go on?", timeout=HOURS_72)
+        except (ApprovalRejected, ApprovalExpired):
+            if how == "let pass":
+                raise
+            if how == "raised as its own":
+                raise StepError("It may not go on.", code="not_approved") from None
+            return {"text": "without"}
+        return {"text": "approved"}
+
+    return ask_once
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["rejected", "expired"])
+@pytest.mark.parametrize(
+    ("how", "asked_anew"), [("let pass", True), ("raised as its own", True), ("taken for an answer", False)]
+)
+def test_a_retry_asks_anew_what_has_failed_the_workflow_and_nothing_else(
+    how: str, asked_anew: bool, expired: bool
+) -> None:
+    def fail_at_first(*, workflow: Workflow, context: Any) -> None:
+        if not mended:
+            raise ValueError
+
+    mended: list[bool] = []
+    define([ask_as(how), fail_at_first])
+    workflow = work(submit())
+    if expired:
+        engine.expire(workflow)
+    else:
+        decide(ManualTask.objects.get(), approved=False)
+    assert work(workflow).status == "FAILED"
+
+    mended.append(True)
+    operations.retry(workflow.pk, user=boss())
+    workflow = work(workflow)
+    assert ManualTask.objects.count() == (2 if asked_anew else 1)
+    if asked_anew:
+        assert workflow.waiting_for == "May it go on?"
+        decide(ManualTask.objects.latest("id"), approved=True)
+        workflow = work(workflow)
+    assert (workflow.status, workflow.context["text"]) == ("COMPLETE", "approved" if asked_anew else "without")
 
 
 # --- With a form ----------------------------------------------------------------------------------------
