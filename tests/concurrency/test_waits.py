@@ -14,14 +14,19 @@ from tests import engine
 from tests.engine import define, make_due, submit, work, worker
 from workflows import inbox
 from workflows.models import Wait, Workflow
-from workflows.waits import wait_for_children, wait_for_signal, wait_for_time
+from workflows.waits import Child, wait_for_children, wait_for_signal, wait_for_time
 
 pytestmark = engine.ENGINE
 
 HOUR = timedelta(hours=1)
 
+Statement = tuple[str, list[Any]]
+
 BEGINS = """INSERT INTO workflows_wait (workflow_id, kind, name, waiting_for, deadline)
             VALUES (%s, %s, 'w', 'something', clock_timestamp() + interval '1 hour')"""
+STARTS = """INSERT INTO workflows_workflow
+                   (idempotency_key, workflow_type, payload, parent_id, parent_wait, child_key)
+            VALUES (gen_random_uuid(), 'test', '{}', %s, 'w', %s)"""
 CLOSES = "UPDATE workflows_signal SET closed_at = clock_timestamp() WHERE workflow_id = %s"
 ANSWERS = """UPDATE workflows_wait SET outcome = %s, result = %s, resolved_at = clock_timestamp()
               WHERE workflow_id = %s"""
@@ -40,8 +45,18 @@ def for_children(*, workflow: Workflow, context: Any) -> dict[str, Any]:
     return {"number": len(wait_for_children(workflow, "w", [], timeout=HOUR))}
 
 
-def run_while_it_writes(statements: Sequence[tuple[str, list[Any]]]) -> None:
-    """Let a worker drain the queue while these are written, and commit when it waits for them."""
+def for_two_children(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    if workflow.parent_id:
+        return {}
+    children = [Child("test", {}, key) for key in ("first", "second")]
+    return {"number": len(wait_for_children(workflow, "w", children, timeout=HOUR))}
+
+
+def run_while_it_writes(statements: Sequence[Statement], *, then: Sequence[Statement] = ()) -> None:
+    """Let a worker drain the queue while these are written, and commit when it waits for them.
+
+    `then` is written while it waits, and without waiting for it.
+    """
 
     def drain() -> None:
         try:
@@ -56,6 +71,9 @@ def run_while_it_writes(statements: Sequence[tuple[str, list[Any]]]) -> None:
             rightful = Thread(target=drain)
             rightful.start()
             engine.until_blocked()
+            other.execute("SET LOCAL lock_timeout = 100")  # before the server looks for a deadlock
+            for sql, parameters in then:
+                other.execute(sql.encode(), parameters)
         rightful.join(60)
 
 
@@ -94,3 +112,14 @@ def test_an_end_of_children_that_it_is_still_writing_is_that_of_the_next_worker(
     run_while_it_writes([(ANSWERS, ["ended", '{"children": []}', workflow.pk])])
     workflow.refresh_from_db()
     assert workflow.status == "COMPLETE"
+
+
+def test_children_that_it_is_still_starting_in_another_order_are_those_of_the_next_worker() -> None:
+    """Neither waits for a child of the other's: that would be a deadlock, were the other to wait for one of its own."""
+    define([for_two_children])
+    workflow = submit()
+    begins = [(BEGINS, [workflow.pk, "children"]), (STARTS, [workflow.pk, "second"])]
+    run_while_it_writes(begins, then=[(STARTS, [workflow.pk, "first"])])
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
+    assert list(workflow.children.order_by("id").values_list("child_key", flat=True)) == ["second", "first"]

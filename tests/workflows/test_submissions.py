@@ -68,6 +68,16 @@ def test_it_costs_one_statement(monkeypatch: pytest.MonkeyPatch) -> None:
     assert statements == 1
 
 
+def test_nothing_of_the_engine_runs_a_trigger() -> None:
+    """None that notifies, for one: no statement of ours would show it, and all commits would wait for each other."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT tgrelid::regclass::text, tgname FROM pg_trigger WHERE NOT tgisinternal
+               UNION SELECT tablename, rulename FROM pg_rules WHERE tablename LIKE 'workflows\\_%'"""
+        )
+        assert cursor.fetchall() == []
+
+
 def test_it_keeps_every_digit_of_a_number() -> None:
     key = uuid4()
     send('{"amount": 12345678901234567890.1234567890123456789000}', key=key)

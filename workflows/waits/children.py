@@ -81,7 +81,9 @@ def _waiting_for(name: str) -> str:
 def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[Child], timeout: timedelta) -> Open:
     """Make the wait and its children in one statement.
 
-    A retry of the parent asks for them under a new wait, by the same keys: those there are, are joined.
+    The wait's row comes first, and no child without it: of two workers that start them at once, one waits for the
+    other's wait and starts none. So they do not deadlock, though children come in the order given, not in that of their
+    keys. A retry of the parent asks for them under a new wait, by the same keys: those there are, are joined.
     """
     if len(inbox.child_signal(name)) > 200:
         raise StepError("The name of a wait for children is too long for the signal of their end.")
