@@ -26,7 +26,7 @@ def benchmark(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_measures_and_prints_and_leaves_no_database_behind() -> None:
     process = benchmark(
         "--workflows", "20", "--processes", "1", "--rounds", "1", "--kills", "1", "--signals", "3", "--backlog", "300"

@@ -25,7 +25,7 @@ from workflows.models import Attempt, WorkerProcess, Workflow
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_run_each_of_2000_workflows_exactly_once(runworker: Start, effects: Path) -> None:
     Workflow.objects.bulk_create(
         Workflow(workflow_type="counted", idempotency_key=uuid.uuid4(), payload={"log": str(effects)})
