@@ -300,7 +300,7 @@ def test_the_longest_of_everything_is_taken(client: Client, key: str) -> None:
 
 
 def test_another_constraint_is_not_taken_for_a_business_key(client: Client, key: str, monkeypatch: Any) -> None:
-    """Trap 12: what is violated, and was not foreseen, is an error and no duplicate."""
+    """What is violated, and was not foreseen, is an error and no duplicate."""
     values = submissions._row
 
     def without_a_queue(*args: Any) -> tuple[Any, ...]:
