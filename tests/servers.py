@@ -16,7 +16,9 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote
 
+import psycopg
 from django.db import DEFAULT_DB_ALIAS, connection, connections
+from psycopg import sql
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,6 +34,22 @@ def database_url(*, port: int | None = None) -> str:
     password = f":{quote(info.password, safe='')}" if info.password else ""
     host = f"127.0.0.1:{port}" if port else f"{quote(info.host, safe='')}:{info.port}"
     return f"postgres://{quote(info.user, safe='')}{password}@{host}/{quote(info.dbname, safe='')}"
+
+
+@contextmanager
+def empty_database(name: str) -> Iterator[str]:
+    """The URL of one more database on the server, without a table. It is dropped at the end."""
+    server = database_url()
+    _execute(server, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    try:
+        yield f"{server.rpartition('/')[0]}/{name}"
+    finally:
+        _execute(server, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def _execute(url: str, statement: sql.Composed) -> None:
+    with psycopg.connect(url, autocommit=True) as administrator:
+        administrator.execute(statement)
 
 
 @contextmanager

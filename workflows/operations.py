@@ -29,7 +29,7 @@ from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_own, last_error
 from workflows.jsonb import Unstorable
 from workflows.ledger import DOUBT_TASK
-from workflows.models import ApiKey, Effect, Event, ManualTask, Signal, State, Wait, Workflow
+from workflows.models import ApiKey, Effect, Event, ManualTask, Signal, State, Wait, Workflow, manual_task
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import ManualTaskQuerySet
 from workflows.models.workflow import DUE_AT_ONCE
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 RETRY = "workflows.retry_workflow"
 RUN_NOW = "workflows.run_workflow_now"
 CANCEL = "workflows.cancel_workflow"
-DECIDE = "workflows.decide_manualtask"
+DECIDE = manual_task.DECIDE
 REVOKE = "workflows.revoke_apikey"
 
 
@@ -145,11 +145,14 @@ def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[
 
 
 def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
-    """Make an open task the user's own, if nobody has claimed it: the others then leave it to them."""
+    """Make an open task the user's own, if nobody has claimed it who can still decide it.
+
+    The others then leave it to them.
+    """
     _require(user, DECIDE)
     with transaction.atomic(durable=True):
         task = ManualTask.objects.filter(pk=task_id)
-        claimed = _decidable(task, user).filter(assignee=None).update(assignee=user, claimed_at=ClockTimestamp())
+        claimed = _decidable(task, user).free().update(assignee=user, claimed_at=ClockTimestamp())
         told = _task(task_id)
         if not claimed:
             raise NotAllowed(why_not_claim(told, user) or CHANGED)
@@ -157,12 +160,14 @@ def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
 
 
 def release_task(task_id: int, *, user: User, reason: str = "") -> None:
-    """Give a claimed task back to all who may decide it: one's own; a superuser anybody's."""
+    """Give a claimed task back to all who may decide it: one's own, or of who can no longer; a superuser anybody's."""
     _require(user, DECIDE)
     with transaction.atomic(durable=True):
         task = ManualTask.objects.filter(pk=task_id)
-        held = task.exclude(assignee=None) if user.is_superuser else task.filter(assignee=user)
-        released = _undecided(held).update(assignee=None, claimed_at=None)
+        claimed = task.exclude(assignee=None)
+        if not user.is_superuser:
+            claimed = task.filter(assignee=user) | _theirs(claimed, user).free()
+        released = _undecided(claimed).update(assignee=None, claimed_at=None)
         told = _task(task_id)
         if not released:
             raise NotAllowed(why_not_release(told, user) or CHANGED)
@@ -294,7 +299,7 @@ def _decide(
     _require(user, DECIDE)
     with _four_eyes_told(), transaction.atomic(durable=True):
         task = ManualTask.objects.filter(pk=task_id)
-        free = _decidable(task, user).filter(Q(assignee=None) | Q(assignee=user))
+        free = _decidable(task, user).free_for(user)
         decided = free.update(state=decision, decided_by=user, decided_at=ClockTimestamp(), reason=reason.strip())
         told = _task(task_id)
         if not decided:
@@ -384,7 +389,9 @@ def why_not_release(task: ManualTask, user: User) -> str:
     """Why `user` cannot give it back, in a sentence; empty if nothing speaks against it."""
     if not (over := _why_over(task)) and task.assignee is None:
         return "Nobody has claimed it."
-    return over or ("" if user.is_superuser else _why_taken(task, user))
+    if over or user.is_superuser or task.assignee == user:
+        return over
+    return _why_taken(task, user) or _why_not_theirs(task, user)
 
 
 def why_not_decide(task: ManualTask, user: User) -> str:
@@ -399,7 +406,7 @@ FOUR_EYES = "manual_task_four_eyes"
 
 
 def _task(task_id: int) -> ManualTask:
-    rows = ManualTask.objects.by_the_clock().select_related("workflow", "assignee", "decided_by")
+    rows = ManualTask.objects.by_the_clock().with_claims().select_related("workflow", "assignee", "decided_by")
     if task := rows.defer("workflow__payload", "workflow__context").filter(pk=task_id).first():
         return task
     raise NotAllowed("There is no such task.")
@@ -411,7 +418,11 @@ def _undecided(tasks: ManualTaskQuerySet) -> ManualTaskQuerySet:
 
 def _decidable(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
     """Those that `user` may decide unless somebody else has claimed them. A part of the update: that is the arbiter."""
-    return _undecided(tasks).for_members(user).for_other_eyes(user)
+    return _theirs(_undecided(tasks), user)
+
+
+def _theirs(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
+    return tasks.for_members(user).for_other_eyes(user)
 
 
 def _why_over(task: ManualTask) -> str:
@@ -433,7 +444,7 @@ def _why_not_theirs(task: ManualTask, user: User) -> str:
 
 
 def _why_taken(task: ManualTask, user: User) -> str:
-    if task.assignee is None or task.assignee == user:
+    if task.assignee is None or task.assignee == user or not task.is_held:
         return ""
     name = task.assignee.get_username()
     if task.claimed_at:

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
-from tests.servers import ROOT, database_url
+from tests.servers import ROOT, empty_database
 
 # As long as a machine that is busy may take for a new database with all its tables.
 SECONDS_TO_MIGRATE = 120
@@ -58,16 +57,10 @@ class Database:
 @contextmanager
 def throwaway_database() -> Iterator[Database]:
     """A database of our own on the server of the settings, with the project's tables. It is dropped at the end."""
-    server = database_url()
-    name = f"onramp_benchmark_{os.getpid()}"
-    url = f"{server.rpartition('/')[0]}/{name}"
-    _execute(server, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    try:
+    with empty_database(f"onramp_benchmark_{os.getpid()}") as url:
         manage(url, "migrate", "--verbosity", "0")
         with psycopg.connect(url, autocommit=True) as connection:
             yield Database(url, connection)
-    finally:
-        _execute(server, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 def production(url: str) -> dict[str, str]:
@@ -95,8 +88,3 @@ def manage(url: str, *arguments: str) -> None:
     )
     if done.returncode:
         raise BenchmarkError(f"manage.py {' '.join(arguments)} failed:\n{done.stderr}")
-
-
-def _execute(url: str, statement: sql.Composed) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(statement)

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.db import connection, connections
 from django.utils import timezone
 
@@ -144,6 +144,31 @@ def test_of_two_who_claim_one_has_it_and_the_other_is_told_who(rivals: Rivals, a
         ]
         won[name] += 1
     assert set(won) == {"anna", "ben"}, won
+
+
+def test_of_two_who_take_over_a_claim_that_counts_for_nothing_one_has_it(rivals: Rivals, anna: User, ben: User) -> None:
+    """Whoever waits for the other's update sees that the claim now counts, also who would only give it back."""
+    gone, won = User.objects.create_user("gone"), Counter[str]()
+    carla = User.objects.create_user("carla")
+    carla.user_permissions.set(Permission.objects.filter(codename="decide_manualtask"))
+    tasks = asked(ROUNDS)
+    ManualTask.objects.update(assignee=gone, claimed_at=timezone.now())
+    for number, task in enumerate(tasks):
+        second = (operations.claim_task, operations.approve, operations.release_task)[number % 3]
+        results = rivals.race(
+            lambda task=task: operations.claim_task(task.pk, user=anna),
+            lambda task=task, second=second: second(task.pk, user=carla),
+        )
+        task.refresh_from_db()
+        if results[0] is None and second is not operations.release_task:
+            assert str(results[1]).startswith("anna has claimed it, at ")
+        if results[0] is None:
+            assert (task.assignee, task.state) == (anna, "open")
+        else:
+            assert str(results[0]).startswith(("carla has claimed it, at ", "carla approved it already, at "))
+            assert results[1] is None
+        won["carla" if results[0] else "anna"] += 1
+    assert set(won) == {"anna", "carla"}, won
 
 
 def test_of_a_yes_and_a_no_one_is_the_decision_and_the_other_is_told_whose(

@@ -125,6 +125,78 @@ def test_who_has_left_the_team_can_still_give_back(anna: User) -> None:
     assert ManualTask.objects.get().assignee is None
 
 
+def leave_the_team(user: User) -> None:
+    user.groups.clear()
+
+
+def become_inactive(user: User) -> None:
+    User.objects.filter(pk=user.pk).update(is_active=False)
+
+
+def lose_the_permission(user: User) -> None:
+    user.user_permissions.clear()
+
+
+@pytest.mark.parametrize("leave", [leave_the_team, become_inactive, lose_the_permission])
+@pytest.mark.parametrize("claimed_at", [timezone.now(), None], ids=["claimed", "assigned"])
+def test_the_claim_of_somebody_who_can_no_longer_decide_counts_for_nothing(
+    anna: User, ben: User, leave: Callable[[User], None], claimed_at: Any
+) -> None:
+    carla = decider("carla", "clinicians")
+    tasks = [task(team="clinicians", assignee=anna, claimed_at=claimed_at) for _ in range(3)]
+    for row in tasks:
+        for operation, _ in CHANGES:
+            with pytest.raises(
+                NotAllowed, match=r"^anna has claimed it|^It is assigned to anna\.$|^It is for the team"
+            ):
+                operation(row.pk, user=ben, reason="Hers.")
+            with pytest.raises(NotAllowed, match=r"^anna has claimed it, at |^It is assigned to anna\.$"):
+                operation(row.pk, user=carla, reason="Hers.")
+    leave(anna)
+    for row in tasks:
+        for operation, _ in CHANGES:
+            with pytest.raises(NotAllowed, match=r"^It is for the team clinicians, and you are not in it\.$"):
+                operation(row.pk, user=ben, reason="Nobody's.")
+    taken, released, decided = tasks
+    operations.claim_task(taken.pk, user=carla)
+    operations.release_task(released.pk, user=carla)
+    operations.approve(decided.pk, user=carla)
+    for row in tasks:
+        row.refresh_from_db()
+    assert (taken.assignee, released.assignee, decided.decided_by) == (carla, None, carla)
+    assert taken.claimed_at != claimed_at
+    kinds = [kind for row in tasks for kind, *_ in told(row)]
+    assert kinds == ["task_claimed", "task_released", "approved"]
+
+
+def test_a_superuser_who_is_in_no_team_keeps_what_they_have_claimed(anna: User, boss: User) -> None:
+    row = task(team="clinicians", assignee=boss)
+    with pytest.raises(NotAllowed, match=r"^It is assigned to boss\.$"):
+        operations.claim_task(row.pk, user=anna)
+    become_inactive(boss)
+    operations.claim_task(row.pk, user=anna)
+
+
+def test_who_may_decide_by_a_group_and_is_in_others_keeps_what_they_have_claimed(anna: User, ben: User) -> None:
+    ben.user_permissions.clear()
+    for name in ("packers", "approvers"):
+        ben.groups.add(Group.objects.create(name=name))
+    Group.objects.get(name="approvers").permissions.set(Permission.objects.filter(codename="decide_manualtask"))
+    for fields in ({}, {"team": "packers"}):
+        row = task(assignee=ben, **fields)
+        assert ManualTask.objects.with_claims().get(pk=row.pk).is_held
+    with pytest.raises(NotAllowed, match=r"^It is assigned to ben\.$"):
+        operations.claim_task(task(assignee=ben).pk, user=anna)
+
+
+def test_four_eyes_are_kept_where_a_claim_counts_for_nothing(anna: User, ben: User) -> None:
+    row = task(assignee=ben, requested_by=anna, four_eyes=True)
+    become_inactive(ben)
+    for operation, _ in CHANGES:
+        with pytest.raises(NotAllowed, match=r"^You have requested this yourself"):
+            operation(row.pk, user=anna, reason="Mine.")
+
+
 CHANGES: list[tuple[Callable[..., None], dict[str, Any]]] = [
     (operations.claim_task, {}),
     (operations.release_task, {}),

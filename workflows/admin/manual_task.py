@@ -44,6 +44,11 @@ def is_overdue(task: ManualTask) -> bool:
     return task.state == OPEN and task.due_at is not None and task.due_at <= timezone.now()
 
 
+def is_stranded(task: ManualTask) -> bool:
+    """Whether who has claimed it can no longer decide it. Of one that is over nobody asks."""
+    return task.state == OPEN and task.assignee_id is not None and not task.is_held
+
+
 class DecisionForm(forms.Form):
     decision = forms.ChoiceField(choices=[("approve", "Approve"), ("reject", "Reject")])
     reason = forms.CharField(
@@ -179,7 +184,7 @@ class WhoseFilter(admin.SimpleListFilter):
             case "mine":
                 return queryset.filter(assignee=request.user)
             case "unassigned":
-                return queryset.filter(assignee=None)
+                return cast("ManualTaskQuerySet", queryset).free()
             case "teams":
                 return cast("ManualTaskQuerySet", queryset.exclude(team="")).for_members(request.user)
         return queryset
@@ -205,7 +210,7 @@ class ManualTaskAdmin(ConsoleAdmin):
     page_template = "admin/workflows/manual_task/page.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ManualTask]:
-        return ManualTask.objects.by_the_clock().defer("question", "facts")
+        return ManualTask.objects.by_the_clock().with_claims().defer("question", "facts")
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         about = ("number", "type", "workflow_number", "team", "assigned_to")
@@ -245,6 +250,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             "workflow_badge": words.badge(row.workflow.state, State(row.workflow.state).label),
             "late": late,
             "open_to_decide": open_to_decide,
+            "stranded": open_to_decide and is_stranded(row),
             "overdue": open_to_decide and is_overdue(row),
             "overdue_badge": OVERDUE,
             "on_expiry": ON_EXPIRY.get(row.on_expiry, dialogue(row).expired),
@@ -326,7 +332,10 @@ class ManualTaskAdmin(ConsoleAdmin):
 
     @admin.display(description="Assigned to")
     def assigned_to(self, row: ManualTask) -> str:
-        return row.assignee.get_username() if row.assignee else ""
+        if row.assignee is None:
+            return ""
+        name = row.assignee.get_username()
+        return f"{name}, who can no longer decide it" if is_stranded(row) else name
 
     @admin.display(description="Due")
     def due(self, row: ManualTask) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.db import models
 from django.db.models import Exists, ExpressionWrapper, F, OuterRef, Q
 
@@ -13,12 +14,31 @@ from workflows.models.workflow import Workflow
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+DECIDE = "workflows.decide_manualtask"
+# Who may decide is a matter of users and groups, whatever else logs people in.
+PERMISSIONS = "django.contrib.auth.backends.ModelBackend"
+
+
+def held() -> Exists:
+    """Whether who has claimed a task can still decide it: active, with the permission, and of its team.
+
+    If not, the claim counts for nothing: else nobody but a superuser could help, until the task expires.
+    """
+    able = get_user_model().objects.with_perm(DECIDE, backend=PERMISSIONS)
+    of_task = able.alias(team=ExpressionWrapper(OuterRef("team"), output_field=models.CharField()))
+    in_team = Q(is_superuser=True) | Q(team="") | Q(groups__name=F("team"))
+    return Exists(of_task.filter(in_team, pk=OuterRef("assignee")))
+
 
 class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
     def by_the_clock(self) -> ManualTaskQuerySet:
         """Annotate each task with `is_over`: whether its deadline has passed, by the clock that set it."""
         over = ExpressionWrapper(Q(expires_at__lte=ClockTimestamp()), output_field=models.BooleanField())
         return self.annotate(is_over=over)  # type: ignore[no-redef]  # the model declares it, for everyone who reads it
+
+    def with_claims(self) -> ManualTaskQuerySet:
+        """Annotate each task with `is_held`: whether somebody has claimed it who can still decide it."""
+        return self.annotate(is_held=held())  # type: ignore[no-redef]  # as above
 
     def open(self) -> ManualTaskQuerySet:
         """Those that somebody is to decide: of a workflow that has ended, nobody asks any more."""
@@ -32,6 +52,16 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         if user.is_superuser:
             return self
         return self.filter(Q(team="") | Q(team__in=user.groups.values("name")))
+
+    def free(self) -> ManualTaskQuerySet:
+        """Those that nobody has claimed who can still decide them."""
+        # Never NOT EXISTS by itself: PostgreSQL makes an anti-join of it, and an UPDATE that has waited for the row
+        # would not see who has claimed it in the meantime. Beside an OR it asks anew.
+        return self.filter(Q(assignee=None) | ~held())
+
+    def free_for(self, user: User) -> ManualTaskQuerySet:
+        """Those that `user` has claimed, and those that are free."""
+        return self.filter(Q(assignee=user) | Q(assignee=None) | ~held())
 
     def for_other_eyes(self, user: User) -> ManualTaskQuerySet:
         """Those that `user` has not requested where that has to be decided by somebody else."""
@@ -83,6 +113,7 @@ class ManualTask(models.Model):
     reason = models.TextField(db_default="")
 
     is_over: bool  # only on rows read by `by_the_clock()`
+    is_held: bool  # only on rows read by `with_claims()`
 
     objects = ManualTaskQuerySet.as_manager()
 

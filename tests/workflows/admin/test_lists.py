@@ -206,7 +206,7 @@ def test_open_tasks_are_listed_by_what_is_due_first_and_decided_ones_on_request(
 
 def test_the_inbox_is_mine_nobodys_my_teams_or_done(as_: Login) -> None:
     approver = as_("approver")
-    me, other = User.objects.get(), User.objects.create_user("other")
+    me, other, gone = User.objects.get(), User.objects.create_superuser("other"), User.objects.create_user("gone")
     me.groups.add(Group.objects.create(name="clinicians"))
     made = {
         name: rows.open_task(rows.waiting(task=False), **fields).pk
@@ -214,6 +214,7 @@ def test_the_inbox_is_mine_nobodys_my_teams_or_done(as_: Login) -> None:
             "free": {},
             "mine": {"assignee": me, "claimed_at": timezone.now()},
             "theirs": {"assignee": other},
+            "stranded": {"assignee": gone},
             "ours": {"team": "clinicians"},
             "others": {"team": "packers"},
             "done": {"state": "expired", "team": "clinicians", "assignee": me},
@@ -225,15 +226,15 @@ def test_the_inbox_is_mine_nobodys_my_teams_or_done(as_: Login) -> None:
         pks = listed(client, query, TASKS)
         return [name for name, pk in made.items() if pk in pks]
 
-    assert found("") == ["free", "mine", "theirs", "ours", "others"]
+    assert found("") == ["free", "mine", "theirs", "stranded", "ours", "others"]
     assert found("?whose=mine") == ["mine"]
-    assert found("?whose=unassigned") == ["free", "ours", "others"]
+    assert found("?whose=unassigned") == ["free", "stranded", "ours", "others"]
     assert found("?whose=teams") == ["ours"]
     assert found("?state=done") == ["done", "closed"]
     assert found("?state=done&whose=mine") == ["done"]
     assert found("?whose=teams", as_("superuser")) == ["ours", "others"]
     html = approver.get(TASKS).content.decode()
-    for shown in [">clinicians<", ">some-approver<", ">other<"]:
+    for shown in [">clinicians<", ">some-approver<", ">other<", ">gone, who can no longer decide it<"]:
         assert shown in html
 
 

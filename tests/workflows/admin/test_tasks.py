@@ -110,7 +110,7 @@ def test_it_is_claimed_and_given_back_with_a_button(as_: Login) -> None:
 
 def test_what_would_be_refused_is_not_offered_and_the_page_says_why(as_: Login) -> None:
     client = as_("approver")
-    me, other = User.objects.get(username="some-approver"), User.objects.create_user("other")
+    me, other = User.objects.get(username="some-approver"), User.objects.create_superuser("other")
     taken = {"assignee": other, "claimed_at": timezone.now()}
     for fields, said in [
         ({"team": "packers"}, "It is for the team packers, and you are not in it."),
@@ -123,6 +123,21 @@ def test_what_would_be_refused_is_not_offered_and_the_page_says_why(as_: Login) 
         assert "ninety-two" not in html
     assert offered(page(as_("superuser"), task(**taken))) == ["Give it back"]
     assert offered(page(as_("support"), task())) == []
+
+
+def test_of_a_claim_that_counts_for_nothing_the_page_says_so_and_offers_the_task(as_: Login) -> None:
+    client, gone = as_("approver"), User.objects.create_superuser("gone")
+    row = task(assignee=gone, claimed_at=timezone.now(), facts=[["Weight", "ninety-two"]])
+    assert "can no longer decide it" not in page(client, row)
+    User.objects.filter(pk=gone.pk).update(is_active=False)
+    html = page(client, row)
+    assert re.search(r"Claimed by gone, since [-0-9]+ [:0-9]+ UTC, but can no longer decide it", words(html))
+    assert "ninety-two" in html
+    assert offered(html) == ["Claim it", "Give it back", "Approve", "Reject"]
+    assert "Assigned to gone, but can no longer decide it" in words(page(client, task(assignee=gone)))
+    html = client.post(url(row, "claim"), follow=True).content.decode()
+    assert re.search(r"It is yours\..*Claimed by some-approver, since [-0-9]+ [:0-9]+ UTC Expires", words(html))
+    assert "can no longer" not in page(client, task(assignee=gone, state="expired")), "nobody asks any more"
 
 
 def test_a_claim_that_comes_second_is_told_whose_it_is(as_: Login) -> None:

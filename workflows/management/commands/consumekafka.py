@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from workflows.flag import Flag
 from workflows.management.arguments import seconds
+from workflows.management.database import refuse_unmigrated
 from workflows.scrub import frames
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Command(BaseCommand):
             drain=options["drain"],
             max_runtime=options["max_runtime"],
         )
+        refuse_unmigrated()
         stopping = Flag()
         try:
             relay = kafka.Relay(asked, stopping)

@@ -1,12 +1,13 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from workflows import api_keys
+from workflows.management.database import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Make an API key for a client. The key is the last line printed, and is never shown again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

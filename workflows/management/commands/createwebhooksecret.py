@@ -2,12 +2,13 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from workflows import webhooks
+from workflows.management.database import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Make a secret for a source of webhooks (Standard Webhooks): it sends to /v1/signals/SOURCE. The secret "
         "is the last line printed. All secrets of a source are good until they are revoked: to replace one, make "

@@ -1,11 +1,10 @@
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
+from workflows.management.database import DatabaseCommand
 from workflows.models import ApiKey
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "List the API keys: number, start of the key, client, when it was made and revoked."
 
     def handle(self, *args: Any, **options: Any) -> None:

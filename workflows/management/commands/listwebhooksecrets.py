@@ -1,12 +1,11 @@
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from workflows import webhooks
+from workflows.management.database import DatabaseCommand
 from workflows.models import WebhookSecret
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "List the secrets that webhooks are signed with: number, start of the secret, source, when it was made and "
         "revoked. A source with no secret that is good, or with none at all, is refused (401)."

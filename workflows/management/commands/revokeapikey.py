@@ -1,12 +1,13 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from workflows import api_keys
+from workflows.management.database import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = f"Revoke an API key: every process refuses it within {api_keys.MAX_AGE_SECONDS:.0f} seconds."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

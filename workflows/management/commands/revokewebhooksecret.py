@@ -1,12 +1,13 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from workflows import webhooks
+from workflows.management.database import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Revoke a secret that webhooks are signed with: deliveries that only this one has signed are refused at once "
         "(401). What came before stays; other secrets of the source stay good."

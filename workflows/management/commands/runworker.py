@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from workflows.management.arguments import seconds
+from workflows.management.database import refuse_unmigrated
 from workflows.supervisor import Options, Supervisor
 from workflows.worker import COMPENSATION
 
@@ -42,6 +43,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         # What only a worker needs is registered as a deployment check, and concerns no other command.
         self.check(tags=["workers"], include_deployment_checks=True)
+        refuse_unmigrated()
         names = Options.__dataclass_fields__
         Supervisor(Options(**{name: value for name, value in options.items() if name in names})).run()
 

@@ -1,0 +1,47 @@
+"""What commands say of a database that lacks the tables of this release, or is away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, connection
+
+from workflows.bounded import DatabaseUnavailable, ask
+from workflows.schema import missing_migrations
+
+
+class DatabaseCommand(BaseCommand):
+    """A command for a person, who is told in one line what is the matter with the database."""
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        try:
+            missing = len(missing_migrations())
+        except OperationalError as error:
+            raise CommandError(f"The database {_place()} cannot be reached: {' '.join(str(error).split())}") from None
+        _refuse(missing)
+        return super().execute(*args, **options)
+
+
+def refuse_unmigrated() -> None:
+    """For what runs on and on: it waits for a database that is away, then as later. Leaves no connection open."""
+    try:
+        missing = len(ask(missing_migrations))
+    except DatabaseUnavailable:
+        return
+    finally:
+        connection.close()  # a worker is forked without, and Kafka's consumer names its own
+    _refuse(missing)
+
+
+def _refuse(missing: int) -> None:
+    if missing:
+        these = "1 migration" if missing == 1 else f"{missing} migrations"
+        raise CommandError(f"The database lacks {these} of this release: run `python manage.py migrate` first.")
+
+
+def _place() -> str:
+    """Its name and host. The user's password is none of a log's business."""
+    database = connection.settings_dict
+    host = database["HOST"] or "the local socket"
+    return f"{database['NAME']} at {host}{database['PORT'] and ':'}{database['PORT']}"
