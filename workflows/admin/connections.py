@@ -40,7 +40,7 @@ def connections(workflow: Workflow) -> dict[str, Any]:
     )
     signals = _signals(workflow, waits)
     return {
-        "waits": [WaitLine(wait, _outcome(workflow, wait)) for wait in waits[:WAITS_SHOWN]],
+        "waits": [WaitLine(wait, _outcome(workflow, wait, waits)) for wait in waits[:WAITS_SHOWN]],
         "more_waits": len(waits) > WAITS_SHOWN,
         "signals": [SignalLine(signal, _state(signal, waits)) for signal in signals[:SIGNALS_SHOWN]],
         "more_signals": len(signals) > SIGNALS_SHOWN,
@@ -48,11 +48,10 @@ def connections(workflow: Workflow) -> dict[str, Any]:
     }
 
 
-def _outcome(workflow: Workflow, wait: Wait) -> str:
-    """What came of a wait, in words."""
+def _outcome(workflow: Workflow, wait: Wait, waits: Sequence[Wait]) -> str:
+    """What came of a wait, in words; `waits` are the workflow's newest."""
     if wait.outcome:
-        told = words.plain(wait.outcome)
-        return f"{told}; a retry asks anew" if wait.superseded else told
+        return f"{words.plain(wait.outcome)}{_what_follows(workflow, wait, waits)}"
     if wait.superseded or _is_closed(wait):
         return "Nobody asks for it any more"
     if workflow.status != Workflow.Status.PENDING:
@@ -60,6 +59,13 @@ def _outcome(workflow: Workflow, wait: Wait) -> str:
     if workflow.compensating and wait.kind != Wait.Kind.APPROVAL:  # of what is undone only people are asked
         return "The workflow goes no further"
     return "Waiting" if wait.deadline > timezone.now() else "Its time is over"
+
+
+def _what_follows(workflow: Workflow, wait: Wait, waits: Sequence[Wait]) -> str:
+    if any(wait.name == other.name and wait.generation < other.generation for other in waits):
+        return "; waited for anew since"
+    has_failed = workflow.status == Workflow.Status.FAILED or workflow.compensating
+    return "; a retry waits for it anew" if wait.superseded and has_failed else ""
 
 
 def _is_closed(wait: Wait) -> bool:
