@@ -149,7 +149,7 @@ def test_of_two_who_claim_one_has_it_and_the_other_is_told_who(rivals: Rivals, a
 def test_of_two_who_take_over_a_claim_that_counts_for_nothing_one_has_it(rivals: Rivals, anna: User, ben: User) -> None:
     """Whoever waits for the other's update sees that the claim now counts, also who would only give it back."""
     gone, won = User.objects.create_user("gone"), Counter[str]()
-    carla = User.objects.create_user("carla")
+    carla = User.objects.create_user("carla", is_staff=True)
     carla.user_permissions.set(Permission.objects.filter(codename="decide_manualtask"))
     tasks = asked(ROUNDS)
     ManualTask.objects.update(assignee=gone, claimed_at=timezone.now())

@@ -41,7 +41,7 @@ GOOD = {"milligrams": "2.5", "start": "2026-03-01"}
 
 
 def decider(name: str, *teams: str) -> User:
-    user = User.objects.create_user(name)
+    user = User.objects.create_user(name, is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename="decide_manualtask"))
     user.groups.set([Group.objects.get_or_create(name=team)[0] for team in teams])
     return user
@@ -137,7 +137,11 @@ def lose_the_permission(user: User) -> None:
     user.user_permissions.clear()
 
 
-@pytest.mark.parametrize("leave", [leave_the_team, become_inactive, lose_the_permission])
+def leave_the_staff(user: User) -> None:
+    User.objects.filter(pk=user.pk).update(is_staff=False)
+
+
+@pytest.mark.parametrize("leave", [leave_the_team, leave_the_staff, become_inactive, lose_the_permission])
 @pytest.mark.parametrize("claimed_at", [timezone.now(), None], ids=["claimed", "assigned"])
 def test_the_claim_of_somebody_who_can_no_longer_decide_counts_for_nothing(
     anna: User, ben: User, leave: Callable[[User], None], claimed_at: Any

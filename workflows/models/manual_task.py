@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 DECIDE = "workflows.decide_manualtask"
 # Who may decide is a matter of users and groups, whatever else logs people in.
-PERMISSIONS = "django.contrib.auth.backends.ModelBackend"
+PERMISSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def held() -> Exists:
-    """Whether who has claimed a task can still decide it: active, with the permission, and of its team.
+    """Whether who has claimed a task can still decide it: active staff, with the permission, of its team.
 
     If not, the claim counts for nothing: else nobody but a superuser could help, until the task expires.
     """
-    able = get_user_model().objects.with_perm(DECIDE, backend=PERMISSIONS)
+    able = get_user_model().objects.with_perm(DECIDE, backend=PERMISSION_BACKEND).filter(is_staff=True)
     of_task = able.alias(team=ExpressionWrapper(OuterRef("team"), output_field=models.CharField()))
     in_team = Q(is_superuser=True) | Q(team="") | Q(groups__name=F("team"))
     return Exists(of_task.filter(in_team, pk=OuterRef("assignee")))
