@@ -122,6 +122,20 @@ def until_blocked() -> None:
     raise AssertionError("nobody waits for a lock")
 
 
+def draining() -> Thread:
+    """A worker, in a thread of its own, that drains the queue; to be joined with a timeout."""
+
+    def run() -> None:
+        try:
+            worker().run(drain=True)
+        finally:
+            connections.close_all()
+
+    thread = Thread(target=run)
+    thread.start()
+    return thread
+
+
 def elsewhere(what: Callable[[], T]) -> T:
     """Do it on another connection to the database, and come back when it is done."""
     results: list[T] = []

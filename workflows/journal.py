@@ -138,8 +138,8 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
             *(*[workflow.pk] * 3, workflow.pk, workflow.linking_id),
         ],
     )
-    if not rows:  # or a worker that has lost the row was writing its own, of that number, at this moment
-        raise ClaimLost("the claim ended before its attempt was opened")
+    if not rows:
+        raise ClaimLost("the claim ended before its attempt was opened, or who has lost the row was opening its own")
     (attempt_id, number, past, seen), *_ = rows
     told = [PastAttempt(*each) for each in json.loads(past or "[]")]
     return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, past=told, seen=seen)

@@ -15,7 +15,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from tests.acceptance.conftest import Start
-from tests.processes import PATIENCE, environment
+from tests.processes import PATIENCE, environment, until
 from tests.servers import ROOT, connecting_to, empty_database
 from workflows.management.database import refuse_unmigrated
 
@@ -94,9 +94,10 @@ def test_which_database_is_away_is_told_without_its_password() -> None:
 
 @pytest.mark.django_db
 def test_a_worker_waits_for_a_database_that_is_away(runworker: Start) -> None:
-    worker = runworker("COUNTED", arguments=("--max-runtime", "1"), DATABASE_URL=NOBODY_THERE)
+    worker = runworker("COUNTED", DATABASE_URL=NOBODY_THERE)
+    until(lambda: "lost the database, nothing is decided" in worker.output, what=lambda: worker.output)
+    worker.interrupt()
     assert worker.wait() == 0, worker.output
-    assert "lost the database, nothing is decided" in worker.output
     assert "CommandError" not in worker.output
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from threading import Thread
 from typing import Any
 
 import pytest
-from django.db import connections
 
 from tests import engine
-from tests.engine import define, make_due, submit, work, worker
+from tests.engine import define, make_due, submit, work
 from workflows import inbox
 from workflows.models import Wait, Workflow
 from workflows.waits import Child, wait_for_children, wait_for_signal, wait_for_time
@@ -57,19 +55,11 @@ def run_while_it_writes(statements: Sequence[Statement], *, then: Sequence[State
 
     `then` is written while it waits, and without waiting for it.
     """
-
-    def drain() -> None:
-        try:
-            worker().run(drain=True)
-        finally:
-            connections.close_all()
-
     with engine.another_connection() as other:
         with other.transaction():
             for sql, parameters in statements:
                 other.execute(sql.encode(), parameters)
-            rightful = Thread(target=drain)
-            rightful.start()
+            rightful = engine.draining()
             engine.until_blocked()
             other.execute("SET LOCAL lock_timeout = 100")  # before the server looks for a deadlock
             for sql, parameters in then:

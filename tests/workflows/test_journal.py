@@ -1,6 +1,5 @@
 """The fence: what only the holder of the row may write."""
 
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -42,26 +41,18 @@ def test_a_worker_that_lost_its_row_while_it_opened_an_attempt_is_in_nobodys_way
     """Its claim has ended, its statement goes on: the next worker takes the same number, and meets it there."""
     define([lambda *, workflow, context: None])
     workflow = submit()
-    rightful = Thread(target=drain)
     with engine.another_connection() as lost, lost.transaction():
         lost.execute(
             "INSERT INTO workflows_attempt (workflow_id, number, worker, release) VALUES (%s, 1, 'lost:1', '')",
             [workflow.pk],
         )
-        rightful.start()
+        rightful = engine.draining()
         engine.until_blocked()
-    rightful.join()
+    rightful.join(60)
     ended = Attempt.objects.filter(workflow=workflow).order_by("number")
     assert list(ended.values_list("number", "outcome")) == [(1, "vanished"), (2, "complete")]
     assert "nothing is decided: ClaimLost" in caplog.text
     assert "engine itself" not in caplog.text
-
-
-def drain() -> None:
-    try:
-        engine.worker().run(drain=True)
-    finally:
-        connections.close_all()
 
 
 def test_the_attempt_is_seen_by_others_while_it_runs() -> None:
