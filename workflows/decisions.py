@@ -202,7 +202,7 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
         current_step=outcome.step.name,
         **last_error(outcome.description),
     )
-    waits.begin_anew(outcome.error)
+    waits.supersede_failed(workflow.pk, outcome.error)
     if cancelled:
         inbox.close_cancellations(workflow.pk)
         inbox.cancel_children(workflow.pk, by=cancelled.by, reason=cancelled.reason)

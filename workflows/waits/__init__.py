@@ -18,7 +18,7 @@ from workflows.waits.approval import (
 from workflows.waits.children import Child, ChildOutcome, wait_for_children
 from workflows.waits.signal import Received, wait_for_signal
 from workflows.waits.time import wait_for_time
-from workflows.waits.wait import WaitExpired, begin_anew
+from workflows.waits.wait import WaitExpired, WaitFailed, supersede_failed
 
 __all__ = [
     "Answer",
@@ -29,9 +29,10 @@ __all__ = [
     "ChildOutcome",
     "Received",
     "WaitExpired",
+    "WaitFailed",
     "ask",
-    "begin_anew",
     "require_approval",
+    "supersede_failed",
     "wait_for_children",
     "wait_for_signal",
     "wait_for_time",

@@ -25,7 +25,7 @@ LONGEST = timedelta(days=36_500)
 class WaitFailed(StepError):
     """What came of a wait was not what was hoped for. Let it pass, and the workflow is FAILED; a retry waits anew."""
 
-    def __init__(self, message: str, *, code: str = "", wait_id: int | None = None) -> None:
+    def __init__(self, message: str, *, code: str = "", wait_id: int = 0) -> None:
         super().__init__(message, code=code)
         self.wait_id = wait_id
 
@@ -34,18 +34,18 @@ class WaitExpired(WaitFailed):
     """What was waited for did not come in time. Let it pass, and the workflow is FAILED."""
 
 
-def begin_anew(error: BaseException | None) -> None:
+def supersede_failed(workflow_id: int, error: BaseException | None) -> None:
     """The workflow has failed with `error`: should it be retried, it waits anew where that came from.
 
-    Wherever else a wait has expired, or a person has said no, a step has taken that for its answer, and it stays one.
+    That is the wait that has raised it, or what the error was raised for (`from`), or in the handling of. Wherever else
+    a wait has expired, or a person has said no, a step has taken that for its answer, and it stays one.
     """
-    failed = []
-    while error:
-        if isinstance(error, WaitFailed) and error.wait_id:
-            failed.append(error.wait_id)
-        error = error.__cause__ or error.__context__  # a step may have raised an error of its own for it
-    if failed:
-        Wait.objects.filter(pk__in=failed).update(superseded=True)
+    chain: dict[int, BaseException] = {}
+    while error is not None and id(error) not in chain:  # `raise error from error` is a ring
+        chain[id(error)] = error
+        error = error.__context__ if error.__cause__ is None else error.__cause__
+    if failed := [each.wait_id for each in chain.values() if isinstance(each, WaitFailed)]:
+        Wait.objects.filter(workflow=workflow_id, pk__in=failed).update(superseded=True)
 
 
 @dataclass(frozen=True, slots=True)

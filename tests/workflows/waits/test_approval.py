@@ -16,7 +16,7 @@ from workflows import inbox, journal, operations
 from workflows.definition import WorkflowStep
 from workflows.errors import ClaimLost, RetryableStepError, StepError
 from workflows.models import Event, ManualTask, Signal, Wait, Workflow
-from workflows.waits import ApprovalExpired, ApprovalRejected, require_approval
+from workflows.waits import ApprovalExpired, ApprovalRejected, require_approval, supersede_failed
 
 pytestmark = engine.ENGINE
 
@@ -249,9 +249,13 @@ def ask_as(how: str) -> WorkflowStep:
     def ask_once(*, workflow: Workflow, context: Any) -> dict[str, Any] | None:
         try:
             require_approval(workflow, "go", question="May it go on?", timeout=HOURS_72)
-        except (ApprovalRejected, ApprovalExpired):
+        except (ApprovalRejected, ApprovalExpired) as error:
             if how == "let pass":
                 raise
+            if how == "raised from itself":
+                raise error from error
+            if how == "failed in its handling":
+                open("/nowhere")  # noqa: SIM115
             if how == "raised as its own":
                 raise StepError("It may not go on.", code="not_approved") from None
             return {"text": "without"}
@@ -262,7 +266,14 @@ def ask_as(how: str) -> WorkflowStep:
 
 @pytest.mark.parametrize("expired", [False, True], ids=["rejected", "expired"])
 @pytest.mark.parametrize(
-    ("how", "asked_anew"), [("let pass", True), ("raised as its own", True), ("taken for an answer", False)]
+    ("how", "asked_anew"),
+    [
+        ("let pass", True),
+        ("raised from itself", True),
+        ("raised as its own", True),
+        ("failed in its handling", True),
+        ("taken for an answer", False),
+    ],
 )
 def test_a_retry_asks_anew_what_has_failed_the_workflow_and_nothing_else(
     how: str, asked_anew: bool, expired: bool
@@ -289,6 +300,16 @@ def test_a_retry_asks_anew_what_has_failed_the_workflow_and_nothing_else(
         decide(ManualTask.objects.latest("id"), approved=True)
         workflow = work(workflow)
     assert (workflow.status, workflow.context["text"]) == ("COMPLETE", "approved" if asked_anew else "without")
+
+
+def test_a_retry_asks_no_other_workflow_anew() -> None:
+    """An error may be one and the same for all that are raised: it remembers what it was raised for before."""
+    define([ask])
+    workflow, other = submit(), submit()
+    row = Wait.objects.create(workflow=other, name="go", outcome="rejected", deadline=timezone.now())
+    supersede_failed(workflow.pk, ApprovalRejected("No.", wait_id=row.pk))
+    row.refresh_from_db()
+    assert not row.superseded
 
 
 # --- With a form ----------------------------------------------------------------------------------------
