@@ -81,16 +81,20 @@ Outcome = Compensated | UndoFailed | UndoWaiting | GivenBack
 def ending(workflow: Workflow) -> dict[str, Any]:
     """What becomes of the row of a workflow that fails for good: at rest, or due at once for compensation.
 
-    In the transaction that holds the row. What people are still being asked is closed with it, but for whether an
-    effect happened: that has to be known all the same.
+    In the transaction that holds the row. What people are still being asked is closed with it.
     """
     nothing_is_waited_for = {"waiting_for": "", "wake_on": [], "seen_signals": []}
     if not _needed(workflow):
         end_asking(workflow)
         return {**nothing_is_waited_for, "status": Workflow.Status.FAILED, "completed_at": ClockTimestamp()}
-    asked = ManualTask.objects.filter(workflow=workflow.pk, state=ManualTask.State.OPEN)
-    asked.exclude(task_type=DOUBT_TASK).update(state=ManualTask.State.CLOSED)
+    close_questions(workflow.pk)
     return {**nothing_is_waited_for, "compensating": True, "invisible_until": DUE_AT_ONCE}
+
+
+def close_questions(workflow_id: int) -> None:
+    """Nobody is asked any more, but for whether an effect happened: that has to be known all the same."""
+    asked = ManualTask.objects.filter(workflow=workflow_id, state=ManualTask.State.OPEN)
+    asked.exclude(task_type=DOUBT_TASK).update(state=ManualTask.State.CLOSED)
 
 
 def end_asking(workflow: Workflow) -> None:

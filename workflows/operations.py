@@ -107,8 +107,9 @@ def _ask_anew(workflow_id: int) -> None:
     closed = ManualTask.objects.filter(workflow=workflow_id, state__in=no_longer_asked).values("wait")
     of_undos = ManualTask.objects.filter(workflow=workflow_id, task_type=compensation.TASK_TYPE).values("wait")
     over = Q(kind=Wait.Kind.SIGNAL, outcome="", deadline__lte=ClockTimestamp())
+    joins = Q(kind=Wait.Kind.CHILDREN) & ~Q(outcome="expired")
     Wait.objects.filter(workflow=workflow_id).filter(
-        over | Q(outcome="", pk__in=closed) | Q(pk__in=of_undos) | Q(kind=Wait.Kind.CHILDREN)
+        over | Q(outcome="", pk__in=closed) | Q(pk__in=of_undos) | joins
     ).update(superseded=True)
 
 
@@ -240,6 +241,7 @@ def _ask_to_cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Col
             workflow_id=workflow_id,
             payload={"by": user.get_username(), "reason": reason.strip()},
         )
+        compensation.close_questions(workflow_id)  # or somebody would answer one that nobody heeds
         _record(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)
     inbox.wake_soon(workflow_id=workflow_id)
     return "It is running: it is cancelled before its next step, unless that was the last one."

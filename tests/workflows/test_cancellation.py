@@ -18,7 +18,7 @@ from workflows import inbox, operations
 from workflows.definition import Step
 from workflows.errors import NotAllowed, RetryableStepError
 from workflows.flag import Flag
-from workflows.models import Effect, Event, Signal, State, Workflow
+from workflows.models import Effect, Event, ManualTask, Signal, State, Workflow
 from workflows.waits import require_approval
 
 pytestmark = engine.ENGINE
@@ -182,6 +182,39 @@ def test_one_that_is_running_ends_before_its_next_call(ada: User, gate: Gate, ru
     assert not Signal.objects.filter(closed_at=None).exists()
     work(workflow)
     assert reread(workflow).state == State.CANCELLED
+
+
+def question_of_one_that_is_running(run: Any, gate: Gate) -> ManualTask:
+    """It has asked, and is run once more: by a look of its own, say."""
+    define([ask])
+    workflow = work(submit())
+    define([gate.step, ask])
+    make_due(workflow)
+    run(workflow)
+    return ManualTask.objects.get()
+
+
+def test_a_question_of_one_that_is_running_is_closed_with_the_request(ada: User, gate: Gate, run: Any) -> None:
+    task = question_of_one_that_is_running(run, gate)
+    told = operations.cancel(task.workflow_id, user=ada, reason=BY_PHONE, open_tasks=[task.pk])
+    assert told.startswith("It is running")
+    with pytest.raises(NotAllowed, match="Nobody asks for that any more"):
+        operations.approve(task.pk, user=ada)
+    run.finish()
+    while reread(task.workflow).status == "PENDING":  # it has waited again, and was woken by the request
+        work(task.workflow)
+    assert reread(task.workflow).state == State.CANCELLED
+
+
+def test_a_decision_on_one_that_is_running_stands_before_a_request_that_has_not_seen_it(
+    ada: User, gate: Gate, run: Any
+) -> None:
+    task = question_of_one_that_is_running(run, gate)
+    operations.approve(task.pk, user=ada)
+    with pytest.raises(NotAllowed, match="ada has approved “May it\\?” since you looked"):
+        operations.cancel(task.workflow_id, user=ada, reason=BY_PHONE, open_tasks=[task.pk])
+    run.finish()
+    assert reread(task.workflow).state == State.COMPLETE
 
 
 def test_a_best_effort_call_does_not_swallow_the_request(ada: User, gate: Gate, run: Any) -> None:

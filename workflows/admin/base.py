@@ -45,7 +45,7 @@ class Verb:
 
     `applies`: whether the row's state allows it, for what would be refused is not offered. `consequences`: what will
     happen, in sentences. `done`: the message afterwards, unless the operation has a better one. `seen`: ids that the
-    page was made of, by the operation's name for them: it is told them, and refuses when they are no longer so.
+    page was made of, by the operation's name for them: it is told them, for what has become of them since.
     """
 
     slug: str

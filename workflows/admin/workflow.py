@@ -64,7 +64,7 @@ CANCEL = Verb(
         "It ends. If a worker is running it just now, it ends before the next step, unless that was the last one.",
         "What it has done in other systems is undone, newest first, where that is possible; the page tells what was.",
         "It can be retried afterwards: what was undone is then done again.",
-        *(f"Nobody is asked any more: {task.question}" for task in _open_tasks(row)),
+        *(f"Nobody is asked any more: {task.question}" for task in _open_tasks(row) if task.task_type != DOUBT_TASK),
     ],
     done="It is cancelled.",
     seen=("open_tasks", lambda row: [task.pk for task in _open_tasks(row)]),
@@ -72,7 +72,7 @@ CANCEL = Verb(
 
 
 def _open_tasks(row: Workflow) -> QuerySet[ManualTask]:
-    return ManualTask.objects.open().filter(workflow=row.pk).exclude(task_type=DOUBT_TASK).order_by("pk")
+    return ManualTask.objects.open().filter(workflow=row.pk).order_by("pk")
 
 
 def _if_it_does_not_help(row: Workflow) -> str:
