@@ -32,7 +32,7 @@ test: $(INSTALLED) ## Run the tests, on the embedded PostgreSQL or on DATABASE_U
 	@$(VENV) -m pytest $(ARGS)
 
 test-long: export DEBUG = 1
-test-long: $(INSTALLED) ## Run the long ones: scenarios in real workers, consumekafka, crashes of the database, the benchmark
+test-long: $(INSTALLED) ## Run the long ones: scenarios in real workers, consumekafka, crashes of the database, races by the hundred
 	@$(VENV) -m pytest -m long $(ARGS)
 
 test-faults: export DEBUG = 1

@@ -25,7 +25,7 @@ from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.waits import require_approval
 
-pytestmark = engine.ENGINE
+pytestmark = [*engine.ENGINE, pytest.mark.long]
 
 ROUNDS = 200
 

@@ -301,6 +301,7 @@ def test_no_decision_is_lost_at_any_moment() -> None:
     assert ("waiting", "complete") in orders
 
 
+@pytest.mark.long
 def test_a_decision_in_the_moment_of_the_deadline_is_taken_or_refused_and_nothing_between() -> None:
     moments = random.Random(3)
     pks = {submit({"timeout_s": 0.1}).pk for _ in range(60)}
