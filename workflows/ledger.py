@@ -83,8 +83,8 @@ class KnownEffect:
         return self.call_age + monotonic() - self.seen_at
 
 
-class Unanswered(StepError):
-    """Nobody has said in time whether a call has happened."""
+class Unanswered(waits.WaitFailed):
+    """Nobody has said in time whether a call has happened. A retry asks again."""
 
 
 class Unsettled(RetryableStepError):
@@ -283,7 +283,8 @@ class Ledger:
                 return self._decide(effect, DONE, result=answer.result.get("answer") or {}, by=answer.result["by"])
             case "rejected":
                 return self._begin_new_generation(effect, by=answer.result["by"])
-        raise Unanswered(f"Nobody has said whether {effect.step} happened.", code="effect_in_doubt")
+        told = f"Nobody has said whether {effect.step} happened."
+        raise Unanswered(told, code="effect_in_doubt", wait_id=answer.wait_id)
 
     # --- Undoing it ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db import connections
 
 from tests import engine
-from tests.engine import define, last_attempt, make_due, outcomes, submit, work, worker
+from tests.engine import define, expire, last_attempt, make_due, outcomes, submit, work, worker
 from workflows import journal, ledger, operations
 from workflows.definition import Step
 from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, UnknownOutcome
@@ -247,6 +247,17 @@ def test_a_person_says_that_it_did_not_happen_and_it_gets_a_key_of_its_own() -> 
     assert workflow.status == "COMPLETE"
     assert service.calls == [f"{workflow.key}:call", f"{workflow.key}:call:2"]
     assert list(Effect.objects.order_by("generation").values_list("state", flat=True)) == ["not_done", "done"]
+
+
+def test_a_retry_asks_again_what_nobody_has_said_in_time() -> None:
+    workflow, _, ada = in_doubt(Downstream())
+    expire(workflow)
+    workflow = work(workflow)
+    assert (workflow.status, workflow.last_error_code) == ("FAILED", "effect_in_doubt")
+    operations.retry(workflow.pk, user=ada)
+    assert work(workflow).waiting_for.startswith("Did call happen?")
+    operations.approve(ManualTask.objects.open().get().pk, user=ada, answer={"number": 9})
+    assert work(workflow).status == "COMPLETE"
 
 
 def test_a_renamed_step_keeps_its_effect_and_its_key() -> None:
