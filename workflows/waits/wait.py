@@ -37,14 +37,19 @@ class WaitExpired(WaitFailed):
 def supersede_failed(workflow_id: int, error: BaseException | None) -> None:
     """The workflow has failed with `error`: should it be retried, it waits anew where that came from.
 
-    That is the wait that has raised it, or what the error was raised for (`from`), or in the handling of. Wherever else
-    a wait has expired, or a person has said no, a step has taken that for its answer, and it stays one.
+    That is the wait that has raised it, or what the error was raised for (`from`), or in the handling of, or is a group
+    of. Wherever else a wait has expired, or a person has said no, a step has taken that for its answer, and it stays
+    one.
     """
-    chain: dict[int, BaseException] = {}
-    while error is not None and id(error) not in chain:  # `raise error from error` is a ring
-        chain[id(error)] = error
-        error = error.__context__ if error.__cause__ is None else error.__cause__
-    if failed := [each.wait_id for each in chain.values() if isinstance(each, WaitFailed)]:
+    met: dict[int, BaseException] = {}
+    ahead = [error]
+    while ahead:
+        each = ahead.pop()
+        if each is not None and id(each) not in met:  # `raise error from error` is a ring
+            met[id(each)] = each
+            ahead += [each.__cause__, each.__context__]
+            ahead += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+    if failed := [each.wait_id for each in met.values() if isinstance(each, WaitFailed)]:
         Wait.objects.filter(workflow=workflow_id, pk__in=failed).update(superseded=True)
 
 

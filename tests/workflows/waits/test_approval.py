@@ -247,6 +247,7 @@ def ask_as(how: str) -> WorkflowStep:
     """A step that asks, and does with a no, or none, what `how` says."""
 
     def ask_once(*, workflow: Workflow, context: Any) -> dict[str, Any] | None:
+        refused: list[StepError] = []
         try:
             require_approval(workflow, "go", question="May it go on?", timeout=HOURS_72)
         except (ApprovalRejected, ApprovalExpired) as error:
@@ -258,7 +259,13 @@ def ask_as(how: str) -> WorkflowStep:
                 open("/nowhere")  # noqa: SIM115
             if how == "raised as its own":
                 raise StepError("It may not go on.", code="not_approved") from None
-            return {"text": "without"}
+            if how == "raised as its own from another":
+                raise StepError("It may not go on.", code="not_approved") from ValueError()
+            if how != "raised in a group":
+                return {"text": "without"}
+            refused.append(error)
+        if refused:
+            raise ExceptionGroup("It may not go on.", refused)
         return {"text": "approved"}
 
     return ask_once
@@ -271,6 +278,8 @@ def ask_as(how: str) -> WorkflowStep:
         ("let pass", True),
         ("raised from itself", True),
         ("raised as its own", True),
+        ("raised as its own from another", True),
+        ("raised in a group", True),
         ("failed in its handling", True),
         ("taken for an answer", False),
     ],
