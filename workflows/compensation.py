@@ -43,6 +43,8 @@ from workflows.models.workflow import DUE_AT_ONCE
 TRIES = 3
 
 TASK_TYPE = "undo_in_doubt"
+# Questions that somebody has to answer though the workflow is cancelled.
+ASKED_ALL_THE_SAME = (DOUBT_TASK, TASK_TYPE)
 # What the names of the waits for an answer to that begin with.
 QUESTIONS = "undo:"
 
@@ -92,9 +94,12 @@ def ending(workflow: Workflow) -> dict[str, Any]:
 
 
 def close_questions(workflow_id: int) -> None:
-    """Nobody is asked any more, but for whether an effect happened: that has to be known all the same."""
+    """Nobody is asked any more, but for whether an effect happened: that has to be known all the same.
+
+    Nor is what a compensation asks closed, should the workflow have failed by itself just now: it would never end.
+    """
     asked = ManualTask.objects.filter(workflow=workflow_id, state=ManualTask.State.OPEN)
-    asked.exclude(task_type=DOUBT_TASK).update(state=ManualTask.State.CLOSED)
+    asked.exclude(task_type__in=ASKED_ALL_THE_SAME).update(state=ManualTask.State.CLOSED)
 
 
 def end_asking(workflow: Workflow) -> None:

@@ -208,7 +208,7 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
     with transaction.atomic(durable=True):
         workflow, state = _take(workflow_id)
         _require_cancellable(workflow, state)
-        _require_undecided(workflow_id, open_tasks)
+        _require_undecided(_locked(workflow_id, open_tasks))
         ending = compensation.ending(workflow)
         Workflow.objects.filter(pk=workflow_id).update(**ending, cancelled_at=ClockTimestamp(), **last_error(told))
         inbox.close_cancellations(workflow_id)
@@ -229,9 +229,10 @@ def _ask_to_cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Col
     Should the worker let go of the row just now, the one or the other of them sees the request (see `workflows.inbox`).
     """
     with transaction.atomic(durable=True):
+        tasks = _locked(workflow_id, open_tasks)  # before the row is read: who holds both may be cancelling it just now
         workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=workflow_id)
         _require_cancellable(workflow, State(workflow.state))
-        _require_undecided(workflow_id, open_tasks)
+        _require_undecided(tasks)
         if asked := inbox.cancellation(workflow_id):
             raise NotAllowed(f"{asked.by} has asked for that already; its worker will see it.")
         inbox.store(
@@ -256,11 +257,15 @@ def _require_cancellable(workflow: Workflow, state: State) -> None:
         raise NotAllowed("It is being undone already, and ends with that.")
 
 
-def _require_undecided(workflow_id: int, open_tasks: Collection[int]) -> None:
-    """None of these tasks has been decided. None is, until the transaction ends: who tries waits for its outcome."""
+def _locked(workflow_id: int, open_tasks: Collection[int]) -> list[ManualTask]:
+    """These tasks as they are, until the transaction ends: who would decide one waits for its outcome."""
     # No join: after a wait for the lock PostgreSQL reads this row anew, and what is joined to it not.
     tasks = ManualTask.objects.filter(workflow=workflow_id, pk__in=open_tasks).order_by("pk")
-    for task in tasks.select_for_update(no_key=True):
+    return list(tasks.select_for_update(no_key=True))
+
+
+def _require_undecided(tasks: Collection[ManualTask]) -> None:
+    for task in tasks:
         if task.decided_by:
             raise NotAllowed(
                 f"{task.decided_by.get_username()} has {task.state} “{task.question}” since you looked. Look again: it "
@@ -306,6 +311,7 @@ def _decide(
         told = _task(task_id)
         if not decided:
             raise NotAllowed(why_not_decide(told, user) or CHANGED)
+        _require_heeded(told)
         approved = decision == ManualTask.State.APPROVED
         payload: dict[str, Any] = {"approved": approved, "reason": told.reason, "by": user.get_username()}
         if approved and (checked := _checked(told, answer)) is not None:
@@ -320,6 +326,14 @@ def _decide(
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         _record(told.workflow_id, kind, user, reason=reason, task=task_id)
     inbox.wake_soon(workflow_id=told.workflow_id)
+
+
+def _require_heeded(task: ManualTask) -> None:
+    """Nobody has asked for the workflow to be cancelled: its parent with it, or before the question was asked."""
+    if task.task_type in compensation.ASKED_ALL_THE_SAME:
+        return
+    if asked := inbox.cancellation(task.workflow_id):
+        raise NotAllowed(f"{asked.by} has asked for its workflow to be cancelled: no answer is heeded any more.")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from django.contrib.auth.models import User
@@ -13,10 +13,10 @@ from django.core.exceptions import PermissionDenied
 from django.db import connection, connections
 
 from tests import engine
-from tests.engine import define, kinds, last_attempt, make_due, submit, work, worker
-from workflows import inbox, operations
+from tests.engine import define, elsewhere, kinds, last_attempt, make_due, submit, until_blocked, work, worker
+from workflows import compensation, inbox, operations
 from workflows.definition import Step
-from workflows.errors import NotAllowed, RetryableStepError
+from workflows.errors import NotAllowed, RetryableStepError, StepError
 from workflows.flag import Flag
 from workflows.models import Effect, Event, ManualTask, Signal, State, Workflow
 from workflows.waits import require_approval
@@ -215,6 +215,90 @@ def test_a_decision_on_one_that_is_running_stands_before_a_request_that_has_not_
         operations.cancel(task.workflow_id, user=ada, reason=BY_PHONE, open_tasks=[task.pk])
     run.finish()
     assert reread(task.workflow).state == State.COMPLETE
+
+
+def test_a_question_that_is_asked_after_the_request_takes_no_answer(ada: User, gate: Gate, run: Any) -> None:
+    define([gate.step, ask])
+    workflow = submit()
+    run(workflow)
+    operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
+    run.finish()
+    with pytest.raises(
+        NotAllowed, match="ada has asked for its workflow to be cancelled: no answer is heeded any more"
+    ):
+        operations.approve(ManualTask.objects.open().get().pk, user=ada)
+    work(workflow)
+    assert reread(workflow).state == State.CANCELLED
+
+
+def test_a_question_of_a_child_that_is_cancelled_with_its_parent_takes_no_answer(ada: User) -> None:
+    define([ask])
+    parent = work(submit())
+    child = work(submit(parent=parent, parent_wait="parcels", child_key="1"))
+    operations.cancel(parent.pk, user=ada, reason=BY_PHONE)
+    with pytest.raises(NotAllowed, match="ada has asked for its workflow to be cancelled"):
+        operations.approve(ManualTask.objects.get(workflow=child).pk, user=ada)
+
+
+def test_who_requests_it_while_somebody_else_is_cancelling_it_is_told(
+    ada: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait for the questions, which the other has locked, and see the row as it is then."""
+
+    def request_meanwhile(workflow: Workflow) -> dict[str, Any]:
+        other.start()
+        until_blocked()
+        return ending(workflow)
+
+    def request() -> None:
+        try:
+            with pytest.raises(NotAllowed, match="this one is cancelled"):
+                operations.cancel(task.workflow_id, user=ada, reason=BY_PHONE, open_tasks=[task.pk])
+            told.set()
+        finally:
+            connections.close_all()
+
+    define([ask])
+    work(submit())
+    task, told, ending, other = ManualTask.objects.get(), Flag(), compensation.ending, threading.Thread(target=request)
+    monkeypatch.setattr(compensation, "ending", request_meanwhile)
+    operations.cancel(task.workflow_id, user=ada, reason=BY_PHONE, open_tasks=[task.pk])
+    other.join(30)
+    assert told.is_set()
+    assert kinds(task.workflow) == ["waiting", "cancelled"]
+
+
+def test_a_request_that_comes_too_late_leaves_what_a_compensation_asks(
+    ada: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the row before that failed: closed, the question could not be answered, and nothing would end."""
+
+    def no_refund(*, workflow: Workflow, context: Any, effect: Any) -> None:
+        raise StepError("Refused.")
+
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        raise StepError("Broken.")
+
+    def fail_meanwhile(*_: Any) -> None:
+        elsewhere(compensate)
+
+    def compensate() -> None:
+        while not ManualTask.objects.exists():
+            make_due(workflow)
+            worker().process_next()
+
+    define([Step(charge, once=True, undo=no_refund), fail])
+    workflow = submit()
+    monkeypatch.setattr(operations, "_take", running)
+    monkeypatch.setattr(operations, "_require_undecided", fail_meanwhile)
+    operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
+    operations.approve(ManualTask.objects.get().pk, user=ada)
+    worker().process_next()
+    assert reread(workflow).state == State.FAILED
+
+
+def running(workflow_id: int) -> NoReturn:
+    raise operations.Running
 
 
 def test_a_best_effort_call_does_not_swallow_the_request(ada: User, gate: Gate, run: Any) -> None:
