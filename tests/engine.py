@@ -112,11 +112,11 @@ def is_locked(workflow: Workflow) -> bool:
         return other.execute(sql, [workflow.pk]).fetchone() is None
 
 
-def until_blocked() -> None:
-    """Come back when somebody waits for a lock."""
+def until_blocked(count: int = 1) -> None:
+    """Come back when somebody waits for a lock, or so many do."""
     with another_connection() as other:
         for _ in range(1000):
-            if other.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
+            if len(other.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall()) >= count:
                 return
             sleep(0.01)
     raise AssertionError("nobody waits for a lock")

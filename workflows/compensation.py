@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from workflows import inbox, journal, waits
 from workflows.definition import Step, Undo, WorkflowDefinition, definitions, left_step, undo_of
@@ -98,13 +99,18 @@ def close_questions(workflow_id: int) -> None:
 
     Nor is what a compensation asks closed, should the workflow have failed by itself just now: it would never end.
     """
-    asked = ManualTask.objects.filter(workflow=workflow_id, state=ManualTask.State.OPEN)
-    asked.exclude(task_type__in=ASKED_ALL_THE_SAME).update(state=ManualTask.State.CLOSED)
+    _close(ManualTask.objects.filter(workflow=workflow_id).exclude(task_type__in=ASKED_ALL_THE_SAME))
+
+
+def _close(tasks: QuerySet[ManualTask]) -> None:
+    """In the order in which who cancels locks them, for the worker may be closing them just then."""
+    in_order = tasks.filter(state=ManualTask.State.OPEN).order_by("pk").select_for_update(no_key=True)
+    ManualTask.objects.filter(pk__in=in_order.values("pk")).update(state=ManualTask.State.CLOSED)
 
 
 def end_asking(workflow: Workflow) -> None:
     """The workflow comes to rest: nobody is asked anything any more, and what it was told is put aside."""
-    ManualTask.objects.filter(workflow=workflow.pk, state=ManualTask.State.OPEN).update(state=ManualTask.State.CLOSED)
+    _close(ManualTask.objects.filter(workflow=workflow.pk))
     # A retry looks at its children anew; until then the sweep need not look whether they have ended.
     Wait.objects.filter(workflow=workflow.pk, kind=Wait.Kind.CHILDREN, outcome="").update(superseded=True)
     inbox.ignore_all(workflow.pk)

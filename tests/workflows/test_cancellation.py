@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -13,12 +14,23 @@ from django.core.exceptions import PermissionDenied
 from django.db import connection, connections
 
 from tests import engine
-from tests.engine import define, elsewhere, kinds, last_attempt, make_due, submit, until_blocked, work, worker
+from tests.engine import (
+    another_connection,
+    define,
+    elsewhere,
+    kinds,
+    last_attempt,
+    make_due,
+    submit,
+    until_blocked,
+    work,
+    worker,
+)
 from workflows import compensation, inbox, operations
 from workflows.definition import Step
 from workflows.errors import NotAllowed, RetryableStepError, StepError
 from workflows.flag import Flag
-from workflows.models import Effect, Event, ManualTask, Signal, State, Workflow
+from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.waits import require_approval
 
 pytestmark = engine.ENGINE
@@ -268,6 +280,34 @@ def test_who_requests_it_while_somebody_else_is_cancelling_it_is_told(
     assert kinds(task.workflow) == ["waiting", "cancelled"]
 
 
+def test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock(ada: User) -> None:
+    """A claim has moved the first one to the end of the table."""
+
+    def cancel() -> str:
+        return operations.cancel(workflow.pk, user=ada, reason=BY_PHONE, open_tasks=tasks)
+
+    define([ask])
+    workflow = work(submit())
+    first = ManualTask.objects.get()
+    for name in ("second", "third"):
+        wait = Wait.objects.create(workflow=workflow, name=name, deadline=first.expires_at)
+        ManualTask.objects.create(workflow=workflow, wait=wait, question="?", expires_at=first.expires_at)
+    operations.claim_task(first.pk, user=ada)
+    tasks = list(ManualTask.objects.order_by("pk").values_list("pk", flat=True))
+    define([nothing])
+    make_due(workflow)
+    with ThreadPoolExecutor() as pool:
+        with another_connection() as other, other.transaction():
+            other.execute("SELECT 1 FROM workflows_manualtask WHERE id = %s FOR UPDATE", [tasks[1]])
+            completed = pool.submit(with_its_connections, worker().process_next)
+            until_blocked()
+            asked = pool.submit(with_its_connections, cancel)
+            until_blocked(2)
+        assert completed.result(30)
+        assert isinstance(asked.exception(30), NotAllowed)
+    assert reread(workflow).state == State.COMPLETE
+
+
 def test_a_request_that_comes_too_late_leaves_what_a_compensation_asks(
     ada: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,6 +335,13 @@ def test_a_request_that_comes_too_late_leaves_what_a_compensation_asks(
     operations.approve(ManualTask.objects.get().pk, user=ada)
     worker().process_next()
     assert reread(workflow).state == State.FAILED
+
+
+def with_its_connections(what: Callable[[], Any]) -> Any:
+    try:
+        return what()
+    finally:
+        connections.close_all()
 
 
 def running(workflow_id: int) -> NoReturn:
