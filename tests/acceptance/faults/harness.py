@@ -6,6 +6,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -144,14 +145,18 @@ class System:
         What could not be undone is to be tried again.
         """
         for task in ManualTask.objects.filter(workflow__in=self.given, state="open"):
-            if task.task_type == "undo_in_doubt":
-                operations.reject(task.pk, user=self.person, reason="It is up again.")
-            elif task.task_type != "effect_in_doubt":
-                operations.approve(task.pk, user=self.person)
-            elif (key := dict(task.facts)["Idempotency key"]) in performed(self.sandbox):
-                operations.approve(task.pk, user=self.person, answer={"seen_by": "a person"})
-            else:
-                operations.reject(task.pk, user=self.person, reason=f"There is no {key}.")
+            with suppress(operations.NotAllowed):  # it has been closed just now, with a workflow that was cancelled
+                self._answer(task)
+
+    def _answer(self, task: ManualTask) -> None:
+        if task.task_type == "undo_in_doubt":
+            operations.reject(task.pk, user=self.person, reason="It is up again.")
+        elif task.task_type != "effect_in_doubt":
+            operations.approve(task.pk, user=self.person)
+        elif (key := dict(task.facts)["Idempotency key"]) in performed(self.sandbox):
+            operations.approve(task.pk, user=self.person, answer={"seen_by": "a person"})
+        else:
+            operations.reject(task.pk, user=self.person, reason=f"There is no {key}.")
 
 
 def performed(sandbox: SandboxProcess) -> Counter[str]:
