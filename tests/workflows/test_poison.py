@@ -220,6 +220,7 @@ def test_the_policy_is_that_of_the_step() -> None:
 def test_the_past_is_read_by_its_index_and_no_further_than_the_last_decision() -> None:
     workflow = submit()
     with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE workflows_attempt, workflows_event")
         cursor.execute(
             """INSERT INTO workflows_attempt (workflow_id, number, worker, outcome, closed_at)
                SELECT w, n, 'gone:1', CASE WHEN n < 300 THEN 'waiting' ELSE 'put_back' END, now()
