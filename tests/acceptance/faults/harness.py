@@ -268,7 +268,10 @@ def _called_nothing(effect: Effect, effects: list[Effect]) -> bool:
 
 
 def history_is_complete(workflow: Workflow) -> None:
-    """Every attempt is closed, and an event tells how it ended; the last of them is the workflow's end."""
+    """Every attempt is closed, and an event tells how it ended; the last of them is the workflow's end.
+
+    After that there may only be a request to cancel, which came too late.
+    """
     attempts = Attempt.objects.filter(workflow=workflow).order_by("number")
     told = Counter(Event.objects.filter(workflow=workflow).values_list("attempt", "kind"))
     for attempt in attempts:
@@ -283,7 +286,8 @@ def history_is_complete(workflow: Workflow) -> None:
         others = set(TOLD_BY.values()) - {kind, "put_back"}
         assert not [other for other in others if told[attempt.number, other]], (workflow.pk, attempt.number, told)
     assert [attempt.number for attempt in attempts] == list(range(1, len(attempts) + 1))
-    last = Event.objects.filter(workflow=workflow).latest("id")
+    requests = ["cancel_requested", "cancel_too_late"]
+    last = Event.objects.filter(workflow=workflow).exclude(kind__in=requests).latest("id")
     ends = {"COMPLETE": {"completed"}, "FAILED": {"failed", "compensated", "cancelled"}}
     assert last.kind in ends[workflow.status], (workflow.pk, told)
     assert not workflow.compensating
