@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from django.db import DataError
@@ -9,7 +10,6 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from workflows import facts, inbox, jsonb, webhooks
 from workflows.bounded import ask
-from workflows.jsonb import Document
 from workflows.views.problems import Problem, api
 from workflows.views.requests import (
     body_of,
@@ -18,6 +18,7 @@ from workflows.views.requests import (
     idempotency_key_of,
     json_object_of,
 )
+from workflows.views.submissions import refusal
 
 
 @api("POST")
@@ -36,10 +37,17 @@ def webhook(request: HttpRequest, source: str) -> HttpResponse:
     ensure_json(request)
     fact = facts.read(jsonb.parse(content))
     workflow_id = _workflow_called(fact.workflow) if fact.workflow else None
-    try:
-        return _send(source, delivery.id, fact.name, fact.payload, workflow_id=workflow_id, linking_id=fact.linking_id)
-    except inbox.NotTheSame:
-        raise Problem(422, "webhook_id_reused", "This webhook-id was used before, to tell something else.") from None
+    return _answer(
+        lambda: inbox.send(
+            source=source,
+            dedupe_key=delivery.id,
+            name=fact.name,
+            workflow_id=workflow_id,
+            linking_id=fact.linking_id,
+            payload=fact.payload,
+        ),
+        reused=Problem(422, "webhook_id_reused", "This webhook-id was used before, to tell something else."),
+    )
 
 
 @api("POST")
@@ -54,12 +62,14 @@ def tell_workflow(request: HttpRequest, key: str) -> HttpResponse:
     facts.refuse_others(body, "name", "payload")
     name, payload = facts.name_of(body), facts.payload_of(body)
     workflow_id = _workflow_called(facts.uuid_of(key))
-    try:
-        return _send(f"api:{client}", dedupe_key, name, payload, workflow_id=workflow_id)
-    except inbox.NotTheSame:
-        raise Problem(
+    return _answer(
+        lambda: inbox.send(
+            source=f"api:{client}", dedupe_key=dedupe_key, name=name, workflow_id=workflow_id, payload=payload
+        ),
+        reused=Problem(
             422, "idempotency_key_reused", "You have used this Idempotency-Key before, to tell something else."
-        ) from None
+        ),
+    )
 
 
 def _delivery_of(request: HttpRequest) -> webhooks.Delivery:
@@ -83,27 +93,12 @@ def _workflow_called(key: UUID | None) -> int:
     return ask(lambda: facts.workflow_called(key))
 
 
-def _send(
-    source: str,
-    dedupe_key: str,
-    name: str,
-    payload: Document,
-    *,
-    workflow_id: int | None = None,
-    linking_id: str | None = None,
-) -> HttpResponse:
+def _answer(send: Callable[[], bool], *, reused: Problem) -> HttpResponse:
     """Store and wake. Repeatable: whatever breaks after the commit, the same signal sent again is told before."""
     try:
-        told = ask(
-            lambda: inbox.send(
-                source=source,
-                dedupe_key=dedupe_key,
-                name=name,
-                payload=payload,
-                workflow_id=workflow_id,
-                linking_id=linking_id,
-            )
-        )
-    except DataError:
-        raise Problem(422, "not_storable", "The body is JSON, but PostgreSQL cannot keep it.") from None
+        told = ask(send)
+    except inbox.NotTheSame:
+        raise reused from None
+    except DataError as error:
+        raise refusal(error) from None
     return JsonResponse({"replayed": not told}, status=202)
