@@ -122,16 +122,17 @@ def until_blocked(count: int = 1) -> None:
     raise AssertionError("nobody waits for a lock")
 
 
+def with_its_connections(what: Callable[[], T]) -> T:
+    """Do it in the thread that calls, which ends with it: its connections are closed."""
+    try:
+        return what()
+    finally:
+        connections.close_all()
+
+
 def draining() -> Thread:
     """A worker, in a thread of its own, that drains the queue; to be joined with a timeout."""
-
-    def run() -> None:
-        try:
-            worker().run(drain=True)
-        finally:
-            connections.close_all()
-
-    thread = Thread(target=run)
+    thread = Thread(target=with_its_connections, args=[lambda: worker().run(drain=True)])
     thread.start()
     return thread
 
@@ -139,14 +140,7 @@ def draining() -> Thread:
 def elsewhere(what: Callable[[], T]) -> T:
     """Do it on another connection to the database, and come back when it is done."""
     results: list[T] = []
-
-    def run() -> None:
-        try:
-            results.append(what())
-        finally:
-            connections.close_all()
-
-    thread = Thread(target=run)
+    thread = Thread(target=with_its_connections, args=[lambda: results.append(what())])
     thread.start()
     thread.join()
     return results[0]

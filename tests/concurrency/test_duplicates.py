@@ -12,7 +12,7 @@ from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import IntegrityError, connection, connections, transaction
+from django.db import IntegrityError, connection, transaction
 from django.test import Client
 from pytest_django import Settings
 
@@ -77,17 +77,10 @@ def answer_of(request: Callable[[], Any], *, meeting: Callable[[], Any], committ
 
     The statement that waits has a snapshot from before: it cannot show the row that was in its way.
     """
-
-    def run() -> Any:
-        try:
-            return request()
-        finally:
-            connections.close_all()
-
     with ThreadPoolExecutor(1) as other:
         with transaction.atomic():
             meeting()
-            requested = other.submit(run)
+            requested = other.submit(engine.with_its_connections, request)
             engine.until_blocked()
             transaction.set_rollback(not committed)
         response = requested.result(30)

@@ -279,12 +279,9 @@ def families(engine: None, settings: Any) -> None:
 
 def drain(queue: str, *, workers: int = 1) -> None:
     def run() -> None:
-        try:
-            Worker(name="thread:1", queue=queue, stopping=Flag()).run(drain=True)
-        finally:
-            connections.close_all()
+        Worker(name="thread:1", queue=queue, stopping=Flag()).run(drain=True)
 
-    threads = [Thread(target=run) for _ in range(workers)]
+    threads = [Thread(target=engine.with_its_connections, args=[run]) for _ in range(workers)]
     for thread in threads:
         thread.start()
     for thread in threads:

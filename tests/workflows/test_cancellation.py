@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db import connection, connections
+from django.db import connection
 
 from tests import engine
 from tests.engine import (
@@ -23,6 +23,7 @@ from tests.engine import (
     make_due,
     submit,
     until_blocked,
+    with_its_connections,
     work,
     worker,
 )
@@ -158,13 +159,7 @@ def run(gate: Gate) -> Iterator[Any]:
     threads: list[threading.Thread] = []
 
     def start(workflow: Workflow) -> None:
-        def process() -> None:
-            try:
-                worker().process_next()
-            finally:
-                connections.close_all()
-
-        threads.append(threading.Thread(target=process))
+        threads.append(threading.Thread(target=with_its_connections, args=[worker().process_next]))
         threads[0].start()
         assert gate.begun.wait(30)
 
@@ -263,16 +258,14 @@ def test_who_requests_it_while_somebody_else_is_cancelling_it_is_told(
         return ending(workflow)
 
     def request() -> None:
-        try:
-            with pytest.raises(NotAllowed, match="this one is cancelled"):
-                operations.cancel(task.workflow_id, user=ada, reason=BY_PHONE, open_tasks=[task.pk])
-            told.set()
-        finally:
-            connections.close_all()
+        with pytest.raises(NotAllowed, match="this one is cancelled"):
+            operations.cancel(task.workflow_id, user=ada, reason=BY_PHONE, open_tasks=[task.pk])
+        told.set()
 
     define([ask])
     work(submit())
-    task, told, ending, other = ManualTask.objects.get(), Flag(), compensation.ending, threading.Thread(target=request)
+    task, told, ending = ManualTask.objects.get(), Flag(), compensation.ending
+    other = threading.Thread(target=with_its_connections, args=[request])
     monkeypatch.setattr(compensation, "ending", request_meanwhile)
     operations.cancel(task.workflow_id, user=ada, reason=BY_PHONE, open_tasks=[task.pk])
     other.join(30)
@@ -335,13 +328,6 @@ def test_a_request_that_comes_too_late_leaves_what_a_compensation_asks(
     operations.approve(ManualTask.objects.get().pk, user=ada)
     worker().process_next()
     assert reread(workflow).state == State.FAILED
-
-
-def with_its_connections(what: Callable[[], Any]) -> Any:
-    try:
-        return what()
-    finally:
-        connections.close_all()
 
 
 def running(workflow_id: int) -> NoReturn:

@@ -209,37 +209,39 @@ def test_a_signal_for_something_else_wakes_nobody() -> None:
     assert engine.worker().process_next() is False
 
 
-def test_a_question_that_expired_while_the_workflow_was_failed_is_asked_again_when_it_is_retried() -> None:
-    def fail_meanwhile(*, workflow: Workflow, context: Any) -> None:
+def fail_meanwhile(mended: list[bool]) -> WorkflowStep:
+    """A step that fails once the question is asked, until it is mended."""
+
+    def fail(*, workflow: Workflow, context: Any) -> None:
         if ManualTask.objects.exists() and not mended:
             raise ValueError
 
+    return fail
+
+
+def test_a_question_that_expired_while_the_workflow_was_failed_is_asked_again_when_it_is_retried() -> None:
     mended: list[bool] = []
-    define([fail_meanwhile, ask])
+    define([fail_meanwhile(mended), ask])
     workflow = work(submit())
     make_due(workflow)
     assert work(workflow).status == "FAILED"
     engine.expire(workflow)
     mended.append(True)
-    operations.retry(workflow.pk, user=User.objects.create(username="boss", is_superuser=True))
+    operations.retry(workflow.pk, user=boss())
     workflow = work(workflow)
     assert (workflow.status, workflow.waiting_for) == ("PENDING", "May it go on?")
     assert list(ManualTask.objects.order_by("id").values_list("state", flat=True)) == ["closed", "open"]
 
 
 def test_a_decision_that_came_in_time_outlives_a_failure_and_a_retry_after_the_deadline() -> None:
-    def fail_meanwhile(*, workflow: Workflow, context: Any) -> None:
-        if ManualTask.objects.exists() and not mended:
-            raise ValueError
-
     mended: list[bool] = []
-    define([fail_meanwhile, ask])
+    define([fail_meanwhile(mended), ask])
     workflow = work(submit())
     decide(ManualTask.objects.get(), approved=True, reason="yes")
     assert work(workflow).status == "FAILED"
     engine.expire(workflow)
     mended.append(True)
-    operations.retry(workflow.pk, user=User.objects.create(username="boss", is_superuser=True))
+    operations.retry(workflow.pk, user=boss())
     assert work(workflow).context["text"] == "ada: yes"
 
 
