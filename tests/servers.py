@@ -36,6 +36,22 @@ def database_url(*, port: int | None = None) -> str:
     return f"postgres://{quote(info.user, safe='')}{password}@{host}/{quote(info.dbname, safe='')}"
 
 
+def bash(script: str) -> str:
+    """Run a script of the documentation on the test database, and return what it prints. It must end well."""
+    done = subprocess.run(
+        ["bash", "-e", "-o", "pipefail"],
+        input=script,
+        cwd=ROOT,
+        env={**os.environ, "DATABASE_URL": database_url()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @contextmanager
 def empty_database(name: str) -> Iterator[str]:
     """The URL of one more database on the server, without a table. It is dropped at the end."""

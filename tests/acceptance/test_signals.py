@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from tests.servers import Gunicorn, Proxy, database_url, gunicorn
+from tests.servers import Gunicorn, Proxy, bash, database_url, gunicorn
 from workflows import api_keys, webhooks
 from workflows.models import Signal, Workflow
 
@@ -69,17 +67,9 @@ def test_the_webhook_of_the_documentation_is_taken(tmp_path: Path) -> None:
     (script,) = re.findall(r"```sh\n(.*?)```", (settings.BASE_DIR / "docs/api.md").read_text(), flags=re.S)
     with gunicorn("config.wsgi", tmp_path) as server:
         script = script.replace("python manage.py", f"{sys.executable} manage.py").replace(":8000", f":{server.port}")
-        done = subprocess.run(
-            ["bash", "-e", "-o", "pipefail"],
-            input=script,
-            cwd=settings.BASE_DIR,
-            env={**os.environ, "DATABASE_URL": database_url()},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-    assert "202 Accepted" in done.stdout, done.stdout + done.stderr
-    assert '{"replayed": false}' in done.stdout
+        printed = bash(script)
+    assert "202 Accepted" in printed
+    assert '{"replayed": false}' in printed
     signal = Signal.objects.get()
     assert (signal.source, signal.name, signal.linking_id) == ("parcels", "parcel.delivered", "acc-1")
     assert signal.payload == {"signed_by": "a neighbour"}
