@@ -13,11 +13,14 @@ class StepError(Exception):
     """The workflow cannot go on: it becomes FAILED.
 
     `code` is a stable word for the kind of failure ("card_declined"), by which the console groups and explains it.
+    `answers_key`: the service has looked the call's idempotency key up, and this is its answer to that very key. Only
+    then does the error of a repeat say that the first call did not happen either.
     """
 
-    def __init__(self, message: str = "", *, code: str = "") -> None:
+    def __init__(self, message: str = "", *, code: str = "", answers_key: bool = False) -> None:
         super().__init__(message)
         self.code = code
+        self.answers_key = answers_key
 
 
 class RetryableStepError(StepError):
@@ -39,8 +42,9 @@ class RetryableStepError(StepError):
         max_attempts: int | None = None,
         wake_on: str | Sequence[str] = (),
         code: str = "",
+        answers_key: bool = False,
     ) -> None:
-        super().__init__(message, code=code)
+        super().__init__(message, code=code, answers_key=answers_key)
         self.wake_on = [wake_on] if isinstance(wake_on, str) else list(wake_on)
         self.base_delay = _seconds(base_delay)
         self.max_delay = _seconds(max_delay)

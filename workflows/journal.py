@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from django.db import InterfaceError, OperationalError, connections, transaction
 
@@ -51,6 +52,8 @@ class OpenAttempt:
     number: int
     workflow_id: int
     claim_xid: str
+    # Written with its effects, and known to nobody else: ids may be given out again by a server that took over.
+    token: str = field(default_factory=lambda: str(uuid4()))
     steps: list[dict[str, Any]] = field(default_factory=list)
     deferred: tuple[str, list[Any]] | None = None  # a statement that may wait for the next one: see defer
     suspended: Suspend | None = None  # by a wait

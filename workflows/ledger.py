@@ -11,16 +11,18 @@
 | KEPT | it happened, and a person let it stand when the rest was undone | as DONE: a retry makes it that |
 
 *Did it happen?* A lookup tells, if the step has one. Else the call is repeated under its key while the downstream still
-honours that (`key_ttl`). Else a person is asked.
+honours that (`key_ttl`). Else a person is asked. A repeat settles the doubt by its success only: that it is refused, or
+finds nobody, is true of the repeat, and says nothing of the first call.
 
-INTENT and everything that a later attempt decides are fenced (see `workflows.journal`). The result of a call is
-written wherever the effect still names the attempt that made it, also when the claim is lost: it is the truth.
+INTENT and everything that a later attempt decides are fenced (see `workflows.journal`), and written only over the state
+that was read. The result of a call is written wherever the effect still holds the token of the attempt that made it,
+also when the claim is lost: it is the truth.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -37,7 +39,8 @@ from workflows.timeouts import call_within
 
 DONE, INTENT, NOT_DONE = Effect.State.DONE, Effect.State.INTENT, Effect.State.NOT_DONE
 SKIPPED, UNKNOWN, UNDONE = Effect.State.SKIPPED, Effect.State.UNKNOWN, Effect.State.UNDONE
-MAY_HAVE_HAPPENED = (INTENT, UNKNOWN, DONE)
+IN_DOUBT = (INTENT, UNKNOWN)
+MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE)
 
 # How long a person has to say whether an effect happened: a month, with all holidays in it.
 DOUBT_TIMEOUT = timedelta(days=30)
@@ -109,11 +112,12 @@ class Ledger:
         while nobody can tell whether an earlier call has happened.
         """
         effect = self._find(step)
-        if effect and effect.state in (INTENT, UNKNOWN):
+        if effect and effect.state in IN_DOUBT:
             effect = self._did_it_happen(step, context, effect)
         if effect and effect.state == DONE:
             return effect.result, True
-        return self._call(self._begin(step, effect), call, describe), False
+        repeats = effect is not None and effect.state in IN_DOUBT
+        return self._call(self._begin(step, effect), call, describe, repeats_a_doubt=repeats), False
 
     def effects(self) -> list[KnownEffect]:
         """The latest generation of each effect, in the order in which their calls were begun.
@@ -131,31 +135,44 @@ class Ledger:
     def _begin(self, step: Step, known: KnownEffect | None) -> KnownEffect:
         """Write the INTENT; together with the outcome of the call before, in one statement and one commit.
 
-        Raises WorkflowCancelled when somebody has asked for that: the last moment to look is the one to look in.
+        Raises WorkflowCancelled when somebody has asked for that: the last moment to look is the one to look in. Raises
+        ClaimLost when the effect is no longer what was read: a worker that has lost the row has told its result since.
         """
-        name, generation = (known.step, known.generation) if known else (step.identity, 1)
-        if known and known.state == UNDONE:
-            generation += 1
+        name, generation, over = (known.step, known.generation, known.state) if known else (step.identity, 1, None)
+        if over == UNDONE:
+            generation, over = generation + 1, None
         key, has_undo = _key(self.workflow, name, generation), step.undo is not None
-        written = self._write_intent(name, generation, key, has_undo=has_undo)
+        written = self._write_intent(name, generation, key, over=over, has_undo=has_undo)
         if not written:
             journal.prove(self.attempt)
-            raise inbox.cancellation(self.workflow.pk) or ClaimLost("the claim ended before the effect was begun")
+            lost = ClaimLost("the effect is not as it was read: an earlier attempt has told its result since")
+            raise inbox.cancellation(self.workflow.pk) or lost
         effect_id, key_age = written
         return self._know(KnownEffect(effect_id, name, generation, INTENT, key, None, key_age, 0.0, has_undo))
 
     def _write_intent(
-        self, step: str, generation: int, key: str, *, undo: bool = False, has_undo: bool = False
+        self,
+        step: str,
+        generation: int,
+        key: str,
+        *,
+        over: str | None = None,
+        undo: bool = False,
+        has_undo: bool = False,
     ) -> tuple[int, float] | None:
-        """The effect's id and the age of its key; None when it was not written."""
+        """The effect's id and the age of its key; None when it was not written.
+
+        `over` is the state that was read of the effect of this generation, None when there was none. An undo may be
+        written over any state but DONE, which the attempt before has told since: an undo is repeatable.
+        """
         at = _boundary(step, undo)
         failpoints.reach("before_intent", at)
         rows = journal.execute_with_deferred(
             self.attempt,
             _WRITE_INTENT,
             [
-                *(self.workflow.pk, step, generation, undo, key, self.attempt.id, has_undo),
-                *(self.attempt.claim_xid, undo, self.workflow.pk),
+                *(self.workflow.pk, step, generation, undo, key, self.attempt.id, self.attempt.token, has_undo),
+                *(self.attempt.claim_xid, undo, self.workflow.pk, over),
             ],
         )
         if rows:
@@ -163,30 +180,44 @@ class Ledger:
         return rows[0] if rows else None
 
     def _call(
-        self, effect: KnownEffect, call: Callable[[], Result | None], describe: Describe
+        self,
+        effect: KnownEffect,
+        call: Callable[[], Result | None],
+        describe: Describe,
+        *,
+        repeats_a_doubt: bool = False,
     ) -> dict[str, Any] | None:
         token = _key_in_use.set(effect.idempotency_key)
         try:
-            result = call()
-            if effect.undoes is not None:
-                result = result or {}  # an undo that has nothing to tell has happened all the same
-            recorded = None if result is None else as_json(result)
+            recorded = self._result(effect, call, repeats_a_doubt)
         except ClaimLost:
             raise
-        except Suspend:
-            self.attempt.suspended = None  # an error now: the steps after a best-effort one would wait for it
-            error = StepError(f"{effect.step} makes a call that is kept, and may not wait; let a step before it wait.")
-            self._settle(effect, NOT_DONE, error=describe(error))
-            raise error from None
         except BaseException as error:
-            # A StepError is a refusal, a RetryableStepError says that nothing was sent. All else may have happened.
-            refused = isinstance(error, StepError) and not isinstance(error, UnknownOutcome)
-            self._settle(effect, NOT_DONE if refused else UNKNOWN, error=describe(error))
+            nothing_happened = _says_that_nothing_happened(error, repeats_a_doubt)
+            self._settle(effect, NOT_DONE if nothing_happened else UNKNOWN, error=describe(error))
             raise
         finally:
             _key_in_use.reset(token)
         self._settle(effect, SKIPPED if recorded is None else DONE, result=recorded)
         return recorded
+
+    def _result(
+        self, effect: KnownEffect, call: Callable[[], Result | None], repeats_a_doubt: bool
+    ) -> dict[str, Any] | None:
+        """What the call returns, in its JSON form; None when the step did not apply."""
+        try:
+            result = call()
+        except Suspend:
+            self.attempt.suspended = None  # an error now: the steps after a best-effort one would wait for it
+            raise StepError(
+                f"{effect.step} makes a call that is kept, and may not wait; let a step before it wait."
+            ) from None
+        if effect.undoes is not None:
+            result = result or {}  # an undo that has nothing to tell has happened all the same
+        if result is None and repeats_a_doubt:
+            told = f"{effect.step} does not apply any more, and nobody knows whether its first call has happened."
+            raise UnknownOutcome(told, code=DOUBT_TASK)
+        return None if result is None else as_json(result)
 
     def _settle(
         self,
@@ -333,27 +364,34 @@ class Ledger:
 
         Not if that attempt has told its result since we read the effect: ClaimLost, and the next one knows the truth.
         """
-        decided = [state, _dump(result), by, self.attempt.id, effect.id, effect.state, self.attempt.claim_xid]
-        self._fenced(_DECIDE, decided)
+        self._fenced(_DECIDE, self._decided(effect, state, result, by))
         return self._know(replace(effect, state=state, result=result))
+
+    def _decided(
+        self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
+    ) -> tuple[Any, ...]:
+        """The parameters of _DECIDE."""
+        this = self.attempt
+        return (state, _dump(result), by, this.id, this.token, effect.id, effect.state, this.claim_xid)
 
     def _begin_new_generation(self, effect: KnownEffect, *, by: str) -> KnownEffect:
         generation = effect.generation + 1
         key = _key(self.workflow, effect.step, generation)
         rows = self._fenced(
             f"""WITH old AS ({_DECIDE})
-                INSERT INTO workflows_effect (workflow_id, step, generation, state, idempotency_key, attempt, has_undo)
-                SELECT %s, %s, %s, 'not_done', %s, %s, %s FROM old RETURNING id""",  # noqa: S608 (ours)
+                INSERT INTO workflows_effect (
+                       workflow_id, step, generation, state, idempotency_key, attempt, attempt_token, has_undo)
+                SELECT %s, %s, %s, 'not_done', %s, %s, %s, %s FROM old RETURNING id""",  # noqa: S608 (ours)
             [
-                *(NOT_DONE, None, by, self.attempt.id, effect.id, effect.state, self.attempt.claim_xid),
-                *(self.workflow.pk, effect.step, generation, key, self.attempt.id, effect.has_undo),
+                *self._decided(effect, NOT_DONE, None, by),
+                *(self.workflow.pk, effect.step, generation, key, self.attempt.id, self.attempt.token, effect.has_undo),
             ],
         )
         return self._know(
             KnownEffect(rows[0][0], effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
         )
 
-    def _fenced(self, sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+    def _fenced(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         rows = journal.execute(sql, parameters)
         if not rows:
             raise ClaimLost("the claim ended before the effect was decided")
@@ -377,18 +415,20 @@ _key_in_use: ContextVar[str | None] = ContextVar("idempotency_key", default=None
 
 _WRITE_INTENT = f"""
     INSERT INTO workflows_effect AS e
-           (workflow_id, step, generation, undo, state, idempotency_key, attempt, has_undo)
-    SELECT %s, %s, %s, %s, 'intent', %s, %s, %s WHERE {FENCE} AND (%s OR NOT {inbox.cancelled("%s")})
+           (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, has_undo)
+    SELECT %s, %s, %s, %s, 'intent', %s, %s, %s, %s WHERE {FENCE} AND (%s OR NOT {inbox.cancelled("%s")})
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
-       SET state = 'intent', attempt = excluded.attempt, begun_at = clock_timestamp(),
+       SET state = 'intent', attempt = excluded.attempt, attempt_token = excluded.attempt_token,
+           begun_at = clock_timestamp(),
            has_undo = excluded.has_undo OR (e.has_undo AND e.state IN ('intent', 'unknown')),
            first_begun_at = CASE e.state WHEN 'skipped' THEN clock_timestamp() ELSE e.first_begun_at END,
            settled_at = NULL, settled_by = '', error_class = '', error_code = '', error_message = ''
+     WHERE CASE WHEN e.undo THEN e.state <> 'done' ELSE e.state = %s END
     RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float"""  # noqa: S608 (FENCE is ours)
 
 _DECIDE = f"""
     UPDATE workflows_effect
-       SET state = %s, result = %s, settled_by = %s, settled_at = clock_timestamp(), attempt = %s
+       SET state = %s, result = %s, settled_by = %s, settled_at = clock_timestamp(), attempt = %s, attempt_token = %s
      WHERE id = %s AND state = %s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
 
 
@@ -418,13 +458,17 @@ def _settled(
     error: dict[str, str],
     attempt: OpenAttempt,
 ) -> tuple[str, list[Any]]:
-    """The statement that writes what came of a call, if the effect still names the attempt that made it."""
+    """The statement that writes what came of a call, if the effect still holds the token of the attempt that made it.
+
+    The token, not ids: a failover to a server that lacks the last moments gives ids out again, and what is written on a
+    new connection would land on the effect of another workflow.
+    """
     return (
         """UPDATE workflows_effect
               SET state = %s, result = %s, error_class = %s, error_code = %s, error_message = %s,
                   settled_at = clock_timestamp(), settled_by = 'call'
-            WHERE id = %s AND attempt = %s""",
-        [state, _dump(result), *error.values(), effect.id, attempt.id],
+            WHERE id = %s AND attempt_token = %s""",
+        [state, _dump(result), *error.values(), effect.id, attempt.token],
     )
 
 
@@ -436,9 +480,20 @@ def _undone(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttem
                   result = CASE id WHEN %s THEN %s::jsonb ELSE result END,
                   error_class = '', error_code = '', error_message = '',
                   settled_at = clock_timestamp(), settled_by = CASE id WHEN %s THEN 'call' ELSE 'undo' END
-            WHERE id IN (%s, %s) AND EXISTS (SELECT FROM workflows_effect u WHERE u.id = %s AND u.attempt = %s)""",
-        [undo.id, undo.id, _dump(result), undo.id, undo.id, undo.undoes, undo.id, attempt.id],
+            WHERE id IN (%s, %s)
+              AND EXISTS (SELECT FROM workflows_effect u WHERE u.id = %s AND u.attempt_token = %s)""",
+        [undo.id, undo.id, _dump(result), undo.id, undo.id, undo.undoes, undo.id, attempt.token],
     )
+
+
+def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> bool:
+    """A StepError is a refusal, a RetryableStepError says that nothing was sent. All else may have happened.
+
+    Of a repeat that is true of the repeat alone, and says nothing of the first call, unless it answers to their key.
+    """
+    if not isinstance(error, StepError) or isinstance(error, UnknownOutcome):
+        return False
+    return error.answers_key or not repeats_a_doubt
 
 
 def _boundary(step: str, undo: bool) -> str:

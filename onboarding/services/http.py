@@ -3,7 +3,8 @@
 - Nothing was sent (refused, no connection in time): RetryableStepError.
 - The service is not ready (429, 503, 408, the same key in hand): RetryableStepError, not before its
   Retry-After (up to four fifths of the longest delay of the step's policy: no service puts a workflow off for a day).
-- Any other 4xx: StepError, with the service's own code.
+- Any other 4xx: StepError, with the service's own code. Where the answer says `Idempotent-Replayed: true`, as payment
+  services do, it is what the service remembers of that very key (`answers_key`): the first call was refused, too.
 - Sent, and then silence, a broken connection, half an answer, one we cannot read, any other status:
   UnknownOutcome for a change, RetryableStepError for a read.
 
@@ -136,7 +137,9 @@ class Service:
                 jitter_factor=JITTER,
                 code=code,
             )
-        return StepError(f"The {self.name} service refused {operation}: {code}.", code=code)
+        remembered = response.headers.get("Idempotent-Replayed", "").lower() == "true"
+        told = f"The {self.name} service refused {operation}: {code}."
+        return StepError(told, code=code, answers_key=remembered)
 
     def _url(self, path: str) -> str:
         root = settings.SERVICES[self.name]

@@ -1,18 +1,20 @@
 """ONCE: a call that changes something elsewhere is made once, and what nobody knows is found out."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import connections
+from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, expire, last_attempt, make_due, outcomes, submit, work, worker
-from workflows import journal, ledger, operations
+from workflows import failpoints, journal, ledger, operations
 from workflows.definition import Step
-from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, UnknownOutcome
+from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, Suspend, UnknownOutcome
 from workflows.models import Attempt, Effect, ManualTask, Workflow
 
 pytestmark = engine.ENGINE
@@ -24,18 +26,28 @@ class Downstream:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.errors: list[BaseException] = []
+        self.answers: list[dict[str, Any] | None] = []  # instead of a number
+        self.undone: list[str] = []
+        self.undo_errors: list[BaseException] = []
         self.found: list[Mapping[str, Any] | None] = []
         self.looked_up: list[ledger.KnownEffect] = []
 
-    def call(self, *, workflow: Workflow, context: Any) -> dict[str, Any]:
+    def call(self, *, workflow: Workflow, context: Any) -> dict[str, Any] | None:
         self.calls.append(ledger.key_for(workflow, "call"))
         if self.errors:
             raise self.errors.pop(0)
+        if self.answers:
+            return self.answers.pop(0)
         return {"number": len(self.calls)}
 
     def lookup(self, *, workflow: Workflow, context: Any, effect: ledger.KnownEffect) -> Mapping[str, Any] | None:
         self.looked_up.append(effect)
         return self.found.pop(0)
+
+    def undo(self, *, workflow: Workflow, context: Any, effect: ledger.KnownEffect) -> None:
+        self.undone.append(effect.undo_key)
+        if self.undo_errors:
+            raise self.undo_errors.pop(0)
 
 
 def call_step(service: Downstream, **policy: Any) -> Step:
@@ -192,9 +204,7 @@ def test_without_a_lookup_it_is_repeated_while_the_key_is_honoured() -> None:
 def test_a_key_that_is_no_longer_honoured_is_not_sent_again() -> None:
     service = Downstream()
     workflow = unknown(service, key_ttl=timedelta(hours=1))
-    with connections["journal"].cursor() as cursor:
-        cursor.execute("UPDATE workflows_effect SET first_begun_at = first_begun_at - interval '2 hours'")
-        cursor.execute("UPDATE workflows_effect SET begun_at = begun_at - interval '1 hour'")
+    past_its_key()
     workflow = again(workflow)
     assert workflow.waiting_for.startswith("Did call happen?")
     assert len(service.calls) == 1
@@ -365,7 +375,8 @@ def test_a_worker_that_lost_its_row_begins_no_further_call() -> None:
 def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over() -> None:
     service = Downstream()
     workflow = unknown(service, key_ttl=timedelta(hours=1))
-    stopped = journal.OpenAttempt(Effect.objects.get().attempt, 1, workflow.pk, claim_xid="3")
+    effect_then = Effect.objects.get()
+    stopped = journal.OpenAttempt(effect_then.attempt, 1, workflow.pk, "3", str(effect_then.attempt_token))
     of_the_stopped = ledger.Ledger(workflow, stopped)
     again(workflow)
     (effect,) = of_the_stopped._effects.values()
@@ -390,3 +401,239 @@ def test_twenty_once_steps_make_one_commit_each_and_one_more() -> None:
         worker().process_next()
     assert Effect.objects.filter(state="done").count() == 20
     assert len(statements) == 21
+
+
+# --- A repeat of a call in doubt ----------------------------------------------------------------------
+
+
+def refuse(**said: Any) -> list[BaseException]:
+    """What a repeat may meet: no connection, 503, 401. None of them knows of the first call."""
+    return [
+        RetryableStepError("unreachable", code="unreachable", base_delay=0, **said),
+        StepError("refused", code="token_missing", **said),
+    ]
+
+
+def died_in_its_call(service: Downstream, **policy: Any) -> Workflow:
+    """A workflow whose worker was killed in the call: nobody has written what came of it."""
+    define([call_step(service, **policy)])
+    workflow = submit()
+    with failpoints.armed("after_call:call", die), pytest.raises(Died):
+        worker().process_next()
+    connections.close_all()
+    return workflow
+
+
+class Died(ClaimLost):
+    """As good as SIGKILL: nothing is written."""
+
+
+def die() -> None:
+    raise Died
+
+
+IN_DOUBT = [unknown, died_in_its_call]
+KEY_TTL = timedelta(hours=1)
+
+
+@pytest.mark.parametrize("doubtful", IN_DOUBT)
+@pytest.mark.parametrize("error", refuse())
+def test_a_failed_repeat_leaves_the_call_in_doubt(doubtful: Callable[..., Workflow], error: BaseException) -> None:
+    service = Downstream()
+    workflow = doubtful(service, key_ttl=KEY_TTL)
+    service.errors = [error]
+    again(workflow)
+    assert len(service.calls) == 2
+    assert state() == "unknown"
+
+
+@pytest.mark.parametrize("doubtful", IN_DOUBT)
+def test_a_repeat_that_does_not_apply_leaves_the_call_in_doubt_and_is_a_failure(
+    doubtful: Callable[..., Workflow],
+) -> None:
+    """COMPLETE would say that all is well, of a call that nobody knows of."""
+    service = Downstream()
+    workflow = doubtful(service, key_ttl=KEY_TTL)
+    service.answers = [None]
+    workflow = again(workflow)
+    assert (state(), workflow.status, workflow.last_error_code) == ("unknown", "PENDING", "effect_in_doubt")
+
+
+def test_a_repeat_that_waits_leaves_the_call_in_doubt() -> None:
+    service = Downstream()
+    workflow = unknown(service, key_ttl=KEY_TTL)
+    service.errors = [Suspend("for ever", wake_on=[], until=timezone.now())]
+    workflow = again(workflow)
+    assert (state(), workflow.status) == ("unknown", "FAILED")
+
+
+@pytest.mark.parametrize("error", refuse(answers_key=True))
+def test_an_answer_to_the_key_itself_settles_the_doubt(error: BaseException) -> None:
+    service = Downstream()
+    workflow = unknown(service, key_ttl=KEY_TTL)
+    service.errors = [error]
+    again(workflow)
+    assert state() == "not_done"
+
+
+def test_an_unknown_outcome_settles_nothing_whatever_it_claims_to_answer() -> None:
+    service = Downstream()
+    workflow = unknown(service, key_ttl=KEY_TTL)
+    service.errors = [UnknownOutcome("no answer", answers_key=True)]
+    again(workflow)
+    assert state() == "unknown"
+
+
+def test_after_a_failed_repeat_a_person_is_asked_once_the_key_is_forgotten() -> None:
+    service = Downstream()
+    workflow = unknown(service, key_ttl=KEY_TTL)
+    service.errors = [RetryableStepError("unreachable")]
+    again(workflow)
+    past_its_key()
+    assert again(workflow).waiting_for.startswith("Did call happen?")
+    assert len(service.calls) == 2
+
+
+def test_after_a_failed_repeat_a_failure_still_undoes_what_may_have_happened() -> None:
+    service = Downstream()
+    workflow = unknown(service, key_ttl=KEY_TTL, undo=service.undo)
+    service.errors = [StepError("refused", code="token_missing")]
+    workflow = again(workflow)
+    assert (workflow.status, workflow.compensating, workflow.last_error_code) == ("PENDING", True, "token_missing")
+    past_its_key()
+    workflow = again(workflow)
+    operations.approve(ManualTask.objects.get().pk, user=User.objects.create_superuser("ada"), answer={"number": 1})
+    assert work(workflow).status == "FAILED"
+    assert service.undone == [f"{workflow.key}:call:undo"]
+
+
+def past_its_key() -> None:
+    with connections["journal"].cursor() as cursor:
+        cursor.execute("UPDATE workflows_effect SET first_begun_at = first_begun_at - interval '2 hours'")
+        cursor.execute("UPDATE workflows_effect SET begun_at = begun_at - interval '1 hour'")
+
+
+# --- What was read may have changed -------------------------------------------------------------------
+
+
+def telling_late(service: Downstream, sql: str, **policy: Any) -> list[Step]:
+    """A list in which, on the second attempt and after its ledger was read, a stopped worker writes what it knows."""
+
+    def tell_late(*, workflow: Workflow, context: Any) -> None:
+        if Attempt.objects.filter(workflow=workflow).count() == 2:
+            with engine.another_connection() as other:
+                other.execute(sql, {"workflow": workflow.pk, "key": f"{workflow.key}:call"})
+
+    return [Step(tell_late), call_step(service, **policy)]
+
+
+TELL_DONE = """UPDATE workflows_effect SET state = 'done', result = '{"number": 1}' WHERE workflow_id = %(workflow)s"""
+BEGIN_LATE = """INSERT INTO workflows_effect (workflow_id, step, state, idempotency_key, attempt)
+                SELECT %(workflow)s, 'call', 'intent', %(key)s, 1 WHERE %(workflow)s > 0"""
+
+
+@pytest.mark.parametrize(
+    "error", [UnknownOutcome("no answer"), RetryableStepError("unreachable")], ids=["in doubt", "not done"]
+)
+def test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten(error: BaseException) -> None:
+    service = Downstream()
+    service.errors = [error]
+    define(telling_late(service, TELL_DONE, key_ttl=KEY_TTL))
+    workflow = work(submit())
+    make_due(workflow)
+    with pytest.raises(ClaimLost, match="told its result since"):
+        worker().process_next()
+    connections.close_all()
+    assert (state(), len(service.calls)) == ("done", 1)
+    workflow = again(workflow)
+    assert (workflow.status, workflow.context["number"], len(service.calls)) == ("COMPLETE", 1, 1)
+
+
+def test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again() -> None:
+    service = Downstream()
+    define([fail_at_first, *telling_late(service, BEGIN_LATE, settle=0)])
+    workflow = work(submit())
+    make_due(workflow)
+    with pytest.raises(ClaimLost, match="told its result since"):
+        worker().process_next()
+    connections.close_all()
+    assert (state(), service.calls) == ("intent", [])
+    assert again(workflow).waiting_for.startswith("Did call happen?")
+
+
+def test_an_undo_that_was_told_after_the_ledger_was_read_is_not_begun_again() -> None:
+    service = Downstream()
+    service.undo_errors = [UnknownOutcome("no answer")]
+
+    def tell_late(*, workflow: Workflow, context: Any, effect: ledger.KnownEffect) -> None:
+        """The undo of the step after: it comes first."""
+        with engine.another_connection() as other:
+            sql = "UPDATE workflows_effect SET state = CASE WHEN undo THEN 'done' ELSE 'undone' END, result = '{}'"
+            other.execute(sql + " WHERE step = 'call'")
+
+    later = Step(service.call, once=True, name="later", undo=tell_late)
+    define([call_step(service, undo=service.undo), fail])
+    workflow = work(submit())
+    workflow = again(workflow)
+    assert (workflow.compensating, service.undone) == (True, [f"{workflow.key}:call:undo"])
+    # As if the later one had not been undone yet.
+    Effect.objects.create(
+        workflow=workflow, step="later", state="done", result={}, has_undo=True, attempt=1, idempotency_key="later"
+    )
+    define([call_step(service, undo=service.undo), later, fail])
+    make_due(workflow)
+    with pytest.raises(ClaimLost):
+        worker().process_next()
+    connections.close_all()
+    assert len(service.undone) == 1
+    assert again(workflow).status == "FAILED"
+    assert len(service.undone) == 1
+
+
+def fail(*, workflow: Workflow, context: Any) -> None:
+    raise StepError("No.", code="no")
+
+
+@pytest.mark.parametrize("alias", ["default", "journal"])
+def test_a_late_result_never_lands_on_the_effect_of_another_workflow(alias: str) -> None:
+    """After a failover to a server that lacks the last moments, ids are given out again: of rows and of attempts."""
+    other = submit()
+
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        with engine.another_connection() as another:
+            another.execute(
+                "UPDATE workflows_effect SET workflow_id = %s, attempt_token = gen_random_uuid()", [other.pk]
+            )
+        terminate(alias)
+        return {"number": 5}
+
+    define([Step(call, once=True)])
+    Workflow.objects.filter(pk=other.pk).update(status="COMPLETE")
+    submit()
+    this = worker()
+    with pytest.raises((ClaimLost, Exception)):
+        this.process_next()
+    this._recover()
+    effect = Effect.objects.get()
+    assert (effect.workflow_id, effect.state, effect.result) == (other.pk, "intent", None)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_late_undo_never_lands_on_the_effect_of_another_workflow(lost: bool) -> None:
+    service = Downstream()
+
+    def undo(*, workflow: Workflow, context: Any, effect: ledger.KnownEffect) -> None:
+        if lost:
+            with engine.another_connection() as another:
+                another.execute("UPDATE workflows_effect SET attempt_token = gen_random_uuid()")
+            terminate("default")
+
+    define([call_step(service, undo=undo), fail])
+    workflow = work(submit())
+    make_due(workflow)
+    this = worker()
+    with contextlib.suppress(ClaimLost, Exception):
+        this.process_next()
+    this._recover()
+    states = dict(Effect.objects.values_list("undo", "state"))
+    assert states == ({False: "done", True: "intent"} if lost else {False: "undone", True: "done"})

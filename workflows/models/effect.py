@@ -11,7 +11,8 @@ class Effect(models.Model):
 
     Written by the journal, before the call is made and after. Unique by workflow, step, generation and `undo`; the
     idempotency key of an undo is that of the effect it undoes, and `:undo`. `attempt` is the attempt (by its row's id)
-    that may still write the result of a call under way; a later attempt that takes the effect over puts its own there.
+    that began or decided it last. Only the worker that knows `attempt_token`, a random one, may still write the result
+    of a call under way; a later attempt that takes the effect over puts its own there.
     """
 
     class State(models.TextChoices):
@@ -32,6 +33,7 @@ class Effect(models.Model):
     state = models.CharField(max_length=10, choices=State)
     idempotency_key = models.CharField(max_length=200, help_text="What the downstream knows it by.")
     attempt = models.BigIntegerField()
+    attempt_token = models.UUIDField(null=True, help_text="Empty while a release before this column wrote it last.")
     result = models.JSONField(null=True, help_text="What the step returned.")
     error_class = models.CharField(max_length=200, db_default="")
     error_code = models.CharField(max_length=100, db_default="")

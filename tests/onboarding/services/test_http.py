@@ -90,6 +90,28 @@ def test_a_service_without_an_address_is_a_mistake_of_ours(settings: Any) -> Non
         confirm(uuid4())
 
 
+# --- answers to the key --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "answers_key"),
+    [
+        ("402 Payment Required", ["Idempotent-Replayed: true"], True),
+        ("402 Payment Required", ["Idempotent-Replayed: false"], False),
+        ("402 Payment Required", [], False),
+        ("401 Unauthorized", [], False),
+        ("429 Too Many Requests", ["Idempotent-Replayed: true"], False),
+    ],
+)
+def test_a_refusal_answers_the_key_only_where_the_service_says_so(
+    settings: Any, status: str, headers: list[str], answers_key: bool
+) -> None:
+    refusal = response(status, b'{"code": "card_declined"}', *headers)
+    with raw_server(settings, refusal), pytest.raises(StepError) as error:
+        confirm(uuid4())
+    assert error.value.answers_key == answers_key
+
+
 # --- the sandbox's faults ------------------------------------------------------------------------
 
 
