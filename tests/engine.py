@@ -36,12 +36,16 @@ class Context(BaseModel):
 
 
 def define(
-    steps: Sequence[Step | WorkflowStep], *, retry: Retry | None = None, expires_after: timedelta | None = None
+    steps: Sequence[Step | WorkflowStep],
+    *,
+    retry: Retry | None = None,
+    expires_after: timedelta | None = None,
+    retired: Sequence[str] = (),
 ) -> None:
     """Make `steps` the definition "test", the only one; the fixture of tests/workflows/conftest.py forgets it."""
     global DEFINITION
     DEFINITION = WorkflowDefinition(
-        name="test", steps=steps, context_class=Context, retry=retry, expires_after=expires_after
+        name="test", steps=steps, context_class=Context, retry=retry, expires_after=expires_after, retired=retired
     )
     definitions.cache_clear()
 

@@ -6,6 +6,7 @@ class WorkflowsConfig(AppConfig):
     name = "workflows"
 
     def ready(self) -> None:
-        from workflows.checks import check_definitions
+        from workflows.checks import check_definitions, check_undeclared_steps
 
         checks.register(check_definitions)
+        checks.register(check_undeclared_steps, checks.Tags.database)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
+from django.db import DEFAULT_DB_ALIAS, ProgrammingError
+from django.db.models import Count
 from django.utils.module_loading import import_string
 
 from workflows.backoff import resolve
-from workflows.definition import Step, WorkflowDefinition
+from workflows.definition import Step, WorkflowDefinition, definitions
+from workflows.ledger import MAY_HAVE_HAPPENED
+from workflows.models import Effect, Workflow
 
 
 def check_definitions(**kwargs: Any) -> list[CheckMessage]:
@@ -111,6 +115,37 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessa
         hint = "Retry it for less long, or give it a lookup; else a person is asked in the end."
         warnings.append(Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W002"))
     return warnings
+
+
+def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """The ledgers of workflows under way hold no call of a step that this release does not declare.
+
+    Beside such a call no new one is begun (see `Ledger._require_declared`). `manage.py check --database default`.
+    """
+    if not databases or DEFAULT_DB_ALIAS not in databases:
+        return []
+    effects = Effect.objects.filter(undo=False, state__in=MAY_HAVE_HAPPENED, workflow__status=Workflow.Status.PENDING)
+    called = effects.values_list("workflow__workflow_type", "step").order_by("workflow__workflow_type", "step")
+    try:
+        rows = list(called.annotate(workflows=Count("workflow", distinct=True)))
+    except ProgrammingError:  # before the migrations of this release: `migrate` makes these checks, too
+        return []
+    try:
+        known = definitions()
+    except (ImportError, AttributeError):  # check_definitions says so
+        return []
+    return [
+        Warning(
+            f"This release of {workflow_type!r} declares no step {step!r}, and workflows under way have called it "
+            f"({count}): they begin no new call.",
+            hint=f"If it was renamed: Step(..., formerly=({step!r},)). If it has left the list on purpose: "
+            f"WorkflowDefinition(..., retired=({step!r},)).",
+            obj=known[workflow_type],
+            id="workflows.W004",
+        )
+        for workflow_type, step, count in rows
+        if workflow_type in known and not known[workflow_type].declares(step)
+    ]
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

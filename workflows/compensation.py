@@ -153,7 +153,7 @@ class _Compensation:
         self.attempt = attempt
         self.results = Results(definition, workflow)
         self.workflow = self.results.given
-        self.ledger = Ledger(self.workflow, attempt)
+        self.ledger = Ledger(definition, self.workflow, attempt)
         effects = reversed(self.ledger.effects())
         self.to_undo = [
             effect

@@ -130,7 +130,8 @@ class WorkflowDefinition:
     `input_class` is the model that `POST /v1/workflows` checks an input against before it is stored, as it was sent;
     without one whatever is an object is taken, as it is of a submission, and the first step is the one to check it.
     `expires_after` is how long it may take from its submission until it is at rest: past it, the workflow fails before
-    its next step, and what it has done is undone.
+    its next step, and what it has done is undone. `retired` are the names of `once` steps that have left the list on
+    purpose: beside a call of one that is neither there nor in the list no new call is made, for it may be the same.
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class WorkflowDefinition:
         expires_after: timedelta | None = None,
         public_fields: Sequence[str] = (),
         input_class: type[BaseModel] | None = None,
+        retired: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.steps = tuple(step if isinstance(step, Step) else Step(step) for step in steps)
@@ -155,10 +157,20 @@ class WorkflowDefinition:
         self.expires_after = expires_after
         self.public_fields = frozenset(public_fields)
         self.input_class = input_class
+        self.retired = tuple(retired)
 
     def step_called(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None when it has left the list."""
         return next((step for step in self.steps if name in step.names), None)
+
+    def declares(self, name: str) -> bool:
+        """Whether this release knows what becomes of a call that was recorded under that name.
+
+        It does of a `once` step, by any of its names, and of a retired one. A step that is `once` no more would repeat
+        its call.
+        """
+        step = self.step_called(name)
+        return name in self.retired or (step is not None and step.once)
 
     def step_that_was(self, name: str) -> Step:
         """The step of that name, now or formerly; of one that has left the list no more than the name."""

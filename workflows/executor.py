@@ -93,7 +93,7 @@ def _run_steps(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, may_begin: Callable[[Step], bool]
 ) -> Outcome:
     results = Results(definition, workflow)
-    ledger = Ledger(results.given, attempt) if any(step.once for step in definition.steps) else None
+    ledger = Ledger(definition, results.given, attempt) if any(step.once for step in definition.steps) else None
     step = definition.steps[0]
     try:
         with journal.current(attempt), transaction.atomic():

@@ -30,7 +30,7 @@ from time import monotonic
 from typing import Any
 
 from workflows import failpoints, inbox, journal, waits
-from workflows.definition import Lookup, Step, undo_of
+from workflows.definition import Lookup, Step, WorkflowDefinition, undo_of
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, UnknownOutcome
 from workflows.journal import FENCE, OpenAttempt
 from workflows.jsonb import as_json
@@ -46,6 +46,11 @@ MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE)
 DOUBT_TIMEOUT = timedelta(days=30)
 
 DOUBT_TASK = "effect_in_doubt"
+
+# A deploy takes minutes, and one that is taken back an hour.
+UNDECLARED_PATIENCE = timedelta(hours=1)
+UNDECLARED_LOOK = timedelta(minutes=1)
+UNDECLARED_TASK = "step_undeclared"
 
 Result = Mapping[str, Any]
 Describe = Callable[[BaseException], dict[str, str]]
@@ -90,6 +95,10 @@ class Unanswered(waits.WaitFailed):
     """Nobody has said in time whether a call has happened. A retry asks again."""
 
 
+class Undeclared(waits.WaitFailed):
+    """The ledger holds a call of a step that this release does not declare, and a person said that it should."""
+
+
 class Unsettled(RetryableStepError):
     """Whether a call has happened cannot be told yet: it may still be on its way."""
 
@@ -97,7 +106,8 @@ class Unsettled(RetryableStepError):
 class Ledger:
     """A workflow's effects, read once and kept up to date through one attempt."""
 
-    def __init__(self, workflow: Workflow, attempt: OpenAttempt) -> None:
+    def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
+        self.definition = definition
         self.workflow = workflow
         self.attempt = attempt
         self._effects = _load(attempt)
@@ -141,6 +151,8 @@ class Ledger:
         name, generation, over = (known.step, known.generation, known.state) if known else (step.identity, 1, None)
         if over == UNDONE:
             generation, over = generation + 1, None
+        if over in (None, SKIPPED):
+            self._require_declared()
         key, has_undo = _key(self.workflow, name, generation), step.undo is not None
         written = self._write_intent(name, generation, key, over=over, has_undo=has_undo)
         if not written:
@@ -316,6 +328,50 @@ class Ledger:
                 return self._begin_new_generation(effect, by=answer.result["by"])
         told = f"Nobody has said whether {effect.step} happened."
         raise Unanswered(told, code="effect_in_doubt", wait_id=answer.wait_id)
+
+    # --- Steps that have left the list --------------------------------------------------------------
+
+    def _require_declared(self) -> None:
+        """Begin no new call beside one of a step that this release does not declare: it may be that very call, renamed.
+
+        The workflow waits, looking every minute, for a release that does; after an hour a person is asked, too.
+        """
+        for effect in self.effects():
+            if effect.state in MAY_HAVE_HAPPENED and not self.definition.declares(effect.step):
+                self._require_word_of(effect)
+
+    def _require_word_of(self, effect: KnownEffect) -> None:
+        journal.flush(self.attempt)
+        name = f"undeclared:{effect.step}"
+        waits.wait_for_time(
+            self.workflow,
+            name,
+            UNDECLARED_PATIENCE,
+            look_every=UNDECLARED_LOOK,
+            waiting_for=f"a release that declares the step {effect.step}, whose call is on the ledger",
+        )
+        while True:
+            answer = waits.ask(
+                self.workflow,
+                f"{name}:asked",
+                question=f"Is it right that this release has no step {effect.step}?",
+                facts={
+                    "What we know": f"The ledger holds a call of {effect.step}; this release declares no such step.",
+                    "What may be wrong": "The step was renamed, and its call would be made a second time.",
+                    "State of the call": Effect.State(effect.state).label,
+                    "Idempotency key": effect.idempotency_key,
+                },
+                task_type=UNDECLARED_TASK,
+                timeout=DOUBT_TIMEOUT,
+                look_every=UNDECLARED_PATIENCE,
+            )
+            match answer.outcome:
+                case "approved":
+                    return
+                case "rejected":
+                    told = f"{answer.result['by']} said that this release should have the step {effect.step}."
+                    raise Undeclared(told, code=UNDECLARED_TASK, wait_id=answer.wait_id)
+            waits.withdraw(self.workflow, f"{name}:asked")  # nobody has answered in time: it is asked again
 
     # --- Undoing it ---------------------------------------------------------------------------------
 

@@ -2,12 +2,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
+from django.db.models.functions import Now
 from pydantic import BaseModel
 from pytest_django import Settings
 
 from tests.engine import Context
-from workflows.checks import check_definitions
-from workflows.definition import Step, WorkflowDefinition, WorkflowStep
+from tests.workflows import rows
+from workflows.checks import check_definitions, check_undeclared_steps
+from workflows.definition import Step, WorkflowDefinition, WorkflowStep, definitions
 from workflows.models import Workflow
 
 
@@ -78,3 +81,50 @@ def test_a_bad_one_is_named(settings: Settings, names: list[str], expected: str,
     (message,) = check_definitions()
     assert message.id == expected
     assert words in message.msg
+
+
+PAID = WorkflowDefinition(
+    name="paid",
+    steps=[Step(one, once=True, formerly=("uno",), key_ttl=timedelta(1))],
+    context_class=Context,
+    retired=["three"],
+)
+
+
+@pytest.mark.django_db
+def test_the_steps_that_workflows_under_way_have_called_and_no_list_declares_are_named(settings: Settings) -> None:
+    settings.WORKFLOWS = [f"{__name__}.PAID"]
+    definitions.cache_clear()
+    for name, status, state in [
+        *(("gone", "PENDING", "done"), ("gone", "PENDING", "unknown"), ("gone", "COMPLETE", "done")),
+        *(("one", "PENDING", "done"), ("uno", "PENDING", "intent"), ("three", "PENDING", "done")),
+        ("not_there", "PENDING", "not_done"),
+    ]:
+        row = rows.workflow(workflow_type="paid", status=status, completed_at=None if status == "PENDING" else Now())
+        row.effects.create(step=name, state=state, result={}, attempt=1, idempotency_key=f"{row.key}:{name}")
+        row.effects.create(
+            step="gone", undo=True, state="done", result={}, attempt=1, idempotency_key=f"{row.key}:undo"
+        )
+    stranger = rows.workflow(workflow_type="stranger")
+    stranger.effects.create(step="gone", state="done", result={}, attempt=1, idempotency_key="stranger")
+    (message,) = check_undeclared_steps(databases=["default"])
+    definitions.cache_clear()
+    assert message.id == "workflows.W004"
+    assert "'paid' declares no step 'gone'" in message.msg
+    assert "(2)" in message.msg
+    assert "formerly=('gone',)" in str(message.hint)
+    assert "retired=('gone',)" in str(message.hint)
+
+
+def test_the_database_is_read_only_where_somebody_asks_for_that() -> None:
+    """Without a mark the test may not use it."""
+    assert check_undeclared_steps(databases=None) == []
+
+
+@pytest.mark.django_db
+def test_before_the_migrations_of_a_release_nothing_is_said_of_its_steps() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE workflows_effect RENAME COLUMN undo TO not_yet")
+    with transaction.atomic():
+        assert check_undeclared_steps(databases=["default"]) == []
+        transaction.set_rollback(True)

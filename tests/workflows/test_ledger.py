@@ -1,7 +1,7 @@
 """ONCE: a call that changes something elsewhere is made once, and what nobody knows is found out."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -377,7 +377,7 @@ def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over() -> No
     workflow = unknown(service, key_ttl=timedelta(hours=1))
     effect_then = Effect.objects.get()
     stopped = journal.OpenAttempt(effect_then.attempt, 1, workflow.pk, "3", str(effect_then.attempt_token))
-    of_the_stopped = ledger.Ledger(workflow, stopped)
+    of_the_stopped = ledger.Ledger(engine.DEFINITION, workflow, stopped)
     again(workflow)
     (effect,) = of_the_stopped._effects.values()
     of_the_stopped._settle(effect, Effect.State.UNKNOWN)
@@ -637,3 +637,138 @@ def test_a_late_undo_never_lands_on_the_effect_of_another_workflow(lost: bool) -
     this._recover()
     states = dict(Effect.objects.values_list("undo", "state"))
     assert states == ({False: "done", True: "intent"} if lost else {False: "undone", True: "done"})
+
+
+# --- Steps that have left the list --------------------------------------------------------------------
+
+
+def without(service: Downstream, *, retired: Sequence[str] = (), formerly: tuple[str, ...] = ()) -> None:
+    """The next release: the step is called something else, and may say so."""
+    define([Step(service.call, once=True, name="charge", formerly=formerly), fail_at_first], retired=retired)
+
+
+def renamed(state: str = "done") -> tuple[Downstream, Workflow]:
+    """A workflow whose call is on the ledger, under a name that the next release does not know."""
+    service = Downstream()
+    define([call_step(service), fail_at_first])
+    workflow = work(submit())
+    if state != "done":
+        Effect.objects.update(state=state, result=None)
+    without(service)
+    return service, again(workflow)
+
+
+@pytest.mark.parametrize("state", ["done", "intent", "unknown"])
+def test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_begun(state: str) -> None:
+    service, workflow = renamed(state)
+    assert (workflow.status, len(service.calls), workflow.retry_count) == ("PENDING", 1, 0)
+    assert workflow.waiting_for == "a release that declares the step call, whose call is on the ledger"
+    soon = workflow.invisible_until - last_attempt(workflow).closed_at  # type: ignore[operator]
+    assert soon < timedelta(minutes=1)
+    assert not ManualTask.objects.exists()
+
+
+@pytest.mark.parametrize("state", ["not_done", "skipped"])
+def test_what_has_not_happened_holds_nothing_up(state: str) -> None:
+    service, workflow = renamed(state)
+    assert (workflow.status, len(service.calls)) == ("COMPLETE", 2)
+
+
+@pytest.mark.parametrize("said", [{"formerly": ("call",)}, {"retired": ("call",)}])
+def test_a_release_that_declares_the_step_goes_on(said: dict[str, Any]) -> None:
+    service, workflow = renamed()
+    without(service, **said)
+    assert again(workflow).status == "COMPLETE"
+    assert len(service.calls) == (1 if "formerly" in said else 2)
+
+
+def test_a_step_that_did_not_apply_begins_no_call_beside_it() -> None:
+    """The release before had both: the one that it left, and the one that has its place now."""
+    service = Downstream()
+    service.answers = [None]
+    define([call_step(service), fail_at_first])
+    workflow = work(submit())
+    Effect.objects.create(
+        workflow=workflow, step="gone", state="done", result={}, attempt=1, idempotency_key=f"{workflow.key}:gone"
+    )
+    assert again(workflow).waiting_for.startswith("a release that declares the step gone")
+    assert len(service.calls) == 1
+
+
+def test_a_step_that_is_no_longer_once_is_not_declared() -> None:
+    service = Downstream()
+    define([call_step(service), fail_at_first])
+    workflow = work(submit())
+    define([Step(service.call, once=True, name="charge"), Step(service.call, name="call")])
+    assert again(workflow).waiting_for.startswith("a release that declares the step call")
+    assert len(service.calls) == 1
+
+
+def asked_whether_it_is_right() -> tuple[Downstream, Workflow, ManualTask, User]:
+    service, workflow = renamed()
+    engine.expire(workflow)
+    workflow = work(workflow)
+    task = ManualTask.objects.open().get()
+    assert workflow.waiting_for == task.question == "Is it right that this release has no step call?"
+    return service, workflow, task, User.objects.create_superuser("ada")
+
+
+def test_after_an_hour_a_person_is_asked_and_the_workflow_goes_on_looking() -> None:
+    service, workflow, task, _ = asked_whether_it_is_right()
+    assert (task.task_type, len(service.calls)) == ("step_undeclared", 1)
+    look = workflow.invisible_until - last_attempt(workflow).closed_at  # type: ignore[operator]
+    assert look < timedelta(hours=1)
+    without(service, formerly=("call",))
+    assert again(workflow).status == "COMPLETE"
+    task.refresh_from_db()
+    assert (task.state, len(service.calls)) == ("closed", 1)
+
+
+def test_a_person_says_that_it_is_right_and_the_new_call_is_made() -> None:
+    service, workflow, task, ada = asked_whether_it_is_right()
+    operations.approve(task.pk, user=ada)
+    assert work(workflow).status == "COMPLETE"
+    assert service.calls == [f"{workflow.key}:call", f"{workflow.key}:charge"]
+
+
+def test_a_person_says_that_it_is_wrong_and_a_retry_asks_again() -> None:
+    service, workflow, task, ada = asked_whether_it_is_right()
+    operations.reject(task.pk, user=ada, reason="It was renamed.")
+    workflow = work(workflow)
+    assert (workflow.status, workflow.last_error_code, len(service.calls)) == ("FAILED", "step_undeclared", 1)
+    operations.retry(workflow.pk, user=ada)
+    assert work(workflow).waiting_for == task.question
+    assert len(service.calls) == 1
+
+
+def test_a_question_that_nobody_answers_in_a_month_is_asked_again() -> None:
+    service, workflow, task, _ = asked_whether_it_is_right()
+    expire(workflow)
+    assert work(workflow).waiting_for == task.question
+    assert ManualTask.objects.open().get().pk != task.pk
+    assert len(service.calls) == 1
+
+
+def test_a_call_that_was_begun_before_is_repeated_beside_it() -> None:
+    """It is not the renamed one: that would be under a name of its own."""
+    service = Downstream()
+    service.errors = [RetryableStepError("unreachable")]
+    define([call_step(service)])
+    workflow = work(submit())
+    Effect.objects.create(
+        workflow=workflow, step="gone", state="done", result={}, attempt=1, idempotency_key=f"{workflow.key}:gone"
+    )
+    assert again(workflow).status == "COMPLETE"
+
+
+def test_what_was_undone_is_not_done_again_beside_it() -> None:
+    service = Downstream()
+    define([call_step(service, undo=service.undo), fail])
+    workflow = work(submit())
+    again(workflow)
+    Effect.objects.create(
+        workflow=workflow, step="gone", state="done", result={}, attempt=1, idempotency_key=f"{workflow.key}:gone"
+    )
+    operations.retry(workflow.pk, user=User.objects.create_superuser("ada"))
+    assert again(workflow).waiting_for.startswith("a release that declares the step gone")
+    assert len(service.calls) == 1

@@ -99,10 +99,20 @@ def require_approval(
 
 
 def ask(
-    workflow: Workflow, name: str, *, question: str, facts: Mapping[str, str], task_type: str, timeout: timedelta
+    workflow: Workflow,
+    name: str,
+    *,
+    question: str,
+    facts: Mapping[str, str],
+    task_type: str,
+    timeout: timedelta,
+    look_every: timedelta | None = None,
 ) -> Answer:
-    """Put a question to a person and return the answer, "approved", "rejected" or "expired"; until then suspend."""
-    return _ask(workflow, name, _Task(question, facts, task_type), timeout)
+    """Put a question to a person and return the answer, "approved", "rejected" or "expired"; until then suspend.
+
+    With `look_every` the workflow runs meanwhile as often, for the question may have answered itself.
+    """
+    return _ask(workflow, name, _Task(question, facts, task_type), timeout, look_every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +154,13 @@ class _Task:
     four_eyes: bool = False
 
 
-def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta) -> Answer:
+def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta, look_every: timedelta | None = None) -> Answer:
     attempt = journal.attempt_of(workflow)
-    wait = find(attempt, Kind.APPROVAL, name) or _begin(attempt, name, task, timeout)
+    wait = find(attempt, Kind.APPROVAL, name, look_every=look_every)
+    if wait is None:
+        wait = _begin(attempt, name, task, timeout)
+        if look_every:  # what has just been made looks no sooner than its deadline
+            wait = find(attempt, Kind.APPROVAL, name, look_every=look_every) or wait
     if not wait.outcome:
         asked = _task_of(wait)
         wait = _answer(attempt, wait, asked) or _expire(attempt, wait, asked) or wait

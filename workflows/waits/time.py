@@ -9,13 +9,18 @@ from workflows.models import Workflow
 from workflows.waits.wait import Kind, begin, expire, find, suspended
 
 
-def wait_for_time(workflow: Workflow, name: str, delay: timedelta) -> None:
+def wait_for_time(
+    workflow: Workflow, name: str, delay: timedelta, *, look_every: timedelta | None = None, waiting_for: str = ""
+) -> None:
     """Go on only when `delay` has passed since this wait was first met, by the database's clock.
 
-    `name` is the wait's identity in this workflow. "Run now" does not shorten it.
+    `name` is the wait's identity in this workflow, `waiting_for` what people read. "Run now" does not shorten it. With
+    `look_every` the workflow runs meanwhile, too, as often: for a step that looks whether it still has to wait.
     """
     attempt = journal.attempt_of(workflow)
-    waiting_for = f"a time that was set ({name})"
-    wait = find(attempt, Kind.TIME, name) or begin(attempt, Kind.TIME, name, waiting_for=waiting_for, timeout=delay)
+    waiting_for = waiting_for or f"a time that was set ({name})"
+    wait = find(attempt, Kind.TIME, name, look_every=look_every) or begin(
+        attempt, Kind.TIME, name, waiting_for=waiting_for, timeout=delay, look_every=look_every
+    )
     if not expire(attempt, wait, "elapsed").outcome:
         raise suspended(attempt, wait, waiting_for)
