@@ -48,21 +48,26 @@ STEPS: Sequence[Step | WorkflowStep] = [
     # Everything below that belongs to the patient is done in their name.
     exchange_token,
     Step(start_visit, once=True, key_ttl=KEY_TTL),
-    update_personal_information,
-    update_phone_number,
-    update_address,
+    # Once, for patients can change all of this themselves: done again after a review of three days, or when support
+    # retries in a week, it would silently put back what they said today.
+    Step(update_personal_information, once=True, key_ttl=KEY_TTL),
+    Step(update_phone_number, once=True, key_ttl=KEY_TTL),
+    Step(update_address, once=True, key_ttl=KEY_TTL),
     # A policy is kept also when it turns out not to cover the program: billing asks again each month.
-    save_insurance,
-    Step(verify_insurance, best_effort=True),
-    # A clinician sees the answers before any money moves.
-    save_questionnaire,
+    Step(save_insurance, once=True, key_ttl=KEY_TTL),
+    # Once, for each time the payer is asked anew.
+    Step(verify_insurance, best_effort=True, once=True, key_ttl=KEY_TTL),
+    # A clinician sees the answers before any money moves. Repeatable: only this workflow writes to its own visit, and
+    # always the same answers.
+    Step(save_questionnaire, repeatable=True),
     request_clinical_review,
     # Without a card the patient is enrolled all the same, and dunning recovers the payment.
     Step(attach_payment_card, best_effort=True, once=True, key_ttl=KEY_TTL),
-    configure_billing,
-    # Nice to have: neither holds up an onboarding.
-    Step(set_communication_preferences, best_effort=True),
-    Step(link_identity_verification, best_effort=True),
+    # Repeatable: whenever it comes again, it sets what is charged below, and has to.
+    Step(configure_billing, repeatable=True),
+    # Nice to have: neither holds up an onboarding. Once: a patient may have opted out, or verified anew, since then.
+    Step(set_communication_preferences, best_effort=True, once=True, key_ttl=KEY_TTL),
+    Step(link_identity_verification, best_effort=True, once=True, key_ttl=KEY_TTL),
     # The charge comes as late as it can, so that little is left to fail after it; the enrolment needs its outcome.
     # Nobody pays for a program they are not in: what fails, or is cancelled, from here on is given back.
     Step(execute_checkout, once=True, undo=refund_checkout, lookup=find_charge),

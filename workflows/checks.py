@@ -80,7 +80,25 @@ def _check_steps(definition: WorkflowDefinition) -> list[CheckMessage]:
         )
         for name in _repeated(names)
     ]
-    return twins + [message for step in definition.steps for message in _check_policy(step, definition)]
+    policies = [message for step in definition.steps for message in _check_policy(step, definition)]
+    return twins + policies + _check_repeats(definition)
+
+
+def _check_repeats(definition: WorkflowDefinition) -> list[CheckMessage]:
+    """A best-effort step that others follow says whether its call may come again, and no step says both."""
+    messages: list[CheckMessage] = []
+    for step in definition.steps:
+        where = f"The step {step.name!r} of {definition.name!r}"
+        if step.once and step.repeatable:
+            message = "is once and repeatable: its call is not made again, and may be made again."
+            hint = "Leave out repeatable=True: what is once is never repeated without need."
+            messages.append(Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E009"))
+        # What follows may fail or wait, and then even a workflow that completes has run this step twice.
+        if step.best_effort and not step.once and not step.repeatable and step is not definition.steps[-1]:
+            message = "is best effort and stands before others: whenever one of them fails or waits, it runs again."
+            hint = "Make it Step(..., once=True); or say that this does no harm, Step(..., repeatable=True)."
+            messages.append(Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W005"))
+    return messages
 
 
 def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessage]:

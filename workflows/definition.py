@@ -63,16 +63,19 @@ class Step:
     """One entry of a step list: a function and its policy.
 
     `best_effort`: its errors are recorded and swallowed. `once`: it makes exactly one changing call, which is kept in
-    the ledger and not made again. `undo`: undoes that call when the workflow fails for good. `lookup`: asks whether a
-    call that we do not know of has happened; "not found" counts only `settle` seconds after the call began. `key_ttl`:
-    how long the downstream honours the idempotency key. `timeout`: seconds that the function may take, and its undo and
-    lookup too. `retry`: how its retryable errors are retried. `name`: the function's name unless given. `formerly`: the
-    names it had, the oldest first; what was recorded under them is found.
+    the ledger and not made again. `repeatable`: it is not `once`, and promises that its call does no harm whenever it
+    comes again, weeks later too: the service does the same thing once for the same key, for good, or the call sets what
+    has to be so whenever the workflow runs, whoever has changed it since. `undo`: undoes that call when the workflow
+    fails for good. `lookup`: asks whether a call that we do not know of has happened; "not found" counts only `settle`
+    seconds after the call began. `key_ttl`: how long the downstream honours the idempotency key. `timeout`: seconds
+    that the function may take, and its undo and lookup too. `retry`: how its retryable errors are retried. `name`: the
+    function's name unless given. `formerly`: the names it had, the oldest first; what was recorded under them is found.
     """
 
     function: WorkflowStep
     best_effort: bool = False
     once: bool = False
+    repeatable: bool = False
     undo: Undo | None = None
     lookup: Lookup | None = None
     key_ttl: timedelta | None = None

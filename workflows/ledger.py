@@ -464,8 +464,15 @@ def key_for(workflow: Workflow, step: str) -> str:
     It names the workflow, the step (by its oldest name) and the generation; never an attempt, a position in the list or
     a release.
     """
-    return _key_in_use.get() or _key(workflow, step, 1)
+    if key := _key_in_use.get():
+        return key
+    if asked_outside_once:
+        asked_outside_once(workflow)
+    return _key(workflow, step, 1)
 
+
+# Told the workflow whose step asks for a key and is not `once`. For `workflows.testing`; nobody else listens.
+asked_outside_once: Callable[[Workflow], None] | None = None
 
 _key_in_use: ContextVar[str | None] = ContextVar("idempotency_key", default=None)
 

@@ -21,6 +21,9 @@
 Nothing of the engine is replaced: rows, claims, savepoints, ledger and journal are real, and so they need real
 transactions. Time is not waited for: what is put off is made due, and what is measured against the clock made older.
 Questions to people are answered as `decide` says, in the name of a user "testing", or of "another" for four eyes.
+
+In every such test a step that is not `once`, asks for an idempotency key (`key_for`) and runs twice is an
+AssertionError: it may have made its call twice. `Step(..., repeatable=True)` says that this does no harm.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -143,7 +147,8 @@ def run(
 
     `failure` makes a step fail for good, `crash` the worker at a boundary (one of `boundaries`), once. `decide` answers
     the questions; whether a call happened is answered by whether it did. An undo that has failed three times is an
-    AssertionError: it should not have.
+    AssertionError: it should not have. So is a step that ran twice and each time asked for an idempotency key, unless
+    it is `once` or `repeatable`; whether it returned or failed says nothing of its call.
 
     `signals` are sent when they are waited for: name -> payload, or a function that makes it of the workflow. The waits
     named in `overdue` ("payment of *") nobody answers, and their deadlines pass. A time is not waited for, and a wait
@@ -164,15 +169,19 @@ def run(
     workflow.refresh_from_db()
     this = Run(definition, workflow)
     world = _World(this, decide, signals or {}, overdue)
+    keys = _Keys()
+    run_here = [_watched(definition, this, failure), *(_moved(child, queue) for child in children)]
     with ExitStack() as stack:
         stack.callback(connections[journal.ALIAS].close)
-        stack.enter_context(_known(_watched(definition, this, failure), *(_moved(child, queue) for child in children)))
+        stack.enter_context(_known(*map(keys.counted, run_here)))
+        stack.enter_context(keys.asked_for())
         if crash:
             stack.enter_context(failpoints.armed(crash, _crasher(this)))
         while this.status == Workflow.Status.PENDING and (next_one := world.next_of(queue)):
             _let_time_pass(next_one)
             _process(queue)
             workflow.refresh_from_db()
+    keys.check()
     return this
 
 
@@ -190,10 +199,14 @@ def failures(definition: WorkflowDefinition) -> list[Failure]:
 
 
 def boundaries(definition: WorkflowDefinition) -> list[str]:
-    """Every boundary of every `once` step at which a crash could repeat or forget a call, and those of the commit."""
+    """Every boundary of every `once` step at which a crash could repeat or forget a call, and those of the commit.
+
+    Of the first commit, which may be that of a wait, and of the last one: before it, every step has run.
+    """
     calls = [step.identity for step in definition.steps if step.once]
     around_calls = [name for name in failpoints.BOUNDARIES if not name.endswith("_commit")]
-    return [f"{name}:{call}" for call in calls for name in around_calls] + ["before_commit", "after_commit"]
+    of_commits = ["before_commit", "after_commit", "before_commit:complete"]
+    return [f"{name}:{call}" for call in calls for name in around_calls] + of_commits
 
 
 def every_failure(definition: WorkflowDefinition) -> pytest.MarkDecorator:
@@ -286,6 +299,63 @@ class _World:
             self.looked.add(wait.pk)
             return True
         return False
+
+
+class _Keys:
+    """Which runs of which steps asked for an idempotency key, of those that are neither `once` nor `repeatable`.
+
+    A run that did may have made its call, whatever came of it. Threads of a step ask for the step that is running.
+    """
+
+    def __init__(self) -> None:
+        self.runs = count()
+        self.running: dict[int, tuple[str, str, int, int]] = {}  # workflow -> definition, step, workflow, run
+        self.asked: set[tuple[str, str, int, int]] = set()
+
+    def counted(self, definition: WorkflowDefinition) -> WorkflowDefinition:
+        """The definition with those steps watched."""
+        counted = copy(definition)
+        counted.steps = tuple(
+            step if step.once or step.repeatable else replace(step, function=self._counted_function(definition, step))
+            for step in definition.steps
+        )
+        return counted
+
+    def _counted_function(self, definition: WorkflowDefinition, step: Step) -> WorkflowStep:
+        def function(*, workflow: Workflow, context: Any) -> Mapping[str, Any] | None:
+            self.running[workflow.pk] = (definition.name, step.name, workflow.pk, next(self.runs))
+            try:
+                return step.function(workflow=workflow, context=context)
+            finally:
+                del self.running[workflow.pk]
+
+        function.__name__ = step.name
+        return function
+
+    @contextmanager
+    def asked_for(self) -> Iterator[None]:
+        """Listen to what is asked for."""
+        ledger.asked_outside_once = self._note
+        try:
+            yield
+        finally:
+            ledger.asked_outside_once = None
+
+    def _note(self, workflow: Workflow) -> None:
+        if running := self.running.get(workflow.pk):
+            self.asked.add(running)
+
+    def check(self) -> None:
+        """Raise AssertionError, naming each step of a workflow that may have made its call more than once."""
+        times = Counter((definition, step, workflow) for definition, step, workflow, _ in self.asked)
+        repeated = [
+            f"The step {step} of {definition} ran {ran} times and asked for its idempotency key each time, so its call "
+            f"may have been made {ran} times. Make it Step({step}, once=True, ...); or say that its call does no harm "
+            f"whenever it comes again: Step({step}, repeatable=True)."
+            for (definition, step, _), ran in sorted(times.items())
+            if ran > 1
+        ]
+        assert not repeated, "\n".join(repeated)
 
 
 @contextmanager

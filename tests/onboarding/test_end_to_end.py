@@ -94,10 +94,11 @@ def test_a_call_whose_answer_never_came_is_looked_up_and_not_repeated(
 
 
 def test_the_ledger_agrees_with_the_services_one_to_one(sandbox: SandboxProcess) -> None:
-    workflow = work(enter(next(samples(1, seed=int(uuid4())))))
+    sample = next(samples(1, seed=int(uuid4())))
+    workflow = work(enter(sample))
     performed = {effect["idempotency_key"] for effect in sandbox.effects()}
     recorded = Effect.objects.filter(workflow=workflow, state="done").values_list("idempotency_key", flat=True)
-    assert len(recorded) == 6
+    assert len(recorded) == len(sample.effects) - 2  # the answers and the bill are repeatable
     assert set(recorded) <= performed
 
 
@@ -105,11 +106,12 @@ def test_a_failure_late_in_the_list_repeats_no_call_of_a_once_step(sandbox: Sand
     sandbox.fault("programs", "enroll", "status", status=503, count=1)
     workflow = work(enter(next(samples(1, seed=int(uuid4())))))
     assert workflow.current_step == "enroll_in_program"
+    done = set(Effect.objects.filter(workflow=workflow, state="done").values_list("step", flat=True))
+    assert done >= {"create_account", "start_visit", "update_address", "attach_payment_card", "execute_checkout"}
     make_due(workflow)
     workflow = work(workflow)
     assert workflow.status == "COMPLETE"
-    recorded = {name for name, outcome in outcomes(workflow).items() if outcome == "recorded"}
-    assert recorded == {"create_account", "start_visit", "attach_payment_card", "execute_checkout"}
+    assert {name for name, outcome in outcomes(workflow).items() if outcome == "recorded"} == done
 
 
 def test_support_reads_our_own_sentences_whole(sandbox: SandboxProcess) -> None:

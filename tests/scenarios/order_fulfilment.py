@@ -94,7 +94,8 @@ STEPS = [
     await_payment,
     # A parcel on its way is not called back: nothing after it may fail the order.
     Step(create_shipment, once=True, lookup=find_shipment, retry=Retry(base_delay=300, max_attempts=12)),
-    Step(send_confirmation, best_effort=True),
+    # Once, though it is the last: a worker may die when the mail is sent and before that is committed.
+    Step(send_confirmation, best_effort=True, once=True, key_ttl=timedelta(days=1)),
 ]
 
 ORDER_FULFILMENT = WorkflowDefinition(

@@ -35,7 +35,7 @@ def test_whatever_fails_is_undone(failure: testing.Failure) -> None:
     testing.check_compensation(ORDER_FULFILMENT, ORDER, failure, signals=PAID)
 
 
-@testing.every_crash(ORDER_FULFILMENT)  # at each boundary of each once step, and of the commit
+@testing.every_crash(ORDER_FULFILMENT)  # at each boundary of each once step, and of the commits
 def test_a_crash_changes_nothing(boundary: str) -> None:
     run = testing.run(ORDER_FULFILMENT, ORDER, signals=PAID, crash=boundary)
     assert (run.status, run.called("charge_payment")) == ("COMPLETE", 1)

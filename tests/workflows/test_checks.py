@@ -2,6 +2,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.checks import ERROR, WARNING
 from django.db import connection, transaction
 from django.db.models.functions import Now
 from pydantic import BaseModel
@@ -50,12 +51,41 @@ NEITHER = definition([Step(one, once=True)], name="neither")
 SHORT_KEY = definition([Step(one, once=True, key_ttl=timedelta(minutes=5))], name="short_key")
 LONG_KEY = definition([Step(one, once=True, key_ttl=timedelta(hours=24)), two], name="long_key")
 LONG_NAME = definition([Step(one, name="x" * 101)], name="long_name")
+BOTH = definition([Step(one, once=True, repeatable=True, lookup=lookup), two], name="both")
+MAILS = definition([Step(one, best_effort=True), two], name="mails")
+MAILS_LAST = definition([two, Step(one, best_effort=True)], name="mails_last")
+MAILS_ONCE = definition([Step(one, best_effort=True, once=True, key_ttl=timedelta(hours=24)), two], name="mails_once")
+MAILS_REPEATABLY = definition([Step(one, best_effort=True, repeatable=True), two], name="mails_repeatably")
 NO_DEFINITION = "a string"
 
 
 def test_a_good_definition_passes(settings: Settings) -> None:
     settings.WORKFLOWS = [f"{__name__}.GOOD", f"{__name__}.LONG_KEY", f"{__name__}.UNDONE"]
     assert check_definitions() == []
+
+
+def test_a_best_effort_step_may_be_once_or_repeatable_or_the_last(settings: Settings) -> None:
+    settings.WORKFLOWS = [f"{__name__}.{name}" for name in ("MAILS_LAST", "MAILS_ONCE", "MAILS_REPEATABLY")]
+    assert check_definitions() == []
+
+
+def test_one_that_stands_before_others_is_warned_of_with_two_ways_out(settings: Settings) -> None:
+    settings.WORKFLOWS = [f"{__name__}.MAILS"]
+    (message,) = check_definitions()
+    assert (message.id, message.level) == ("workflows.W005", WARNING)
+    assert "The step 'one' of 'mails' is best effort and stands before others" in message.msg
+    assert message.hint
+    assert "once=True" in message.hint
+    assert "repeatable=True" in message.hint
+
+
+def test_a_step_that_says_two_things_is_an_error_that_tells_which_to_leave_out(settings: Settings) -> None:
+    settings.WORKFLOWS = [f"{__name__}.BOTH"]
+    (message,) = check_definitions()
+    assert (message.id, message.level) == ("workflows.E009", ERROR)
+    assert "The step 'one' of 'both' is once and repeatable" in message.msg
+    assert message.hint
+    assert "Leave out repeatable=True" in message.hint
 
 
 @pytest.mark.parametrize(
