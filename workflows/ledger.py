@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from time import monotonic
@@ -199,7 +198,7 @@ class Ledger:
         *,
         repeats_a_doubt: bool = False,
     ) -> dict[str, Any] | None:
-        token = _key_in_use.set(effect.idempotency_key)
+        _keys_in_use[self.workflow.pk] = effect.idempotency_key
         try:
             recorded = self._result(effect, call, repeats_a_doubt)
         except ClaimLost:
@@ -209,7 +208,7 @@ class Ledger:
             self._settle(effect, NOT_DONE if nothing_happened else UNKNOWN, error=describe(error))
             raise
         finally:
-            _key_in_use.reset(token)
+            del _keys_in_use[self.workflow.pk]
         self._settle(effect, SKIPPED if recorded is None else DONE, result=recorded)
         return recorded
 
@@ -464,7 +463,7 @@ def key_for(workflow: Workflow, step: str) -> str:
     It names the workflow, the step (by its oldest name) and the generation; never an attempt, a position in the list or
     a release.
     """
-    if key := _key_in_use.get():
+    if key := _keys_in_use.get(workflow.pk):
         return key
     if asked_outside_once:
         asked_outside_once(workflow)
@@ -474,7 +473,8 @@ def key_for(workflow: Workflow, step: str) -> str:
 # Told the workflow whose step asks for a key and is not `once`. For `workflows.testing`; nobody else listens.
 asked_outside_once: Callable[[Workflow], None] | None = None
 
-_key_in_use: ContextVar[str | None] = ContextVar("idempotency_key", default=None)
+# By workflow, and not in a ContextVar, which a step's own threads do not see: theirs would be the key of generation 1.
+_keys_in_use: dict[int, str] = {}
 
 _WRITE_INTENT = f"""
     INSERT INTO workflows_effect AS e

@@ -259,6 +259,21 @@ def test_a_person_says_that_it_did_not_happen_and_it_gets_a_key_of_its_own() -> 
     assert list(Effect.objects.order_by("generation").values_list("state", flat=True)) == ["not_done", "done"]
 
 
+def test_a_thread_of_the_step_is_given_the_key_of_its_generation() -> None:
+    """Not the first one's, which the service answers from memory: with a charge that was refunded since."""
+    service = Downstream()
+    workflow, task, ada = in_doubt(service)
+
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        engine.elsewhere(lambda: service.call(workflow=workflow, context=context))
+        return {}
+
+    define([Step(call, once=True, settle=0)])
+    operations.reject(task.pk, user=ada, reason="Not there.")
+    work(workflow)
+    assert service.calls == [f"{workflow.key}:call", f"{workflow.key}:call:2"]
+
+
 def test_a_retry_asks_again_what_nobody_has_said_in_time() -> None:
     workflow, _, ada = in_doubt(Downstream())
     expire(workflow)
