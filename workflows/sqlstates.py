@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import psycopg
 from django.db import Error, OperationalError, connections
 
+from workflows.errors import ClaimLost
+
 # Django's, and those of a connection that Django did not wrap: a step's own, or Django's own for the time zone.
 DATABASE_ERRORS = (Error, psycopg.Error)
 
@@ -27,8 +29,9 @@ _ANOTHER_RELEASE = {"42703", "42P01"}
 _CONNECTION = "08"
 
 # What a failed connection is told by, which has no SQLSTATE: words of libpq's message, or the server's, and ours.
+NO_STARTUP_OPTIONS = "unsupported startup parameter"
 _CAUSES = {
-    "unsupported startup parameter": "an unsupported startup parameter",
+    "unsupported startup parameter": NO_STARTUP_OPTIONS,
     "Connection refused": "connection refused",
     "No such file or directory": "no server at this socket",
     "timeout": "timeout",
@@ -85,6 +88,8 @@ def told(error: BaseException) -> str:
             return f"{type(each).__name__}{': ' if cause else ''}{cause}"
         names = each.diag.constraint_name or ".".join(filter(None, (each.diag.table_name, each.diag.column_name)))
         return f"{type(each).__name__} {each.sqlstate}{f' ({names})' if names else ''}"
+    if isinstance(error, ClaimLost):
+        return f"ClaimLost: {error}" if str(error) else "ClaimLost"  # its words are ours
     return type(error.__cause__ or error).__name__
 
 

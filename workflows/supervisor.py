@@ -16,7 +16,7 @@ from types import FrameType
 
 from django.db import connections
 
-from workflows import deaths, lease, stamps
+from workflows import deaths, lease, sessions, stamps
 from workflows.deaths import Death
 from workflows.flag import Flag
 from workflows.models import Attempt
@@ -66,13 +66,16 @@ class Supervisor:
         self._slots = stamps.slots(options.processes)  # those that no child has
         self._deaths = deaths.Register(f"{socket.gethostname()}:{os.getpid()}")
         self._wanted = options.processes
-        self._stopping = False
+        self._stopping = self._refused = False
         self._stirred = Flag()  # by a signal: look again
         self._restart_delay = 0.0
         self._fork_again_at = float("-inf")
 
     def run(self) -> None:
-        """Return when every child has ended. SIGTERM or SIGINT begins that: no more claims, then `grace` seconds."""
+        """Return when every child has ended. SIGTERM or SIGINT begins that: no more claims, then `grace` seconds.
+
+        So does a child that refuses to work: another one would refuse, too. Then Refused is raised in the end.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask_to_stop)
         signal.signal(signal.SIGCHLD, lambda *_: self._stirred.set())
@@ -97,6 +100,8 @@ class Supervisor:
                     else:
                         os.kill(pid, signal.SIGTERM)
         self._deaths.tell(at_once=True)
+        if self._refused:
+            raise sessions.Refused("A worker process has refused to work: see the log.")
 
     def _may_fork(self) -> bool:
         missing = len(self._children) < self._wanted
@@ -135,6 +140,9 @@ class Supervisor:
             try:
                 _work(self.options, parent, slot)
                 status = 0
+            except sessions.Refused as refused:
+                logger.error("%s", refused)
+                status = sessions.REFUSED
             except BaseException as error:
                 logger.error("the worker failed:\n%s", frames(error))
             finally:
@@ -154,6 +162,9 @@ class Supervisor:
             code = os.waitstatus_to_exitcode(status)
             if stamp.attempt_id or stamp.worker_id:
                 self._deaths.note(deaths.death(stamp, code, ended_by_us=child.ended_by_us))
+            if code == sessions.REFUSED and not stamp.attempt_id:
+                self._stopping = self._refused = True
+                continue
             # An attempt still open: it left in the midst of a workflow, as by os._exit(0) in a step.
             if code == 0 and not stamp.attempt_id and (self.options.drain or self._stopping):
                 self._wanted = max(0, self._wanted - 1)

@@ -19,7 +19,19 @@ from django.conf import settings
 from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
-from workflows import compensation, executor, failpoints, heartbeat, history, inbox, journal, poison, sqlstates, stamps
+from workflows import (
+    compensation,
+    executor,
+    failpoints,
+    heartbeat,
+    history,
+    inbox,
+    journal,
+    poison,
+    sessions,
+    sqlstates,
+    stamps,
+)
 from workflows.backoff import calculate_invisible_until
 from workflows.decisions import Decidable, decide
 from workflows.definition import Step, WorkflowDefinition, definitions
@@ -93,10 +105,11 @@ class Worker:
         self._full_look_at = self._ticked_at = self._sweep_at = self._spoke_at = float("-inf")
 
     def run(self, *, drain: bool = False) -> None:
-        """Process workflows until `stopping` is set; with `drain`, until none is due."""
+        """Process workflows until `stopping` is set; with `drain`, until none is due. Raises `sessions.Refused`."""
         idle, lost = _Delay(IDLE_DELAY, MAX_IDLE_DELAY), _Delay(LOST_DELAY, MAX_LOST_DELAY)
         while not self.stopping.is_set():
             try:
+                sessions.ensure_fit()
                 busy = self.process_next()
                 self.tick()
                 self._beat()
@@ -107,7 +120,9 @@ class Worker:
                 if sqlstates.is_refusal(error):
                     logger.error("it refused a statement of the engine's own:\n%s", frames(error))
                 self.stopping.wait(lost.next())
-                self._recover(how=str(error) if how == "ClaimLost" else how)
+                self._recover(how=how.removeprefix("ClaimLost: "))
+            except sessions.Refused:
+                raise
             except Exception as error:
                 # Ours, not a step's.
                 self._tell(lost=True, deadline=NEVER)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
+from workflows import sessions
 from workflows.management.arguments import seconds
 from workflows.management.database import refuse_unmigrated
 from workflows.supervisor import Options, Supervisor
@@ -45,7 +48,12 @@ class Command(BaseCommand):
         self.check(tags=["workers"], include_deployment_checks=True)
         refuse_unmigrated()
         names = Options.__dataclass_fields__
-        Supervisor(Options(**{name: value for name, value in options.items() if name in names})).run()
+        supervisor = Supervisor(Options(**{name: value for name, value in options.items() if name in names}))
+        try:
+            sessions.refuse_unfit(f"{socket.gethostname()}:{os.getpid()}")
+            supervisor.run()
+        except sessions.Refused as refused:
+            raise CommandError(str(refused)) from None
 
 
 def _positive_int(text: str) -> int:
