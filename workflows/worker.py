@@ -114,9 +114,10 @@ class Worker:
                 self.tick()
                 self._beat()
             except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
-                self._tell(lost=True, deadline=NEVER)
                 how = sqlstates.told(error)
-                logger.warning("lost the database, nothing is decided: %s, at %s", how, sqlstates.server(journal.ALIAS))
+                trouble = f"{how}, at {sqlstates.server(journal.ALIAS)}"
+                self._tell(lost=True, deadline=NEVER, trouble=trouble)
+                logger.warning("lost the database, nothing is decided: %s", trouble)
                 if sqlstates.is_refusal(error):
                     logger.error("it refused a statement of the engine's own:\n%s", frames(error))
                 self.stopping.wait(lost.next())
@@ -138,6 +139,7 @@ class Worker:
                 elif drain:
                     return
                 else:
+                    self._tell(heard_at=monotonic(), trouble="")
                     self.stopping.wait(idle.next())
 
     def sign_off(self) -> None:
@@ -167,7 +169,7 @@ class Worker:
             decide(claim.workflow, self._attempt, outcome)  # after its release: see workflows.decisions
             failpoints.reach("before_commit", type(outcome).__name__.lower())
         failpoints.reach("after_commit", type(outcome).__name__.lower())
-        self._let_go()
+        self._let_go(heard_at=monotonic(), trouble="")
         if not isinstance(outcome, Complete):
             inbox.wake(claim.workflow.pk)
         if claim.workflow.parent_id is not None:
@@ -300,10 +302,10 @@ class Worker:
         self._stamp = self._stamp._replace(**changes)
         self._slot.write(self._stamp)
 
-    def _let_go(self) -> None:
+    def _let_go(self, **changes: Any) -> None:
         """Nothing is in hand any more."""
         self._attempt = None
-        self._tell(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="")
+        self._tell(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)
 
     def _recover(self, *, how: str = "", put_off: str = "") -> None:
         """Let go of both connections, and close the attempt in hand as lost. What fails here is tried again later.
