@@ -109,9 +109,8 @@ def _is_one_backend_each(claim: Any, writer: Any) -> bool:
         other = _ask(writer, "SELECT pg_backend_pid(), pg_try_advisory_xact_lock(%s)", lock)
         if other == (first[0], True):
             return False  # now, for a pool of one would let us wait for the backend that we hold
-        seen = {_ask(claim, whose)}
         locked_by_both = _ask(claim, "SELECT pg_try_advisory_xact_lock(%s)", lock)
-    seen |= {_ask(claim, whose) for _ in range(TIMES)}
+    seen = {_ask(claim, whose) for _ in range(TIMES)}
     return seen == {first} and other[1] and locked_by_both == (False,)
 
 

@@ -187,7 +187,8 @@ def test_a_definition_that_cannot_be_imported_is_a_clear_message(runworker: Star
 def test_help_says_how_to_stop_it_and_how_to_go_faster(runworker: Start) -> None:
     worker = runworker("COUNTED", arguments=("--help",))
     assert worker.wait() == 0
-    for word in ("SIGTERM", "--grace", "--processes", "--drain", "--queue", "--max-runtime", "--health-file", "start more processes"):
+    options = ("--grace", "--processes", "--drain", "--queue", "--max-runtime", "--health-file")
+    for word in ("SIGTERM", *options, "start more processes"):
         assert word in worker.output
 
 
