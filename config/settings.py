@@ -155,6 +155,8 @@ RELEASE = env.str("RELEASE", default="")
 # How long the server lets a worker be silent on the row that it holds. 0 is 30 seconds longer than the longest step may
 # take; less than that one, and the row is taken from under it.
 WORKER_LEASE_SECONDS = env.float("WORKER_LEASE_SECONDS", default=0)
+# What `runworker` writes of its processes, for `workerhealth`, unless they are told another file; empty for none.
+WORKER_HEALTH_FILE = env.str("WORKER_HEALTH_FILE", default="")
 
 # Dotted paths of the definitions that this release knows.
 WORKFLOWS = env.list("WORKFLOWS", default=["onboarding.workflow.ONBOARDING"])

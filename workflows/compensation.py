@@ -134,7 +134,7 @@ def run(
     attempt: OpenAttempt,
     *,
     may_begin: Callable[[Step], bool],
-    give_up: str = "",
+    give_up: StepError | None = None,
 ) -> Outcome:
     """Undo what is to be undone, until one fails or waits. What was done is added to `attempt.steps`.
 
@@ -161,7 +161,7 @@ class _Compensation:
             if effect.state in MAY_HAVE_HAPPENED and _is_to_be_undone(definition, effect.step, effect.has_undo)
         ]
 
-    def run(self, may_begin: Callable[[Step], bool], give_up: str) -> Outcome:
+    def run(self, may_begin: Callable[[Step], bool], give_up: StepError | None) -> Outcome:
         with journal.current(self.attempt):
             for effect in self.to_undo:
                 step = self.definition.step_that_was(effect.step)
@@ -170,15 +170,16 @@ class _Compensation:
                 try:
                     with transaction.atomic():
                         self._undo(step, effect, give_up)
-                        leave_as_found()
+                        leave_as_found(self.attempt)
                 except Suspend as suspend:
                     return UndoWaiting(step, suspend)
                 except ClaimLost:
                     raise
                 except BaseException as error:  # an undo's SystemExit, too, is the undo's failure
+                    journal.ensure_own(self.attempt, error)
                     journal.prove(self.attempt)  # on a lost connection any error looks like the undo's own
                     return self._failed(step, effect, error)
-                give_up = ""
+                give_up = None
         return Compensated([e.step for e in reversed(self.ledger.effects()) if e.state == Effect.State.UNDONE])
 
     def _failed(self, step: Step, effect: KnownEffect, error: BaseException) -> UndoFailed:
@@ -186,7 +187,7 @@ class _Compensation:
         failures = 0 if isinstance(error, Unsettled) else self.ledger.undo_failed(effect, description)
         return UndoFailed(step, error, description, failures)
 
-    def _undo(self, step: Step, effect: KnownEffect, give_up: str) -> None:
+    def _undo(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> None:
         """Deal with one effect; what came of it is an entry of the attempt's steps."""
         journal.flush(self.attempt)
         entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": "undo_failed"}
@@ -195,14 +196,13 @@ class _Compensation:
             if transaction_is_broken():
                 raise StepError(f"The undo of {step.name} swallowed a database error.")
 
-    def _deal_with(self, step: Step, effect: KnownEffect, give_up: str) -> str:
+    def _deal_with(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> str:
         """Have a person decide, or find out whether it happened and undo it. Returns the state that it is in then.
 
         The person first: else what cannot be found out would be tried for ever, with nobody told.
         """
         if give_up:  # written down, for the person's answer comes to a later attempt
-            told = describe_own(StepError(give_up, code="keeps_dying"))
-            effect = self.ledger.set_undo_failures(effect, TRIES, told)
+            effect = self.ledger.set_undo_failures(effect, TRIES, describe_own(give_up))
         while not step.undo or effect.undo_failures >= TRIES:
             decided = self._ask(step, effect)
             if decided.state != effect.state:

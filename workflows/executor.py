@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 from psycopg.pq import TransactionStatus
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from workflows import journal
+from workflows import journal, sqlstates
 from workflows.definition import Step, WorkflowDefinition, left_step
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, WorkflowCancelled
 from workflows.journal import OpenAttempt
@@ -27,10 +27,6 @@ from workflows.ledger import Ledger, Result
 from workflows.models import Workflow
 from workflows.scrub import class_name, faults, private_part, scrub, scrub_foreign
 from workflows.timeouts import StepTimeout, call_within
-
-# With the connection alive these say "not now", never "not ever": serialization_failure, deadlock_detected,
-# lock_not_available, query_canceled (https://www.postgresql.org/docs/current/errcodes-appendix.html).
-_TRANSIENT_SQLSTATES = {"40001", "40P01", "55P03", "57014"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +38,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A step failed, for good or (a RetryableStepError, or what the database calls transient) for now.
+    """A step failed, for good or (a RetryableStepError, or what the database cannot do just now) for now.
 
     `description` is what may be told of the error: its class, code and scrubbed message. `context` is None when no step
     ran: what is known stays.
@@ -101,7 +97,7 @@ def _run_steps(
                 if not may_begin(step):
                     raise GiveBack
                 _run_step(step, workflow, results, attempt, ledger)
-            leave_as_found()
+            leave_as_found(attempt)
     except GiveBack:
         return GivenBack(results.copy, step)
     except Suspend as suspend:
@@ -109,6 +105,7 @@ def _run_steps(
     except ClaimLost:
         raise
     except BaseException as error:  # a step's SystemExit, too, is the step's failure and not the worker's
+        journal.ensure_own(attempt, error)
         journal.prove(attempt)  # on a lost connection any error looks like the step's own
         description = describe(error, results)
         return Failed(results.copy, step, error, _is_retryable(error), description)
@@ -174,13 +171,14 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
             if step.best_effort:
                 with transaction.atomic():
                     entry["outcome"] = _call(step, workflow, results, attempt, ledger)
-                    check_deferred_constraints()
+                    check_deferred_constraints(attempt)
             else:
                 entry["outcome"] = _call(step, workflow, results, attempt, ledger)
     except WorkflowCancelled:
         attempt.steps.pop()  # it was not begun
         raise
-    except (Exception, StepTimeout):
+    except (Exception, StepTimeout) as error:
+        journal.ensure_own(attempt, error)
         if not step.best_effort or transaction_is_broken():
             raise
         entry["outcome"] = "best_effort_failed"
@@ -232,7 +230,8 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
 
 def in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | None]) -> Result | None:
     """Call what a step's author wrote, within the step's time. A wait in it is heard, whatever it catches."""
-    result = call_within(step.timeout, function)
+    with journal.blaming_the_step(attempt):
+        result = call_within(step.timeout, function)
     if attempt.lost:
         raise attempt.lost
     if attempt.suspended:
@@ -240,18 +239,18 @@ def in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | No
     return result
 
 
-def check_deferred_constraints(also: str = "") -> None:
+def check_deferred_constraints(attempt: OpenAttempt, also: str = "") -> None:
     """Check now what is deferred to the COMMIT: failing there, it would undo the decision too, for ever.
 
-    Deferred again at once, for the steps that follow. `also`: SQL to send along.
+    Deferred again at once, for the steps that follow. What fails is the step's. `also`: SQL to send along.
     """
-    with connection.cursor() as cursor:
+    with journal.blaming_the_step(attempt), connection.cursor() as cursor:
         cursor.execute(f"SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; {also}")
 
 
-def leave_as_found() -> None:
+def leave_as_found(attempt: OpenAttempt) -> None:
     """After the last step, undo what any of them has SET: it would hold for the decision and the next workflows."""
-    check_deferred_constraints(also="RESET ALL")
+    check_deferred_constraints(attempt, also="RESET ALL")
     connection.ensure_timezone()  # Django's own setting; asks the server only if it was not the server's
 
 
@@ -264,9 +263,8 @@ def transaction_is_broken() -> bool:
 
 
 def _is_retryable(error: BaseException) -> bool:
-    if isinstance(error, DatabaseError):
-        return getattr(error.__cause__, "sqlstate", None) in _TRANSIENT_SQLSTATES
-    return isinstance(error, RetryableStepError | StepTimeout)
+    """Whether the step's error may pass with time. A MemoryError is the host's trouble, more often than a payload's."""
+    return isinstance(error, RetryableStepError | StepTimeout | MemoryError) or sqlstates.is_not_now(error)
 
 
 def last_error(description: Mapping[str, str]) -> dict[str, str]:

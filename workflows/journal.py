@@ -6,11 +6,16 @@ Nothing written means that the row is no longer ours.
 
 **Losing the journal is losing the claim**: it is opened before the claim, and within an attempt never anew. A server
 that restarted may have given the claim's transaction id to another transaction, which would then look like our own.
+
+**What the database refuses us says nothing about the step.** A server that has become read-only, a column that is ahead
+of this release, a pooler that has lost a prepared statement: the claim is lost, whatever the error, and nothing is
+decided. What no row could hold of a step's own values is therefore found before a statement is sent.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,12 +23,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from django.db import InterfaceError, OperationalError, connections, transaction
+from django.db import Error, connections, transaction
 
-from workflows import failpoints
+from workflows import failpoints, sqlstates
 from workflows.definition import undo_of
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Workflow
+
+logger = logging.getLogger(__name__)
 
 ALIAS = "journal"
 
@@ -58,6 +65,7 @@ class OpenAttempt:
     deferred: tuple[str, list[Any]] | None = None  # a statement that may wait for the next one: see defer
     suspended: Suspend | None = None  # by a wait
     lost: ClaimLost | None = None  # the journal has failed
+    own_error: BaseException | None = None  # the last one that came from what a step's author wrote
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
     seen: list[int] = field(default_factory=list)  # the signals that were there, and unused, as it was opened
 
@@ -73,14 +81,15 @@ def connect() -> None:
 def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Run one statement on the journal, its parameters beside it and not in its text, and return its rows.
 
-    Raises ClaimLost when the connection is gone, or a lock is not given within the session's `lock_timeout`.
+    Raises ClaimLost when the database refuses it, whyever: the connection is gone, a lock is not given within the
+    session's `lock_timeout`, or the statement does not fit the database as it is now.
     """
     try:
         with connections[ALIAS].cursor() as cursor:
             cursor.execute(sql, parameters)
             return cursor.fetchall() if cursor.description else []
-    except (OperationalError, InterfaceError) as error:
-        lost = ClaimLost(f"the journal failed with {type(error).__name__}")
+    except Error as error:
+        lost = ClaimLost(f"the journal failed with {sqlstates.told(error)}")
         if attempt := _current.get():
             attempt.lost = lost  # should a step swallow even that
         raise lost from error
@@ -172,24 +181,56 @@ _SEEN = """
     SELECT id FROM workflows_signal WHERE linking_id = %s AND closed_at IS NULL"""
 
 
+@contextmanager
+def blaming_the_step(attempt: OpenAttempt) -> Iterator[None]:
+    """Around what a step's author wrote: a database error that comes from there is the step's. Any other is ours."""
+    try:
+        yield
+    except BaseException as error:
+        attempt.own_error = error
+        raise
+
+
+def ensure_own(attempt: OpenAttempt, error: BaseException) -> None:
+    """Raise ClaimLost when `error` is not the step's: it comes from a statement of the engine, on either connection.
+
+    Also when a step has swallowed the loss of the journal, and raises something of its own.
+    """
+    if attempt.lost:
+        raise attempt.lost
+    if isinstance(error, sqlstates.DATABASE_ERRORS) and error is not attempt.own_error:
+        raise ClaimLost(f"a statement of the engine failed with {sqlstates.told(error)}") from error
+
+
 def prove(attempt: OpenAttempt) -> None:
     """Raise ClaimLost unless the claim's transaction is still in progress, and the journal alive to say so."""
     if execute(f"SELECT {FENCE}", [attempt.claim_xid]) != [(True,)]:
         raise ClaimLost("the claim's transaction has ended")
 
 
-def close_as_lost(attempt: OpenAttempt) -> None:
-    """Close an attempt whose claim was lost, on a connection opened since.
+def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
+    """Close an attempt whose claim was lost, on a connection opened since. `how` says by which error.
 
     Unless the claim did commit after all, its answer lost on the way: then the attempt is closed already. Should the
     commit be on its way just now, this waits for the row that it has locked.
+
+    A call's result that is refused even now is given up with the attempt: the ledger has its INTENT, so that the next
+    attempt asks whether the call happened. While nothing can be written (a read-only server) it is kept: ClaimLost.
     """
-    flush(attempt)
+    refused = None
+    try:
+        flush(attempt)
+    except ClaimLost as lost:
+        if not connections[ALIAS].is_usable():
+            raise
+        refused = lost
     last = attempt.steps[-1] if attempt.steps else {"step": ""}
     step = undo_of(last["step"]) if last.get("undo") else last["step"]
     with transaction.atomic(using=ALIAS):
-        for sql, parameters in closing(attempt.id, Attempt.Outcome.LOST, step=step, steps=attempt.steps):
+        for sql, parameters in closing(attempt.id, Attempt.Outcome.LOST, step=step, how=how[:50], steps=attempt.steps):
             execute(sql, parameters)
+    if refused:
+        logger.error("workflow %s: what came of its last call cannot be written: %s", attempt.workflow_id, refused)
 
 
 def closing(

@@ -6,8 +6,11 @@ nothing, a worker that is stopped holds on to it, and a server in the middle of 
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from workflows.definition import definitions
 from workflows.journal import ALIAS
@@ -47,19 +50,33 @@ def seconds() -> float:
 
 
 def describe_connections(worker: str) -> None:
-    """Name this process's connections in pg_stat_activity, and set when each end gives the other up.
+    """Have this process's connections, from now on, opened with `options`."""
+    for alias in ("default", ALIAS):
+        connections[alias].settings_dict["OPTIONS"] = options(alias, worker)
 
-    For connections opened from now on. What DATABASE_URL says beats what stands here.
+
+def options(alias: str, worker: str) -> dict[str, Any]:
+    """What a worker opens this connection with: its name in pg_stat_activity, and when each end gives the other up.
+
+    What DATABASE_URL says beats what stands here.
     """
+    given = connections[alias].settings_dict.get("OPTIONS", {})
+    ours = " ".join(f"-c {name}={value}" for name, value in _session(alias).items())
+    return {
+        "application_name": f"onramp {'journal' if alias == ALIAS else 'claim'} {worker}",
+        **_KEEPALIVES,
+        **given,
+        "options": f"{ours} {given.get('options', '')}".strip(),
+    }
+
+
+def asked(wrapper: BaseDatabaseWrapper) -> list[str]:
+    """What a connection asks of its session by `options`; nothing where it was opened without."""
+    given = wrapper.settings_dict.get("OPTIONS", {}).get("options", "")
+    return [name for name in _session(wrapper.alias) if f"-c {name}=" in given]
+
+
+def _session(alias: str) -> dict[str, str]:
     lease = f"{seconds() * 1000:.0f}"
     claim = {"idle_in_transaction_session_timeout": lease, "statement_timeout": lease}
-    for alias, role, session in (("default", "claim", _BOTH | claim), (ALIAS, "journal", _BOTH | _JOURNAL)):
-        database = connections[alias].settings_dict
-        given = database.get("OPTIONS", {})
-        ours = " ".join(f"-c {name}={value}" for name, value in session.items())
-        database["OPTIONS"] = {
-            "application_name": f"onramp {role} {worker}",
-            **_KEEPALIVES,
-            **given,
-            "options": f"{ours} {given.get('options', '')}".strip(),
-        }
+    return _BOTH | (_JOURNAL if alias == ALIAS else claim)

@@ -286,7 +286,8 @@ class Ledger:
     def _look_up(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> KnownEffect:
         journal.flush(self.attempt)
         journal.prove(self.attempt)
-        found = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
+        with journal.blaming_the_step(self.attempt):
+            found = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
         if found is None:
             self._wait_until_settled(step, effect)
             effect = self._decide(effect, NOT_DONE, by="lookup")

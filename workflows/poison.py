@@ -8,8 +8,11 @@ are rows written by those who knew; nothing is counted in an `except`, which no 
   an operator), so it is tried again, later each time; after every tenth death in a row a person is asked.
 - Ended because a step was overdue: a failure of that step, retried and limited by its own policy.
 
-Attempts that were lost (the database went), interrupted past the grace (a deploy) or put back say nothing about a
-payload: they are passed over, and condemn nobody.
+Attempts that were lost (the database went, or refused a statement of the engine's own), interrupted past the grace (a
+deploy) or put back say nothing about a payload: they are passed over, and condemn nobody. But a workflow that is lost
+ten times without a decision in between would be tried for ever, with nobody told: a person is asked whether it may be
+tried again. Only their no fails it. Without an answer it is tried once more, and if it is lost again, they are asked
+again.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.executor import Failed, describe_own
 from workflows.journal import OpenAttempt, PastAttempt
 from workflows.models import Attempt, Workflow
-from workflows.waits import require_approval
+from workflows.waits import ApprovalExpired, require_approval, withdraw
 
 CRASHES_OF_POISON = 3
 DEATHS_BEFORE_A_PERSON = 10
@@ -33,6 +36,13 @@ TIME_TO_ANSWER = timedelta(hours=72)
 FIRST_DELAY, MAX_DELAY, JITTER = 2.0, 300.0, 0.2
 
 TASK_TYPE = "keeps_dying"
+
+# They are put off from the second one on (see workflows.worker): these take more than an hour.
+LOSSES_BEFORE_A_PERSON = 10
+# It is tried again after a day without an answer: the database may have come to itself long before.
+TIME_TO_ANSWER_ABOUT_LOSSES = timedelta(hours=24)
+
+LOSSES_TASK_TYPE = "keeps_being_lost"
 
 _CRASHED = Attempt.Outcome.CRASHED
 _DEATHS = (_CRASHED, Attempt.Outcome.KILLED, Attempt.Outcome.VANISHED)
@@ -48,7 +58,7 @@ class PutOff:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Its workers keep dying: a person is asked whether it may be tried again."""
+    """Its workers keep dying, or losing it: a person is asked whether it may be tried again."""
 
     suspend: Suspend
     step: str
@@ -69,6 +79,8 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
         return _poisoned(definition, recent[:CRASHES_OF_POISON])
     if len(deaths) >= DEATHS_BEFORE_A_PERSON and (verdict := _ask(definition, workflow, attempt, deaths)):
         return verdict
+    if len(losses(attempt)) >= LOSSES_BEFORE_A_PERSON and (verdict := _ask_about_losses(definition, workflow, attempt)):
+        return verdict
     # The very last attempt: after a back-off there is another one, which was put back. What was found open and turns
     # out to have crashed is known by then.
     if len(recent) > 1 and recent[0] is attempt.past[0] and recent[0].outcome != _CRASHED:
@@ -76,7 +88,12 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
     return None
 
 
-def judge_compensation(attempt: OpenAttempt) -> PutOff | str | None:
+def losses(attempt: OpenAttempt) -> list[PastAttempt]:
+    """The attempts before this one that were lost, newest first, since the last decision."""
+    return [past for past in attempt.past if past.outcome == Attempt.Outcome.LOST]
+
+
+def judge_compensation(attempt: OpenAttempt) -> PutOff | StepError | None:
     """What to do instead of calling the next undo: wait, or ask a person for the reason that is returned.
 
     Nothing fails here, for it has failed already: whatever keeps killing its workers, a person is asked in the end.
@@ -84,7 +101,10 @@ def judge_compensation(attempt: OpenAttempt) -> PutOff | str | None:
     deaths = [past for past in attempt.past if past.outcome in _DEATHS or _is_overdue(past)]
     crashes = [past for past in deaths if past.outcome == _CRASHED or _is_overdue(past)]
     if len(crashes) >= CRASHES_OF_POISON or len(deaths) >= DEATHS_BEFORE_A_PERSON:
-        return f"Its workers died {len(deaths)} times in a row, last {_end(deaths[0])}."
+        return StepError(f"Its workers died {len(deaths)} times in a row, last {_end(deaths[0])}.", code=TASK_TYPE)
+    if len(lost := losses(attempt)) >= LOSSES_BEFORE_A_PERSON:
+        told = f"Its claim was lost {len(lost)} times in a row, last {_end(lost[0])}."
+        return StepError(told, code=LOSSES_TASK_TYPE)
     if len(deaths) > 1 and deaths[0] is attempt.past[0] and deaths[0] not in crashes:
         return PutOff(len(deaths), deaths[0].died_in)
     return None
@@ -136,6 +156,31 @@ def _ask(
                 task_type=TASK_TYPE,
                 timeout=TIME_TO_ANSWER,
             )
+    except Suspend as suspend:
+        return Held(suspend, last.died_in)
+    except StepError as error:
+        return _failed(definition, last.died_in, error)
+    return None
+
+
+def _ask_about_losses(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Held | Failed | None:
+    """Ask a person whether it may be tried again; None when somebody has said yes, or nobody anything for a day."""
+    lost = losses(attempt)
+    last, tenth = lost[0], lost[len(lost) % LOSSES_BEFORE_A_PERSON]
+    name = f"{LOSSES_TASK_TYPE}:{tenth.number}"
+    try:
+        with journal.current(attempt):
+            try:
+                require_approval(
+                    workflow,
+                    name,
+                    question="Its workers keep losing the database. May it be tried again?",
+                    facts={"Attempts lost in a row": str(len(lost)), "The last one": _end(last)},
+                    task_type=LOSSES_TASK_TYPE,
+                    timeout=TIME_TO_ANSWER_ABOUT_LOSSES,
+                )
+            except ApprovalExpired:
+                withdraw(workflow, name)  # so that it is asked again should it be lost again
     except Suspend as suspend:
         return Held(suspend, last.died_in)
     except StepError as error:

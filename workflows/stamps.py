@@ -11,9 +11,9 @@ import struct
 import zlib
 from typing import NamedTuple
 
-_STEP_BYTES = 200
-# The fields of a Stamp, the step's name as the last one; and a checksum of all that.
-_RECORD = struct.Struct(f"<qqqdd?{_STEP_BYTES}s")
+_STEP_BYTES = _TROUBLE_BYTES = 200
+# The fields of a Stamp, the two texts as the last ones; and a checksum of all that.
+_RECORD = struct.Struct(f"<qqqddd?{_TROUBLE_BYTES}s{_STEP_BYTES}s")
 _CHECKSUM = struct.Struct("<I")
 _RECORD_SIZE = _RECORD.size + _CHECKSUM.size
 _SLOT_SIZE = 1 + 2 * _RECORD_SIZE
@@ -29,7 +29,9 @@ class Stamp(NamedTuple):
     workflow_id: int = 0
     since: float = 0.0
     deadline: float = NEVER
+    heard_at: float = 0.0  # when it last had an answer of the database between two workflows
     lost: bool = False  # its database; what follows is not the workflow's doing
+    trouble: str = ""  # why it has none, in words for a log
     step: str = ""  # the last one that it began
 
 
@@ -46,7 +48,8 @@ class Slot:
         self._start = start
 
     def write(self, stamp: Stamp) -> None:
-        record = _RECORD.pack(*stamp[:-1], stamp.step.encode()[:_STEP_BYTES])
+        texts = stamp.trouble.encode()[:_TROUBLE_BYTES], stamp.step.encode()[:_STEP_BYTES]
+        record = _RECORD.pack(*stamp[:-2], *texts)
         other = 1 - self._current()
         at = self._at(other)
         self._memory[at : at + _RECORD_SIZE] = record + _CHECKSUM.pack(zlib.crc32(record))
@@ -59,8 +62,9 @@ class Slot:
             copy = self._memory[at : at + _RECORD_SIZE]
             record, (checksum,) = copy[: _RECORD.size], _CHECKSUM.unpack(copy[_RECORD.size :])
             if zlib.crc32(record) == checksum:
-                *fields, step = _RECORD.unpack(record)
-                return Stamp._make([*fields, step.rstrip(b"\0").decode(errors="ignore")])
+                *fields, trouble, step = _RECORD.unpack(record)
+                texts = (text.rstrip(b"\0").decode(errors="ignore") for text in (trouble, step))
+                return Stamp._make([*fields, *texts])
         return None
 
     def clear(self) -> None:

@@ -11,14 +11,16 @@ import os
 import signal
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 from types import FrameType
 
 from django.db import connections
 
-from workflows import deaths, lease, stamps
+from workflows import deaths, healthfile, lease, sessions, stamps
 from workflows.deaths import Death
 from workflows.flag import Flag
+from workflows.healthfile import Report
 from workflows.models import Attempt
 from workflows.scrub import frames
 from workflows.stamps import Slot, Stamp
@@ -46,6 +48,7 @@ class Options:
     drain: bool = False
     grace: float = 30.0
     max_runtime: float | None = None
+    health_file: str = ""
 
 
 @dataclass(slots=True)
@@ -64,15 +67,21 @@ class Supervisor:
         self.options = options
         self._children: dict[int, Child] = {}  # by process id
         self._slots = stamps.slots(options.processes)  # those that no child has
+        # Until when the child of each slot, or the one before it, was with the database.
+        self._heard = dict.fromkeys(self._slots, monotonic())
+        self._written_at = self._told_at = float("-inf")
         self._deaths = deaths.Register(f"{socket.gethostname()}:{os.getpid()}")
         self._wanted = options.processes
-        self._stopping = False
+        self._stopping = self._refused = False
         self._stirred = Flag()  # by a signal: look again
         self._restart_delay = 0.0
         self._fork_again_at = float("-inf")
 
     def run(self) -> None:
-        """Return when every child has ended. SIGTERM or SIGINT begins that: no more claims, then `grace` seconds."""
+        """Return when every child has ended. SIGTERM or SIGINT begins that: no more claims, then `grace` seconds.
+
+        So does a child that refuses to work: another one would refuse, too. Then Refused is raised in the end.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask_to_stop)
         signal.signal(signal.SIGCHLD, lambda *_: self._stirred.set())
@@ -85,6 +94,7 @@ class Supervisor:
             self._reap()
             self._end_overdue()
             self._deaths.tell()
+            self._tell_health()
             if self.options.max_runtime is not None and monotonic() > began + self.options.max_runtime:
                 self._stopping = True
             if self._stopping:
@@ -97,6 +107,39 @@ class Supervisor:
                     else:
                         os.kill(pid, signal.SIGTERM)
         self._deaths.tell(at_once=True)
+        if self.options.health_file:
+            Path(self.options.health_file).unlink(missing_ok=True)
+        if self._refused:
+            raise sessions.Refused("A worker process has refused to work: see the log.")
+
+    def _tell_health(self) -> None:
+        """Keep the health file young, and say once a minute when the children have long been without the database."""
+        now = monotonic()
+        if now < self._written_at + healthfile.WRITE_EVERY:
+            return
+        self._written_at = now
+        report = self._report()
+        if self.options.health_file:
+            try:
+                healthfile.write(Path(self.options.health_file), report)
+            except OSError as error:
+                logger.warning("cannot write the health file: %s", error.strerror)
+        if now >= self._told_at + healthfile.TELL_EVERY and (
+            silence := healthfile.silence(report, healthfile.MAX_SILENCE)
+        ):
+            self._told_at = now
+            logger.warning("%s", silence)
+
+    def _report(self) -> Report:
+        """Of the children that there are and, a child that died being forked again in a moment, of those missing."""
+        now, trouble = monotonic(), ""
+        missing = max(0, self._wanted - len(self._children))
+        looked_at = [child.slot for child in self._children.values()] + self._slots[len(self._slots) - missing :]
+        for slot in looked_at:
+            if stamp := slot.read():
+                self._heard[slot] = max(self._heard[slot], healthfile.heard_until(stamp, now))
+                trouble = stamp.trouble or trouble
+        return Report([round(now - self._heard[slot], 1) for slot in looked_at], trouble)
 
     def _may_fork(self) -> bool:
         missing = len(self._children) < self._wanted
@@ -135,6 +178,9 @@ class Supervisor:
             try:
                 _work(self.options, parent, slot)
                 status = 0
+            except sessions.Refused as refused:
+                logger.error("%s", refused)
+                status = sessions.REFUSED
             except BaseException as error:
                 logger.error("the worker failed:\n%s", frames(error))
             finally:
@@ -154,6 +200,9 @@ class Supervisor:
             code = os.waitstatus_to_exitcode(status)
             if stamp.attempt_id or stamp.worker_id:
                 self._deaths.note(deaths.death(stamp, code, ended_by_us=child.ended_by_us))
+            if code == sessions.REFUSED and not stamp.attempt_id:
+                self._stopping = self._refused = True
+                continue
             # An attempt still open: it left in the midst of a workflow, as by os._exit(0) in a step.
             if code == 0 and not stamp.attempt_id and (self.options.drain or self._stopping):
                 self._wanted = max(0, self._wanted - 1)

@@ -11,15 +11,28 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from time import monotonic
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db import Error, InterfaceError, InternalError, OperationalError, connection, connections, transaction
+from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
-from workflows import compensation, executor, failpoints, heartbeat, history, inbox, journal, poison, stamps
+from workflows import (
+    compensation,
+    executor,
+    failpoints,
+    heartbeat,
+    history,
+    inbox,
+    journal,
+    poison,
+    sessions,
+    sqlstates,
+    stamps,
+)
+from workflows.backoff import calculate_invisible_until
 from workflows.decisions import Decidable, decide
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
@@ -28,7 +41,6 @@ from workflows.flag import Flag
 from workflows.heartbeat import Heartbeat
 from workflows.journal import OpenAttempt
 from workflows.models import Event, Workflow
-from workflows.models.clock import ClockTimestamp
 from workflows.poison import PutOff
 from workflows.scrub import frames
 from workflows.stamps import NEVER, Slot, Stamp
@@ -45,7 +57,9 @@ LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 TICK_EVERY = SPEAK_EVERY = 1.0
 # The sweep reads the signals that nobody has used: of very many it takes a twentieth of each worker's time, at most.
 REST_AFTER_SWEEP = 20
-PUT_OFF_DELAY = timedelta(minutes=1)
+# Seconds until what is lost again and again is tried again, doubling. By the tenth time 75 minutes have passed: a bad
+# hour of the database's asks nobody about each of its workflows, and makes none of them wait much longer than that.
+PUT_OFF_DELAY, MAX_PUT_OFF_DELAY, PUT_OFF_JITTER = 60.0, 900.0, 0.2
 # The advisory lock of `tick`, shared by all workers of a database. The number means nothing.
 TICK_LOCK = 7_201_406
 
@@ -86,29 +100,37 @@ class Worker:
         self._stamp = Stamp()
         self._heartbeat = Heartbeat(name, queue)
         self._attempt: OpenAttempt | None = None
-        self._lost: int | None = None  # the workflow of the attempt before, if that was lost
         self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
         self._watermark: tuple[datetime, int] | None = None
         self._full_look_at = self._ticked_at = self._sweep_at = self._spoke_at = float("-inf")
 
     def run(self, *, drain: bool = False) -> None:
-        """Process workflows until `stopping` is set; with `drain`, until none is due."""
+        """Process workflows until `stopping` is set; with `drain`, until none is due. Raises `sessions.Refused`."""
         idle, lost = _Delay(IDLE_DELAY, MAX_IDLE_DELAY), _Delay(LOST_DELAY, MAX_LOST_DELAY)
         while not self.stopping.is_set():
             try:
+                sessions.ensure_fit()
                 busy = self.process_next()
                 self.tick()
                 self._beat()
-            except (ClaimLost, OperationalError, InterfaceError, InternalError) as error:
-                self._tell(lost=True, deadline=NEVER)
-                logger.warning("lost the database, nothing is decided: %s", type(error.__cause__ or error).__name__)
+            except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
+                how = sqlstates.told(error)
+                trouble = f"{how}, at {sqlstates.server(journal.ALIAS)}"
+                self._tell(lost=True, deadline=NEVER, trouble=trouble)
+                logger.warning("lost the database, nothing is decided: %s", trouble)
+                if sqlstates.is_refusal(error):
+                    logger.error("it refused a statement of the engine's own:\n%s", frames(error))
                 self.stopping.wait(lost.next())
-                self._recover()
+                self._recover(how=how.removeprefix("ClaimLost: "))
+            except sessions.Refused:
+                raise
             except Exception as error:
                 # Ours, not a step's.
                 self._tell(lost=True, deadline=NEVER)
                 logger.error("the engine itself failed, nothing is decided:\n%s", frames(error))
-                self._recover(put_off="The engine itself failed; the worker's log tells how.")
+                self._recover(
+                    how="the engine itself failed", put_off="The engine itself failed; the worker's log tells how."
+                )
                 self.stopping.wait(lost.next())
             else:
                 lost.reset()
@@ -117,6 +139,7 @@ class Worker:
                 elif drain:
                     return
                 else:
+                    self._tell(heard_at=monotonic(), trouble="")
                     self.stopping.wait(idle.next())
 
     def sign_off(self) -> None:
@@ -131,6 +154,8 @@ class Worker:
         Raises ClaimLost or a database error when a connection was lost on the way. Then nothing was decided (or all of
         it was, and only the answer to the COMMIT is missing).
         """
+        if self._attempt:  # lost, and that could not be told until now: forgotten, it would look like a death
+            self._recover()
         journal.connect()
         with _transaction_that_tells():
             claim = self._claim_next()
@@ -144,8 +169,7 @@ class Worker:
             decide(claim.workflow, self._attempt, outcome)  # after its release: see workflows.decisions
             failpoints.reach("before_commit", type(outcome).__name__.lower())
         failpoints.reach("after_commit", type(outcome).__name__.lower())
-        self._lost = None
-        self._let_go()
+        self._let_go(heard_at=monotonic(), trouble="")
         if not isinstance(outcome, Complete):
             inbox.wake(claim.workflow.pk)
         if claim.workflow.parent_id is not None:
@@ -228,7 +252,7 @@ class Worker:
         verdict = poison.judge_compensation(attempt)
         if isinstance(verdict, PutOff):
             return verdict
-        return compensation.run(definition, workflow, attempt, may_begin=self._may_undo, give_up=verdict or "")
+        return compensation.run(definition, workflow, attempt, may_begin=self._may_undo, give_up=verdict)
 
     def _may_begin(self, step: Step) -> bool:
         """At the boundary before `step`: whether to go on.
@@ -278,37 +302,40 @@ class Worker:
         self._stamp = self._stamp._replace(**changes)
         self._slot.write(self._stamp)
 
-    def _let_go(self) -> None:
+    def _let_go(self, **changes: Any) -> None:
         """Nothing is in hand any more."""
         self._attempt = None
-        self._tell(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="")
+        self._tell(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)
 
-    def _recover(self, *, put_off: str = "") -> None:
+    def _recover(self, *, how: str = "", put_off: str = "") -> None:
         """Let go of both connections, and close the attempt in hand as lost. What fails here is tried again later.
 
-        The row is put off (for that reason) after a fault of our own, and when it is lost twice in a row, which is
-        more likely the doing of one of its steps than of the database: due at once, it would be the first one again,
-        of every worker, and nothing else would run.
+        The row is put off (for that reason) after a fault of our own, and from the second time on that it is lost
+        without a decision in between, by whichever workers: that is more likely the row's doing than the database's,
+        and due at once, it would be the first one again, of every worker, and nothing else would run.
         """
         connections.close_all()
         try:
             if self._attempt:
-                journal.close_as_lost(self._attempt)
-                if not put_off and self._attempt.workflow_id == self._lost:
-                    put_off = "Its claim was lost twice in a row."
-                if put_off:
-                    self._let_others_go_first(self._attempt, put_off)
-                self._lost = self._attempt.workflow_id
+                journal.close_as_lost(self._attempt, how)
+                losses = len(poison.losses(self._attempt)) + 1
+                if put_off or losses > 1:
+                    self._let_others_go_first(
+                        self._attempt, losses, put_off or f"Its claim was lost {losses} times in a row."
+                    )
             self._let_go()
-        except (ClaimLost, Error):
+        except (ClaimLost, *sqlstates.DATABASE_ERRORS):
             connections.close_all()
 
-    def _let_others_go_first(self, attempt: OpenAttempt, reason: str) -> None:
+    def _let_others_go_first(self, attempt: OpenAttempt, losses: int, reason: str) -> None:
         """Put the row off, unless somebody holds the row already. A signal does not cut that short: it heeds none."""
+        later = calculate_invisible_until(
+            max(1, losses - 1), base_delay=PUT_OFF_DELAY, max_delay=MAX_PUT_OFF_DELAY, jitter_factor=PUT_OFF_JITTER
+        )
         due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
         with transaction.atomic():
             if due.select_for_update(skip_locked=True, no_key=True).first():
-                due.update(invisible_until=ClockTimestamp() + PUT_OFF_DELAY, wake_on=[], seen_signals=[])
+                due.update(invisible_until=later, wake_on=[], seen_signals=[])
                 history.record(attempt.workflow_id, Event.Kind.PUT_BACK, attempt=attempt.number, reason=reason)
 
 

@@ -187,7 +187,8 @@ def test_a_definition_that_cannot_be_imported_is_a_clear_message(runworker: Star
 def test_help_says_how_to_stop_it_and_how_to_go_faster(runworker: Start) -> None:
     worker = runworker("COUNTED", arguments=("--help",))
     assert worker.wait() == 0
-    for word in ("SIGTERM", "--grace", "--processes", "--drain", "--queue", "--max-runtime", "start more processes"):
+    options = ("--grace", "--processes", "--drain", "--queue", "--max-runtime", "--health-file")
+    for word in ("SIGTERM", *options, "start more processes"):
         assert word in worker.output
 
 
@@ -235,7 +236,7 @@ def test_the_table_of_workers_tells_who_works_and_how_each_ended(runworker: Star
     assert WorkerProcess.objects.filter(ended_how="").count() == 2
 
 
-def run_a_supervisor(effects: Path, before: str) -> subprocess.Popen[bytes]:
+def run_a_supervisor(effects: Path, before: str, **environ: str) -> subprocess.Popen[bytes]:
     """A supervisor in a process of its own, with something done `before`: what forking makes dangerous."""
     program = f"""
 import django; django.setup()
@@ -249,7 +250,7 @@ Supervisor(Options()).run()
         return subprocess.Popen(
             [sys.executable, "-c", program],
             cwd=settings.BASE_DIR,
-            env={**environment("HELD"), "DJANGO_SETTINGS_MODULE": "config.settings"},
+            env={**environment("HELD"), "DJANGO_SETTINGS_MODULE": "config.settings", **environ},
             stdout=log,
             stderr=log,
             start_new_session=True,

@@ -53,7 +53,7 @@ def test_a_worker_that_has_lost_its_database_says_so_to_its_supervisor(monkeypat
         connection.close()
         raise ValueError
 
-    def fail(attempt: Any) -> None:
+    def fail(*_: Any) -> None:
         raise ClaimLost
 
     engine.define([lose_it])

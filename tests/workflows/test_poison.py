@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, submit, work
 from workflows import operations
 from workflows.definition import Retry, Step
-from workflows.models import Attempt, Event, ManualTask, Wait, Workflow
+from workflows.errors import ClaimLost
+from workflows.models import Attempt, Effect, Event, ManualTask, Wait, Workflow
 
 pytestmark = engine.ENGINE
 
@@ -60,7 +61,8 @@ def test_three_crashes_in_a_row_are_poison() -> None:
         ["crashed", "waiting", "crashed", "crashed"],
         ["crashed", "killed", "crashed", "crashed"],
         ["failed"] + ["crashed"] * 2,
-        ["lost"] * 20,
+        ["lost"] * 9,
+        ["lost"] * 12 + ["retry"] + ["lost"] * 9,
         ["interrupted"] * 20,
         ["put_back"] * 20,
         ["killed"],
@@ -184,6 +186,101 @@ def test_no_answer_in_time_fails_it() -> None:
     Wait.objects.update(deadline=timezone.now() - timedelta(hours=1))
     make_due(workflow)
     assert work(workflow).last_error_code == "approval_expired"
+
+
+# --- Lost -----------------------------------------------------------------------------------------------------------
+
+
+def test_ten_losses_without_a_decision_ask_a_person() -> None:
+    workflow = after(*["lost", "put_back", "interrupted"] * 10, how="grace")
+    Attempt.objects.filter(outcome="lost").update(died_in="charge", died_how="NotNullViolation 23502")
+    workflow = work(workflow)
+    assert RAN == []
+    task = ManualTask.objects.get()
+    assert task.task_type == "keeps_being_lost"
+    assert task.question == "Its workers keep losing the database. May it be tried again?"
+    told = [["Attempts lost in a row", "10"], ["The last one", "in charge by NotNullViolation 23502"]]
+    assert task.facts == told
+    assert (workflow.status, workflow.retry_count, workflow.wake_on) == ("PENDING", 0, [task.signal_name])
+    assert (kinds(workflow), last_attempt(workflow).outcome) == (["waiting"], "held")
+    make_due(workflow)
+    assert work(workflow).status == "PENDING"
+    assert ManualTask.objects.count() == 1, "the same question"
+
+
+def test_what_is_lost_counts_as_no_death() -> None:
+    workflow = after(*["lost"] * 9, "killed")
+    assert work(workflow).status == "COMPLETE", "the first death"
+
+
+def test_after_a_yes_to_what_is_lost_it_is_tried_ten_times_more() -> None:
+    workflow = work(after(*["lost"] * 10))
+    operations.approve(ManualTask.objects.get().pk, user=User.objects.create_superuser("ada"))
+    after(*["lost"] * 9, workflow=workflow)
+    RAN.clear()
+    workflow = work(workflow)
+    assert (workflow.status, RAN) == ("COMPLETE", [workflow.pk])
+
+    workflow = work(after(*["lost"] * 20))
+    assert ManualTask.objects.filter(workflow=workflow, state="open").count() == 1, "the twentieth"
+
+
+def test_only_a_no_fails_what_is_lost() -> None:
+    workflow = work(after(*["lost"] * 10))
+    operations.reject(ManualTask.objects.get().pk, user=User.objects.create_superuser("ada"), reason="Sent again.")
+    workflow = work(workflow)
+    assert (workflow.status, workflow.last_error_code, RAN) == ("FAILED", "approval_rejected", [])
+    assert "Rejected by ada: Sent again." in workflow.last_error_message
+
+
+def test_nobodys_silence_fails_what_is_lost_it_is_tried_once_more_and_then_asked_about_again() -> None:
+    workflow = after(*["lost"] * 10)
+    for asked in (1, 2, 3):
+        workflow = work(workflow)
+        tasks = ManualTask.objects.filter(workflow=workflow)
+        assert (RAN, tasks.count(), tasks.filter(state="open").count()) == ([], asked, 1)
+        engine.expire(workflow)
+        lose_it_again(workflow)
+
+
+def lose_it_again(workflow: Workflow) -> None:
+    """Run it, and lose the claim in its step."""
+
+    def close(*, workflow: Workflow, context: Any) -> None:
+        connection.close()
+
+    define([Step(close, name="charge")])
+    this = engine.worker()
+    with pytest.raises((ClaimLost, OperationalError)):
+        this.process_next()
+    this._recover()
+    assert last_attempt(workflow).outcome == "lost", "it was tried"
+    make_due(workflow)
+
+
+def test_what_is_lost_and_nobody_is_asked_for_completes_when_it_is_tried_again() -> None:
+    workflow = work(after(*["lost"] * 10))
+    engine.expire(workflow)
+    assert work(workflow).status == "COMPLETE"
+
+
+def test_a_compensation_that_is_lost_ten_times_asks_a_person_and_counts_no_failure_before() -> None:
+    def undo(*, workflow: Workflow, context: Any, effect: Any) -> None:
+        RAN.append(workflow.pk)
+
+    def lost(times: int) -> Workflow:
+        workflow = after(*["lost"] * times, workflow=submit(compensating=True))
+        define([Step(charge, once=True, undo=undo)])
+        effect = {"step": "charge", "state": "done", "result": {}, "has_undo": True, "attempt": 1}
+        Effect.objects.create(workflow=workflow, idempotency_key=f"{workflow.key}:charge", **effect)
+        return work(workflow)
+
+    assert (lost(9).status, len(RAN)) == ("FAILED", 1), "undone"
+    workflow = lost(10)
+    assert (workflow.status, len(RAN)) == ("PENDING", 1)
+    task = ManualTask.objects.get()
+    assert task.task_type == "undo_in_doubt"
+    assert dict(task.facts)["The last error"].startswith("keeps_being_lost: Its claim was lost 10 times in a row")
 
 
 # --- Overdue ------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from datetime import timedelta
 from threading import Event as Flag
 from typing import Any
 
+import psycopg
 import pytest
 from django.contrib.auth.models import Group
 from django.db import OperationalError, connection, connections, transaction
@@ -15,7 +16,7 @@ from tests.engine import define, kinds, last_attempt, make_due, outcomes, submit
 from workflows import lease
 from workflows.definition import Retry, Step
 from workflows.errors import ClaimLost, RetryableStepError, StepError
-from workflows.models import Attempt, Event, Workflow
+from workflows.models import Attempt, Effect, Event, Workflow
 
 pytestmark = engine.ENGINE
 
@@ -270,24 +271,64 @@ def test_error_text_holds_nothing_of_the_payload() -> None:
     assert "in repeat_it" in last_attempt(workflow).traceback
 
 
-@pytest.mark.parametrize("sqlstate", ["40001", "40P01", "55P03", "57014"])
-def test_what_the_database_calls_transient_is_retried(sqlstate: str) -> None:
+NOT_NOW = [
+    *("40001", "40P01", "55P03", "57014"),
+    *("25006", "53100", "53200", "53300", "57P01", "57P02", "57P03", "08006"),
+    *("42703", "42P01"),
+]
+
+
+@pytest.mark.parametrize("sqlstate", NOT_NOW)
+@pytest.mark.parametrize("once", [False, True])
+def test_what_the_database_cannot_do_now_is_retried(sqlstate: str, once: bool) -> None:
     def collide(*, workflow: Workflow, context: Any) -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$")
 
-    define([collide])
+    define([Step(collide, once=once)])
+    workflow = work(submit())
+    assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
+    assert [effect.state for effect in Effect.objects.all()] == ["unknown"] * once
+
+
+def test_a_database_of_the_steps_own_that_is_away_is_tried_again() -> None:
+    def look_elsewhere(*, workflow: Workflow, context: Any) -> None:
+        psycopg.connect("host=127.0.0.1 port=1 dbname=elsewhere")
+
+    define([look_elsewhere])
     workflow = work(submit())
     assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
 
 
-def test_another_database_error_is_for_good() -> None:
-    def divide(*, workflow: Workflow, context: Any) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1 / 0")
+def test_a_read_only_server_a_missing_table_and_a_missing_column_are_not_the_steps_fault() -> None:
+    for sql in ("SET LOCAL transaction_read_only = on; DELETE FROM auth_group", "SELECT * FROM gone", "SELECT gone"):
 
-    define([divide])
-    assert work(submit()).last_error_class == "django.db.utils.DataError"
+        def ask(*, workflow: Workflow, context: Any, sql: str = sql) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(sql)
+
+        define([Step(ask, name="ask")])
+        workflow = work(submit())
+        assert (workflow.status, workflow.retry_count) == ("PENDING", 1), sql
+
+
+def test_memory_that_runs_out_is_tried_again() -> None:
+    def use_it_up(*, workflow: Workflow, context: Any) -> None:
+        bytearray(2**62)
+
+    define([use_it_up])
+    workflow = work(submit())
+    assert (workflow.status, workflow.retry_count, workflow.last_error_class) == ("PENDING", 1, "MemoryError")
+
+
+@pytest.mark.parametrize("sqlstate", ["22012", "23505", "42601", "42883", "53400", "54000", "P0001"])
+def test_another_database_error_is_for_good(sqlstate: str) -> None:
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$")
+
+    define([fail])
+    assert work(submit()).status == "FAILED"
 
 
 def test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits() -> None:

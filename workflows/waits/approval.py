@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from django.contrib.auth import get_user_model
 from pydantic import BaseModel, RootModel, ValidationError
@@ -24,6 +24,9 @@ from workflows.waits.wait import (
     WaitExpired,
     WaitFailed,
     answered,
+    ensure_kept,
+    ensure_text,
+    ensure_time,
     find,
     opening,
     suspended,
@@ -172,6 +175,7 @@ def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta, look_ev
 def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> Open:
     """Make the wait and its manual task in one statement."""
     wait = opening(attempt, Kind.APPROVAL, name, task.question, timeout)
+    _ensure_storable(task)
     assignee, requester = _user_id(task.assignee), _user_id(task.requested_by)
     if task.four_eyes and requester is None:
         raise RetryableStepError("Four eyes need a requester who is a user of the console.", code="requester_unknown")
@@ -195,10 +199,23 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
             *wait,
             *(attempt.workflow_id, task.task_type, task.question, json.dumps(list(task.facts.items()))),
             *(_path_of(task.form), task.team, assignee),
-            *(task.due, task.on_expiry, requester, task.four_eyes),
+            *(task.due, task.on_expiry, requester, bool(task.four_eyes)),
         ],
     )
     return Open(*written(rows))
+
+
+def _ensure_storable(task: _Task) -> None:
+    """Raise StepError for what the task's row could not hold; of a user's or a group's name, that nobody can have."""
+    ensure_text("A question's task_type", task.task_type, longest=100)
+    for what in ("team", "assignee", "requested_by"):
+        ensure_text(f"A question's {what}", getattr(task, what), longest=150)
+    ensure_kept("A question's facts", list(task.facts.items()))
+    ensure_text("The path of a question's form", _path_of(task.form), longest=300)
+    if task.due is not None:
+        ensure_time("A question's due time", task.due)
+    if task.on_expiry not in get_args(OnExpiry):
+        raise StepError(f"A question's on_expiry is one of {', '.join(get_args(OnExpiry))}.")
 
 
 def _answer(attempt: OpenAttempt, wait: Open, task: ManualTask) -> Open | None:

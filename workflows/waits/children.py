@@ -16,7 +16,19 @@ from workflows.errors import StepError
 from workflows.journal import FENCE, OpenAttempt
 from workflows.jsonb import as_json
 from workflows.models import Workflow
-from workflows.waits.wait import OPENING, Kind, Open, WaitExpired, answered, expire, find, opening, suspended, written
+from workflows.waits.wait import (
+    OPENING,
+    Kind,
+    Open,
+    WaitExpired,
+    answered,
+    ensure_text,
+    expire,
+    find,
+    opening,
+    suspended,
+    written,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +129,7 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
 def _row(child: Child, key: str) -> dict[str, Any]:
     definition = _definition_of(child)
     payload = as_json(child.payload)
-    if len(key) > 200:
-        raise StepError("A child's key has at most 200 characters.")
+    ensure_text("A child's key", key, longest=200)
     return {
         "workflow_type": definition.name,
         "queue": definition.queue,

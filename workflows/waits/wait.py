@@ -11,7 +11,7 @@ from typing import Any
 from workflows import journal
 from workflows.errors import ClaimLost, StepError, Suspend
 from workflows.journal import FENCE, OpenAttempt
-from workflows.jsonb import ensure_storable
+from workflows.jsonb import Unstorable, ensure_storable
 from workflows.models import Wait
 
 Kind = Wait.Kind
@@ -20,6 +20,31 @@ Kind = Wait.Kind
 FIRST_LOOK = timedelta(seconds=5)
 # Longer than any wait, and well before the year 10000, which Python cannot read.
 LONGEST = timedelta(days=36_500)
+
+
+def ensure_text(what: str, text: str, *, longest: int | None = None, empty: bool = True) -> None:
+    """Raise StepError for what no column could hold. It is never sent: what a statement raises is not the step's."""
+    if not isinstance(text, str):
+        raise StepError(f"{what} is text, and not of type {type(text).__name__}.")
+    if (longest is not None and len(text) > longest) or (not text and not empty):
+        raise StepError(f"{what} has {0 if empty else 1} to {longest} characters.")
+    ensure_kept(what, text)
+
+
+def ensure_kept(what: str, value: Any) -> None:
+    """Raise StepError unless jsonb can keep the value, or a column the text."""
+    try:
+        ensure_storable(value)
+    except Unstorable as refused:
+        raise StepError(f"{what} cannot be stored: {refused}") from None
+
+
+def ensure_time(what: str, time: timedelta) -> None:
+    """Raise StepError for a time from now on that the database, or who reads it, cannot tell."""
+    if not isinstance(time, timedelta):
+        raise StepError(f"{what} is a timedelta, and not of type {type(time).__name__}.")
+    if abs(time) > LONGEST:
+        raise StepError(f"{what} is within {LONGEST.days} days: a wait has an end.")
 
 
 class WaitFailed(StepError):
@@ -76,7 +101,11 @@ _LOOK_AT = f"""
 
 
 def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timedelta | None = None) -> Open | None:
-    """The wait of that name, if it has been met before. Raises StepError when the name is that of another kind."""
+    """The wait of that name, if it has been met before.
+
+    Raises StepError when the name is that of another kind, or no name.
+    """
+    ensure_text("A wait's name", name, longest=200, empty=False)
     rows = journal.execute(
         f"""SELECT kind, id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}, outcome, result::text
               FROM workflows_wait WHERE workflow_id = %s AND name = %s AND NOT superseded""",  # noqa: S608 (ours)
@@ -101,10 +130,8 @@ OPENING = f"""
 
 def opening(attempt: OpenAttempt, kind: Wait.Kind, name: str, waiting_for: str, timeout: timedelta) -> list[Any]:
     """The parameters of OPENING. Raises StepError for what no row could hold."""
-    if not 0 < len(name) <= 200:
-        raise StepError("A wait's name has 1 to 200 characters.")
-    if timeout > LONGEST:
-        raise StepError(f"A wait has an end: within {LONGEST.days} days.")
+    ensure_text("What a wait is for", waiting_for)
+    ensure_time("A wait's timeout", timeout)
     return [*(attempt.workflow_id, kind, name, attempt.workflow_id, name, waiting_for, timeout), attempt.claim_xid]
 
 
@@ -158,9 +185,9 @@ def suspended(
 
     The attempt remembers it, should a step swallow even that. Raises ClaimLost when the wait has been answered: by a
     worker that had lost the row in the midst of the very statement, and with the signal that is now used up. Raises
-    ValueError for words that no row could hold.
+    StepError for words that no row could hold.
     """
-    ensure_storable(waiting_for)
+    ensure_text("What a wait is for", waiting_for)
     if journal.execute("SELECT 1 FROM workflows_wait WHERE id = %s AND outcome <> ''", [wait.id]):
         raise ClaimLost("a worker that has lost the row has answered the wait just now")
     attempt.suspended = Suspend(waiting_for, wake_on=wake_on, until=wait.look_at, seen=seen)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
 
+from workflows import healthfile, sessions
+from workflows.healthfile import Report
 from workflows.management.arguments import seconds
 from workflows.management.database import refuse_unmigrated
 from workflows.supervisor import Options, Supervisor
@@ -40,12 +46,33 @@ class Command(BaseCommand):
             "--max-runtime", type=seconds, metavar="SECONDS", help="Stop by itself after this long, as if told to."
         )
 
+        parser.add_argument(
+            "--health-file",
+            default=settings.WORKER_HEALTH_FILE,
+            metavar="PATH",
+            help="Keep a file for `manage.py workerhealth` (default: WORKER_HEALTH_FILE of the environment, or none).",
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         # What only a worker needs is registered as a deployment check, and concerns no other command.
         self.check(tags=["workers"], include_deployment_checks=True)
         refuse_unmigrated()
         names = Options.__dataclass_fields__
-        Supervisor(Options(**{name: value for name, value in options.items() if name in names})).run()
+        supervisor = Supervisor(Options(**{name: value for name, value in options.items() if name in names}))
+        try:
+            sessions.refuse_unfit(f"{socket.gethostname()}:{os.getpid()}")
+            _ensure_writable(options["health_file"])
+            supervisor.run()
+        except sessions.Refused as refused:
+            raise CommandError(str(refused)) from None
+
+
+def _ensure_writable(health_file: str) -> None:
+    try:
+        if health_file:
+            healthfile.write(Path(health_file), Report([], ""))
+    except OSError as error:
+        raise CommandError(f"The health file {health_file} cannot be written: {error.strerror}.") from None
 
 
 def _positive_int(text: str) -> int:

@@ -1,0 +1,93 @@
+"""Behind a real PgBouncer a worker refuses to work, and says why: a restart would mend nothing."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.db import connection
+
+from tests.acceptance.conftest import Start
+from tests.acceptance.outside import now, submit
+from tests.processes import until
+from tests.servers import Proxy
+
+PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed"),
+]
+
+# A command line for the pooler's settings, and the URL of the database behind it.
+Pooler = Callable[..., str]
+
+
+@pytest.fixture
+def pooler(tmp_path: Path) -> Iterator[Pooler]:
+    """Starts a PgBouncer in front of the test database, with these settings, and returns the URL that leads there."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(**settings: str | int) -> str:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        connection.ensure_connection()
+        info = connection.connection.info
+        password = f" password={info.password}" if info.password else ""
+        target = f"host=127.0.0.1 port={way.port} dbname={info.dbname} user={info.user}{password}"
+        lines = {"listen_addr": "127.0.0.1", "listen_port": port, "unix_socket_dir": "", "auth_type": "any", **settings}
+        config = tmp_path / f"pgbouncer-{port}.ini"
+        options = "\n".join(f"{name} = {value}" for name, value in lines.items())
+        config.write_text(f"[databases]\npooled = {target}\n[pgbouncer]\n{options}\n")
+        user = ["-u", "nobody"] if getpass.getuser() == "root" else []
+        assert PGBOUNCER
+        with (tmp_path / "pgbouncer.log").open("wb") as log:
+            started.append(subprocess.Popen([PGBOUNCER, *user, str(config)], stdout=log, stderr=log))
+        url = f"postgres://{info.user}@127.0.0.1:{port}/pooled"
+
+        def answers() -> bool:
+            with suppress(psycopg.OperationalError), psycopg.connect(url, connect_timeout=2):
+                return True
+            return False
+
+        until(answers, what=(tmp_path / "pgbouncer.log").read_text)
+        return url
+
+    with Proxy() as way:
+        try:
+            yield start
+        finally:
+            for process in started:
+                process.terminate()
+                process.wait(10)
+
+
+DROPPED = {"ignore_startup_parameters": "options,extra_float_digits"}
+
+IGNORES = "ignores what a worker asks of its session"
+POOLERS = {
+    "that takes no options": ({"pool_mode": "transaction"}, "takes no startup options"),
+    "of transactions": ({"pool_mode": "transaction", **DROPPED}, IGNORES),
+    "of sessions that drops options": ({"pool_mode": "session", **DROPPED}, IGNORES),
+}
+
+
+@pytest.mark.parametrize("which", POOLERS)
+def test_a_worker_refuses_a_pooler_in_one_line(runworker: Start, effects: Path, pooler: Pooler, which: str) -> None:
+    settings, said = POOLERS[which]
+    workflow = submit("counted", effects)
+    worker = runworker("COUNTED", arguments=("--processes", "2"), DATABASE_URL=pooler(**settings))
+    assert worker.wait() == 1
+    (line,) = worker.output.splitlines()
+    assert line.startswith("CommandError: The server at 127.0.0.1:")
+    assert said in line
+    assert line.endswith('Connect the workers to PostgreSQL itself: see docs/deployment.md, "How many connections".')
+    assert now(workflow).status == "PENDING"

@@ -1,0 +1,101 @@
+"""The database's trouble is no workflow's fault: real workers, under load, and nothing is FAILED or counted."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from django.db import connection, connections
+from django.db.models.functions import Now
+
+from tests import engine
+from tests.acceptance.conftest import Start
+from tests.acceptance.outside import done
+from tests.processes import Runworker, until
+from workflows.models import Attempt, Event, Workflow
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LOAD = 60
+TABLES = ["workflows_attempt", "workflows_wait", "workflows_event"]
+
+
+@pytest.fixture
+def workers(runworker: Start, effects: Path) -> Runworker:
+    """Two processes in the midst of a load that they are not through with for a while; each waits for a moment."""
+    payload = {"log": str(effects), "wait": "time", "seconds": 0}
+    Workflow.objects.bulk_create(
+        Workflow(workflow_type="waits", idempotency_key=uuid.uuid4(), payload=payload) for _ in range(LOAD)
+    )
+    worker = runworker("WAITS", arguments=("--processes", "2"))
+    until(lambda: Workflow.objects.filter(status="COMPLETE").exists(), what=lambda: worker.output)
+    return worker
+
+
+def assert_nothing_was_charged(worker: Runworker, effects: Path) -> None:
+    """When the trouble is over, all of them complete, at the first attempt that was not lost."""
+
+    def all_complete() -> bool:
+        # Those that were lost twice would be tried in a minute.
+        Workflow.objects.filter(status="PENDING", invisible_until__gt=Now()).update(invisible_until=Now())
+        return not Workflow.objects.filter(status="PENDING").exists()
+
+    until(all_complete, what=lambda: worker.output)
+    assert set(Workflow.objects.values_list("status", "retry_count")) == {("COMPLETE", 0)}
+    assert len(set(done(effects, "end"))) == LOAD
+    assert set(Event.objects.values_list("kind", flat=True)) <= {"completed", "lost", "put_back", "vanished"}
+    assert Attempt.objects.filter(outcome="complete").count() == LOAD
+    assert "engine itself" not in worker.output
+    assert len(worker.children()) == 2
+
+
+@contextmanager
+def a_column_ahead(table: str) -> Iterator[None]:
+    """Migrated before the workers are restarted, with a column that their statements do not fill."""
+    with engine.another_connection() as other:
+        other.execute(f"ALTER TABLE {table} ADD COLUMN ahead int NOT NULL DEFAULT 1")
+        other.execute(f"ALTER TABLE {table} ALTER COLUMN ahead DROP DEFAULT")
+        try:
+            yield
+            other.execute(f"ALTER TABLE {table} ALTER COLUMN ahead SET DEFAULT 1")
+        finally:
+            connections.close_all()
+    # The column stays until the workers have ended: see `drop_what_was_ahead`.
+
+
+@pytest.fixture(autouse=True)
+def drop_what_was_ahead(transactional_db: None) -> Iterator[None]:
+    yield
+    with connection.cursor() as cursor:
+        for table in TABLES:
+            cursor.execute(f"ALTER TABLE {table} DROP COLUMN IF EXISTS ahead")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_column_that_the_workers_do_not_know_fails_nothing(workers: Runworker, effects: Path, table: str) -> None:
+    with a_column_ahead(table):
+        until(lambda: workers.output.count(f"NotNullViolation 23502 ({table}.ahead)") > 3, what=lambda: workers.output)
+        assert Workflow.objects.filter(status="PENDING").exists(), "there was load"
+        assert not Workflow.objects.filter(status="FAILED").exists()
+    assert_nothing_was_charged(workers, effects)
+
+
+def test_a_failover_to_a_server_that_is_read_only_for_a_while_fails_nothing(workers: Runworker, effects: Path) -> None:
+    database = connection.ops.quote_name(connection.settings_dict["NAME"])
+    with engine.another_connection() as other:
+        try:
+            other.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+            other.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'onramp %'"
+            )
+            until(lambda: workers.output.count("ReadOnlySqlTransaction 25006") > 3, what=lambda: workers.output)
+            time.sleep(1)
+            assert Workflow.objects.filter(status="PENDING").exists(), "there was load"
+        finally:
+            connections.close_all()
+            other.execute(f"ALTER DATABASE {database} RESET default_transaction_read_only")
+    assert_nothing_was_charged(workers, effects)

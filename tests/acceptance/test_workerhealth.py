@@ -1,0 +1,92 @@
+"""`manage.py workerhealth`, asked of real workers: with a database, without one, and with a supervisor that hangs."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from tests.acceptance.conftest import Start
+from tests.acceptance.outside import begun, open_gate, submit
+from tests.acceptance.test_runworker import end_group, run_a_supervisor
+from tests.processes import environment, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+__all__ = ["end_group"]  # the fixture
+
+NOBODY_THERE = "postgres://onramp:hunter2@127.0.0.1:1/elsewhere"
+
+
+def workerhealth(file: Path, *arguments: str) -> tuple[int, str]:
+    """Its exit code and what it says. It has no database to ask."""
+    asked = subprocess.run(
+        [sys.executable, "manage.py", "workerhealth", "--health-file", str(file), *arguments],
+        cwd=settings.BASE_DIR,
+        env={**environment("COUNTED"), "DATABASE_URL": NOBODY_THERE},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.returncode, asked.stdout + asked.stderr
+
+
+def test_workers_are_well_until_their_supervisor_hangs_or_ends(runworker: Start, effects: Path, tmp_path: Path) -> None:
+    file = tmp_path / "health"
+    workflow = submit("held", effects)
+    worker = runworker("HELD", arguments=("--processes", "2", "--health-file", str(file)))
+    until(begun(workflow, effects), what=lambda: worker.output)
+    until(lambda: '"silences": [' in file.read_text() and file.read_text() != '{"silences": [], "trouble": ""}')
+    time.sleep(2)
+    assert workerhealth(file, "--max-silence", "1.5") == (0, "The workers are well.\n"), "one is in its step"
+    worker.signal(signal.SIGSTOP)
+    time.sleep(1.5)
+    code, said = workerhealth(file, "--max-age", "1", "--liveness")
+    assert code == 1
+    assert re.match(r"CommandError: The workers are not well: the last word of the workers is \d+ s old", said)
+    worker.signal(signal.SIGCONT)
+    open_gate(effects)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert workerhealth(file)[0] == 1
+    assert not file.exists()
+
+
+def test_workers_without_a_database_are_not_well_and_alive(runworker: Start, tmp_path: Path) -> None:
+    file = tmp_path / "health"
+    worker = runworker("COUNTED", WORKER_HEALTH_FILE=str(file), DATABASE_URL=NOBODY_THERE)
+    until(lambda: "connection refused" in file.read_text() if file.exists() else False, what=lambda: worker.output)
+    until(lambda: workerhealth(file, "--max-silence", "1")[0] == 1, what=lambda: worker.output)
+    _, said = workerhealth(file, "--max-silence", "1")
+    assert re.fullmatch(
+        r"CommandError: The workers are not well: no database for \d+ s: "
+        r"OperationalError: connection refused, at 127\.0\.0\.1:1\.\n",
+        said,
+    ), said
+    assert workerhealth(file, "--liveness") == (0, "The workers are well.\n")
+    assert "hunter2" not in worker.output
+    assert "onramp" not in worker.output.split("lost the database", 1)[1].splitlines()[0]
+
+
+def test_the_supervisor_says_so_once_a_minute(effects: Path, end_group: Any) -> None:
+    """A minute takes a second here."""
+    shorter = """
+from workflows import healthfile
+healthfile.MAX_SILENCE, healthfile.TELL_EVERY, healthfile.WRITE_EVERY = 1.0, 1.5, 0.1
+"""
+    supervisor = run_a_supervisor(effects, shorter, DATABASE_URL=NOBODY_THERE)
+    end_group(supervisor)
+    log = effects.with_name("supervisor.log")
+    began = time.monotonic()
+    until(lambda: log.read_text().count("no database for") == 3, what=log.read_text)
+    assert time.monotonic() - began > 3
+    assert re.search(
+        r"no database for \d s: OperationalError: connection refused, at 127\.0\.0\.1:1$", log.read_text(), re.M
+    )

@@ -1,0 +1,389 @@
+"""What the database refuses the engine says nothing about a step: nothing is decided, and the row is put back."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import Error, connection, connections
+
+from tests import engine
+from tests.engine import define, kinds, last_attempt, make_due, submit, work, worker
+from workflows import inbox
+from workflows import worker as workers
+from workflows.definition import Step
+from workflows.errors import ClaimLost, StepError
+from workflows.ledger import KnownEffect
+from workflows.models import Attempt, Effect, Wait, Workflow
+from workflows.waits import require_approval, wait_for_time
+
+pytestmark = engine.ENGINE
+
+CALLED: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    CALLED.clear()
+
+
+def say_one(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    return {"number": 1}
+
+
+def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    CALLED.append("call")
+    return {"number": 1}
+
+
+def pause(*, workflow: Workflow, context: Any) -> None:
+    wait_for_time(workflow, "pause", timedelta(0))
+
+
+def ask(*, workflow: Workflow, context: Any) -> None:
+    require_approval(workflow, "review", question="May it go on?", timeout=timedelta(hours=1))
+
+
+def lose(workflow: Workflow) -> Workflow:
+    """Let a worker take it and lose it, and find its way again."""
+    this = worker()
+    with pytest.raises((ClaimLost, Error)):
+        this.process_next()
+    this._recover()
+    return Workflow.objects.get(pk=workflow.pk)
+
+
+def assert_put_back(workflow: Workflow) -> None:
+    assert (workflow.status, workflow.retry_count, workflow.last_error_class) == ("PENDING", 0, "")
+    assert (kinds(workflow), last_attempt(workflow).outcome) == (["lost"], "lost")
+
+
+@contextmanager
+def a_column_ahead(table: str) -> Iterator[None]:
+    """The next release's migration, before its workers: a column that this release's statements do not fill."""
+    with engine.another_connection() as other:
+        other.execute(f"ALTER TABLE {table} ADD COLUMN ahead int NOT NULL DEFAULT 1")
+        other.execute(f"ALTER TABLE {table} ALTER COLUMN ahead DROP DEFAULT")
+        try:
+            yield
+        finally:
+            connections.close_all()
+            other.execute(f"ALTER TABLE {table} DROP COLUMN ahead")
+
+
+@contextmanager
+def refused(words: str, alias: str, sqlstate: str = "XX000") -> Iterator[None]:
+    """Have the server refuse one statement with these words in it, once, as it would by itself."""
+    waiting = [words]
+
+    def refuse(execute: Callable[..., Any], sql: str, params: Any, *rest: Any) -> Any:
+        if waiting and waiting[0] in sql:
+            waiting.pop()
+            sql, params = f"DO $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$", None
+        return execute(sql, params, *rest)
+
+    with connections[alias].execute_wrapper(refuse):
+        yield
+    assert not waiting, f"no statement with {words!r}"
+
+
+# --- The journal ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sqlstate", ["0A000", "22P02", "23502", "25006", "26000", "42703", "53100", "XX000"])
+@pytest.mark.parametrize("step", [Step(call, once=True), pause, ask], ids=["once", "time", "person"])
+def test_whatever_the_journal_raises_the_claim_is_lost(step: Any, sqlstate: str) -> None:
+    define([say_one, step, say_one])
+    workflow = submit()
+    with refused("INSERT INTO workflows_effect" if isinstance(step, Step) else "workflows_wait", "journal", sqlstate):
+        workflow = lose(workflow)
+    assert_put_back(workflow)
+    assert CALLED == []
+    assert not Effect.objects.exists()
+    assert not Wait.objects.exists()
+    if step is not ask:
+        assert work(workflow).status == "COMPLETE"
+
+
+@pytest.mark.parametrize("table", ["workflows_effect", "workflows_wait", "workflows_manualtask"])
+@pytest.mark.parametrize("best_effort", [False, True])
+def test_a_column_that_is_ahead_of_this_release_fails_nothing(table: str, best_effort: bool) -> None:
+    step = Step(call, once=True) if table == "workflows_effect" else Step(ask)
+    define([Step(step.function, name="step", once=step.once, best_effort=best_effort)])
+    workflow = submit()
+    with a_column_ahead(table):
+        workflow = lose(workflow)
+    assert_put_back(workflow)
+    assert work(workflow).status == ("COMPLETE" if step.once else "PENDING")
+    assert last_attempt(workflow).outcome == ("complete" if step.once else "waiting")
+
+
+def test_a_server_that_becomes_read_only_fails_nothing() -> None:
+    def become_read_only(*, workflow: Workflow, context: Any) -> None:
+        with connections["journal"].cursor() as cursor:
+            cursor.execute("SET default_transaction_read_only = on")
+
+    define([become_read_only, Step(call, once=True)])
+    workflow = submit()
+    workflow = lose(workflow)
+    assert_put_back(workflow)
+    assert CALLED == []
+
+
+def test_a_result_that_a_read_only_server_refuses_is_written_when_it_takes_it() -> None:
+    """The database is read-only from the call on, for whoever connects: the worker keeps what it knows."""
+    database = connection.ops.quote_name(connection.settings_dict["NAME"])
+    with engine.another_connection() as other:
+
+        def become_read_only() -> None:
+            other.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+            with connections["journal"].cursor() as cursor:
+                cursor.execute("SET default_transaction_read_only = on")
+
+        define([Step(call_and(become_read_only), once=True, name="call"), say_one])
+        workflow, this = submit(), worker()
+        try:
+            with pytest.raises(ClaimLost):
+                this.process_next()
+            this._recover()
+            assert Attempt.objects.get().outcome == "", "it cannot be closed"
+            with pytest.raises(Error, match="read-only"):
+                this.process_next()
+            this._recover()
+        finally:
+            other.execute(f"ALTER DATABASE {database} RESET default_transaction_read_only")
+            connections.close_all()
+        assert this.process_next()
+    assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
+    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["lost", "complete"]
+    assert (Effect.objects.get().settled_by, CALLED) == ("call", ["call"])
+
+
+def call_and(then: Callable[[], None]) -> Any:
+    def function(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        CALLED.append("call")
+        then()
+        return {"number": 1}
+
+    return function
+
+
+def test_a_result_that_is_refused_for_good_is_asked_about_and_its_worker_goes_on() -> None:
+    """The ledger keeps its INTENT. Kept for ever, the result would keep the worker from everything else."""
+    found: list[KnownEffect] = []
+
+    def lookup(*, workflow: Workflow, context: Any, effect: KnownEffect) -> dict[str, Any]:
+        found.append(effect)
+        return {"number": 2}
+
+    define([Step(call, once=True, lookup=lookup)])
+    workflow, this = submit(), worker()
+    with engine.another_connection() as other:
+        other.execute("ALTER TABLE workflows_effect ADD CONSTRAINT never_done CHECK (state <> 'done')")
+        try:
+            with pytest.raises(ClaimLost):
+                this.process_next()
+            this._recover()
+        finally:
+            connections.close_all()
+            other.execute("ALTER TABLE workflows_effect DROP CONSTRAINT never_done")
+    assert_put_back(Workflow.objects.get(pk=workflow.pk))
+    assert Effect.objects.get().state == "intent"
+    assert this.process_next()
+    assert (Workflow.objects.get(pk=workflow.pk).context["number"], len(found), CALLED) == (2, 1, ["call"])
+
+
+def test_prepared_statements_that_are_gone_fail_nothing() -> None:
+    """As behind a pooler that lends the session to others between two statements."""
+    define([Step(call, once=True), pause])
+    this = worker()
+    for _ in range(8):
+        submit()
+        assert this.process_next()
+    raw: Any = connections["journal"].connection
+    assert raw._prepared._names, "nothing is prepared, so nothing is proven"
+    raw.pgconn.exec_(b"DEALLOCATE ALL")
+    workflow = submit()
+    with pytest.raises(ClaimLost, match="26000"):
+        this.process_next()
+    this._recover()
+    assert work(workflow).status == "COMPLETE"
+
+
+def test_a_step_that_swallows_the_loss_and_raises_its_own_is_not_believed() -> None:
+    def ask_and_give_up(*, workflow: Workflow, context: Any) -> None:
+        try:
+            ask(workflow=workflow, context=context)
+        except BaseException:
+            raise StepError("Then not.") from None
+
+    for best_effort in (False, True):
+        define([Step(ask_and_give_up, best_effort=best_effort)])
+        workflow = submit()
+        with refused("INSERT INTO workflows_wait", "journal"):
+            workflow = lose(workflow)
+        assert_put_back(workflow)
+        Workflow.objects.filter(pk=workflow.pk).update(status="COMPLETE")
+
+
+def test_a_loss_that_could_not_be_told_at_once_is_told_before_the_next_claim() -> None:
+    """Forgotten, the attempt would be found open by the next worker: that looks like a death."""
+    define([say_one])
+    first, this = submit(), worker()
+    with a_column_ahead("workflows_event"):
+        with pytest.raises(Error, match="ahead"):
+            this.process_next()
+        this._recover()
+        assert last_attempt(first).outcome == ""
+    assert this.process_next()
+    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["lost", "complete"]
+
+
+# --- The claim's connection -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ["payload->>'by'", "SAVEPOINT", "RELEASE"])
+@pytest.mark.parametrize("sqlstate", ["XX000", "57014"])
+def test_no_statement_of_ours_on_the_claim_is_charged_to_a_step(words: str, sqlstate: str) -> None:
+    """Between two steps: whether somebody has asked to cancel, and the savepoint that they run in."""
+    define([say_one])
+    workflow = submit()
+    with refused(words, "default", sqlstate):
+        workflow = lose(workflow)
+    assert_put_back(workflow)
+    assert work(workflow).status == "COMPLETE"
+
+
+def test_nor_is_the_time_zone_that_the_session_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    define([say_one])
+    workflow, this = submit(), worker()
+    with monkeypatch.context() as patched:
+        patched.setitem(connections["default"].__dict__, "timezone_name", "No/Where")
+        with pytest.raises(ClaimLost, match="22023"):
+            this.process_next()
+    this._recover()
+    assert_put_back(Workflow.objects.get(pk=workflow.pk))
+    assert work(workflow).status == "COMPLETE"
+
+
+@pytest.mark.parametrize("words", ["SAVEPOINT", "RELEASE"])
+def test_a_best_effort_step_does_not_swallow_what_is_refused_to_us(words: str) -> None:
+    define([say_one, Step(call, best_effort=True)])
+    workflow = submit()
+    savepoints = []
+
+    def count(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith(words):
+            savepoints.append(sql)
+            if len(savepoints) == (2 if words == "SAVEPOINT" else 1):  # that of the step
+                sql = "SELECT * FROM not_there"
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(count):
+        workflow = lose(workflow)
+    assert_put_back(workflow)
+
+
+def test_a_request_to_cancel_that_cannot_be_read_as_a_call_begins_is_no_failure_of_the_call() -> None:
+    def cancel(*, workflow: Workflow, context: Any) -> None:
+        request = {"dedupe_key": "c", "name": "cancel", "payload": {"by": "ada", "reason": ""}}
+        engine.elsewhere(lambda: inbox.send(source="console", workflow_id=workflow.pk, **request))
+
+    define([cancel, Step(call, once=True, best_effort=True)])
+    workflow, this = submit(), worker()
+    this._spoke_at = float("inf")  # it does not look between the steps
+    with refused("payload->>'by'", "default"), pytest.raises(ClaimLost):
+        this.process_next()
+    this._recover()
+    assert_put_back(Workflow.objects.get(pk=workflow.pk))
+
+
+def test_a_step_s_own_database_error_is_its_own_wherever_it_is_raised() -> None:
+    def divide(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+
+    def divide_by_psycopg(*, workflow: Workflow, context: Any) -> None:
+        raw: Any = connection.connection
+        raw.execute("SELECT 1 / 0")
+
+    def divide_in_a_lookup(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
+        divide(workflow=workflow, context=context)
+
+    for step in (divide, divide_by_psycopg, Step(divide, once=True)):
+        define([step])
+        assert work(submit()).status == "FAILED"
+    define([Step(call, once=True, lookup=divide_in_a_lookup)])
+    workflow = submit()
+    Effect.objects.create(workflow=workflow, step="call", state="unknown", idempotency_key="k", attempt=1)
+    assert work(workflow).last_error_class == "django.db.utils.DataError"
+
+
+# --- Undoing ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "alias"),
+    [
+        ("INSERT INTO workflows_effect", "journal"),
+        ("SAVEPOINT", "default"),
+        ("RELEASE", "default"),
+        ("payload->>'by'", "default"),
+    ],
+)
+def test_what_is_refused_to_us_counts_as_no_failure_of_an_undo(words: str, alias: str) -> None:
+    def undo(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
+        CALLED.append("undo")
+
+    define([Step(call, once=True, undo=undo)])
+    workflow = submit(compensating=True)
+    effect = {"step": "call", "state": "done", "result": {"number": 1}, "has_undo": True, "attempt": 1}
+    Effect.objects.create(workflow=workflow, idempotency_key="k", **effect)
+    with refused(words, alias):
+        workflow = lose(workflow)
+    assert Effect.objects.get(undo=False).undo_failures == 0
+    called = ["undo"] if words == "RELEASE" else []
+    assert called == CALLED
+    assert (workflow.status, kinds(workflow)) == ("PENDING", ["lost"])
+    assert work(workflow).status == "FAILED"
+    assert (Effect.objects.get(undo=False).state, CALLED) == ("undone", ["undo"])
+
+
+# --- What a worker says and does ----------------------------------------------------------------------------------
+
+
+def test_the_log_names_the_sqlstate_and_the_server_and_the_history_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    define([ask])
+    workflow, this = submit({"name": "Lovelace"}), worker()
+    with a_column_ahead("workflows_wait"):
+        this.stopping.wait = lambda _: this.stopping.set() or True  # type: ignore[method-assign]
+        this.run()
+    told = "NotNullViolation 23502 (workflows_wait.ahead)"
+    assert f"lost the database, nothing is decided: {told}, at " in caplog.text
+    assert "in _begin" in caplog.text, "where the engine was"
+    assert "May it go on" not in caplog.text
+    assert (last_attempt(workflow).died_how, last_attempt(workflow).died_in) == (told, "ask")
+
+
+def test_what_is_lost_twice_in_a_row_is_put_off_longer_each_time_whichever_workers_lose_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "PUT_OFF_JITTER", 0.0)
+    define([ask])
+    workflow, delays = submit(), []
+    with a_column_ahead("workflows_wait"):
+        for _ in range(9):
+            make_due(workflow)
+            before = Workflow.objects.get(pk=workflow.pk).invisible_until
+            workflow = lose(workflow)
+            delays.append(0 if workflow.invisible_until == before else round(seconds_until_due(workflow)))
+    assert delays == pytest.approx([0, 60, 120, 240, 480, 900, 900, 900, 900], abs=2)
+    assert kinds(workflow) == ["lost", *["lost", "put_back"] * 8]
+
+
+def seconds_until_due(workflow: Workflow) -> float:
+    with engine.another_connection() as other:
+        due_in = "extract(epoch FROM invisible_until - clock_timestamp())::float"
+        ((seconds,),) = other.execute(f"SELECT {due_in} FROM workflows_workflow WHERE id = %s", [workflow.pk])
+    return float(seconds)

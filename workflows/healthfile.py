@@ -1,0 +1,79 @@
+"""HEALTH FILE: what a supervisor knows of its worker processes, for who may not need the database to ask.
+
+The supervisor writes it every few seconds, by what each process stamps into the memory that they share. So a file that
+grows old says that the supervisor itself hangs, or has ended; and what stands in it, for how long no process has spoken
+to the database, and why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from workflows.stamps import NEVER, Stamp
+
+# Seconds. A restart of PostgreSQL, or a failover, is over by then; a person wants to know of what is not.
+MAX_SILENCE = 180.0
+# Seconds between two lines of the log that say so.
+TELL_EVERY = 60.0
+WRITE_EVERY = 5.0
+# Seconds. The supervisor may be away for a few of them, as it tells the database how a worker ended.
+MAX_AGE = 30.0
+
+
+class Report(NamedTuple):
+    """Of each process that there should be, for how many seconds it has not spoken to the database; and what was wrong
+    the last time that it was.
+    """
+
+    silences: list[float]
+    trouble: str
+
+
+def heard_until(stamp: Stamp, now: float) -> float:
+    """Until when a process was with the database: inside a step it need not be, for as long as the step may take."""
+    in_step = min(now, stamp.deadline) if stamp.deadline != NEVER else 0.0
+    return max(stamp.heard_at, in_step)
+
+
+def write(path: Path, report: Report) -> None:
+    """Replace the file, so that nobody reads half of it. Raises OSError."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(json.dumps(report._asdict()))
+    beside.replace(path)
+
+
+def fault(path: Path, *, max_age: float = MAX_AGE, max_silence: float | None = MAX_SILENCE) -> str:
+    """What is wrong with the workers that the file is about, in a line; empty when all is well.
+
+    Without `max_silence` the database is no matter.
+    """
+    try:
+        age = time.time() - path.stat().st_mtime
+        report = Report(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        return f"there is no {path}: no worker has been started, or all have ended"
+    except (OSError, ValueError, TypeError) as error:
+        return f"{path} cannot be read: {type(error).__name__}"
+    if age > max_age:
+        return f"the last word of the workers is {age:.0f} s old: their supervisor hangs, or was killed"
+    return silence(report, max_silence) if max_silence is not None else ""
+
+
+def silence(report: Report, limit: float) -> str:
+    """What to say of processes that were without the database for longer than `limit`; empty when there are none."""
+    silent = [seconds for seconds in report.silences if seconds > limit]
+    if not silent:
+        return ""
+    because = f": {report.trouble}" if report.trouble else ""
+    if len(silent) == len(report.silences):
+        return f"no database for {_in_words(min(silent))}{because}"
+    processes = "1 worker process has" if len(silent) == 1 else f"{len(silent)} worker processes have"
+    return f"{processes} not spoken to the database for {_in_words(max(silent))}{because}"
+
+
+def _in_words(seconds: float) -> str:
+    return f"{seconds // 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"

@@ -1,0 +1,58 @@
+"""`manage.py workerhealth`: whether the workers of a `runworker` are well. Asks the file that it keeps, nobody else."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from workflows import healthfile
+from workflows.management.arguments import seconds
+
+
+class Command(BaseCommand):
+    help = (
+        "Says in one line whether the workers of a `runworker --health-file PATH` are well: 0 if they are, else 1.\n\n"
+        "They are when their supervisor is alive and none of them has been without the database for too long.\n"
+        "It reads the file and nothing else, so that it answers while the database is away, too.\n\n"
+        "As a liveness probe use --liveness: a database that is away is mended by no restart of the workers."
+    )
+    requires_system_checks = ()
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        return super().create_parser(prog_name, subcommand, formatter_class=RawDescriptionHelpFormatter, **kwargs)
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--health-file",
+            default=settings.WORKER_HEALTH_FILE,
+            metavar="PATH",
+            help="That of the workers (default: WORKER_HEALTH_FILE of the environment).",
+        )
+        parser.add_argument(
+            "--max-age",
+            type=seconds,
+            default=healthfile.MAX_AGE,
+            metavar="SECONDS",
+            help=f"How old the file may be (default: {healthfile.MAX_AGE:.0f}); it is written every few seconds.",
+        )
+        parser.add_argument(
+            "--max-silence",
+            type=seconds,
+            default=healthfile.MAX_SILENCE,
+            metavar="SECONDS",
+            help=f"How long a worker may be without the database (default: {healthfile.MAX_SILENCE:.0f}).",
+        )
+        parser.add_argument("--liveness", action="store_true", help="Only whether the workers' supervisor is alive.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not options["health_file"]:
+            raise CommandError("Name the file of `runworker --health-file`, or set WORKER_HEALTH_FILE for both.")
+        path = Path(options["health_file"])
+        max_silence = None if options["liveness"] else options["max_silence"]
+        if fault := healthfile.fault(path, max_age=options["max_age"], max_silence=max_silence):
+            raise CommandError(f"The workers are not well: {fault}.")
+        self.stdout.write("The workers are well.")

@@ -1,0 +1,118 @@
+"""SESSIONS: whether a worker's two sessions are what the engine relies on, looked at before it claims anything.
+
+Behind a pooler that lends a backend for a transaction, or drops what a client asks for as it connects, everything seems
+to work, until a lease does not end, or a prepared statement is somebody else's. So a worker looks at the sessions that
+it opens, and refuses what no restart of it would mend. A server that is read-only is in the middle of a failover: the
+worker waits for it as for one that is away.
+"""
+
+from __future__ import annotations
+
+from secrets import randbits, token_hex
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from workflows import journal, lease, sqlstates
+from workflows.errors import ClaimLost
+
+# The exit code of a worker process that refuses to work: EX_CONFIG of <sysexits.h>.
+REFUSED = 78
+# How often the claim is asked who answers, while nobody else of ours is at it.
+TIMES = 3
+
+CURE = 'Connect the workers to PostgreSQL itself: see docs/deployment.md, "How many connections".'
+
+
+class Refused(Exception):
+    """No worker can work through these sessions, however often it is started. The message is for a person."""
+
+
+def refuse_unfit(name: str) -> None:
+    """Raise Refused when the sessions that the worker `name` would open are unfit. None is left open.
+
+    A database that is away, or read-only for now, is the business of the workers, which wait for it.
+    """
+    wrappers = [connections.create_connection(alias) for alias in (DEFAULT_DB_ALIAS, journal.ALIAS)]
+    for wrapper in wrappers:
+        wrapper.settings_dict = {**wrapper.settings_dict, "OPTIONS": lease.options(wrapper.alias, name)}
+    try:
+        _check(*wrappers)
+    except (ClaimLost, *sqlstates.DATABASE_ERRORS):
+        return
+    finally:
+        for wrapper in wrappers:
+            wrapper.close()
+
+
+def ensure_fit() -> None:
+    """Open this process's two connections unless they are open; look at them when one is new.
+
+    Raises Refused; ClaimLost or the database's error when there is no database, or one that takes no writes.
+    """
+    claim, writer = connections[DEFAULT_DB_ALIAS], connections[journal.ALIAS]
+    if claim.connection is None or writer.connection is None:
+        _check(claim, writer)
+
+
+def _check(claim: Any, writer: Any) -> None:
+    """Look at the session of the claim and that of the journal, neither in a transaction.
+
+    1. Each has what it asked for as it was opened.
+    2. The server takes writes.
+    3. Each has a backend of its own, also while the other one is in a transaction, and keeps what is set from one
+       transaction to the next. What one of them has locked, the other one cannot.
+    """
+    place = sqlstates.server(writer.alias)
+    sessions = [_open(wrapper, place) for wrapper in (claim, writer)]
+    for session in sessions:
+        if _ask(session, "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool") == (True,):
+            raise ClaimLost("the server is read-only: a standby, or told to be")
+    if not _is_one_backend_each(*sessions):
+        raise Refused(
+            f"The server at {place} lends a session one backend after another, as a pooler in transaction mode does: "
+            f"leases, locks and prepared statements do not hold there. {CURE}"
+        )
+
+
+def _open(wrapper: Any, place: str) -> Any:
+    """Open the connection, and see that its session has what was asked for. Returns it as psycopg knows it."""
+    try:
+        wrapper.ensure_connection()
+    except sqlstates.DATABASE_ERRORS as error:
+        if sqlstates.NO_STARTUP_OPTIONS in sqlstates.told(error):
+            raise Refused(f"The server at {place} takes no startup options, as a pooler. {CURE}") from error
+        raise
+    asked = lease.asked(wrapper)
+    # Where a value comes from, and not the value, which the server writes in words of its own (120000 is 2min).
+    ignored = _ask(
+        wrapper.connection,
+        "SELECT array_agg(name ORDER BY name) FROM pg_settings WHERE name = ANY (%s) AND source <> 'client'",
+        asked,
+    )[0]
+    if ignored:
+        raise Refused(
+            f"The server at {place} ignores what a worker asks of its session, as a pooler that drops startup options: "
+            f"{', '.join(ignored)}. {CURE}"
+        )
+    return wrapper.connection
+
+
+def _is_one_backend_each(claim: Any, writer: Any) -> bool:
+    """A pool lends the one that was free last, or takes turns: in the one case the second session gets the backend of
+    the first, in the other the first one gets another when it asks again.
+    """
+    mark, lock = token_hex(8), randbits(62)
+    whose = "SELECT pg_backend_pid(), current_setting('onramp.session', true)"
+    first = _ask(claim, "SELECT pg_backend_pid(), set_config('onramp.session', %s, false)", mark)
+    with writer.transaction():
+        other = _ask(writer, "SELECT pg_backend_pid(), pg_try_advisory_xact_lock(%s)", lock)
+        if other == (first[0], True):
+            return False  # now, for a pool of one would let us wait for the backend that we hold
+        locked_by_both = _ask(claim, "SELECT pg_try_advisory_xact_lock(%s)", lock)
+    seen = {_ask(claim, whose) for _ in range(TIMES)}
+    return seen == {first} and other[1] and locked_by_both == (False,)
+
+
+def _ask(session: Any, sql: str, *parameters: Any) -> tuple[Any, ...]:
+    return tuple(session.execute(sql, parameters, prepare=False).fetchone())

@@ -1,0 +1,106 @@
+"""SQLSTATES: what a database error says, and what of it may be told.
+
+`str(error)` is never told: PostgreSQL quotes the values of a statement there, and the name of a user where it refuses a
+connection. The class, the SQLSTATE, and the names of a table, a column or a constraint are nobody's data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+from django.db import Error, OperationalError, connections
+
+from workflows.errors import ClaimLost
+
+# Django's, and those of a connection that Django did not wrap: a step's own, or Django's own for the time zone.
+DATABASE_ERRORS = (Error, psycopg.Error)
+
+# What says "not now", and never "not ever" (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+# Others were in the way: serialization_failure, deadlock_detected, lock_not_available, query_canceled.
+_IN_THE_WAY = {"40001", "40P01", "55P03", "57014"}
+# The server cannot now: read_only_sql_transaction (a failover), disk_full, out_of_memory, too_many_connections,
+# admin_shutdown, crash_shutdown, cannot_connect_now. Not 53400: there the statement itself exceeds a limit.
+_SERVER_CANNOT = {"25006", "53100", "53200", "53300", "57P01", "57P02", "57P03"}
+# A release is ahead of its migrations, or behind: undefined_column, undefined_table. Where it is a slip of the pen
+# instead, the step's policy ends that: a quarter of an hour later than it might.
+_ANOTHER_RELEASE = {"42703", "42P01"}
+# connection_exception and what begins with it.
+_CONNECTION = "08"
+
+# What a failed connection is told by, which has no SQLSTATE: words of libpq's message, or the server's, and ours.
+NO_STARTUP_OPTIONS = "unsupported startup parameter"
+_CAUSES = {
+    "unsupported startup parameter": NO_STARTUP_OPTIONS,
+    "Connection refused": "connection refused",
+    "No such file or directory": "no server at this socket",
+    "timeout": "timeout",
+    "timed out": "timeout",
+    "could not translate host name": "name not known",
+    "failed to resolve host": "name not known",
+    "Name or service not known": "name not known",
+    "No route to host": "no route to the host",
+    "Network is unreachable": "the network is unreachable",
+    "the database system is": "the server is starting, stopping or recovering",
+    "too many clients": "too many connections",
+    "remaining connection slots": "too many connections",
+    "authentication failed": "authentication failed",
+    "no password supplied": "no password supplied",
+    "pg_hba.conf": "refused by pg_hba.conf",
+    "does not exist": "no such database or role",
+    "server closed the connection": "the server closed the connection",
+    "connection is lost": "the connection is lost",
+    "connection is closed": "the connection is closed",
+    "connection already closed": "the connection is closed",
+    "SSL": "TLS failed",
+}
+
+
+def is_not_now(error: BaseException) -> bool:
+    """Whether a step's own database error may pass with time. Ours are alive: that is proven before anybody asks this.
+
+    An OperationalError without an SQLSTATE is a connection of the step's own that was never made, or broke.
+    """
+    if not isinstance(error, DATABASE_ERRORS):
+        return False
+    state = sqlstate(error)
+    if not state:
+        return isinstance(error, OperationalError | psycopg.OperationalError)
+    return state in _IN_THE_WAY | _SERVER_CANNOT | _ANOTHER_RELEASE or state.startswith(_CONNECTION)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the server has found fault with the statement itself. Engineers want to know which one it was."""
+    state = sqlstate(error)
+    return bool(state) and state not in _IN_THE_WAY | _SERVER_CANNOT and not state.startswith((_CONNECTION, "25", "57"))
+
+
+def sqlstate(error: BaseException | None) -> str:
+    """Of the error, or of the one that it was raised from; empty when neither has one."""
+    return next((each.sqlstate for each in _postgresql_errors(error) if each.sqlstate), "")
+
+
+def told(error: BaseException) -> str:
+    """What a log may say of it: "NotNullViolation 23502 (workflows_wait.ahead)", "OperationalError: timeout"."""
+    for each in _postgresql_errors(error):
+        if not each.sqlstate:
+            cause = next((cause for words, cause in _CAUSES.items() if words in str(each)), "")
+            return f"{type(each).__name__}{': ' if cause else ''}{cause}"
+        names = each.diag.constraint_name or ".".join(filter(None, (each.diag.table_name, each.diag.column_name)))
+        return f"{type(each).__name__} {each.sqlstate}{f' ({names})' if names else ''}"
+    if isinstance(error, ClaimLost):
+        return f"ClaimLost: {error}" if str(error) else "ClaimLost"  # its words are ours
+    return type(error.__cause__ or error).__name__
+
+
+def server(alias: str) -> str:
+    """Where a connection leads to: "db.example:5432". No name of a database or a user."""
+    database = connections[alias].settings_dict
+    return f"{database['HOST'] or 'the local socket'}:{database['PORT'] or 5432}"
+
+
+def _postgresql_errors(error: BaseException | None) -> Iterator[psycopg.Error]:
+    while error is not None:
+        if isinstance(error, psycopg.Error):
+            yield error
+        error = error.__cause__
