@@ -350,6 +350,7 @@ def test_two_claims_at_the_same_moment_are_of_two_rows() -> None:
     for thread in threads:
         thread.join()
     assert set(seen) == pks
+    assert set(Workflow.objects.values_list("status", flat=True)) == {"COMPLETE"}, "neither waited for the other"
 
 
 def buffers_of(what: Callable[[], Any]) -> int:
