@@ -91,6 +91,11 @@ def ask_for_amount(*, workflow: Workflow, context: Any) -> dict[str, Any]:
     return {"text": require_approval(workflow, "amount", question="How much?", form=Form, timeout=HOUR).decided_by}
 
 
+def ask_for_a_yes(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    """The same question, as another release puts it."""
+    return {"text": require_approval(workflow, "amount", question="How much?", timeout=HOUR).decided_by}
+
+
 def await_child(*, workflow: Workflow, context: Any) -> dict[str, Any]:
     if workflow.parent_id:
         return {}
@@ -166,8 +171,7 @@ def test_it_withdraws_no_question() -> None:
     make_due(workflow)
     run_late_at("SET superseded = true")
     assert not Wait.objects.get().superseded
-    define([Step(ask, name="ask_for_amount")])
-    Wait.objects.update(name="review")
+    define([ask_for_a_yes])
     assert work(workflow).context["text"] == "ada"
 
 
