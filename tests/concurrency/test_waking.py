@@ -352,7 +352,7 @@ def test_a_decision_in_the_moment_of_the_deadline_is_taken_or_refused_and_nothin
         """Whether the decision was committed before the deadline. What became of it must be one of two."""
         workflow = submit({"timeout_s": 0.1})
         tasks = ManualTask.objects.filter(workflow=workflow)
-        (task,) = until(lambda: list(tasks), what=lambda: "nobody was asked")
+        (task,) = until(lambda: list(tasks.all()), what=lambda: "nobody was asked")
         left = (task.expires_at - timezone.now()).total_seconds() + moments.uniform(-0.03, 0.01)
         time.sleep(max(0.0, left))
         accepted = decide(task)
