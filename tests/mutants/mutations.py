@@ -27,6 +27,7 @@ OPERATIONS = "workflows/test_operations.py::"
 DEATHS = "workflows/test_deaths.py::"
 POISON = "workflows/test_poison.py::"
 FAULTS = "workflows/test_faults.py::"
+STAMPS = "workflows/test_stamps.py::"
 LEASE = "workflows/test_lease.py::"
 SIGNAL = "workflows/waits/test_signal.py::"
 APPROVAL = "workflows/waits/test_approval.py::"
@@ -336,6 +337,12 @@ MUTANTS: list[Mutant] = [
             f"{SIGNALS}test_the_workers_own_look_is_what_finds_it_when_the_sender_came_too_early",
         ),
         (
+            "an error asks another workflow's question anew",
+            "filter(workflow=workflow_id, pk__in=failed)",
+            "filter(pk__in=failed)",
+            f"{APPROVAL}test_a_retry_asks_no_other_workflow_anew",
+        ),
+        (
             "a wait that was superseded is met again",
             'AND name = %s AND NOT superseded"',
             'AND name = %s"',
@@ -522,6 +529,12 @@ MUTANTS: list[Mutant] = [
             f"{WAKERS}test_what_a_clock_that_was_ahead_has_stored_is_due_when_it_is_woken",
         ),
         (
+            "waking by linking id reads all that have it",
+            "w.linking_id = %s AND w.wake_on <> '{{}}' AND EXISTS",
+            "w.linking_id = %s AND EXISTS",
+            f"{CLAIM}test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen",
+        ),
+        (
             "a signal that was used wakes again",
             '_LISTENS = "s.closed_at IS NULL AND ',
             '_LISTENS = "',
@@ -589,6 +602,12 @@ MUTANTS: list[Mutant] = [
             f"{CHILDREN}test_a_worker_that_dies_before_it_could_tell_the_parent_loses_nothing",
         ),
         (
+            "the sweep reads all that have a linking id",
+            'w.linking_id IS NOT NULL AND w.wake_on <> \'{{}}\'"""',
+            'w.linking_id IS NOT NULL"""',
+            f"{CLAIM}test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen",
+        ),
+        (
             "the sweep wakes a parent that waits for something else",
             " AND 'child:' || j.name = ANY (w.wake_on)",
             "",
@@ -625,6 +644,12 @@ MUTANTS: list[Mutant] = [
             f"{WAKERS}test_nobody_wakes_what_is_being_undone_for_a_request_to_cancel",
         ),
         (
+            "whose time is over is found by reading all that waits",
+            "w.expires_at <= statement_timestamp() AND",
+            "w.expires_at <= clock_timestamp() AND",
+            f"{CANCEL}test_what_has_expired_is_found_by_its_index_whatever_waits",
+        ),
+        (
             "what has taken too long is woken by a release that does not know it",
             'AND w.workflow_type = ANY (%s)"',
             'AND (true OR w.workflow_type = ANY (%s))"',
@@ -636,6 +661,14 @@ MUTANTS: list[Mutant] = [
             "AND s.name = '{CANCEL}' AND s.closed_at IS NULL\n                 LIMIT",
             "AND s.name = '{CANCEL}'\n                 LIMIT",
             f"{WAKERS}test_a_request_that_was_taken_back_wakes_nobody_and_cancels_nothing",
+        ),
+        (
+            "a claim reads all signals for the sake of one row",
+            "(SELECT true FROM workflows_signal s\n                 WHERE s.workflow_id = {workflow_id} AND"
+            " s.name = '{CANCEL}' AND s.closed_at IS NULL\n                 LIMIT 1) IS NOT NULL",
+            "EXISTS (SELECT FROM workflows_signal s\n                 WHERE s.workflow_id = {workflow_id} AND"
+            " s.name = '{CANCEL}' AND s.closed_at IS NULL)",
+            f"{CLAIM}test_a_claim_reads_a_handful_of_pages_however_many_signals_nobody_has_answered",
         ),
         (
             "the worker obeys a request that was dealt with",
@@ -840,6 +873,12 @@ MUTANTS: list[Mutant] = [
             f"{CANCEL}test_between_steps_that_make_no_call_it_is_seen_too",
         ),
         (
+            "a request to cancel ends what is being undone",
+            "if claim.cancelled and not workflow.compensating else",
+            "if claim.cancelled else",
+            f"{EFFECTS}test_a_request_to_cancel_does_not_keep_an_undo_from_being_called",
+        ),
+        (
             "a workflow whose time is over goes on to its next step",
             "            raise WorkflowExpired\n",
             "            pass\n",
@@ -866,6 +905,12 @@ MUTANTS: list[Mutant] = [
             "        journal.prove(attempt)  # on a lost",
             "        pass  # on a lost",
             f"{LATE}test_what_it_was_told_after_it_had_lost_the_row_is_no_failure_of_the_step",
+        ),
+        (
+            "the steps are given the row that is decided on",
+            "self.given = deepcopy(workflow)",
+            "self.given = workflow",
+            f"{WORKER}test_what_a_step_does_to_its_workflow_changes_neither_the_row_nor_the_decision",
         ),
         (
             "the steps run outside a savepoint",
@@ -949,6 +994,18 @@ MUTANTS: list[Mutant] = [
             f"{WORKER}test_nothing_is_decided_while_the_attempt_is_not_to_be_seen",
         ),
         (
+            "the server shows a patient's context as the text of a statement",
+            "    with parameters_beside():\n",
+            "    if True:\n",
+            f"{WORKER}test_the_server_never_shows_a_context_as_the_text_of_a_statement",
+        ),
+        (
+            "a workflow that completes leaves its questions open",
+            "    if attempt.number > 1:",
+            "    if False:",
+            f"{CANCEL}test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock",
+        ),
+        (
             "a row that is gone is decided",
             ".update(**fields) != 1:",
             ".update(**fields) < 0:",
@@ -1004,6 +1061,24 @@ MUTANTS: list[Mutant] = [
             ".exclude(task_type__in=ASKED_ALL_THE_SAME)",
             "",
             f"{CANCEL}test_a_request_that_comes_too_late_leaves_what_a_compensation_asks",
+        ),
+        (
+            "questions stay open while the workflow is undone",
+            "    close_questions(workflow.pk)\n    return",
+            "    return",
+            f"{UNDO}test_other_questions_are_closed_when_it_fails",
+        ),
+        (
+            "what a workflow was told and has not used is read by each sweep after its end",
+            "    inbox.ignore_all(workflow.pk)\n",
+            "",
+            f"{SIGNAL}test_what_nobody_has_used_is_put_aside_as_the_workflow_ends_and_heeded_again_when_it_is_retried",
+        ),
+        (
+            "a wait for children is looked at by each sweep after the parent's end",
+            'outcome="").update(superseded=True)',
+            'outcome="").count()',
+            f"{WAKERS}test_a_workflow_that_has_ended_waits_for_no_children_any_more",
         ),
         (
             "a call in doubt is undone without finding out about it",
@@ -1069,6 +1144,18 @@ MUTANTS: list[Mutant] = [
             f"{CANCEL}test_who_requests_it_while_somebody_else_is_cancelling_it_is_told",
         ),
         (
+            "who decides does not wait for who cancels",
+            "list(tasks.select_for_update(no_key=True))",
+            "list(tasks)",
+            f"{CANCEL}test_who_requests_it_while_somebody_else_is_cancelling_it_is_told",
+        ),
+        (
+            "children are cancelled although their parent was retried",
+            "    inbox.spare_children(workflow_id)\n",
+            "",
+            f"{CHILDREN}test_retrying_a_cancelled_parent_starts_again_what_was_cancelled_with_it",
+        ),
+        (
             "a request of the last run cancels the next",
             "        inbox.close_cancellations(workflow_id)\n        inbox.heed_again(workflow_id)\n",
             "        inbox.heed_again(workflow_id)\n",
@@ -1079,6 +1166,24 @@ MUTANTS: list[Mutant] = [
             "        _require_heeded(told)\n",
             "",
             f"{CANCEL}test_a_question_that_is_asked_after_the_request_takes_no_answer",
+        ),
+    ),
+    *_in(
+        "stamps.py",
+        (
+            "a stamp that was half written is read",
+            "            if zlib.crc32(record) == checksum:",
+            "            if True:",
+            f"{STAMPS}test_what_is_not_whole_is_not_read",
+        ),
+        (
+            "a stamp counts before it is written",
+            "        self._memory[at : at + _RECORD_SIZE] = record + _CHECKSUM.pack(zlib.crc32(record))\n"
+            "        self._memory[self._start] = other\n",
+            "        self._memory[self._start] = other\n"
+            "        self._memory[at : at + _RECORD_SIZE] = record + _CHECKSUM.pack(zlib.crc32(record))\n",
+            f"{STAMPS}test_what_was_written_before_a_death_in_the_midst_of_a_write_is_read",
+            f"{STAMPS}test_nothing_torn_is_ever_read",
         ),
     ),
     *_in(

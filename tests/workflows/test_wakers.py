@@ -266,6 +266,13 @@ def test_a_child_that_is_being_undone_is_not_asked_to_cancel() -> None:
     assert list(Signal.objects.filter(name="cancel").values_list("workflow", flat=True)) == [second.pk]
 
 
+def test_a_workflow_that_has_ended_waits_for_no_children_any_more() -> None:
+    """Else each sweep would look, for ever, whether they have ended."""
+    parent = asleep([await_children])
+    operations.cancel(parent.pk, user=boss(), reason="By phone.")
+    assert Wait.objects.get().superseded
+
+
 # --- The chores ---------------------------------------------------------------------------------------
 
 
