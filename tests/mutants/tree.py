@@ -30,7 +30,7 @@ PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")
 PASSED, FAILED = 0, 1  # pytest's exit codes
 
 # In pytest's summary; a parameter may have spaces in it.
-_FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::.+?)?)(?: - .*)?$", re.MULTILINE)
+_FAILED_TEST = re.compile(r"^(FAILED|ERROR) (\S+\.py(?:::.+?)?)(?: - .*)?$", re.MULTILINE)
 
 
 class TreeError(Exception):
@@ -46,9 +46,12 @@ class Run(NamedTuple):
 
     @property
     def first_failure(self) -> str:
-        """The node id of the first test that failed; empty when none did."""
-        found = _FAILED_TEST.search(self.output)
-        return found[1] if found else ""
+        """The node id of the first test that failed; empty when none did.
+
+        Of one whose clean-up has failed too, pytest tells the error first.
+        """
+        found = sorted(_FAILED_TEST.findall(self.output), key=lambda line: line[0] != "FAILED")
+        return found[0][1] if found else ""
 
 
 class Tree:
