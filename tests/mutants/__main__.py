@@ -52,8 +52,8 @@ examples:
   make mutants ARGS="--only fence"                 those with "fence" in their name, file or tests
   make mutants ARGS="--only waits/ --exitfirst"    of some files, to the first that survives
 
-A new condition: add a mutant that takes it out, in one line of the list, and name the
-test that you have written for it. `make test` checks that the list fits the sources.
+A new condition: add to the list a mutant that takes it out, and name the test that you
+have written for it. `make test` checks that the list fits the sources.
 """
 
 
