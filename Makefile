@@ -17,7 +17,7 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SERVICES_URL=https://services.example.com \
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789
 
-.PHONY: help venv test test-long test-faults bench lint format demo db-start db-stop clean
+.PHONY: help venv test test-long test-faults mutants bench lint format demo db-start db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -38,6 +38,10 @@ test-long: $(INSTALLED) ## Run the long ones: scenarios in real workers, consume
 test-faults: export DEBUG = 1
 test-faults: $(INSTALLED) ## Run the tests that kill, crash and hang worker processes (some minutes)
 	@$(VENV) -m pytest -m faults $(ARGS)
+
+mutants: export DEBUG = 1
+mutants: $(INSTALLED) ## Take each fence, lock, order and half of a waker out in turn, and see a test fail (some minutes)
+	@$(VENV) -m tests.mutants $(ARGS)
 
 bench: export DEBUG = 1
 bench: $(INSTALLED) ## Measure the engine against a bare loop, and how soon a killed worker's row is held again

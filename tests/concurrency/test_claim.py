@@ -350,6 +350,7 @@ def test_two_claims_at_the_same_moment_are_of_two_rows() -> None:
     for thread in threads:
         thread.join()
     assert set(seen) == pks
+    assert set(Workflow.objects.values_list("status", flat=True)) == {"COMPLETE"}, "neither waited for the other"
 
 
 def buffers_of(what: Callable[[], Any]) -> int:
@@ -386,3 +387,17 @@ def test_waking_reads_a_few_pages_whatever_waits(no_vacuum: None) -> None:
     last = Workflow.objects.latest("id").pk
     assert buffers_of(lambda: inbox.wake(last)) <= 15
     assert buffers_of(inbox.sweep) <= 2000 * 3, "a few for each signal, and none for what waits"
+
+
+def test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen(no_vacuum: None) -> None:
+    """An account's workflows of all years: they have ended, or wait for something else."""
+    define([say_one])
+    store(1, payload="'{}'", linking_id="'acc'", wake_on="ARRAY['paid']", invisible_until="now() + interval '1 day'")
+    inbox.store(source="shop", dedupe_key="1", name="shipped", linking_id="acc", payload={})
+    others = {"payload": "'{}'", "linking_id": "'acc'", "invisible_until": "now() + interval '1 day'"}
+    store(10_000, **others)
+    store(10_000, status="'COMPLETE'", completed_at="now()", **others)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE workflows_workflow, workflows_signal")
+    assert buffers_of(lambda: inbox.wake_linked("acc")) <= 15
+    assert buffers_of(inbox.sweep) <= 30

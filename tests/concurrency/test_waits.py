@@ -11,8 +11,8 @@ import pytest
 from tests import engine
 from tests.engine import define, make_due, submit, work
 from workflows import inbox
-from workflows.models import Wait, Workflow
-from workflows.waits import Child, wait_for_children, wait_for_signal, wait_for_time
+from workflows.models import ManualTask, Wait, Workflow
+from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
 pytestmark = engine.ENGINE
 
@@ -29,10 +29,20 @@ CLOSES = "UPDATE workflows_signal SET closed_at = clock_timestamp() WHERE workfl
 ANSWERS = """UPDATE workflows_wait SET outcome = %s, result = %s, resolved_at = clock_timestamp()
               WHERE workflow_id = %s"""
 RECEIVED = '{"name": "paid", "payload": {"n": 7}, "source": "shop", "at": "2026-01-01T00:00:00+00:00"}'
+FOUND = '{"name": "", "payload": {"n": 9}, "source": "look", "at": "2026-01-01T00:00:00+00:00"}'
+APPROVED = '{"approved": true, "by": "ada", "reason": "as the first one has written it"}'
 
 
 def for_signal(*, workflow: Workflow, context: Any) -> dict[str, Any]:
     return {"number": wait_for_signal(workflow, "w", "paid", timeout=HOUR).payload["n"]}
+
+
+def for_signal_looking(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    return {"number": wait_for_signal(workflow, "w", "paid", timeout=HOUR, look=lambda: {"n": 8}).payload["n"]}
+
+
+def for_person(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    return {"text": require_approval(workflow, "w", question="May it?", timeout=HOUR).reason}
 
 
 def for_time(*, workflow: Workflow, context: Any) -> None:
@@ -91,6 +101,57 @@ def test_an_answer_that_it_is_still_writing_is_the_answer_of_the_next_worker() -
     run_while_it_writes([(ANSWERS, ["received", RECEIVED, workflow.pk]), (CLOSES, [workflow.pk])])
     workflow.refresh_from_db()
     assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 7)
+
+
+def test_what_it_has_found_and_is_still_writing_stands_before_a_signal() -> None:
+    """An answer never changes: the late worker may have acted on it already."""
+    define([for_signal])
+    workflow = work(submit())
+    inbox.send(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
+    run_while_it_writes([(ANSWERS, ["found", FOUND, workflow.pk])])
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 9)
+
+
+def test_what_it_has_found_and_is_still_writing_stands_before_another_look() -> None:
+    define([for_signal])
+    workflow = work(submit())
+    define([for_signal_looking])
+    make_due(workflow)
+    run_while_it_writes([(ANSWERS, ["found", FOUND, workflow.pk])])
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 9)
+
+
+def test_what_it_has_found_and_is_still_writing_stands_before_the_deadline() -> None:
+    define([for_signal])
+    workflow = work(submit())
+    engine.expire(workflow)
+    run_while_it_writes([(ANSWERS, ["found", FOUND, workflow.pk])])
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 9)
+
+
+def test_a_decision_that_it_is_still_writing_is_that_of_the_next_worker() -> None:
+    define([for_person])
+    workflow = work(submit())
+    name = ManualTask.objects.get().signal_name
+    decided = {"approved": True, "by": "ada", "reason": ""}
+    inbox.send(source="console", dedupe_key=name, name=name, workflow_id=workflow.pk, payload=decided)
+    run_while_it_writes([(ANSWERS, ["approved", APPROVED, workflow.pk]), (CLOSES, [workflow.pk])])
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.context["text"]) == ("COMPLETE", "as the first one has written it")
+
+
+def test_a_deadline_that_it_is_still_writing_stands_before_the_children_that_have_ended_since() -> None:
+    define([for_children])
+    workflow = submit()
+    with engine.another_connection() as other:
+        other.execute(BEGINS.encode(), [workflow.pk, "children"])
+    make_due(workflow)
+    run_while_it_writes([(ANSWERS, ["expired", "{}", workflow.pk])])
+    workflow.refresh_from_db()
+    assert (workflow.status, workflow.last_error_code) == ("FAILED", "wait_expired")
 
 
 def test_an_end_of_children_that_it_is_still_writing_is_that_of_the_next_worker() -> None:

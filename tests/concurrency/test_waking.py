@@ -6,7 +6,8 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Thread
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from tests.processes import until
 from workflows import inbox
 from workflows.errors import ClaimLost
 from workflows.flag import Flag
-from workflows.models import Attempt, ManualTask, Workflow
+from workflows.models import Attempt, ManualTask, Signal, Workflow
 from workflows.waits import require_approval
 from workflows.worker import Worker
 
@@ -301,25 +302,78 @@ def test_no_decision_is_lost_at_any_moment() -> None:
     assert ("waiting", "complete") in orders
 
 
+def is_over(workflow: Workflow) -> tuple[str, str]:
+    workflow.refresh_from_db()
+    return workflow.status, workflow.last_error_code
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "taken back"])
+def test_a_decision_that_is_on_its_way_at_the_deadline_is_waited_for(committed: bool) -> None:
+    """Forced: the person's update of the task came first, and the worker's expiry waits for how it ends."""
+    workflow = work(submit())
+    engine.expire(workflow)
+    with suppress(LookupError), transaction.atomic():
+        assert decide(ManualTask.objects.get())
+        expiring = engine.draining()
+        engine.until_blocked()
+        if not committed:
+            raise LookupError
+    expiring.join(60)
+    assert is_over(workflow) == (("COMPLETE", "") if committed else ("FAILED", "approval_expired"))
+    assert ManualTask.objects.get().state == ("approved" if committed else "expired")
+
+
+def test_a_decision_that_meets_the_expiry_on_its_way_is_refused() -> None:
+    """Forced: the worker's expiry has taken the task, and waits for a third party that holds the wait's row."""
+    workflow = work(submit())
+    engine.expire(workflow)
+    with ThreadPoolExecutor(1) as person:
+        with engine.another_connection() as third, third.transaction():
+            third.execute("SELECT 1 FROM workflows_wait FOR UPDATE")
+            expiring = engine.draining()
+            engine.until_blocked()
+            decided = person.submit(engine.with_its_connections, lambda: decide(ManualTask.objects.get()))
+            engine.until_blocked(2)
+        assert decided.result(30) is False
+    expiring.join(60)
+    assert is_over(workflow) == ("FAILED", "approval_expired")
+    assert not Signal.objects.exists()
+
+
 @pytest.mark.long
 def test_a_decision_in_the_moment_of_the_deadline_is_taken_or_refused_and_nothing_between() -> None:
-    moments = random.Random(3)
-    pks = {submit({"timeout_s": 0.1}).pk for _ in range(60)}
-    accepted: set[int] = set()
+    """Again and again, a little before the deadline or a little after it, until both have happened often enough.
 
-    def decide_at_the_deadline() -> None:
-        while Workflow.objects.filter(status="PENDING").exists():
-            for task in ManualTask.objects.filter(state="open"):
-                time.sleep(
-                    max(0, (task.expires_at - timezone.now()).total_seconds()) + moments.uniform(-0.01, 0.01) % 1
-                )
-                if decide(task):
-                    accepted.add(task.workflow_id)
-                    wake(task)
+    On which side a decision was is what the database's clock says, once it is committed.
+    """
+    moments, before, after = random.Random(3), 0, 0
+
+    def decide_at_the_deadline() -> bool:
+        """Whether the decision was committed before the deadline. What became of it must be one of two."""
+        workflow = submit({"timeout_s": 0.1})
+        tasks = ManualTask.objects.filter(workflow=workflow)
+        (task,) = until(lambda: list(tasks.all()), what=lambda: "nobody was asked")
+        left = (task.expires_at - timezone.now()).total_seconds() + moments.uniform(-0.03, 0.01)
+        time.sleep(max(0.0, left))
+        accepted = decide(task)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT clock_timestamp() < %s", [task.expires_at])
+            in_time = bool(cursor.fetchone() == (True,))
+        if accepted:
+            wake(task)
+        until(lambda: is_over(workflow)[0] != "PENDING", what=lambda: "it is neither")
+        assert is_over(workflow) == (("COMPLETE", "") if accepted else ("FAILED", "approval_expired"))
+        assert accepted or not in_time, "the deadline had not come"
+        assert len(attempts(workflow)) <= 3
+        return in_time
+
+    def decide_on_both_sides() -> None:
+        nonlocal before, after
+        give_up_at = time.monotonic() + 120
+        while min(before, after) < 15:
+            assert time.monotonic() < give_up_at, f"{before} before, {after} after"
+            in_time = decide_at_the_deadline()
+            before, after = before + in_time, after + (not in_time)
 
     with no_sweep():
-        with_worker(lambda: until(lambda: decide_at_the_deadline() is None), workers=2)
-    assert set(Workflow.objects.filter(status="COMPLETE").values_list("pk", flat=True)) == accepted
-    expired = Workflow.objects.filter(status="FAILED", last_error_code="approval_expired")
-    assert set(expired.values_list("pk", flat=True)) == pks - accepted
-    assert max(len(attempts(Workflow(pk=pk))) for pk in pks) <= 3
+        with_worker(decide_on_both_sides, workers=2)

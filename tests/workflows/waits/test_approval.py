@@ -16,7 +16,7 @@ from workflows import inbox, journal, operations
 from workflows.definition import WorkflowStep
 from workflows.errors import ClaimLost, RetryableStepError, StepError
 from workflows.models import Event, ManualTask, Signal, Wait, Workflow
-from workflows.waits import ApprovalExpired, ApprovalRejected, require_approval, supersede_failed
+from workflows.waits import ApprovalExpired, ApprovalRejected, require_approval, supersede_failed, withdraw
 
 pytestmark = engine.ENGINE
 
@@ -177,6 +177,25 @@ def test_a_superseded_question_is_asked_again() -> None:
     assert list(Wait.objects.order_by("id").values_list("generation", "outcome")) == [(1, "rejected"), (2, "")]
     decide(ManualTask.objects.latest("id"), approved=True)
     assert work(workflow).status == "COMPLETE"
+
+
+def test_a_question_that_is_withdrawn_is_closed_at_once() -> None:
+    """Left open, somebody would answer what nobody heeds any more, while the workflow goes on."""
+    seen: list[Any] = []
+
+    def ask_no_longer(*, workflow: Workflow, context: Any) -> None:
+        withdraw(workflow, "review")
+
+    def look(*, workflow: Workflow, context: Any) -> None:
+        with engine.another_connection() as other:
+            seen.append(other.execute("SELECT state FROM workflows_manualtask").fetchall())
+
+    define([ask])
+    workflow = work(submit())
+    define([ask_no_longer, look])
+    make_due(workflow)
+    assert work(workflow).status == "COMPLETE"
+    assert seen == [[("closed",)]]
 
 
 @pytest.mark.parametrize("step", [ask_and_swallow, ask_and_swallow_everything])

@@ -1,0 +1,1362 @@
+"""The list of mutants: what is taken away, from where, and the tests that should see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.mutants.mutant import Mutant
+
+# why, old text, new text, and the tests: from the folder tests/ on.
+Line = tuple[str, ...]
+
+LATE = "concurrency/test_late_writers.py::"
+IN_FLIGHT = "concurrency/test_waits.py::"
+SIGNALS = "concurrency/test_signals.py::"
+WAKING = "concurrency/test_waking.py::"
+CLAIM = "concurrency/test_claim.py::"
+WAKERS = "workflows/test_wakers.py::"
+PACE = "workflows/test_pace.py::"
+SESSIONS = "workflows/test_session_settings.py::"
+LEDGER = "workflows/test_ledger.py::"
+EFFECTS = "workflows/test_effects.py::"
+JOURNAL = "workflows/test_journal.py::"
+WORKER = "workflows/test_worker.py::"
+UNDO = "workflows/test_compensation.py::"
+CANCEL = "workflows/test_cancellation.py::"
+OPERATIONS = "workflows/test_operations.py::"
+DEATHS = "workflows/test_deaths.py::"
+POISON = "workflows/test_poison.py::"
+FAULTS = "workflows/test_faults.py::"
+STAMPS = "workflows/test_stamps.py::"
+LEASE = "workflows/test_lease.py::"
+SIGNAL = "workflows/waits/test_signal.py::"
+APPROVAL = "workflows/waits/test_approval.py::"
+CHILDREN = "workflows/waits/test_children.py::"
+
+
+def _unfenced(why: str, old: str, *tests: str) -> Line:
+    """The statement without its fence; `old` has it, and enough around it to be found."""
+    return why, old, old.replace("{FENCE}", "({FENCE} OR true)"), *tests
+
+
+def _in(file: str, *lines: Line) -> Iterator[Mutant]:
+    for why, old, new, *tests in lines:
+        yield Mutant(why, f"workflows/{file}", old, new, tuple(f"tests/{test}" for test in tests))
+
+
+# In operations._ask_to_cancel, one after the other.
+_LOCKS_THE_QUESTIONS = (
+    "        tasks = _locked(workflow_id, open_tasks)"
+    "  # before the row is read: who holds both may be cancelling it just now\n"
+)
+_READS_THE_ROW = '        workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=workflow_id)\n'
+
+MUTANTS: list[Mutant] = [
+    *_in(
+        "journal.py",
+        # --- The fence ---
+        _unfenced(
+            "fence: closing an attempt as vanished",
+            "closed_at IS NULL AND {FENCE} RETURNING workflow_id, number",
+            f"{LATE}test_it_opens_no_attempt_and_closes_none",
+        ),
+        _unfenced(
+            "fence: opening an attempt",
+            " WHERE {FENCE}\n        ON CONFLICT",
+            f"{LATE}test_it_opens_no_attempt_and_closes_none",
+        ),
+        _unfenced("fence: the proof itself", "SELECT {FENCE}", f"{LATE}test_it_looks_nothing_up"),
+        (
+            "two workers open the same attempt: the later one meets it as an error of the engine",
+            "        ON CONFLICT (workflow_id, number) DO NOTHING\n",
+            "",
+            f"{JOURNAL}test_a_worker_that_lost_its_row_while_it_opened_an_attempt_is_in_nobodys_way",
+        ),
+        # --- What is deferred ---
+        (
+            "what is deferred is dropped by the next that is",
+            "    flush(attempt)\n    attempt.deferred = (sql, parameters)",
+            "    attempt.deferred = (sql, parameters)",
+            f"{EFFECTS}test_what_is_deferred_is_written_before_something_else_is_deferred",
+        ),
+        (
+            "what could not be flushed is forgotten",
+            "        execute(*attempt.deferred)\n        attempt.deferred = None\n",
+            "        deferred, attempt.deferred = attempt.deferred, None\n        execute(*deferred)\n",
+            f"{LEDGER}test_the_result_of_a_call_is_written_also_when_the_claim_is_lost",
+        ),
+        (
+            "what could not be written with the next statement is forgotten",
+            "    rows = execute(sql, parameters)\n    attempt.deferred = None\n",
+            "    attempt.deferred = None\n    rows = execute(sql, parameters)\n",
+            f"{EFFECTS}test_a_result_that_could_not_be_written_with_the_next_intent_is_written_by_the_recovery",
+        ),
+        (
+            "a lost journal that a step swallows is forgotten",
+            "            attempt.lost = lost",
+            "            pass",
+            f"{APPROVAL}test_a_step_that_swallows_everything_does_not_go_on_when_the_journal_fails",
+        ),
+        # --- What ended an attempt ---
+        (
+            "an attempt that was decided is closed as lost",
+            "WHERE id = %s AND outcome IN ('', 'vanished')",
+            "WHERE id = %s",
+            f"{JOURNAL}test_what_commits_late_is_not_overwritten_as_lost",
+        ),
+        (
+            "an end that is told twice is told twice in the history",
+            "AND e.kind = %s)",
+            "AND e.kind = %s AND false)",
+            f"{DEATHS}test_told_twice_is_told_once",
+        ),
+        (
+            "an end that corrects what vanished is told beside it",
+            "             WHERE NOT EXISTS (SELECT FROM corrected)\n               AND",
+            "             WHERE",
+            f"{DEATHS}test_it_corrects_what_the_next_worker_found",
+        ),
+        (
+            "deaths before a decision still count",
+            "AND outcome IN ('complete', 'retry', 'waiting', 'failed')",
+            "AND outcome IN ('complete')",
+            f"{POISON}test_a_poisoned_workflow_that_is_retried_has_three_more_lives",
+            f"{POISON}test_an_overdue_step_is_a_failure_of_that_step",
+        ),
+        (
+            "deaths before a cancellation still count",
+            "kind IN ('cancelled', 'retried')",
+            "kind IN ('retried')",
+            f"{UNDO}test_workers_that_died_before_it_was_cancelled_say_nothing_of_its_undos",
+        ),
+        (
+            "deaths before a person's retry still count",
+            "kind IN ('cancelled', 'retried')",
+            "kind IN ('cancelled')",
+            f"{POISON}test_one_that_is_cancelled_and_retried_has_all_its_lives_too",
+            f"{UNDO}test_a_worker_that_was_ended_in_an_undo_says_nothing_of_a_retry",
+        ),
+        # --- The signals that an attempt has seen ---
+        (
+            "an attempt has seen no signal that is addressed to its workflow",
+            "WHERE workflow_id = %s AND closed_at IS NULL\n    UNION ALL",
+            "WHERE workflow_id = %s AND closed_at IS NULL AND false\n    UNION ALL",
+            f"{SIGNAL}test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_has_not_seen",
+        ),
+        (
+            "an attempt has seen no signal of its linking id",
+            "WHERE linking_id = %s AND closed_at IS NULL",
+            "WHERE linking_id = %s AND closed_at IS NULL AND false",
+            f"{SIGNAL}test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_has_not_seen",
+        ),
+    ),
+    *_in(
+        "ledger.py",
+        # --- The fence ---
+        _unfenced(
+            "fence: beginning a call, or an undo",
+            "{FENCE} AND (%s OR NOT",
+            f"{LATE}test_it_begins_no_call",
+            f"{LATE}test_it_begins_no_undo",
+        ),
+        _unfenced(
+            "fence: deciding on a call in doubt", "state = %s AND {FENCE}", f"{LATE}test_it_decides_on_no_call_in_doubt"
+        ),
+        _unfenced(
+            "fence: counting the failures of an undo",
+            "WHERE id = %s AND {FENCE} RETURNING id",
+            f"{LATE}test_it_counts_no_failure_of_an_undo",
+        ),
+        # --- The states ---
+        (
+            "a decision does not look at what has been told since",
+            "WHERE id = %s AND state = %s AND",
+            "WHERE id = %s AND (state = %s OR true) AND",
+            f"{UNDO}test_a_result_that_comes_while_it_is_looked_up_is_the_truth",
+        ),
+        (
+            "a late result overwrites that of a later attempt",
+            "WHERE id = %s AND attempt_token = %s",
+            "WHERE id = %s AND (attempt_token = %s OR true)",
+            f"{LEDGER}test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over",
+        ),
+        (
+            "a late result lands on the effect that was given its id since",
+            """WHERE id = %s AND attempt_token = %s\"\"\",
+        [state, _dump(result), *error.values(), effect.id, attempt.token],""",
+            """WHERE id = %s AND attempt = %s\"\"\",
+        [state, _dump(result), *error.values(), effect.id, attempt.id],""",
+            f"{LEDGER}test_a_late_result_never_lands_on_the_effect_of_another_workflow",
+        ),
+        (
+            "a late undo overwrites that of a later attempt",
+            "AND EXISTS (SELECT FROM workflows_effect u WHERE u.id = %s AND u.attempt_token = %s)",
+            "AND (true OR EXISTS (SELECT FROM workflows_effect u WHERE u.id = %s AND u.attempt_token = %s))",
+            f"{EFFECTS}test_a_late_undo_does_not_overwrite_what_a_later_attempt_took_over",
+        ),
+        (
+            "a call is begun although somebody wants the workflow cancelled",
+            "AND (%s OR NOT {inbox",
+            "AND (true OR %s OR NOT {inbox",
+            f"{CANCEL}test_one_that_is_running_ends_before_its_next_call",
+        ),
+        (
+            "an undo is not begun because somebody wants the workflow cancelled",
+            "AND (%s OR NOT {inbox",
+            "AND (false AND %s OR NOT {inbox",
+            f"{EFFECTS}test_a_request_to_cancel_does_not_keep_an_undo_from_being_called",
+        ),
+        (
+            "a key's time runs from when the step did not apply",
+            "WHEN 'skipped' THEN clock_timestamp()",
+            "WHEN 'nothing' THEN clock_timestamp()",
+            f"{EFFECTS}test_a_keys_time_does_not_run_before_the_step_applies",
+        ),
+        (
+            "a key's time runs anew from each call",
+            "ELSE e.first_begun_at END",
+            "ELSE clock_timestamp() END",
+            f"{EFFECTS}test_a_keys_time_runs_from_its_first_call",
+        ),
+        (
+            "a call that is begun again is still as old as the first one",
+            "begun_at = clock_timestamp(),\n           has_undo",
+            "begun_at = e.begun_at,\n           has_undo",
+            f"{EFFECTS}test_a_call_that_is_repeated_may_be_on_its_way_as_long_as_the_first_one",
+        ),
+        (
+            "a call in doubt that a release without its undo repeats is not undone",
+            "has_undo = excluded.has_undo OR (e.has_undo AND e.state IN ('intent', 'unknown'))",
+            "has_undo = excluded.has_undo",
+            f"{UNDO}test_a_call_in_doubt_that_another_release_repeats_keeps_its_undo",
+        ),
+        (
+            "a call that had not happened is undone as the release before would have",
+            "(e.has_undo AND e.state IN ('intent', 'unknown'))",
+            "e.has_undo",
+            f"{EFFECTS}test_a_call_that_had_not_happened_is_undone_as_this_release_says",
+        ),
+        (
+            "of two generations the older one is known",
+            "AND NOT undo ORDER BY generation",
+            "AND NOT undo",
+            f"{EFFECTS}test_the_latest_generation_counts_wherever_its_row_lies",
+        ),
+        (
+            "an undo's effect is taken for its step's",
+            "WHERE workflow_id = %s AND NOT undo ORDER",
+            "WHERE workflow_id = %s ORDER",
+            f"{UNDO}test_what_is_undone_is_not_undone_again",
+            f"{UNDO}test_a_retry_does_it_again_under_new_keys_and_undoes_that_too",
+        ),
+        (
+            "a call that was begun, and no more is known, is made again",
+            "effect.state in IN_DOUBT:\n            effect = self._did",
+            "effect.state == UNKNOWN:\n            effect = self._did",
+            f"{EFFECTS}test_a_call_whose_worker_died_in_it_is_looked_up_and_not_repeated",
+        ),
+        (
+            "an undo is tried although its call had not happened",
+            "MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE)",
+            "MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE, NOT_DONE)",
+            f"{UNDO}test_what_did_not_happen_is_not_undone",
+        ),
+        # --- What was read ---
+        (
+            "an INTENT replaces the result that was told since the ledger was read",
+            "ELSE e.state = %s END",
+            "ELSE e.state = %s OR e.state = 'done' END",
+            f"{LEDGER}test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten",
+        ),
+        (
+            "an INTENT replaces one that was written since the ledger was read",
+            "ELSE e.state = %s END",
+            "ELSE coalesce(e.state = %s, true) END",
+            f"{LEDGER}test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again",
+        ),
+        (
+            "an undo is begun although it was told since the ledger was read",
+            "WHEN e.undo THEN e.state <> 'done'",
+            "WHEN e.undo THEN true",
+            f"{LEDGER}test_an_undo_that_was_told_after_the_ledger_was_read_is_not_begun_again",
+        ),
+        (
+            "an attempt that repeats a call does not take the effect over",
+            "attempt_token = excluded.attempt_token,",
+            "attempt_token = e.attempt_token,",
+            f"{LEDGER}test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over",
+        ),
+        # --- A repeat of a call in doubt ---
+        (
+            "a repeat that fails settles the doubt",
+            "return error.answers_key or not repeats_a_doubt",
+            "return True",
+            f"{LEDGER}test_a_failed_repeat_leaves_the_call_in_doubt",
+        ),
+        (
+            "an answer to the key itself settles nothing",
+            "return error.answers_key or not repeats_a_doubt",
+            "return not repeats_a_doubt",
+            f"{LEDGER}test_an_answer_to_the_key_itself_settles_the_doubt",
+        ),
+        (
+            "a lost answer is believed to answer the key",
+            "or isinstance(error, UnknownOutcome):",
+            "or (isinstance(error, UnknownOutcome) and not error.answers_key):",
+            f"{LEDGER}test_an_unknown_outcome_settles_nothing_whatever_it_claims_to_answer",
+        ),
+        (
+            "a repeat that does not apply settles the doubt",
+            "if result is None and repeats_a_doubt:",
+            "if False:",
+            f"{LEDGER}test_a_repeat_that_does_not_apply_leaves_the_call_in_doubt_and_is_a_failure",
+        ),
+        (
+            "a thread of the step is given the key of the first generation",
+            "_keys_in_use.get(workflow.pk)",
+            "_keys_in_use.get(0)",
+            f"{LEDGER}test_a_thread_of_the_step_is_given_the_key_of_its_generation",
+        ),
+        # --- Steps that have left the list ---
+        (
+            "a step that did not apply begins its call beside one that is not declared",
+            "if over in (None, SKIPPED):",
+            "if over is None:",
+            f"{LEDGER}test_a_step_that_did_not_apply_begins_no_call_beside_it",
+        ),
+        (
+            "a call that was undone is made again beside one that is not declared",
+            "if over in (None, SKIPPED):",
+            "if known is None or over == SKIPPED:",
+            f"{LEDGER}test_what_was_undone_is_not_done_again_beside_it",
+        ),
+        (
+            "a call that was begun before is not repeated beside one that is not declared",
+            "if over in (None, SKIPPED):",
+            "if True:",
+            f"{LEDGER}test_a_call_that_was_begun_before_is_repeated_beside_it",
+        ),
+        (
+            "a new call is begun beside one in doubt that is not declared",
+            "effect.state in MAY_HAVE_HAPPENED and not",
+            "effect.state == DONE and not",
+            f"{LEDGER}test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_begun",
+        ),
+        (
+            "what has not happened, of a step that is not declared, holds the workflow up",
+            "effect.state in MAY_HAVE_HAPPENED and not",
+            "not",
+            f"{LEDGER}test_what_has_not_happened_holds_nothing_up",
+        ),
+        (
+            "a workflow that waits for a declaration does not look for it",
+            "look_every=UNDECLARED_LOOK",
+            "look_every=None",
+            f"{LEDGER}test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_begun",
+        ),
+        (
+            "a workflow whose question waits for a person does not look for a declaration",
+            "look_every=UNDECLARED_PATIENCE",
+            "look_every=None",
+            f"{LEDGER}test_after_an_hour_a_person_is_asked_and_the_workflow_goes_on_looking",
+        ),
+        (
+            "a question that nobody has answered about a step is not asked again",
+            '            waits.withdraw(self.workflow, f"{name}:asked")',
+            "            return",
+            f"{LEDGER}test_a_question_that_nobody_answers_in_a_month_is_asked_again",
+        ),
+        (
+            "a retry is not asked about a step that is not declared",
+            "raise Undeclared(told, code=UNDECLARED_TASK, wait_id=answer.wait_id)",
+            "raise Undeclared(told, code=UNDECLARED_TASK)",
+            f"{LEDGER}test_a_person_says_that_it_is_wrong_and_a_retry_asks_again",
+        ),
+        # --- The order ---
+        (
+            "effects are undone in the order of their rows",
+            "key=lambda effect: (-effect.call_age, effect.id)",
+            "key=lambda effect: effect.id",
+            f"{UNDO}test_what_was_in_doubt_before_a_retry_is_undone_in_its_turn_too",
+        ),
+        (
+            "a lookup begins before the result of the call before is written",
+            "        journal.flush(self.attempt)\n        journal.prove(self.attempt)\n",
+            "        journal.prove(self.attempt)\n",
+            f"{EFFECTS}test_what_came_of_a_call_is_written_before_the_next_one_is_found_out",
+        ),
+        (
+            "a lookup begins although the row may be lost",
+            "        journal.flush(self.attempt)\n        journal.prove(self.attempt)\n",
+            "        journal.flush(self.attempt)\n",
+            f"{LATE}test_it_looks_nothing_up",
+        ),
+        (
+            "a person is asked before the result of the call before is written",
+            "        journal.flush(self.attempt)\n        answer = waits.ask(",
+            "        answer = waits.ask(",
+            f"{EFFECTS}test_what_came_of_a_call_is_written_before_the_next_one_is_found_out",
+        ),
+        (
+            "a failure of an undo is counted before it is written",
+            "        journal.flush(self.attempt)\n        self._fenced(\n",
+            "        self._fenced(\n",
+            f"{EFFECTS}test_what_came_of_an_undo_is_written_before_its_failure_is_counted",
+        ),
+        (
+            "not found counts at once",
+            "        if found is None:\n            self._wait_until_settled(step, effect)\n",
+            "        if found is None:\n",
+            f"{LEDGER}test_not_found_counts_only_when_the_call_can_no_longer_be_on_its_way",
+        ),
+        (
+            "a person is asked while the call may be on its way",
+            "        self._wait_until_settled(step, effect)\n        return self._ask(effect)",
+            "        return self._ask(effect)",
+            f"{LEDGER}test_a_person_is_not_asked_while_the_call_may_still_be_on_its_way",
+        ),
+        (
+            "a person is asked whether there is something to undo while the call may be on its way",
+            "        self._wait_until_settled(step, effect)\n        while True:",
+            "        while True:",
+            f"{UNDO}test_nobody_is_asked_while_the_call_may_still_be_on_its_way",
+        ),
+    ),
+    *_in(
+        "definition.py",
+        (
+            "a step that is no longer once is declared",
+            "(step is not None and step.once)",
+            "step is not None",
+            f"{LEDGER}test_a_step_that_is_no_longer_once_is_not_declared",
+        ),
+        (
+            "a step that has left the list on purpose is not declared",
+            "return name in self.retired or ",
+            "return ",
+            f"{LEDGER}test_a_release_that_declares_the_step_goes_on",
+        ),
+    ),
+    *_in(
+        "waits/wait.py",
+        _unfenced("fence: making a wait", "     WHERE {FENCE}\n    ON CONFLICT", f"{LATE}test_it_makes_no_wait"),
+        _unfenced(
+            "fence: letting a wait expire",
+            "outcome = '' AND {FENCE} RETURNING outcome",
+            f"{LATE}test_it_lets_no_wait_expire",
+        ),
+        (
+            "a wait that a late worker is making is the step's failure",
+            "\n    ON CONFLICT (workflow_id, name, generation) DO NOTHING",
+            "",
+            f"{IN_FLIGHT}test_a_wait_that_it_is_still_making_is_the_wait_of_the_next_worker",
+        ),
+        (
+            "an expiry overwrites the answer that a late worker is writing",
+            "WHERE id = %s AND outcome = '' AND {FENCE}",
+            "WHERE id = %s AND {FENCE}",
+            f"{IN_FLIGHT}test_what_it_has_found_and_is_still_writing_stands_before_the_deadline",
+        ),
+        (
+            "it sleeps on although a late worker has answered the wait",
+            "AND outcome <> ''\", [wait.id]):",
+            "AND outcome <> '' AND false\", [wait.id]):",
+            f"{IN_FLIGHT}test_an_answer_that_it_is_still_writing_is_the_answer_of_the_next_worker",
+        ),
+        (
+            "a wait expires before its deadline",
+            "    if wait.outcome or not wait.overdue:",
+            "    if wait.outcome:",
+            f"{SIGNAL}test_the_deadline_does_not_move_over_ten_attempts",
+            f"{SIGNALS}test_the_workers_own_look_is_what_finds_it_when_the_sender_came_too_early",
+        ),
+        (
+            "an error asks another workflow's question anew",
+            "filter(workflow=workflow_id, pk__in=failed)",
+            "filter(pk__in=failed)",
+            f"{APPROVAL}test_a_retry_asks_no_other_workflow_anew",
+        ),
+        (
+            "a wait that was superseded is met again",
+            'AND name = %s AND NOT superseded"',
+            'AND name = %s"',
+            f"{APPROVAL}test_a_superseded_question_is_asked_again",
+        ),
+    ),
+    *_in(
+        "waits/signal.py",
+        _unfenced("fence: using a signal up", "w.outcome = '' AND {FENCE}", f"{LATE}test_it_uses_no_signal_up"),
+        _unfenced(
+            "fence: recording what a look has found",
+            "AND outcome = '' AND {FENCE} RETURNING",
+            f"{LATE}test_it_records_nothing_that_it_has_found_by_itself",
+        ),
+        (
+            "a signal overwrites the answer that a late worker is writing",
+            "AND w.outcome = '' AND",
+            "AND",
+            f"{IN_FLIGHT}test_what_it_has_found_and_is_still_writing_stands_before_a_signal",
+        ),
+        (
+            "what a look finds overwrites the answer that a late worker is writing",
+            "WHERE id = %s AND outcome = '' AND {FENCE}",
+            "WHERE id = %s AND {FENCE}",
+            f"{IN_FLIGHT}test_what_it_has_found_and_is_still_writing_stands_before_another_look",
+        ),
+        (
+            "one signal answers two waits of a workflow",
+            "(SELECT id, name, payload, source, created_at FROM workflows_signal\n"
+            "              WHERE workflow_id = %s AND name = ANY (%s) AND closed_at IS NULL AND",
+            "(SELECT id, name, payload, source, created_at FROM workflows_signal\n"
+            "              WHERE workflow_id = %s AND name = ANY (%s) AND",
+            f"{SIGNAL}test_each_of_two_waits_takes_a_signal_of_its_own",
+        ),
+        (
+            "one signal of a linking id answers two waits of a workflow",
+            "AND NOT EXISTS (SELECT FROM workflows_wait a WHERE a.workflow_id = %s AND a.signal_id = s.id)",
+            "AND (true OR %s::bigint IS NULL)",
+            f"{SIGNAL}test_one_of_a_linking_id_answers_every_workflow_that_has_it_once_each",
+        ),
+        (
+            "one workflow closes what its linking id tells all",
+            "WHERE s.id = answered.signal_id AND s.workflow_id IS NOT NULL",
+            "WHERE s.id = answered.signal_id",
+            f"{SIGNAL}test_one_of_a_linking_id_answers_every_workflow_that_has_it_once_each",
+        ),
+        (
+            "the last signal answers, and not the first",
+            "ORDER BY id LIMIT 1),\n        answered",
+            "ORDER BY id DESC LIMIT 1),\n        answered",
+            f"{SIGNAL}test_of_several_names_the_first_to_come_answers",
+        ),
+    ),
+    *_in(
+        "waits/children.py",
+        _unfenced(
+            "fence: closing the signal of the children's end",
+            "closed_at IS NULL AND {FENCE}",
+            f"{LATE}test_it_joins_no_children",
+        ),
+        _unfenced(
+            "fence: recording how the children have ended",
+            "outcome = '' AND {FENCE}",
+            f"{LATE}test_it_joins_no_children",
+        ),
+        (
+            "the end of children overwrites what a late worker is writing",
+            "WHERE id = %s AND outcome = '' AND",
+            "WHERE id = %s AND",
+            f"{IN_FLIGHT}test_a_deadline_that_it_is_still_writing_stands_before_the_children_that_have_ended_since",
+        ),
+        (
+            "a parent goes on before its last child has ended",
+            "AND parent_wait = %s AND status = 'PENDING')\n        RETURNING",
+            "AND parent_wait = %s AND status = 'PENDING' AND false)\n        RETURNING",
+            f"{CHILDREN}test_met_again_it_starts_none_again",
+            f"{CHILDREN}test_in_the_end_not_all_have_ended",
+        ),
+        (
+            "children that are there already are started again by a retry",
+            "            ON CONFLICT (parent_id, parent_wait, child_key) WHERE parent_id IS NOT NULL DO NOTHING)",
+            "            )",
+            f"{CHILDREN}test_a_retried_parent_looks_anew_how_its_children_have_ended_and_starts_none_again",
+        ),
+    ),
+    *_in(
+        "waits/approval.py",
+        _unfenced("fence: recording a decision", "w.outcome = '' AND {FENCE}", f"{LATE}test_it_records_no_decision"),
+        _unfenced(
+            "fence: closing a question whose time is over",
+            "state = 'open' AND {FENCE}",
+            f"{LATE}test_it_closes_no_question",
+        ),
+        _unfenced(
+            "fence: withdrawing a question", "NOT superseded AND {FENCE}", f"{LATE}test_it_withdraws_no_question"
+        ),
+        (
+            "a decision overwrites the one that a late worker is writing",
+            "AND w.outcome = '' AND",
+            "AND",
+            f"{IN_FLIGHT}test_a_decision_that_it_is_still_writing_is_that_of_the_next_worker",
+        ),
+        (
+            "an expiry overwrites a decision that was committed just before",
+            "WHERE id = %s AND state = 'open' AND",
+            "WHERE id = %s AND",
+            f"{WAKING}test_a_decision_that_is_on_its_way_at_the_deadline_is_waited_for",
+        ),
+        (
+            "a question expires before its deadline",
+            "    if not wait.overdue:",
+            "    if False:",
+            f"{WAKING}test_a_decision_in_the_moment_of_the_deadline_is_taken_or_refused_and_nothing_between",
+        ),
+        (
+            "a question that is withdrawn stays open in the console",
+            "UPDATE workflows_manualtask SET state = 'closed' FROM asked WHERE wait_id = asked.id AND state = 'open'",
+            "SELECT 1 FROM asked",
+            f"{APPROVAL}test_a_question_that_is_withdrawn_is_closed_at_once",
+        ),
+    ),
+    *_in(
+        "inbox.py",
+        # --- The sender's half ---
+        (
+            "send stores, and wakes nobody",
+            "    if told:\n        wake_soon(workflow_id=workflow_id, linking_id=linking_id)\n    return told",
+            "    return told",
+            f"{WAKERS}test_whoever_sends_wakes",
+        ),
+        (
+            "send wakes before its signal is committed",
+            "    if told:\n        wake_soon(workflow_id=workflow_id, linking_id=linking_id)\n    return told",
+            "        if told:\n            wake_soon(workflow_id=workflow_id, linking_id=linking_id)\n    return told",
+            f"{WAKERS}test_the_signal_is_committed_before_anybody_is_woken",
+        ),
+        (
+            "a signal to a workflow wakes nobody",
+            "            wake(workflow_id)\n",
+            "            pass\n",
+            f"{SIGNALS}test_a_signal_is_found_once_whatever_the_order_of_the_sender_and_the_suspending_worker",
+        ),
+        (
+            "a signal by linking id wakes nobody",
+            "            wake_linked(linking_id)\n",
+            "            pass\n",
+            f"{SIGNALS}test_a_signal_is_found_once_whatever_the_order_of_the_sender_and_the_suspending_worker",
+        ),
+        (
+            "a failure to wake is a failure to store",
+            '    except Error as error:\n        logger.warning("a signal',
+            '    except ZeroDivisionError as error:\n        logger.warning("a signal',
+            f"{OPERATIONS}test_a_decision_is_stored_though_the_database_fails_at_the_wake_up",
+        ),
+        # --- Whom it wakes ---
+        (
+            "the sender waits for the worker that holds the row",
+            '           FOR NO KEY UPDATE OF w SKIP LOCKED)\n"""',
+            '           FOR NO KEY UPDATE OF w)\n"""',
+            f"{OPERATIONS}test_a_decision_does_not_wait_for_the_worker_that_holds_the_row",
+        ),
+        (
+            "what has ended is woken",
+            "WHERE {condition} AND w.status = 'PENDING' AND w.inv",
+            "WHERE {condition} AND w.inv",
+            f"{WAKERS}test_nobody_wakes_what_has_ended",
+        ),
+        (
+            "what is due is moved to the front, over and over",
+            " AND w.invisible_until > now()\n           FOR",
+            "\n           FOR",
+            f"{WAKERS}test_nobody_wakes_what_is_due",
+        ),
+        (
+            "what is woken goes behind the backlog",
+            "invisible_until = least(created_at, now())",
+            "invisible_until = now()",
+            f"{WAKERS}test_what_is_woken_goes_before_the_backlog",
+        ),
+        (
+            "what a clock that was ahead has made sleeps on when it is woken",
+            "invisible_until = least(created_at, now())",
+            "invisible_until = created_at",
+            f"{WAKERS}test_what_a_clock_that_was_ahead_has_stored_is_due_when_it_is_woken",
+        ),
+        (
+            "waking by linking id reads all that have it",
+            "w.linking_id = %s AND w.wake_on <> '{{}}' AND EXISTS",
+            "w.linking_id = %s AND EXISTS",
+            f"{CLAIM}test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen",
+        ),
+        (
+            "a signal that was used wakes again",
+            '_LISTENS = "s.closed_at IS NULL AND ',
+            '_LISTENS = "',
+            f"{WAKERS}test_nobody_wakes_for_a_signal_that_has_been_used",
+        ),
+        (
+            "any signal wakes",
+            's.name = ANY (w.wake_on) AND s.id <> ALL (w.seen_signals)"',
+            's.id <> ALL (w.seen_signals)"',
+            f"{APPROVAL}test_a_signal_for_something_else_wakes_nobody",
+        ),
+        (
+            "a signal that the attempt has seen wakes it in a hot loop",
+            ' AND s.id <> ALL (w.seen_signals)"',
+            '"',
+            f"{SIGNAL}test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_has_not_seen",
+        ),
+        (
+            "a request to cancel wakes nobody",
+            " OR s.closed_at IS NULL AND s.name = 'cancel' AND NOT w.compensating)",
+            ")",
+            f"{CANCEL}test_the_sweep_finds_a_request_that_both_missed",
+        ),
+        (
+            "a request to cancel wakes what is being undone, over and over",
+            "AND s.name = 'cancel' AND NOT w.compensating)",
+            "AND s.name = 'cancel')",
+            f"{WAKERS}test_nobody_wakes_what_is_being_undone_for_a_request_to_cancel",
+        ),
+        (
+            "a request that was obeyed wakes",
+            "OR s.closed_at IS NULL AND s.name = 'cancel'",
+            "OR s.name = 'cancel'",
+            f"{WAKERS}test_a_request_that_was_taken_back_wakes_nobody_and_cancels_nothing",
+        ),
+        (
+            "a signal of its linking id that has answered it wakes it again",
+            "WHERE a.workflow_id = w.id AND a.signal_id = s.id)",
+            "WHERE a.workflow_id = w.id AND a.signal_id = s.id AND false)",
+            f"{WAKERS}test_nobody_wakes_for_a_signal_that_has_been_used",
+        ),
+        (
+            "the worker's own look does not see its linking id",
+            "     OR w.linking_id IS NOT NULL AND EXISTS (SELECT",
+            "     OR false AND EXISTS (SELECT",
+            f"{SIGNALS}test_a_signal_is_found_once_whatever_the_order_of_the_sender_and_the_suspending_worker",
+        ),
+        # --- The sweep ---
+        (
+            "the sweep finds nothing that is addressed",
+            "({addressed} UNION ALL {linked} UNION",
+            "({linked} UNION",
+            f"{SIGNALS}test_a_sender_that_was_killed_between_its_two_statements_has_lost_nothing",
+        ),
+        (
+            "the sweep finds nothing by linking id",
+            "UNION ALL {linked} UNION",
+            "UNION",
+            f"{SIGNALS}test_a_sender_that_was_killed_between_its_two_statements_has_lost_nothing",
+        ),
+        (
+            "the sweep finds no parent",
+            " UNION ALL {joined})",
+            ")",
+            f"{CHILDREN}test_a_worker_that_dies_before_it_could_tell_the_parent_loses_nothing",
+        ),
+        (
+            "the sweep reads all that have a linking id",
+            'w.linking_id IS NOT NULL AND w.wake_on <> \'{{}}\'"""',
+            'w.linking_id IS NOT NULL"""',
+            f"{CLAIM}test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen",
+        ),
+        (
+            "the sweep wakes a parent that waits for something else",
+            " AND 'child:' || j.name = ANY (w.wake_on)",
+            "",
+            f"{WAKERS}test_the_sweep_wakes_no_parent_that_waits_for_something_else",
+        ),
+        (
+            "a parent is told of children of a wait that is over",
+            "j.outcome = '' AND NOT j.superseded",
+            "NOT j.superseded",
+            f"{WAKERS}test_a_parent_is_not_told_of_the_children_of_a_wait_that_is_over",
+        ),
+        (
+            "a parent is told of children of a wait that was superseded",
+            "AND NOT j.superseded AND NOT",
+            "AND NOT",
+            f"{WAKERS}test_a_parent_is_not_told_of_the_children_of_a_wait_that_is_over",
+        ),
+        (
+            "a parent is told by each of its children",
+            "AND c.parent_wait = j.name AND c.status = 'PENDING')",
+            "AND c.parent_wait = j.name AND c.status = 'PENDING' AND false)",
+            f"{WAKERS}test_a_parent_is_told_by_its_last_child_alone",
+        ),
+        (
+            "a child tells its parent, and does not wake it",
+            "    if told:\n        wake(told[0])",
+            "    if told:\n        pass",
+            f"{SIGNALS}test_the_one_that_looks_second_sees_both",
+        ),
+        (
+            "what has taken too long is woken although it is being undone",
+            ' AND NOT w.compensating"\n',
+            '"\n',
+            f"{WAKERS}test_nobody_wakes_what_is_being_undone_for_a_request_to_cancel",
+        ),
+        (
+            "whose time is over is found by reading all that waits",
+            "w.expires_at <= statement_timestamp() AND",
+            "w.expires_at <= clock_timestamp() AND",
+            f"{CANCEL}test_what_has_expired_is_found_by_its_index_whatever_waits",
+        ),
+        (
+            "what has taken too long is woken by a release that does not know it",
+            'AND w.workflow_type = ANY (%s)"',
+            'AND (true OR w.workflow_type = ANY (%s))"',
+            f"{CANCEL}test_one_of_a_type_that_this_release_does_not_know_is_left_for_the_next",
+        ),
+        # --- Requests to cancel ---
+        (
+            "a request that was dealt with cancels the next run",
+            "AND s.name = '{CANCEL}' AND s.closed_at IS NULL\n                 LIMIT",
+            "AND s.name = '{CANCEL}'\n                 LIMIT",
+            f"{WAKERS}test_a_request_that_was_taken_back_wakes_nobody_and_cancels_nothing",
+        ),
+        (
+            "a claim reads all signals for the sake of one row",
+            "(SELECT true FROM workflows_signal s\n                 WHERE s.workflow_id = {workflow_id} AND"
+            " s.name = '{CANCEL}' AND s.closed_at IS NULL\n                 LIMIT 1) IS NOT NULL",
+            "EXISTS (SELECT FROM workflows_signal s\n                 WHERE s.workflow_id = {workflow_id} AND"
+            " s.name = '{CANCEL}' AND s.closed_at IS NULL)",
+            f"{CLAIM}test_a_claim_reads_a_handful_of_pages_however_many_signals_nobody_has_answered",
+        ),
+        (
+            "the worker obeys a request that was dealt with",
+            "AND name = 'cancel' AND closed_at IS NULL ORDER BY id LIMIT 1",
+            "AND name = 'cancel' ORDER BY id LIMIT 1",
+            f"{WAKERS}test_a_request_that_was_taken_back_wakes_nobody_and_cancels_nothing",
+        ),
+        (
+            "the children of a cancelled workflow that are being undone are asked to cancel",
+            'AND status = \'PENDING\' AND NOT compensating"""',
+            'AND status = \'PENDING\'"""',
+            f"{WAKERS}test_a_child_that_is_being_undone_is_not_asked_to_cancel",
+        ),
+        # --- Workflows that have ended ---
+        (
+            "a signal that is stored while its workflow is retried is ignored",
+            "AND %s <> 'cancel' FOR NO KEY UPDATE)",
+            "AND %s <> 'cancel')",
+            f"{SIGNALS}test_a_signal_that_is_stored_while_its_workflow_is_retried_is_heeded",
+        ),
+        (
+            "the chores put aside what a retry is to heed",
+            "               FOR NO KEY UPDATE SKIP LOCKED),",
+            "               ),",
+            f"{SIGNALS}test_a_signal_that_the_chores_put_aside_while_its_workflow_is_retried_is_heeded",
+        ),
+        (
+            "the chores put aside what is under way",
+            "WHERE w.status <> 'PENDING' AND w.id IN (",
+            "WHERE w.id IN (",
+            f"{WAKERS}test_the_chores_leave_what_a_workflow_under_way_has_been_told",
+        ),
+        (
+            "a request to cancel that came too late for a compensation is never told of",
+            "OR s.name = '{CANCEL}' AND (",
+            "OR false AND s.name = '{CANCEL}' AND (",
+            f"{WAKERS}test_a_request_that_came_as_the_workflow_failed_by_itself_is_told_to_have_come_too_late",
+        ),
+        (
+            "old signals of a linking id are put aside although somebody has it",
+            'WHERE w.linking_id = s.linking_id AND w.status = \'PENDING\')"""',
+            'WHERE w.linking_id = s.linking_id AND false)"""',
+            f"{SIGNAL}test_one_of_a_linking_id_is_kept_as_long_as_a_workflow_that_has_it_is_under_way",
+        ),
+        (
+            "signals of a linking id that nobody has yet are put aside at once",
+            "               AND s.created_at < now() - interval '{KEPT_FOR_DAYS} days'\n",
+            "",
+            f"{SIGNAL}test_one_of_a_linking_id_that_nobody_has_yet_is_kept_for_a_month",
+        ),
+        (
+            "a retry does not heed again what was put aside",
+            "SET closed_at = NULL, ignored = false",
+            "SET closed_at = closed_at",
+            f"{SIGNAL}test_what_nobody_has_used_is_put_aside_as_the_workflow_ends_and_heeded_again_when_it_is_retried",
+        ),
+    ),
+    *_in(
+        "worker.py",
+        # --- The claim ---
+        (
+            "a worker waits for the row that another one holds",
+            "FOR NO KEY UPDATE SKIP LOCKED\n",
+            "FOR NO KEY UPDATE\n",
+            f"{CLAIM}test_two_claims_at_the_same_moment_are_of_two_rows",
+        ),
+        (
+            "a claim locks nothing",
+            " LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED\n",
+            " LIMIT 1\n",
+            f"{CLAIM}test_two_claims_at_the_same_moment_are_of_two_rows",
+        ),
+        (
+            "what refers to the row waits for its claim",
+            "FOR NO KEY UPDATE SKIP LOCKED\n",
+            "FOR UPDATE SKIP LOCKED\n",
+            f"{PACE}test_what_refers_to_a_row_need_not_wait_for_its_claim",
+        ),
+        (
+            "the oldest row first, and not the oldest due time",
+            "ORDER BY invisible_until, id LIMIT",
+            "ORDER BY id LIMIT",
+            f"{PACE}test_it_takes_them_in_the_order_of_their_due_times_and_of_their_ids",
+        ),
+        (
+            "rows that are due at the same time in any order",
+            "ORDER BY invisible_until, id LIMIT",
+            "ORDER BY invisible_until LIMIT",
+            f"{PACE}test_it_takes_them_in_the_order_of_their_due_times_and_of_their_ids",
+        ),
+        (
+            "a worker takes another queue's rows",
+            "AND queue = %s {self._pool}",
+            "AND (true OR queue = %s) {self._pool}",
+            f"{WORKER}test_it_says_that_nothing_is_due",
+        ),
+        (
+            "the pool for compensation takes everything",
+            '"AND compensating" if',
+            '"" if',
+            f"{UNDO}test_a_pool_of_its_own_takes_nothing_else",
+        ),
+        (
+            "the watermark passes over rows that are due at the same time",
+            'self._look("AND (invisible_until, id) >= (%s, %s)", *self._watermark)',
+            'self._look("AND invisible_until > %s", self._watermark[0])',
+            f"{PACE}test_it_takes_them_in_the_order_of_their_due_times_and_of_their_ids",
+        ),
+        (
+            "each look is a full one",
+            "        self._full_look_at = monotonic()\n",
+            "",
+            f"{PACE}test_it_looks_from_the_oldest_due_row_four_times_a_second_and_not_more_often",
+        ),
+        (
+            "a full look every 1.5 s",
+            "FULL_LOOK_EVERY = 0.25",
+            "FULL_LOOK_EVERY = 1.5",
+            f"{PACE}test_it_looks_from_the_oldest_due_row_four_times_a_second_and_not_more_often",
+        ),
+        (
+            "no full look when nothing is due ahead of the watermark",
+            "            if claim:\n                return claim\n        self._full",
+            "            return claim\n        self._full",
+            f"{WORKER}test_the_watermark_does_not_hide_what_becomes_due_behind_it",
+        ),
+        # --- The connections ---
+        (
+            "the journal is opened after the claim",
+            "        journal.connect()\n",
+            "",
+            f"{JOURNAL}test_it_is_connected_before_the_claim_begins",
+        ),
+        (
+            "a transaction that was not committed counts as decided",
+            "    if not committed:\n        raise ClaimLost",
+            "    if False:\n        raise ClaimLost",
+            f"{SESSIONS}test_a_connection_that_is_closed_right_before_the_commit_has_decided_nothing",
+        ),
+        (
+            "a hook that fails after the commit is the engine's failure",
+            "        if not committed:\n            raise\n",
+            "        raise\n",
+            f"{WORKER}test_a_hook_that_fails_after_the_commit_changes_nothing",
+        ),
+        (
+            "the row is decided inside a savepoint",
+            "            decide(claim.workflow, self._attempt, outcome)",
+            "            with transaction.atomic():\n                decide(claim.workflow, self._attempt, outcome)",
+            f"{CLAIM}test_a_drain_makes_no_multixacts",
+        ),
+        # --- Waking ---
+        (
+            "a worker that has suspended a workflow does not look again",
+            "            inbox.wake(claim.workflow.pk)\n",
+            "            pass\n",
+            f"{SIGNALS}test_the_workers_own_look_is_what_finds_it_when_the_sender_came_too_early",
+        ),
+        (
+            "a worker that has ended a child does not tell its parent",
+            "            inbox.tell_parent(claim.workflow.pk)\n",
+            "            pass\n",
+            f"{SIGNALS}test_the_one_that_looks_second_sees_both",
+        ),
+        # --- The chores ---
+        (
+            "two workers do the chores at once",
+            "if cursor.fetchone() == (True,):",
+            "if cursor.fetchone():",
+            f"{PACE}test_one_worker_of_all_does_the_chores",
+        ),
+        (
+            "the chores are done after each workflow",
+            "TICK_EVERY = SPEAK_EVERY = 1.0",
+            "TICK_EVERY = SPEAK_EVERY = 0.0",
+            f"{PACE}test_the_chores_are_done_once_a_second",
+        ),
+        ("nobody sweeps", "                self._sweep()\n", "", f"{PACE}test_the_chores_are_done_once_a_second"),
+        (
+            "what has taken too long is not woken",
+            "                inbox.wake_expired()\n",
+            "",
+            f"{CANCEL}test_one_that_waits_is_woken_when_its_time_is_over_and_undone",
+        ),
+        (
+            "what came too late is not put aside",
+            "            inbox.put_aside()\n",
+            "",
+            f"{SIGNAL}test_one_that_comes_in_the_moment_of_the_end_is_put_aside_by_the_chores",
+        ),
+        (
+            "no rest after a sweep",
+            "* REST_AFTER_SWEEP",
+            "* 0",
+            f"{PACE}test_after_a_sweep_it_rests_twenty_times_as_long_as_that_took",
+        ),
+        # --- Between two steps ---
+        (
+            "a request to cancel is not seen between two steps",
+            "            raise cancelled\n",
+            "            pass\n",
+            f"{CANCEL}test_between_steps_that_make_no_call_it_is_seen_too",
+        ),
+        (
+            "a request to cancel ends what is being undone",
+            "if claim.cancelled and not workflow.compensating else",
+            "if claim.cancelled else",
+            f"{EFFECTS}test_a_request_to_cancel_does_not_keep_an_undo_from_being_called",
+        ),
+        (
+            "a workflow whose time is over goes on to its next step",
+            "            raise WorkflowExpired\n",
+            "            pass\n",
+            f"{CANCEL}test_one_that_runs_ends_between_two_steps",
+        ),
+        # --- After a loss ---
+        (
+            "a row that is lost twice is due at once",
+            "if put_off or losses > 1:",
+            "if put_off:",
+            f"{FAULTS}test_a_row_whose_steps_end_the_claim_does_not_hold_up_the_others",
+        ),
+        (
+            "a signal wakes what is put off",
+            "due.update(invisible_until=later, wake_on=[], seen_signals=[])",
+            "due.update(invisible_until=later)",
+            f"{SIGNAL}test_a_signal_does_not_wake_what_is_put_off_because_its_claim_is_lost_again_and_again",
+        ),
+    ),
+    *_in(
+        "executor.py",
+        (
+            "an error on a lost claim is the step's failure",
+            "        journal.prove(attempt)  # on a lost",
+            "        pass  # on a lost",
+            f"{LATE}test_what_it_was_told_after_it_had_lost_the_row_is_no_failure_of_the_step",
+        ),
+        (
+            "the steps are given the row that is decided on",
+            "self.given = deepcopy(workflow)",
+            "self.given = workflow",
+            f"{WORKER}test_what_a_step_does_to_its_workflow_changes_neither_the_row_nor_the_decision",
+        ),
+        (
+            "the steps run outside a savepoint",
+            "with journal.current(attempt), transaction.atomic():",
+            "with journal.current(attempt):",
+            f"{WORKER}test_a_retryable_failure_leaves_nothing_behind_but_its_history",
+        ),
+        (
+            "a best-effort step has no savepoint of its own",
+            '                with transaction.atomic():\n                    entry["outcome"]',
+            '                if True:\n                    entry["outcome"]',
+            f"{WORKER}test_a_best_effort_step_may_fail_and_its_writes_are_gone",
+        ),
+        (
+            "the last result is not written before the decision",
+            "    journal.flush(attempt)\n    return outcome",
+            "    return outcome",
+            f"{LEDGER}test_twenty_once_steps_make_one_commit_each_and_one_more",
+        ),
+        (
+            "a result is not written before a step that is not once",
+            "        journal.flush(attempt)  # what",
+            "        pass  # what",
+            f"{LEDGER}test_it_is_written_before_any_step_that_is_not_once",
+        ),
+        (
+            "a suspension that a step swallows is not heard",
+            "    if attempt.suspended:\n        raise attempt.suspended",
+            "    if False:\n        raise attempt.suspended",
+            f"{APPROVAL}test_a_step_cannot_swallow_the_suspension",
+        ),
+        (
+            "deferred constraints are checked by the commit alone",
+            "SET CONSTRAINTS ALL IMMEDIATE; SET",
+            "SET",
+            f"{WORKER}test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits",
+        ),
+        (
+            "a best-effort step leaves its constraints for the others",
+            "                    check_deferred_constraints(attempt)\n",
+            "",
+            f"{WORKER}test_a_best_effort_step_may_break_its_own_savepoint",
+        ),
+        (
+            "after a best-effort step constraints are deferred no more",
+            "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; {also}",
+            "SET CONSTRAINTS ALL IMMEDIATE; {also}",
+            f"{SESSIONS}test_constraints_are_deferred_again_after_a_best_effort_step",
+        ),
+        (
+            "what a step sets for the session outlives its attempt",
+            'also="RESET ALL"',
+            'also=""',
+            f"{WORKER}test_what_a_step_sets_for_the_session_ends_with_its_attempt",
+        ),
+        (
+            "after RESET ALL the times are the server's",
+            "    connection.ensure_timezone()  #",
+            "    #",
+            f"{SESSIONS}test_the_time_zone_is_djangos_again_after_each_attempt",
+        ),
+        (
+            "a step that swallows a database error loses its writes without a word",
+            "    if transaction_is_broken():\n        # Left",
+            "    if False:\n        # Left",
+            f"{WORKER}test_a_step_whose_inner_transaction_was_marked_for_rollback_is_told",
+        ),
+        (
+            "a best-effort step swallows the loss of the claim",
+            "if not step.best_effort or transaction_is_broken():",
+            "if not step.best_effort:",
+            f"{SESSIONS}test_no_step_runs_after_a_best_effort_step_has_lost_the_claim",
+        ),
+    ),
+    *_in(
+        "decisions.py",
+        (
+            "an attempt that is not to be seen is decided",
+            "    if closed != 1:",
+            "    if False:",
+            f"{WORKER}test_nothing_is_decided_while_the_attempt_is_not_to_be_seen",
+        ),
+        (
+            "the server shows a patient's context as the text of a statement",
+            "    with parameters_beside():\n",
+            "    if True:\n",
+            f"{WORKER}test_the_server_never_shows_a_context_as_the_text_of_a_statement",
+        ),
+        (
+            "a workflow that completes leaves its questions open",
+            "    if attempt.number > 1:",
+            "    if False:",
+            f"{CANCEL}test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock",
+        ),
+        (
+            "a row that is gone is decided",
+            ".update(**fields) != 1:",
+            ".update(**fields) < 0:",
+            f"{SESSIONS}test_a_row_that_is_gone_is_not_decided",
+        ),
+        (
+            "what a workflow listened to before wakes its retries",
+            '"wake_on": [], "seen_signals": [], **fields}',
+            "**fields}",
+            f"{WAKERS}test_what_it_listened_to_before_does_not_wake_its_retry",
+        ),
+    ),
+    *_in(
+        "compensation.py",
+        (
+            "effects are undone in the order in which they were done",
+            "effects = reversed(self.ledger.effects())",
+            "effects = self.ledger.effects()",
+            f"{UNDO}test_it_undoes_in_reverse_order_and_fails_then",
+        ),
+        (
+            "an error on a lost claim is the undo's failure",
+            "                    journal.prove(self.attempt)  # on",
+            "                    pass  # on",
+            f"{LATE}test_what_it_was_told_after_it_had_lost_the_row_is_no_failure_of_the_undo",
+        ),
+        (
+            "the last undo is not written before the decision",
+            "    journal.flush(attempt)\n    return outcome",
+            "    return outcome",
+            f"{UNDO}test_it_undoes_in_reverse_order_and_fails_then",
+        ),
+        (
+            "a person is asked before the undo before is written",
+            "        journal.flush(self.attempt)\n        entry:",
+            "        entry:",
+            f"{EFFECTS}test_an_undo_is_written_before_a_person_is_asked_about_the_next_one",
+        ),
+        (
+            "questions are closed in any order",
+            '.order_by("pk").select_for_update(no_key=True)\n    ManualTask',
+            ".order_by().select_for_update(no_key=True)\n    ManualTask",
+            f"{CANCEL}test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock",
+        ),
+        (
+            "questions are closed without being locked first",
+            '.order_by("pk").select_for_update(no_key=True)\n    ManualTask',
+            '.order_by("pk")\n    ManualTask',
+            f"{CANCEL}test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock",
+        ),
+        (
+            "a cancellation that comes too late closes what a compensation asks",
+            ".exclude(task_type__in=ASKED_ALL_THE_SAME)",
+            "",
+            f"{CANCEL}test_a_request_that_comes_too_late_leaves_what_a_compensation_asks",
+        ),
+        (
+            "questions stay open while the workflow is undone",
+            "    close_questions(workflow.pk)\n    return",
+            "    return",
+            f"{UNDO}test_other_questions_are_closed_when_it_fails",
+        ),
+        (
+            "what a workflow was told and has not used is read by each sweep after its end",
+            "    inbox.ignore_all(workflow.pk)\n",
+            "",
+            f"{SIGNAL}test_what_nobody_has_used_is_put_aside_as_the_workflow_ends_and_heeded_again_when_it_is_retried",
+        ),
+        (
+            "a wait for children is looked at by each sweep after the parent's end",
+            'outcome="").update(superseded=True)',
+            'outcome="").count()',
+            f"{WAKERS}test_a_workflow_that_has_ended_waits_for_no_children_any_more",
+        ),
+        (
+            "a call in doubt is undone without finding out about it",
+            "        if effect.state != Effect.State.DONE:\n            effect = self.ledger",
+            "        if False:\n            effect = self.ledger",
+            f"{UNDO}test_a_lookup_finds_that_it_happened_and_it_is_undone",
+        ),
+        (
+            "what an undo sets for the session holds for the next",
+            "                        leave_as_found(self.attempt)\n",
+            "",
+            f"{SESSIONS}test_what_an_undo_sets_for_the_session_ends_with_it",
+        ),
+        (
+            "an undo runs outside a savepoint",
+            "                    with transaction.atomic():\n                        self._undo",
+            "                    if True:\n                        self._undo",
+            f"{SESSIONS}test_an_undo_that_fails_leaves_no_writes_behind",
+        ),
+    ),
+    *_in(
+        "operations.py",
+        (
+            "an operation waits for the worker that holds the row",
+            "select_for_update(nowait=True, no_key=True)",
+            "select_for_update(no_key=True)",
+            f"{OPERATIONS}test_a_row_that_a_worker_holds_is_refused_without_waiting",
+        ),
+        (
+            "a decision wakes before it is committed",
+            "    inbox.wake_soon(workflow_id=told.workflow_id)\n",
+            "        inbox.wake_soon(workflow_id=told.workflow_id)\n",
+            f"{OPERATIONS}test_the_wake_up_comes_after_the_commit_of_the_signal",
+        ),
+        (
+            "a decision wakes nobody",
+            "    inbox.wake_soon(workflow_id=told.workflow_id)\n",
+            "",
+            f"{OPERATIONS}test_a_decision_is_kept_sent_to_the_inbox_and_wakes_the_workflow",
+        ),
+        (
+            "a request to cancel wakes nobody, should the worker just have let go",
+            '    inbox.wake_soon(workflow_id=workflow_id)\n    return "It is running',
+            '    return "It is running',
+            f"{WAKERS}test_whoever_requests_a_cancellation_wakes_the_workflow_that_its_worker_has_let_go_of",
+        ),
+        (
+            "a cancelled child does not tell its parent",
+            "        inbox.tell_parent_soon(workflow_id)\n",
+            "        pass\n",
+            f"{CHILDREN}test_a_cancelled_child_is_a_failed_one",
+        ),
+        (
+            "a decision comes after the deadline",
+            "tasks.open().filter(expires_at__gt=ClockTimestamp())",
+            "tasks.open()",
+            f"{OPERATIONS}test_a_decision_after_the_deadline_is_told_that_it_expired",
+        ),
+        (
+            "who requests a cancellation reads the row before the questions",
+            _LOCKS_THE_QUESTIONS + _READS_THE_ROW,
+            _READS_THE_ROW + _LOCKS_THE_QUESTIONS,
+            f"{CANCEL}test_who_requests_it_while_somebody_else_is_cancelling_it_is_told",
+        ),
+        (
+            "who decides does not wait for who cancels",
+            "list(tasks.select_for_update(no_key=True))",
+            "list(tasks)",
+            f"{CANCEL}test_who_requests_it_while_somebody_else_is_cancelling_it_is_told",
+        ),
+        (
+            "children are cancelled although their parent was retried",
+            "    inbox.spare_children(workflow_id)\n",
+            "",
+            f"{CHILDREN}test_retrying_a_cancelled_parent_starts_again_what_was_cancelled_with_it",
+        ),
+        (
+            "a request of the last run cancels the next",
+            "        inbox.close_cancellations(workflow_id)\n        inbox.heed_again(workflow_id)\n",
+            "        inbox.heed_again(workflow_id)\n",
+            f"{CANCEL}test_a_request_of_the_last_run_does_not_cancel_the_next",
+        ),
+        (
+            "a question takes an answer that nobody will heed",
+            "        _require_heeded(told)\n",
+            "",
+            f"{CANCEL}test_a_question_that_is_asked_after_the_request_takes_no_answer",
+        ),
+    ),
+    *_in(
+        "stamps.py",
+        (
+            "a stamp that was half written is read",
+            "            if zlib.crc32(record) == checksum:",
+            "            if True:",
+            f"{STAMPS}test_what_is_not_whole_is_not_read",
+        ),
+        (
+            "a stamp counts before it is written",
+            "        self._memory[at : at + _RECORD_SIZE] = record + _CHECKSUM.pack(zlib.crc32(record))\n"
+            "        self._memory[self._start] = other\n",
+            "        self._memory[self._start] = other\n"
+            "        self._memory[at : at + _RECORD_SIZE] = record + _CHECKSUM.pack(zlib.crc32(record))\n",
+            f"{STAMPS}test_what_was_written_before_a_death_in_the_midst_of_a_write_is_read",
+            f"{STAMPS}test_nothing_torn_is_ever_read",
+        ),
+    ),
+    *_in(
+        "lease.py",
+        (
+            "the journal waits for the claim for ever",
+            '"lock_timeout": "5000"',
+            '"lock_timeout": "0"',
+            f"{SESSIONS}test_neither_end_waits_for_ever_for_the_other",
+        ),
+        (
+            "the journal keeps plans that read whole tables",
+            '"enable_seqscan": "off"',
+            '"enable_seqscan": "on"',
+            f"{LEASE}test_what_the_journal_repeats_is_prepared_and_reads_by_an_index_forever",
+        ),
+        (
+            "the database says what a worker reads",
+            'r"read\\ committed"',
+            'r"repeatable\\ read"',
+            f"{WORKER}test_a_worker_reads_what_is_committed_whatever_the_database_would_do",
+        ),
+        (
+            "a claim may be silent for ever",
+            '"idle_in_transaction_session_timeout": lease',
+            '"idle_in_transaction_session_timeout": "0"',
+            f"{LEASE}test_a_claim_may_be_silent_longer_than_the_longest_step",
+        ),
+        (
+            "a claim may be at one statement for ever",
+            '"statement_timeout": lease',
+            '"statement_timeout": "0"',
+            f"{LEASE}test_a_claim_may_be_silent_longer_than_the_longest_step",
+        ),
+        (
+            "the server does not look whether anybody waits for a statement's result",
+            '"client_connection_check_interval": "1000"',
+            '"client_connection_check_interval": "0"',
+            f"{SESSIONS}test_neither_end_waits_for_ever_for_the_other",
+        ),
+    ),
+]

@@ -1,0 +1,271 @@
+"""The conditions and the orders of the ledger, one by one: times, generations, and what is written before what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connections
+from django.db.models import F
+
+from tests import engine
+from tests.engine import define, make_due, submit, work, worker
+from workflows import inbox, journal, operations
+from workflows.definition import Step
+from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
+from workflows.ledger import KnownEffect, Ledger
+from workflows.models import Attempt, Effect, ManualTask, Workflow
+
+pytestmark = engine.ENGINE
+
+HOUR = timedelta(hours=1)
+
+
+class Service:
+    """Pays and refunds; it answers each request with the next of `answers`, and then with success."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.answers: list[BaseException | None] = []
+        self.found: Mapping[str, Any] | None = None
+        self.applies = True
+
+    def _asked(self, what: str) -> dict[str, Any]:
+        self.log.append(what)
+        if answer := self.answers.pop(0) if self.answers else None:
+            raise answer
+        return {"number": len(self.log)}
+
+    def pay(self, *, workflow: Workflow, context: Any) -> dict[str, Any] | None:
+        return self._asked("pay") if self.applies else None
+
+    def refund(self, *, workflow: Workflow, context: Any, effect: Any) -> dict[str, Any]:
+        return self._asked("refund")
+
+    def find(self, *, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None:
+        self.log.append("find")
+        return self.found
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+def reserve(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    return {}
+
+
+def release(*, workflow: Workflow, context: Any, effect: Any) -> None: ...
+
+
+def fail(*, workflow: Workflow, context: Any) -> None:
+    raise StepError("No.", code="refused")
+
+
+def fail_at_first(*, workflow: Workflow, context: Any) -> None:
+    if Attempt.objects.filter(workflow=workflow.pk).count() < 2:
+        raise RetryableStepError
+
+
+def again(workflow: Workflow) -> Workflow:
+    make_due(workflow)
+    return work(workflow)
+
+
+def states() -> dict[str, str]:
+    """Of each effect, its undo as `undo name`."""
+    return {f"undo {e.step}" if e.undo else e.step: e.state for e in Effect.objects.order_by("id")}
+
+
+def age(*columns: str, by: timedelta) -> None:
+    """Let these times of all effects be further back."""
+    Effect.objects.update(**{column: F(column) - by for column in columns})
+
+
+def ada() -> User:
+    return User.objects.get_or_create(username="ada", is_superuser=True)[0]
+
+
+@contextmanager
+def at(statement: str, do: Callable[[], Any]) -> Iterator[list[Any]]:
+    """What `do` says right before this statement is sent on the journal, for the first time."""
+    said: list[Any] = []
+
+    def look(execute: Any, sql: str, *rest: Any) -> Any:
+        if statement in sql and not said:
+            said.append(do())
+        return execute(sql, *rest)
+
+    with connections["journal"].execute_wrapper(look):
+        yield said
+    assert said, "it was never sent"
+
+
+# --- Times --------------------------------------------------------------------------------------------
+
+
+def test_a_keys_time_runs_from_its_first_call(service: Service) -> None:
+    """The downstream forgets a key so long after it has first heard it, however often it is repeated."""
+    service.answers = [UnknownOutcome(), UnknownOutcome()]
+    define([Step(service.pay, once=True, key_ttl=HOUR, settle=0)])
+    workflow = work(submit())
+    age("begun_at", "first_begun_at", by=HOUR * 0.8)
+    workflow = again(workflow)
+    age("begun_at", "first_begun_at", by=HOUR * 0.4)
+    assert again(workflow).waiting_for.startswith("Did pay happen?")
+    assert service.log == ["pay", "pay"]
+
+
+def test_a_keys_time_does_not_run_before_the_step_applies(service: Service) -> None:
+    service.answers, service.applies = [UnknownOutcome()], False
+    define([Step(service.pay, once=True, key_ttl=HOUR, settle=0), fail_at_first])
+    workflow = work(submit())
+    assert states() == {"pay": "skipped"}
+    age("begun_at", "first_begun_at", by=2 * HOUR)
+    service.applies = True
+    workflow = again(workflow)
+    assert again(workflow).status == "COMPLETE"
+    assert service.log == ["pay", "pay"], "repeated under the key that was first sent just now"
+
+
+def test_a_call_that_is_repeated_may_be_on_its_way_as_long_as_the_first_one(service: Service) -> None:
+    service.answers = [UnknownOutcome(), UnknownOutcome()]
+    define([Step(service.pay, once=True, key_ttl=HOUR, settle=60)])
+    workflow = work(submit())
+    age("begun_at", "first_begun_at", by=HOUR * 0.8)
+    workflow = again(workflow)
+    age("first_begun_at", by=HOUR * 0.4)
+    workflow = again(workflow)
+    assert (workflow.last_error_code, ManualTask.objects.count()) == ("unsettled", 0)
+
+
+# --- What another worker, or another release, has left --------------------------------------------------
+
+
+def test_a_call_whose_worker_died_in_it_is_looked_up_and_not_repeated(service: Service) -> None:
+    service.answers, service.found = [ClaimLost("as good as a crash: nothing is written")], {"number": 7}
+    define([Step(service.pay, once=True, lookup=service.find)])
+    workflow = submit()
+    with pytest.raises(ClaimLost):
+        worker().process_next()
+    assert states() == {"pay": "intent"}
+    workflow = again(workflow)
+    assert (workflow.context["number"], service.log) == (7, ["pay", "find"])
+
+
+def test_a_late_undo_does_not_overwrite_what_a_later_attempt_took_over(service: Service) -> None:
+    """Stopped in the undo that it had begun; the next worker has begun it again, and does not know what came of it."""
+    define([Step(service.pay, once=True, undo=service.refund), fail])
+    workflow = work(submit())
+    service.answers = [UnknownOutcome()]
+    workflow = work(workflow)
+    effect, undo = Effect.objects.order_by("undo")
+    stopped = journal.OpenAttempt(undo.attempt - 1, 1, workflow.pk, claim_xid="3")
+    in_its_hands = KnownEffect(undo.pk, "pay", 1, "intent", undo.idempotency_key, None, 0.0, 0.0, undoes=effect.pk)
+    Ledger(engine.DEFINITION, workflow, stopped)._settle(in_its_hands, Effect.State.DONE, result={})
+    journal.flush(stopped)
+    assert states() == {"pay": "done", "undo pay": "unknown"}
+
+
+def test_a_call_that_had_not_happened_is_undone_as_this_release_says(service: Service) -> None:
+    """It has no undo any more: the release before had, and its call was refused."""
+    service.answers = [RetryableStepError()]
+    define([Step(service.pay, once=True, undo=service.refund), fail])
+    workflow = work(submit())
+    define([Step(service.pay, once=True), fail])
+    workflow = again(workflow)
+    assert (workflow.status, states()) == ("FAILED", {"pay": "done"})
+
+
+def test_the_latest_generation_counts_wherever_its_row_lies(service: Service) -> None:
+    service.answers = [UnknownOutcome()]
+    define([Step(service.pay, once=True, settle=0), fail])
+    workflow = again(work(submit()))
+    operations.reject(ManualTask.objects.get().pk, user=ada(), reason="Not there.")
+    work(workflow)
+    Effect.objects.filter(generation=1).update(error_code="moved to the end of the table")
+    define([Step(service.pay, once=True, settle=0)])
+    operations.retry(workflow.pk, user=ada())
+    try:
+        with connections["journal"].cursor() as cursor:
+            cursor.execute("SET enable_indexscan = off; SET enable_bitmapscan = off")
+        assert work(workflow).status == "COMPLETE"
+    finally:
+        connections["journal"].close()
+    assert service.log == ["pay", "pay"], "once under each key"
+
+
+def test_a_request_to_cancel_does_not_keep_an_undo_from_being_called(service: Service) -> None:
+    """It came as the workflow failed by itself, and nobody has put it aside yet."""
+    define([Step(service.pay, once=True, undo=service.refund), fail])
+    workflow = work(submit())
+    inbox.store(source="console", dedupe_key="1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
+    assert work(workflow).status == "FAILED"
+    assert service.log == ["pay", "refund"]
+
+
+# --- What is written before what ------------------------------------------------------------------------
+
+
+def test_what_is_deferred_is_written_before_something_else_is_deferred() -> None:
+    workflow = submit()
+    events = "INSERT INTO workflows_event (workflow_id, kind) VALUES (%s, %s)"
+    attempt = journal.OpenAttempt(1, 1, workflow.pk, claim_xid="3")
+    for kind in ("waiting", "put_back"):
+        journal.defer(attempt, events, [workflow.pk, kind])
+    journal.flush(attempt)
+    assert engine.kinds(workflow) == ["waiting", "put_back"]
+
+
+def test_a_result_that_could_not_be_written_with_the_next_intent_is_written_by_the_recovery(service: Service) -> None:
+    def lose_the_journal() -> None:
+        pid = connections["journal"].connection.info.backend_pid
+        with engine.another_connection() as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+    define([Step(service.pay, once=True), Step(reserve, once=True)])
+    submit()
+    this = worker()
+    with at("WITH before AS", lose_the_journal), pytest.raises(ClaimLost):
+        this.process_next()
+    assert states() == {"pay": "intent"}
+    this._recover()
+    assert states() == {"pay": "done"}
+
+
+@pytest.mark.parametrize("lookup", [True, False], ids=["looked up", "asked about"])
+def test_what_came_of_a_call_is_written_before_the_next_one_is_found_out(service: Service, lookup: bool) -> None:
+    """A lookup may be long, and its worker be killed in it: what is known by then stays known."""
+    policy: dict[str, Any] = {"lookup": service.find} if lookup else {}
+    service.answers, service.found = [UnknownOutcome()], {"number": 7}
+    define([Step(service.pay, once=True, settle=0, **policy)])
+    workflow = work(submit())
+    define([Step(reserve, once=True), Step(service.pay, once=True, settle=0, **policy)])
+    make_due(workflow)
+    with at("SELECT pg_xact_status" if lookup else "INSERT INTO workflows_wait", states) as found:
+        work(workflow)
+    assert found == [{"pay": "unknown", "reserve": "done"}]
+
+
+def test_what_came_of_an_undo_is_written_before_its_failure_is_counted(service: Service) -> None:
+    define([Step(service.pay, once=True, undo=service.refund), fail])
+    workflow = work(submit())
+    service.answers = [RetryableStepError()]
+    with at("SET undo_failures = %s", states) as found:
+        work(workflow)
+    assert found == [{"pay": "done", "undo pay": "not_done"}]
+
+
+def test_an_undo_is_written_before_a_person_is_asked_about_the_next_one(service: Service) -> None:
+    define([Step(service.pay, once=True, undo=service.refund), Step(reserve, once=True, undo=release), fail])
+    workflow = work(submit())
+    Effect.objects.filter(step="pay").update(undo_failures=3)
+    with at("INSERT INTO workflows_wait", states) as found:
+        workflow = work(workflow)
+    assert workflow.waiting_for.startswith("The undo of pay failed 3 times")
+    assert found == [{"pay": "done", "reserve": "undone", "undo reserve": "done"}]
