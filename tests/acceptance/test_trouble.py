@@ -92,7 +92,7 @@ def test_a_failover_to_a_server_that_is_read_only_for_a_while_fails_nothing(work
             other.execute(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'onramp %'"
             )
-            until(lambda: workers.output.count("ReadOnlySqlTransaction 25006") > 3, what=lambda: workers.output)
+            until(lambda: workers.output.count("the server is read-only") > 3, what=lambda: workers.output)
             time.sleep(1)
             assert Workflow.objects.filter(status="PENDING").exists(), "there was load"
         finally:
