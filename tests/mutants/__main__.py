@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from config.embedded.server import EmbeddedServerError
 from tests.benchmark.progress import Track, tracking
@@ -47,7 +47,7 @@ The exit code is 0 when every mutant was killed, and 1 otherwise.
 
 EPILOG = """\
 examples:
-  make mutants                                     all of them, in some minutes
+  make mutants                                     all of them, in ten to fifteen minutes
   make mutants ARGS="--list"                       what there is, without running anything
   make mutants ARGS="--only fence"                 those with "fence" in their name, file or tests
   make mutants ARGS="--only waits/ --exitfirst"    of some files, to the first that survives
@@ -69,7 +69,7 @@ class Verdict(NamedTuple):
 def main() -> int:
     arguments = parse_arguments()
     chosen = [mutant for mutant in MUTANTS if _is_meant(mutant, arguments.only)]
-    console = Console(width=None if sys.stdout.isatty() else 180)
+    console = Console(width=None if sys.stdout.isatty() else 240)
     if not chosen:
         return _complain(f"No mutant has {arguments.only.pattern!r} in its name, its file or its tests.")
     if arguments.list:
@@ -132,8 +132,10 @@ def judge_all(
     for mutant in mutants:
         verdicts.append(judge(mutant, tree, timeout=timeout))
         advance(len(verdicts))
-        if exit_first and not verdicts[-1].killed:
-            break
+        if not verdicts[-1].killed:
+            print(f"SURVIVED: {mutant.why} ({mutant.file})", file=sys.stderr)
+            if exit_first:
+                break
     return verdicts
 
 
@@ -165,15 +167,14 @@ def _is_meant(mutant: Mutant, pattern: re.Pattern[str] | None) -> bool:
 
 
 def _listed(mutants: Sequence[Mutant]) -> Table:
-    table = Table("mutant", "file", "tests that should see it")
+    table = Table("mutant", "file", Column("tests that should see it", overflow="fold"))
     for mutant in mutants:
         table.add_row(mutant.why, mutant.file, escape("\n".join(mutant.tests)))
     return table
 
 
 def _table(verdicts: Sequence[Verdict]) -> Table:
-    table = Table("mutant", "file", "killed by")
-    table.add_column("seconds", justify="right")
+    table = Table("mutant", "file", Column("killed by", overflow="fold"), Column("seconds", justify="right"))
     for mutant, killed, told, seconds in verdicts:
         table.add_row(mutant.why, mutant.file, escape(told), f"{seconds:.1f}", style=None if killed else "bold red")
     return table

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.mutants import __main__ as program
 from tests.mutants.__main__ import ROOT, judge, judge_all
 from tests.mutants.mutant import Mutant, MutantError, faults_of
 from tests.mutants.mutations import MUTANTS
@@ -117,6 +118,24 @@ def test_it_tells_what_is_seen_from_what_is_not(tree: Tree) -> None:
         (False, "SURVIVED"),
     ]
     assert (tree.root / "shapes.py").read_text() == SOURCE, "the next one begins with the source as it was"
+
+
+def test_it_stops_at_the_first_that_survives_if_it_is_told_to(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    unseen, seen = mutant("width < 0", "width > 9"), mutant("width * height", "width + height")
+    verdicts = judge_all([unseen, seen], tree, timeout=60, exit_first=True, track=track)
+    assert [verdict.mutant for verdict in verdicts] == [unseen]
+    assert capsys.readouterr().err == "SURVIVED: width < 0 -> width > 9 (shapes.py)\n"
+
+
+@pytest.mark.parametrize(("killed", "code"), [(True, 0), (False, 1)])
+def test_its_exit_code_says_whether_one_has_survived(
+    killed: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["mutants", "--only", "beginning a call"])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(program, "run", lambda chosen, **_: [program.Verdict(chosen[0], killed, "told", 1.0)])
+    assert program.main() == code
+    assert f"1 mutants, {int(killed)} killed, {int(not killed)} survived" in capsys.readouterr().out
 
 
 def test_what_hangs_is_ended_and_told(tree: Tree) -> None:
