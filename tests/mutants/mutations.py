@@ -29,6 +29,8 @@ POISON = "workflows/test_poison.py::"
 FAULTS = "workflows/test_faults.py::"
 STAMPS = "workflows/test_stamps.py::"
 LEASE = "workflows/test_lease.py::"
+REFUSALS = "workflows/test_refusals.py::"
+UNFIT = "workflows/test_sessions.py::"
 SIGNAL = "workflows/waits/test_signal.py::"
 APPROVAL = "workflows/waits/test_approval.py::"
 CHILDREN = "workflows/waits/test_children.py::"
@@ -1357,6 +1359,107 @@ MUTANTS: list[Mutant] = [
             '"client_connection_check_interval": "1000"',
             '"client_connection_check_interval": "0"',
             f"{SESSIONS}test_neither_end_waits_for_ever_for_the_other",
+        ),
+    ),
+    # --- Whose an error of the database is ---
+    *_in(
+        "journal.py",
+        (
+            "what the database refuses the journal is the step's",
+            "    except Error as error:\n        lost =",
+            "    except OSError as error:\n        lost =",
+            f"{REFUSALS}test_whatever_the_journal_raises_the_claim_is_lost",
+        ),
+        (
+            "what the database refuses the engine on the claim is the step's",
+            "if isinstance(error, sqlstates.DATABASE_ERRORS) and error is not attempt.own_error:",
+            "if False:",
+            f"{REFUSALS}test_no_statement_of_ours_on_the_claim_is_charged_to_a_step",
+            f"{REFUSALS}test_what_is_refused_to_us_counts_as_no_failure_of_an_undo",
+        ),
+        (
+            "a step's own database error loses the claim",
+            "sqlstates.DATABASE_ERRORS) and error is not attempt.own_error:",
+            "sqlstates.DATABASE_ERRORS):",
+            f"{REFUSALS}test_a_step_s_own_database_error_is_its_own_wherever_it_is_raised",
+        ),
+        (
+            "a step that swallows the loss of the journal and raises its own error is believed",
+            "    if attempt.lost:\n        raise attempt.lost\n    if isinstance",
+            "    if isinstance",
+            f"{REFUSALS}test_a_step_that_swallows_the_loss_and_raises_its_own_is_not_believed",
+        ),
+    ),
+    *_in(
+        "executor.py",
+        (
+            "a host without memory fails the workflow",
+            "StepTimeout | MemoryError)",
+            "StepTimeout)",
+            f"{WORKER}test_memory_that_runs_out_is_tried_again",
+        ),
+        (
+            "what the database cannot do just now fails the workflow",
+            " or sqlstates.is_not_now(error)",
+            "",
+            f"{WORKER}test_what_the_database_cannot_do_now_is_retried",
+        ),
+    ),
+    *_in(
+        "poison.py",
+        (
+            "nobody is asked about what is lost for ever",
+            "if len(losses(attempt)) >= LOSSES_BEFORE_A_PERSON and (",
+            "if False and (",
+            f"{POISON}test_ten_losses_without_a_decision_ask_a_person",
+        ),
+        (
+            "nobody is asked about a compensation that is lost for ever",
+            "if len(lost := losses(attempt)) >= LOSSES_BEFORE_A_PERSON:",
+            "if len(lost := losses(attempt)) >= 10**9:",
+            f"{POISON}test_a_compensation_that_is_lost_ten_times_asks_a_person_and_counts_no_failure_before",
+        ),
+        (
+            "silence about what is lost is taken for an answer",
+            "                withdraw(workflow, name)  # so that",
+            "                pass  # so that",
+            f"{POISON}test_nobodys_silence_fails_what_is_lost_it_is_tried_once_more_and_then_asked_about_again",
+        ),
+    ),
+    *_in(
+        "worker.py",
+        (
+            "a loss that could not be told at once looks like a death",
+            "        if self._attempt:  # lost, and",
+            "        if False:  # lost, and",
+            f"{REFUSALS}test_a_loss_that_could_not_be_told_at_once_is_told_before_the_next_claim",
+        ),
+    ),
+    *_in(
+        "sessions.py",
+        (
+            "a worker claims on a server that is read-only",
+            "transaction_read_only')::bool\") == (True,):",
+            "transaction_read_only')::bool\") == ():",
+            f"{UNFIT}test_a_read_only_server_is_waited_for",
+        ),
+        (
+            "a worker works behind a pooler that lends backends",
+            "    if not _is_one_backend_each(*sessions):",
+            "    if False:",
+            "acceptance/test_pooler.py::test_a_worker_refuses_a_pooler_in_one_line",
+        ),
+        (
+            "a pool that lends its backends in turns is not found out",
+            "return seen == {first} and other[1]",
+            "return other[1]",
+            f"{UNFIT}test_a_pool_that_lends_backends_is_found_out",
+        ),
+        (
+            "a worker works without what it has asked for",
+            "    if ignored:",
+            "    if False:",
+            f"{UNFIT}test_what_is_asked_for_and_not_in_force_is_named",
         ),
     ),
 ]
