@@ -42,12 +42,12 @@ STEPS: Sequence[Step | WorkflowStep] = [
     validate_payload,
     validate_duplicate_email,
     # Each type of submission has its own way to the patient's account: one of these three applies.
-    Step(create_account, once=True, lookup=find_created_account),
+    Step(create_account, once=True, lookup=find_created_account, returns=("patient_uuid",)),
     look_up_account,
     Step(await_linked_account, retry=LINKED_ACCOUNT),
     # Everything below that belongs to the patient is done in their name.
     exchange_token,
-    Step(start_visit, once=True, key_ttl=KEY_TTL),
+    Step(start_visit, once=True, key_ttl=KEY_TTL, returns=("visit_uuid",)),
     update_personal_information,
     update_phone_number,
     update_address,
@@ -58,17 +58,19 @@ STEPS: Sequence[Step | WorkflowStep] = [
     save_questionnaire,
     request_clinical_review,
     # Without a card the patient is enrolled all the same, and dunning recovers the payment.
-    Step(attach_payment_card, best_effort=True, once=True, key_ttl=KEY_TTL),
+    Step(attach_payment_card, best_effort=True, once=True, key_ttl=KEY_TTL, returns=("payment_card_id",)),
     configure_billing,
     # Nice to have: neither holds up an onboarding.
     Step(set_communication_preferences, best_effort=True),
     Step(link_identity_verification, best_effort=True),
     # The charge comes as late as it can, so that little is left to fail after it; the enrolment needs its outcome.
     # Nobody pays for a program they are not in: what fails, or is cancelled, from here on is given back.
-    Step(execute_checkout, once=True, undo=refund_checkout, lookup=find_charge),
-    Step(enroll_in_program, once=True, undo=withdraw_from_program, lookup=find_enrollment),
+    Step(
+        execute_checkout, once=True, undo=refund_checkout, lookup=find_charge, returns=("charge_id", "payment_status")
+    ),
+    Step(enroll_in_program, once=True, undo=withdraw_from_program, lookup=find_enrollment, returns=("enrollment_id",)),
     # Last, so that it is true.
-    Step(send_confirmation, best_effort=True, once=True, key_ttl=KEY_TTL),
+    Step(send_confirmation, best_effort=True, once=True, key_ttl=KEY_TTL, returns=()),
 ]
 
 # What a submission is about, and not whom.

@@ -67,7 +67,9 @@ class Step:
     call that we do not know of has happened; "not found" counts only `settle` seconds after the call began. `key_ttl`:
     how long the downstream honours the idempotency key. `timeout`: seconds that the function may take, and its undo and
     lookup too. `retry`: how its retryable errors are retried. `name`: the function's name unless given. `formerly`: the
-    names it had, the oldest first; what was recorded under them is found.
+    names it had, the oldest first; what was recorded under them is found. `returns`: the fields of the context that the
+    result of a `once` step holds, which a person fills in who has found that its call happened; `()` for a step that
+    returns `{}`, None when it is not said.
     """
 
     function: WorkflowStep
@@ -81,6 +83,7 @@ class Step:
     retry: Retry | None = None
     name: str = ""
     formerly: tuple[str, ...] = ()
+    returns: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.name:

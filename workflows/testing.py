@@ -145,6 +145,8 @@ def run(
     the questions; whether a call happened is answered by whether it did. An undo that has failed three times is an
     AssertionError: it should not have.
 
+    A `once` step, or its lookup, that returned other fields than its `returns` says is an AssertionError.
+
     `signals` are sent when they are waited for: name -> payload, or a function that makes it of the workflow. The waits
     named in `overdue` ("payment of *") nobody answers, and their deadlines pass. A time is not waited for, and a wait
     with a `look` looks twice. `children` are the definitions of the workflows that this one starts; they are run, too,
@@ -173,6 +175,7 @@ def run(
             _let_time_pass(next_one)
             _process(queue)
             workflow.refresh_from_db()
+    _require_declared(this)
     return this
 
 
@@ -381,6 +384,15 @@ def _answer(task: ManualTask, this: Run, decide: Decide) -> None:
     else:
         answer = dict(said) if isinstance(said, Mapping) else None
         operations.approve(task.pk, user=user, reason="In a test.", answer=answer)
+
+
+def _require_declared(this: Run) -> None:
+    """What is recorded of a `once` step has the fields that the step says: the engine takes it as it comes."""
+    for effect in Effect.objects.filter(workflow=this.workflow.pk, undo=False, result__isnull=False):
+        step = this.definition.step_called(effect.step)
+        if step and step.returns is not None and set(effect.result) != set(step.returns):
+            told = f"{', '.join(sorted(effect.result)) or 'nothing'}, and says {', '.join(step.returns) or 'nothing'}"
+            raise AssertionError(f"{step.name} returned {told}: a person who is asked has to fill in what it says.")
 
 
 def _user(name: str) -> User:

@@ -340,3 +340,18 @@ def test_the_row_is_as_a_submission_makes_it() -> None:
     workflow = testing.run(linked, PAYLOAD).workflow
     assert workflow.linking_id == "A-1"
     assert workflow.expires_at is not None
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (Step(ship, once=True, returns=("parcel", "charge")), "ship returned parcel, and says parcel, charge"),
+        (Step(ship, once=True, returns=()), "ship returned parcel, and says nothing"),
+    ],
+)
+def test_a_step_that_returns_other_fields_than_it_says_is_found(step: Step, told: str) -> None:
+    """Not by the engine: the call has happened."""
+    with pytest.raises(AssertionError, match=told):
+        testing.run(with_step("ship", step), PAYLOAD)
+    assert Workflow.objects.get().status == "COMPLETE"
+    assert testing.run(with_step("ship", Step(ship, once=True, returns=("parcel",))), PAYLOAD).status == "COMPLETE"
