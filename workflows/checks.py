@@ -81,7 +81,8 @@ def _check_steps(definition: WorkflowDefinition) -> list[CheckMessage]:
         for name in _repeated(names)
     ]
     policies = [message for step in definition.steps for message in _check_policy(step, definition)]
-    return twins + policies + _check_repeats(definition)
+    returns = [message for step in definition.steps for message in _check_returns(step, definition)]
+    return twins + policies + _check_repeats(definition) + returns
 
 
 def _check_repeats(definition: WorkflowDefinition) -> list[CheckMessage]:
@@ -133,6 +134,30 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessa
         hint = "Retry it for less long, or give it a lookup; else a person is asked in the end."
         warnings.append(Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W002"))
     return warnings
+
+
+def _check_returns(step: Step, definition: WorkflowDefinition) -> list[CheckMessage]:
+    """What a step says that it returns, a person must be able to fill in, and the context to keep."""
+    where = f"The step {step.name!r} of {definition.name!r}"
+    if step.returns is None:
+        if not step.once:
+            return []
+        message = "is once, and does not say what it returns: a person who is asked about its call has to write JSON."
+        hint = (
+            "Name the context's fields that its result holds, Step(..., returns=('charge_id',)); () if it returns {}."
+        )
+        return [Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W010")]
+    fields, name = definition.context_class.model_fields, definition.context_class.__name__
+    messages: list[CheckMessage] = []
+    if unknown := [field for field in step.returns if field not in fields]:
+        message = f"returns {', '.join(unknown)}: not declared in {name}."
+        hint = "Name fields of the context; returns=('charge_id',) is a tuple, with a comma."
+        messages.append(Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E010"))
+    if hidden := [field for field in step.returns if field in fields and fields[field].exclude]:
+        message = f"returns {', '.join(hidden)}, which {name} keeps out of every copy."
+        hint = "A secret has no place on the ledger: let a step that is not once get it."
+        messages.append(Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E011"))
+    return messages
 
 
 def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:

@@ -70,6 +70,8 @@ class Step:
     seconds after the call began. `key_ttl`: how long the downstream honours the idempotency key. `timeout`: seconds
     that the function may take, and its undo and lookup too. `retry`: how its retryable errors are retried. `name`: the
     function's name unless given. `formerly`: the names it had, the oldest first; what was recorded under them is found.
+    `returns`: the fields of the context that the result of a `once` step holds, which a person fills in who has found
+    that its call happened; `()` for a step that returns `{}`, None when it is not said.
     """
 
     function: WorkflowStep
@@ -84,6 +86,7 @@ class Step:
     retry: Retry | None = None
     name: str = ""
     formerly: tuple[str, ...] = ()
+    returns: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -20,20 +20,20 @@ from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
-from workflows import answers, api_keys, compensation, history, inbox
-from workflows.definition import definitions
+from workflows import answers, api_keys, compensation, history, inbox, taken_back
+from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_own, last_error
 from workflows.jsonb import Unstorable
-from workflows.ledger import DOUBT_TASK
+from workflows.ledger import DOUBT_TASK, asked_about
 from workflows.models import ApiKey, Effect, Event, ManualTask, Signal, State, Wait, Workflow, manual_task
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import ManualTaskQuerySet
 from workflows.models.workflow import DUE_AT_ONCE
-from workflows.scrub import faults
+from workflows.scrub import faults, private_part, reference
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -187,6 +187,30 @@ def reject(task_id: int, *, user: User, reason: str) -> None:
     _decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)
 
 
+def take_back(task_id: int, *, user: User, reason: str) -> str:
+    """Take back an answer about a call, or about its undo, that nothing has built on; say what happens, in a sentence.
+
+    The workflow then asks anew (see `workflows.taken_back`).
+    """
+    _require(user, DECIDE)
+    if not reason.strip():
+        raise NotAllowed("Say why: what is taken back needs a reason.")
+    with transaction.atomic(durable=True):
+        workflow_id = _task(task_id).workflow_id
+        _take(workflow_id)
+        # A worker that has lost the row may be writing to one of them just now: then what it writes is read below.
+        list(Effect.objects.filter(workflow=workflow_id).order_by("pk").select_for_update(no_key=True).values("pk"))
+        task = _task(task_id)
+        if why_not := _why_not_theirs(task, user) or taken_back.why_not(task):
+            raise NotAllowed(why_not)
+        answer = taken_back.read(task)
+        ManualTask.objects.filter(pk=task_id).update(state=ManualTask.State.TAKEN_BACK)
+        assert task.decided_by
+        said = {"step": answer.effect.step, "answered_by": task.decided_by.get_username(), **_was_said(task)}
+        _record(workflow_id, Event.Kind.TAKEN_BACK, user, reason=reason, task=task_id, **said)
+        return taken_back.take_back(answer)
+
+
 def revoke(api_key_id: int, *, user: User, reason: str = "") -> None:
     """End an API key for good. What was sent with it stays."""
     _require(user, REVOKE)
@@ -266,7 +290,7 @@ def _locked(workflow_id: int, open_tasks: Collection[int]) -> list[ManualTask]:
 
 def _require_undecided(tasks: Collection[ManualTask]) -> None:
     for task in tasks:
-        if task.decided_by:
+        if task.decided_by and task.state != ManualTask.State.TAKEN_BACK:
             raise NotAllowed(
                 f"{task.decided_by.get_username()} has {task.state} “{task.question}” since you looked. Look again: it "
                 "can be cancelled still."
@@ -312,6 +336,8 @@ def _decide(
         if not decided:
             raise NotAllowed(why_not_decide(told, user) or CHANGED)
         _require_heeded(told)
+        if told.task_type == compensation.TASK_TYPE and not told.reason:
+            raise NotAllowed("Say why: what is dealt with by hand needs a reason.")
         approved = decision == ManualTask.State.APPROVED
         payload: dict[str, Any] = {"approved": approved, "reason": told.reason, "by": user.get_username()}
         if approved and (checked := _checked(told, answer)) is not None:
@@ -324,7 +350,7 @@ def _decide(
             payload=payload,
         )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
-        _record(told.workflow_id, kind, user, reason=reason, task=task_id)
+        _record(told.workflow_id, kind, user, reason=reason, task=task_id, **_said(told, payload.get("answer")))
     inbox.wake_soon(workflow_id=told.workflow_id)
 
 
@@ -351,27 +377,50 @@ def _four_eyes_told() -> Iterator[None]:
         raise
 
 
-def _checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What an approval says besides yes, as the question asks for it."""
-    if task.answer_model:
-        return _validated(task, answer)
-    if not answer:
-        return None
+def answer_model(task: ManualTask) -> type[BaseModel] | None:
+    """What a yes to this question fills in; None where yes is enough, or where the step does not say what it returns.
+
+    Raises NotAllowed when this release cannot tell.
+    """
     if task.task_type == DOUBT_TASK:
-        _require_a_result(task.workflow, answer)
-    return dict(answer)
-
-
-def _validated(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any]:
+        definition, step = _in_doubt(task)
+        return None if step.returns is None else answers.result_model(definition.context_class, step.returns)
+    if task.task_type == compensation.TASK_TYPE:
+        return answers.DealtWith
+    if not task.answer_model:
+        return None
     try:
-        model = answers.model_at(task.answer_model)
+        return answers.model_at(task.answer_model)
     except answers.NoSuchModel:
         raise NotAllowed(
             f"This release does not have what the answer is checked by ({task.answer_model}): try again with the "
             "release that asked."
         ) from None
+
+
+def _in_doubt(task: ManualTask) -> tuple[WorkflowDefinition, Step]:
+    """The step whose call is in doubt; of one that has left the list no more than the name."""
+    if (definition := definitions().get(task.workflow.workflow_type)) is None:
+        raise NotAllowed(
+            f"This release does not know the type {task.workflow.workflow_type}, nor what its calls return: try again "
+            "with the release that asked."
+        )
+    return definition, definition.step_that_was(asked_about(task.wait.name)[0])
+
+
+def _checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What an approval says besides yes, as the question asks for it."""
+    model = answer_model(task)
+    if task.task_type == DOUBT_TASK:
+        return _require_a_result(task, model, answer)
+    if model is None:
+        return dict(answer) if answer else None
     if answer is None:
         raise NotAllowed(f"A yes is not enough: the answer has fields ({', '.join(model.model_fields)}).")
+    return _fitting(model, answer)
+
+
+def _fitting(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return answers.validated(model, answer)
     except ValidationError as error:
@@ -382,16 +431,68 @@ def _validated(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, 
         raise NotAllowed(str(error)) from None
 
 
-def _require_a_result(workflow: Workflow, answer: Mapping[str, Any]) -> None:
-    """What a person says of a call must be what a step could have returned: else no run, and no undo, could use it."""
-    if (definition := definitions().get(workflow.workflow_type)) is None:
-        return
-    if unknown := sorted(answer.keys() - definition.context_class.model_fields.keys()):
-        raise NotAllowed(f"No step of {definition.name} returns {', '.join(unknown)}.")
+def _require_a_result(
+    task: ManualTask, model: type[BaseModel] | None, answer: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What a person says of a call must be what its step returns, in full: else no run, and no undo, could use it.
+
+    Whoever asks for it, the console or a script: nothing else checks what is recorded of a call.
+    """
+    definition, step = _in_doubt(task)
+    known = (model or definition.context_class).model_fields
+    if not isinstance(answer, Mapping):
+        fields = ", ".join(known) if model and known else "an object, {} if that was nothing"
+        raise NotAllowed(f"A yes is not enough: say what {step.name} returned ({fields}).")
+    if unknown := ", ".join(sorted(answer.keys() - known.keys())):
+        raise NotAllowed(
+            f"{step.name} does not return {unknown}." if model else f"No step of {definition.name} returns {unknown}."
+        )
+    if model and (empty := ", ".join(name for name in known if _is_empty(answer.get(name)))):
+        raise NotAllowed(f"If it happened, {step.name} returned these too: {empty}.")
     try:
-        definition.context_class.model_validate_json(to_json(dict(answer)))
+        result = answers.in_json(answer) if model is None else _fitting(model, answer)
+        definition.context_class.model_validate_json(to_json(result))
+    except Unstorable as error:
+        raise NotAllowed(f"That answer cannot be kept: {error}") from None
     except ValidationError as error:
         raise NotAllowed(f"No step of {definition.name} could have returned this: {faults(error)}.") from None
+    return result
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _said(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What was said of a call, or of an undo, for the history; `answer` is None when it was a no.
+
+    Of the values only what is nobody's data: the choices that a model offers, and what reads like a reference.
+    """
+    if task.task_type not in compensation.ASKED_ALL_THE_SAME:
+        return {}
+    of_undo, (step, _) = task.task_type == compensation.TASK_TYPE, asked_about(task.wait.name)
+    if answer is None:
+        return {"step": step, "said": "try_again" if of_undo else "did_not_happen"}
+    definition = definitions().get(task.workflow.workflow_type)
+    payload = Workflow.objects.values_list("payload", flat=True).get(pk=task.workflow_id)
+    private = private_part(payload, definition.public_fields if definition else ())
+    if of_undo and answer["kept"]:
+        return {"step": step, "said": "left_as_it_is"}
+    if of_undo:
+        return {"step": step, "said": "undone_by_hand", "reference": reference(answer["reference"], private)}
+    known = definition.context_class.model_fields if definition else {}
+    fields = {
+        name: str(value) if answers.is_choice(known[name]) else reference(value, private)
+        for name, value in answer.items()
+    }
+    return {"step": step, "said": "happened", "fields": fields}
+
+
+def _was_said(task: ManualTask) -> dict[str, Any]:
+    """In the words of the history, which has them from the answer."""
+    decided = Event.objects.filter(workflow=task.workflow_id, detail__task=task.pk, detail__has_key="said")
+    event = decided.order_by("id").last()
+    return {"said": event.detail["said"]} if event else {}
 
 
 def why_not_claim(task: ManualTask, user: User) -> str:
@@ -422,8 +523,8 @@ FOUR_EYES = "manual_task_four_eyes"
 
 
 def _task(task_id: int) -> ManualTask:
-    rows = ManualTask.objects.by_the_clock().with_claims().select_related("workflow", "assignee", "decided_by")
-    if task := rows.defer("workflow__payload", "workflow__context").filter(pk=task_id).first():
+    rows = ManualTask.objects.by_the_clock().with_claims().select_related("workflow", "wait", "assignee", "decided_by")
+    if task := rows.defer("workflow__payload", "workflow__context", "wait__result").filter(pk=task_id).first():
         return task
     raise NotAllowed("There is no such task.")
 
@@ -442,6 +543,8 @@ def _theirs(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
 
 
 def _why_over(task: ManualTask) -> str:
+    if task.state == ManualTask.State.TAKEN_BACK:
+        return "Its answer was taken back; the workflow asks anew."
     if task.decided_by and task.decided_at:
         return f"{task.decided_by.get_username()} {task.state} it already, at {task.decided_at:%Y-%m-%d %H:%M:%S} UTC."
     if task.state != ManualTask.State.EXPIRED and task.workflow.status != Workflow.Status.PENDING:

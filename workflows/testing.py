@@ -150,6 +150,8 @@ def run(
     AssertionError: it should not have. So is a step that ran twice and each time asked for an idempotency key, unless
     it is `once` or `repeatable`; whether it returned or failed says nothing of its call.
 
+    A `once` step, or its lookup, that returned other fields than its `returns` says is an AssertionError.
+
     `signals` are sent when they are waited for: name -> payload, or a function that makes it of the workflow. The waits
     named in `overdue` ("payment of *") nobody answers, and their deadlines pass. A time is not waited for, and a wait
     with a `look` looks twice. `children` are the definitions of the workflows that this one starts; they are run, too,
@@ -182,6 +184,7 @@ def run(
             _process(queue)
             workflow.refresh_from_db()
     keys.check()
+    _require_declared(this)
     return this
 
 
@@ -451,6 +454,16 @@ def _answer(task: ManualTask, this: Run, decide: Decide) -> None:
     else:
         answer = dict(said) if isinstance(said, Mapping) else None
         operations.approve(task.pk, user=user, reason="In a test.", answer=answer)
+
+
+def _require_declared(this: Run) -> None:
+    """What is recorded of a `once` step has the fields that the step says: the engine takes it as it comes."""
+    recorded = Effect.objects.filter(workflow=this.workflow.pk, undo=False)
+    for name, result in recorded.values_list("step", "result"):
+        step = this.definition.step_called(name)
+        if step and result is not None and step.returns is not None and set(result) != set(step.returns):
+            told = f"{', '.join(sorted(result)) or 'nothing'}, and says {', '.join(step.returns) or 'nothing'}"
+            raise AssertionError(f"{step.name} returned {told}: a person who is asked has to fill in what it says.")
 
 
 def _user(name: str) -> User:

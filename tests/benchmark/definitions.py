@@ -34,7 +34,8 @@ NO_OPS = WorkflowDefinition(
     name="no_ops",
     context_class=Context,
     steps=[
-        Step(call_nobody, once=True, name=f"step_{number}", key_ttl=timedelta(days=1)) for number in range(1, STEPS + 1)
+        Step(call_nobody, once=True, name=f"step_{number}", key_ttl=timedelta(days=1), returns=("reference",))
+        for number in range(1, STEPS + 1)
     ],
 )
 HELD = WorkflowDefinition(name="held", context_class=Context, steps=[hold_at_first])

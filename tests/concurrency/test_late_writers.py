@@ -301,7 +301,7 @@ def test_a_person_settles_nothing_through_it(service: Service) -> None:
     workflow = work(submit())
     Effect.objects.update(undo_failures=3)
     workflow = work(workflow)
-    operations.approve(ManualTask.objects.get().pk, user=ada(), answer={"kept": True})
+    operations.approve(ManualTask.objects.get().pk, user=ada(), reason="It stays.", answer={"kept": True})
     run_late_at("settled_by = %s")
     assert Effect.objects.get().state == "done"
     assert work(workflow).status == "FAILED"

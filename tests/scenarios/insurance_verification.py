@@ -35,7 +35,7 @@ def find_verification(
 # A queue of its own: how many insurers' answers are waited for at once is how many workers it has.
 VERIFICATION = WorkflowDefinition(
     name="insurance_verification",
-    steps=[Step(verify, once=True, lookup=find_verification, timeout=3, settle=3)],
+    steps=[Step(verify, once=True, lookup=find_verification, timeout=3, settle=3, returns=("verification_id",))],
     context_class=VerificationContext,
     retry=Retry(base_delay=0.5, max_delay=300),
     queue="verification",
@@ -91,6 +91,6 @@ def settle(*, workflow: Workflow, context: BatchContext) -> dict[str, str] | Non
 
 INSURANCE_BATCH = WorkflowDefinition(
     name="insurance_batch",
-    steps=[verify_all, triage, Step(settle, once=True, key_ttl=timedelta(days=1))],
+    steps=[verify_all, triage, Step(settle, once=True, key_ttl=timedelta(days=1), returns=())],
     context_class=BatchContext,
 )

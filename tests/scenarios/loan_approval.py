@@ -91,6 +91,6 @@ def find_payout(*, workflow: Workflow, context: LoanContext, effect: KnownEffect
 
 LOAN_APPROVAL = WorkflowDefinition(
     name="loan_approval",
-    steps=[set_terms, confirm_terms, Step(pay_out, once=True, lookup=find_payout)],
+    steps=[set_terms, confirm_terms, Step(pay_out, once=True, lookup=find_payout, returns=("payout_id",))],
     context_class=LoanContext,
 )

@@ -89,13 +89,19 @@ def send_confirmation(*, workflow: Workflow, context: OrderContext) -> dict[str,
 
 STEPS = [
     # What can be given back comes first, in the order in which it is to be given back last.
-    Step(reserve_inventory, once=True, undo=release_inventory, lookup=find_reservation),
-    Step(charge_payment, once=True, undo=refund_payment, lookup=find_charge),
+    Step(reserve_inventory, once=True, undo=release_inventory, lookup=find_reservation, returns=("reservation_id",)),
+    Step(charge_payment, once=True, undo=refund_payment, lookup=find_charge, returns=("charge_id",)),
     await_payment,
     # A parcel on its way is not called back: nothing after it may fail the order.
-    Step(create_shipment, once=True, lookup=find_shipment, retry=Retry(base_delay=300, max_attempts=12)),
+    Step(
+        create_shipment,
+        once=True,
+        lookup=find_shipment,
+        retry=Retry(base_delay=300, max_attempts=12),
+        returns=("parcel_id",),
+    ),
     # Once, though it is the last: a worker may die when the mail is sent and before that is committed.
-    Step(send_confirmation, best_effort=True, once=True, key_ttl=timedelta(days=1)),
+    Step(send_confirmation, best_effort=True, once=True, key_ttl=timedelta(days=1), returns=()),
 ]
 
 ORDER_FULFILMENT = WorkflowDefinition(

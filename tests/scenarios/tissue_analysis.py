@@ -65,7 +65,13 @@ def await_end(job: str, *, workflow: Workflow, context: AnalysisContext) -> dict
 
 def steps_of(job: str, source: str = "") -> list[Step]:
     return [
-        Step(partial(start, job, source), name=f"start_{job}", once=True, lookup=partial(find, job)),
+        Step(
+            partial(start, job, source),
+            name=f"start_{job}",
+            once=True,
+            lookup=partial(find, job),
+            returns=(f"{job}_job",),
+        ),
         Step(partial(await_end, job), name=f"await_{job}"),
     ]
 

@@ -5,7 +5,7 @@ import pytest
 from django.core.checks import ERROR, WARNING
 from django.db import connection, transaction
 from django.db.models.functions import Now
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pytest_django import Settings
 
 from tests.engine import Context
@@ -38,23 +38,36 @@ def lookup(*, workflow: Workflow, context: Context, effect: Any) -> None: ...
 
 
 UNDO_NOT_ONCE = definition([Step(one, undo=undo)], name="undo_not_once")
-UNDO_IN_DOUBT = definition([Step(one, once=True, undo=undo, key_ttl=timedelta(hours=24))], name="undo_in_doubt")
-UNDONE = definition([Step(one, once=True, undo=undo, lookup=lookup)], name="undone")
+DAY = timedelta(hours=24)
+UNDO_IN_DOUBT = definition([Step(one, once=True, undo=undo, key_ttl=DAY, returns=())], name="undo_in_doubt")
+UNDONE = definition([Step(one, once=True, undo=undo, lookup=lookup, returns=("number", "text"))], name="undone")
 
 
 class Demanding(BaseModel):
     number: int
 
 
+class Secretive(BaseModel):
+    token: str | None = Field(default=None, exclude=True)
+    number: int | None = None
+
+
+HIDDEN = WorkflowDefinition(
+    name="hidden",
+    steps=[Step(one, once=True, key_ttl=timedelta(hours=24), returns=("token", "number"))],
+    context_class=Secretive,
+)
 DEMANDING = WorkflowDefinition(name="demanding", steps=[one], context_class=Demanding)
-NEITHER = definition([Step(one, once=True)], name="neither")
-SHORT_KEY = definition([Step(one, once=True, key_ttl=timedelta(minutes=5))], name="short_key")
-LONG_KEY = definition([Step(one, once=True, key_ttl=timedelta(hours=24)), two], name="long_key")
+NEITHER = definition([Step(one, once=True, returns=())], name="neither")
+SHORT_KEY = definition([Step(one, once=True, key_ttl=timedelta(minutes=5), returns=())], name="short_key")
+LONG_KEY = definition([Step(one, once=True, key_ttl=DAY, returns=()), two], name="long_key")
+SAYS_NOTHING = definition([Step(one, once=True, key_ttl=DAY)], name="says_nothing")
+MISSPELT = definition([Step(one, once=True, key_ttl=DAY, returns=("numbr", "text"))], name="misspelt")
 LONG_NAME = definition([Step(one, name="x" * 101)], name="long_name")
-BOTH = definition([Step(one, once=True, repeatable=True, lookup=lookup), two], name="both")
+BOTH = definition([Step(one, once=True, repeatable=True, lookup=lookup, returns=()), two], name="both")
 MAILS = definition([Step(one, best_effort=True), two], name="mails")
 MAILS_LAST = definition([two, Step(one, best_effort=True)], name="mails_last")
-MAILS_ONCE = definition([Step(one, best_effort=True, once=True, key_ttl=timedelta(hours=24)), two], name="mails_once")
+MAILS_ONCE = definition([Step(one, best_effort=True, once=True, key_ttl=DAY, returns=()), two], name="mails_once")
 MAILS_REPEATABLY = definition([Step(one, best_effort=True, repeatable=True), two], name="mails_repeatably")
 NO_DEFINITION = "a string"
 
@@ -104,6 +117,9 @@ def test_a_step_that_says_two_things_is_an_error_that_tells_which_to_leave_out(s
         (["LONG_NAME"], "workflows.E007", "longer than its column"),
         (["NEITHER"], "workflows.W001", "neither a lookup nor a key_ttl"),
         (["SHORT_KEY"], "workflows.W002", "longer than its key is honoured"),
+        (["SAYS_NOTHING"], "workflows.W010", "does not say what it returns"),
+        (["MISSPELT"], "workflows.E010", "returns numbr: not declared in Context"),
+        (["HIDDEN"], "workflows.E011", "returns token, which Secretive keeps out"),
     ],
 )
 def test_a_bad_one_is_named(settings: Settings, names: list[str], expected: str, words: str) -> None:

@@ -531,3 +531,18 @@ def test_keys_are_counted_for_a_run_alone() -> None:
     for _ in range(2):
         tell(workflow=Workflow(idempotency_key=uuid4(), payload={}), context=OrderContext())
     assert testing.run(order_of(tell), PAYLOAD).status == "COMPLETE"
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (Step(ship, once=True, returns=("parcel", "charge")), "ship returned parcel, and says parcel, charge"),
+        (Step(ship, once=True, returns=()), "ship returned parcel, and says nothing"),
+    ],
+)
+def test_a_step_that_returns_other_fields_than_it_says_is_found(step: Step, told: str) -> None:
+    """Not by the engine: the call has happened."""
+    with pytest.raises(AssertionError, match=told):
+        testing.run(with_step("ship", step), PAYLOAD)
+    assert Workflow.objects.get().status == "COMPLETE"
+    assert testing.run(with_step("ship", Step(ship, once=True, returns=("parcel",))), PAYLOAD).status == "COMPLETE"

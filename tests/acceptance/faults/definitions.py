@@ -52,7 +52,6 @@ CLOSED = WorkflowDefinition(
 class Context(BaseModel):
     card_id: str | None = None
     charge_id: str | None = None
-    seen_by: str | None = None  # what a person adds who has found that a call happened
 
 
 def attach(*, workflow: Workflow, context: Context) -> dict[str, Any]:
@@ -88,16 +87,16 @@ def _patient(workflow: Workflow) -> UUID:
     return UUID(workflow.payload["patient"])
 
 
-ATTACH = Step(attach, once=True, key_ttl=KEY_TTL, timeout=STEP_TIMEOUT)
-CHARGE = Step(charge, once=True, lookup=find_charge, settle=SETTLE, timeout=STEP_TIMEOUT)
-CONFIRM = Step(confirm, once=True, key_ttl=KEY_TTL, timeout=STEP_TIMEOUT)
+ATTACH = Step(attach, once=True, key_ttl=KEY_TTL, timeout=STEP_TIMEOUT, returns=("card_id",))
+CHARGE = Step(charge, once=True, lookup=find_charge, settle=SETTLE, timeout=STEP_TIMEOUT, returns=("charge_id",))
+CONFIRM = Step(confirm, once=True, key_ttl=KEY_TTL, timeout=STEP_TIMEOUT, returns=())
 
 PAID = WorkflowDefinition(name="paid", steps=[ATTACH, CHARGE, CONFIRM], context_class=Context, retry=RETRY)
 
 # What nobody but a person can tell: there is no lookup, and the service honours its keys for no time that we know.
 ASKED = WorkflowDefinition(
     name="asked",
-    steps=[ATTACH, Step(charge, once=True, settle=SETTLE, timeout=SETTLE), CONFIRM],
+    steps=[ATTACH, Step(charge, once=True, settle=SETTLE, timeout=SETTLE, returns=("charge_id",)), CONFIRM],
     context_class=Context,
     retry=RETRY,
 )

@@ -154,9 +154,13 @@ class System:
         elif task.task_type != "effect_in_doubt":
             operations.approve(task.pk, user=self.person)
         elif (key := dict(task.facts)["Idempotency key"]) in performed(self.sandbox):
-            operations.approve(task.pk, user=self.person, answer={"seen_by": "a person"})
+            operations.approve(task.pk, user=self.person, answer={"charge_id": self.charge_under(key)})
         else:
             operations.reject(task.pk, user=self.person, reason=f"There is no {key}.")
+
+    def charge_under(self, key: str) -> str:
+        found = self.sandbox.http.get("/payments/charges", params={"idempotency_key": key}).raise_for_status().json()
+        return str(found["charges"][0]["charge_id"])
 
 
 def performed(sandbox: SandboxProcess) -> Counter[str]:
