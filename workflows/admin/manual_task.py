@@ -27,8 +27,9 @@ from workflows.admin.answer_form import AnswerForm, ResultForm, UndoForm, YesFor
 from workflows.admin.base import ConsoleAdmin, Verb
 from workflows.compensation import TASK_TYPE as UNDO_TASK
 from workflows.errors import NotAllowed
-from workflows.ledger import DOUBT_TASK
+from workflows.ledger import DOUBT_TASK, UNDECLARED_TASK
 from workflows.models import Event, ManualTask, State, Workflow
+from workflows.poison import LOSSES_TASK_TYPE as LOSSES_TASK
 from workflows.taken_back import Again
 
 if TYPE_CHECKING:
@@ -86,6 +87,20 @@ DIALOGUES = {
         reason="Required.",
         needs_reason=True,
         final=NOT_FINAL,
+    ),
+    UNDECLARED_TASK: Dialogue(
+        *("It is right, go on", "It is wrong"),
+        "If it is right, the workflow goes on and makes the calls that follow. Ask an engineer first: a step that was "
+        "only renamed would make its call a second time. If it is wrong, the workflow fails with this reason. Once a "
+        "release has the step, the workflow goes on without an answer.",
+        reason="Required if it is wrong.",
+    ),
+    LOSSES_TASK: Dialogue(
+        *("Try again", "Let it fail"),
+        "Tried again, the workflow starts from its first step, and its recorded calls are not made again. Else it "
+        "fails with this reason, and what it has done is undone.",
+        expired="Then it is tried once more, and you are asked again if that fails.",
+        reason="Required if it is to fail.",
     ),
 }
 

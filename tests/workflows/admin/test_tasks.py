@@ -87,6 +87,8 @@ def test_it_says_whose_it_is_until_when_and_what_happens_then(as_: Login) -> Non
         ({}, "it expires, and the workflow fails"),
         ({"on_expiry": "approved"}, "it counts as approved, and the workflow goes on"),
         ({"task_type": "effect_in_doubt"}, "Then it is asked again"),
+        ({"task_type": "step_undeclared"}, "Then it is asked again"),
+        ({"task_type": "keeps_being_lost"}, "Then it is tried once more, and you are asked again"),
     ],
 )
 def test_what_happens_when_nobody_decides_is_said(as_: Login, fields: dict[str, Any], said: str) -> None:
