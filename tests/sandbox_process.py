@@ -14,16 +14,22 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 class SandboxProcess:
-    """`manage.py runsandbox` on a free port; `start` again after `kill` keeps port and state."""
+    """`manage.py runsandbox` on a free port; `start` again after `kill` keeps port and state.
 
-    def __init__(self, state: Path) -> None:
+    It forgets idempotency keys after `key_ttl` seconds (None: never).
+    """
+
+    def __init__(self, state: Path, *, key_ttl: float | None = None) -> None:
         self.state = state
+        self.key_ttl = key_ttl
         self.port = 0
         self.start()
 
     def start(self) -> None:
+        arguments = ["--port", str(self.port), "--state", str(self.state)]
+        arguments += ["--key-ttl", str(self.key_ttl)] if self.key_ttl is not None else []
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "runsandbox", "--port", str(self.port), "--state", str(self.state)],
+            [sys.executable, "manage.py", "runsandbox", *arguments],
             cwd=PROJECT,
             stdout=subprocess.PIPE,
             text=True,
