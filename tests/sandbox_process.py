@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -56,6 +57,14 @@ class SandboxProcess:
     def effects(self, **filters: str) -> list[dict[str, str]]:
         effects: list[dict[str, str]] = self.http.get("/_effects", params=filters).raise_for_status().json()["effects"]
         return effects
+
+    def answer_to(self, service: str, idempotency_key: str) -> dict[str, Any] | None:
+        """What the change that was performed under a key was answered; None if none was."""
+        answer = self.http.get(f"/_answers/{service}/{quote(idempotency_key, safe='')}")
+        if answer.status_code == 404:
+            return None
+        body: dict[str, Any] = answer.raise_for_status().json()["body"]
+        return body
 
     def effects_of(self, workflow_key: str) -> list[tuple[str, str]]:
         """What was performed for one workflow: (service, operation), in order."""

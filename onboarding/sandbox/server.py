@@ -154,6 +154,10 @@ class Sandbox:
                 return Response(200, {"status": "ok"})
             case "GET", ("_effects",):
                 return Response(200, {"effects": self._effects(request.query)})
+            case "GET", ("_answers", service, key):
+                if (stored := self.store.answer(service, key)) is None:
+                    raise Refused(404, "no_such_answer")
+                return Response(200, {"status": stored.status, "body": stored.body})
             case "GET", ("_faults",):
                 return Response(200, {"faults": self.faults.all()})
             case "POST", ("_faults",):

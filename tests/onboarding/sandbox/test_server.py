@@ -98,6 +98,15 @@ def test_a_change_needs_a_key(sandbox: SandboxProcess) -> None:
     assert (answer.status_code, answer.json()["code"]) == (400, "idempotency_key_missing")
 
 
+def test_what_a_key_was_answered_can_be_read_without_asking_the_service(sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(sandbox), f"{uuid4()}:with a colon/and a slash"
+    assert sandbox.answer_to("payments", key) is None
+    attached = attach_card(sandbox, patient, key).json()
+    sandbox.fault("payments", None, "status", status=503)
+    assert sandbox.answer_to("payments", key) == attached
+    assert sandbox.answer_to("visits", key) is None
+
+
 def test_effects_can_be_filtered(sandbox: SandboxProcess) -> None:
     patient = new_patient(sandbox)
     attach_card(sandbox, patient, str(uuid4()))
