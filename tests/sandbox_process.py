@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -14,16 +15,22 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 class SandboxProcess:
-    """`manage.py runsandbox` on a free port; `start` again after `kill` keeps port and state."""
+    """`manage.py runsandbox` on a free port; `start` again after `kill` keeps port and state.
 
-    def __init__(self, state: Path) -> None:
+    It forgets idempotency keys after `key_ttl` seconds (None: never).
+    """
+
+    def __init__(self, state: Path, *, key_ttl: float | None = None) -> None:
         self.state = state
+        self.key_ttl = key_ttl
         self.port = 0
         self.start()
 
     def start(self) -> None:
+        arguments = ["--port", str(self.port), "--state", str(self.state)]
+        arguments += ["--key-ttl", str(self.key_ttl)] if self.key_ttl is not None else []
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "runsandbox", "--port", str(self.port), "--state", str(self.state)],
+            [sys.executable, "manage.py", "runsandbox", *arguments],
             cwd=PROJECT,
             stdout=subprocess.PIPE,
             text=True,
@@ -50,6 +57,14 @@ class SandboxProcess:
     def effects(self, **filters: str) -> list[dict[str, str]]:
         effects: list[dict[str, str]] = self.http.get("/_effects", params=filters).raise_for_status().json()["effects"]
         return effects
+
+    def answer_to(self, service: str, idempotency_key: str) -> dict[str, Any] | None:
+        """What the change that was performed under a key was answered; None if none was."""
+        answer = self.http.get(f"/_answers/{service}/{quote(idempotency_key, safe='')}")
+        if answer.status_code == 404:
+            return None
+        body: dict[str, Any] = answer.raise_for_status().json()["body"]
+        return body
 
     def effects_of(self, workflow_key: str) -> list[tuple[str, str]]:
         """What was performed for one workflow: (service, operation), in order."""

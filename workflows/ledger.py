@@ -173,8 +173,7 @@ class Ledger:
     ) -> tuple[int, float] | None:
         """The effect's id and the age of its key; None when it was not written.
 
-        `over` is the state that was read of the effect of this generation, None when there was none. An undo may be
-        written over any state but DONE, which the attempt before has told since: an undo is repeatable.
+        `over` is the state that was read of the effect of this generation, or of its undo; None when there was none.
         """
         at = _boundary(step, undo)
         failpoints.reach("before_intent", at)
@@ -380,14 +379,27 @@ class Ledger:
 
         One whose answer was lost is simply called again: an undo is repeatable.
         """
-        written = self._write_intent(effect.step, effect.generation, effect.undo_key, undo=True)
+        over = self._state_of_undo(effect)
+        written = self._write_intent(effect.step, effect.generation, effect.undo_key, over=over, undo=True)
         if not written:
-            raise ClaimLost("the claim ended before the undo was begun")
+            raise ClaimLost(
+                "the claim ended before the undo was begun, or an earlier attempt has told its result since"
+            )
         undo_id, key_age = written
         undo = KnownEffect(
             undo_id, effect.step, effect.generation, INTENT, effect.undo_key, None, key_age, 0.0, undoes=effect.id
         )
-        self._call(undo, call, describe)
+        self._call(undo, call, describe, repeats_a_doubt=over in IN_DOUBT)
+
+    def _state_of_undo(self, effect: KnownEffect) -> str | None:
+        """What the ledger says of its undo; None before that was called. Raises ClaimLost when it is DONE by now."""
+        rows = journal.execute(
+            "SELECT state FROM workflows_effect WHERE workflow_id = %s AND step = %s AND generation = %s AND undo",
+            [self.workflow.pk, effect.step, effect.generation],
+        )
+        if rows == [(DONE,)]:
+            raise ClaimLost("an earlier attempt has told since that the undo is done")
+        return rows[0][0] if rows else None
 
     def undo_failed(self, effect: KnownEffect, error: dict[str, str]) -> int:
         """Count a failure of its undo, or of finding out whether there is something to undo; how many there were."""
@@ -502,7 +514,7 @@ _WRITE_INTENT = f"""
            has_undo = excluded.has_undo OR (e.has_undo AND e.state IN ('intent', 'unknown')),
            first_begun_at = CASE e.state WHEN 'skipped' THEN clock_timestamp() ELSE e.first_begun_at END,
            settled_at = NULL, settled_by = '', error_class = '', error_code = '', error_message = ''
-     WHERE CASE WHEN e.undo THEN e.state <> 'done' ELSE e.state = %s END
+     WHERE e.state = %s
     RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float"""  # noqa: S608 (FENCE is ours)
 
 _DECIDE = f"""

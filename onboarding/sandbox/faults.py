@@ -15,6 +15,8 @@ from onboarding.sandbox.store import Store
 class Fault(BaseModel):
     """A fault as it is asked for: `rate` of the requests concerned, `count` times, or for ever.
 
+    It concerns a service, one operation of it unless that is None, and keys that begin with `idempotency_key`.
+
     - status: answer it without performing.
     - slow: wait `delay_s` before performing.
     - timeout_after, drop_after, half: perform, then never answer, cut the connection, or send half of the body.
@@ -25,6 +27,7 @@ class Fault(BaseModel):
 
     service: str
     operation: str | None = None
+    idempotency_key: str = ""
     kind: Literal["status", "slow", "timeout_after", "drop_after", "half", "replay_500"]
     status: int | None = Field(default=None, ge=400, le=599)
     delay_s: float | None = Field(default=None, ge=0, le=3600)
@@ -50,8 +53,9 @@ class ArmedFault(Fault):
     def spent(self) -> bool:
         return self.count is not None and self.fired >= self.count
 
-    def concerns(self, service: str, operation: str) -> bool:
-        return self.service == service and self.operation in (None, operation)
+    def concerns(self, service: str, operation: str, idempotency_key: str) -> bool:
+        of_service = self.service == service and self.operation in (None, operation)
+        return of_service and idempotency_key.startswith(self.idempotency_key)
 
 
 class BadFault(ValueError):
@@ -97,7 +101,9 @@ class FaultBook:
             if idempotency_key and (stuck := self._store.get("stuck_key", stuck_key)):
                 return ArmedFault.model_validate(stuck)
             for fault in self._faults:
-                if fault.spent or not fault.concerns(service, operation) or self._random.random() >= fault.rate:
+                if fault.spent or not fault.concerns(service, operation, idempotency_key):
+                    continue
+                if self._random.random() >= fault.rate:
                     continue
                 fault.fired += 1
                 self._keep(fault)

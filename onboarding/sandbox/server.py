@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -73,6 +73,7 @@ class Request:
 class Response:
     status: int
     body: dict[str, Any]
+    replayed: bool = False  # from the memory of its key: performed before, and not again
 
     @classmethod
     def refusal(cls, refused: Refused) -> Response:
@@ -80,10 +81,14 @@ class Response:
 
 
 class Sandbox:
-    """Everything but the sockets."""
+    """Everything but the sockets.
 
-    def __init__(self, directory: Path, seed: int | None = None) -> None:
+    `key_ttl`: seconds for which an idempotency key is remembered, from when its change was performed; None: for ever.
+    """
+
+    def __init__(self, directory: Path, seed: int | None = None, *, key_ttl: float | None = None) -> None:
         self.store = Store(directory)
+        self.key_ttl = key_ttl
         self.faults = FaultBook(self.store, OPERATIONS, seed)
         self._routes = {_shape(route.service, route.method, route.path): route for route in ROUTES}
 
@@ -117,15 +122,20 @@ class Sandbox:
         if not call.idempotency_key:
             raise Refused(400, "idempotency_key_missing")
         with self.store.transaction():
-            stored = self.store.answer(route.service, call.idempotency_key)
-            if stored is None:
+            known = self.store.answer(route.service, call.idempotency_key, self._remembers_since())
+            if known is None:
                 stored = StoredAnswer(request.fingerprint, 201, route.perform(call))
                 self.store.keep_answer(route.service, call.idempotency_key, stored)
                 patient = stored.body["patient_uuid"]
                 self.store.add_effect(route.service, route.operation, call.idempotency_key, patient, _now())
-            elif stored.fingerprint != request.fingerprint:
-                raise Refused(422, "idempotency_key_reused")
-        return Response(stored.status, stored.body)
+                return Response(stored.status, stored.body)
+        if known.fingerprint != request.fingerprint:
+            raise Refused(422, "idempotency_key_reused")
+        return Response(known.status, known.body, replayed=True)
+
+    def _remembers_since(self) -> str:
+        """The time before which all keys are forgotten; empty when none ever is."""
+        return "" if self.key_ttl is None else _now(ago=self.key_ttl)
 
     def _route(self, request: Request) -> tuple[Route, dict[str, str]]:
         service, *path = request.path
@@ -144,6 +154,10 @@ class Sandbox:
                 return Response(200, {"status": "ok"})
             case "GET", ("_effects",):
                 return Response(200, {"effects": self._effects(request.query)})
+            case "GET", ("_answers", service, key):
+                if (stored := self.store.answer(service, key)) is None:
+                    raise Refused(404, "no_such_answer")
+                return Response(200, {"status": stored.status, "body": stored.body})
             case "GET", ("_faults",):
                 return Response(200, {"faults": self.faults.all()})
             case "POST", ("_faults",):
@@ -225,6 +239,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         if response.status in (429, 503):
             self.send_header("Retry-After", "1")
+        if response.replayed:
+            self.send_header("Idempotent-Replayed", "true")
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
@@ -266,5 +282,5 @@ def _shapes(service: str, method: str, path: list[str]) -> list[tuple[str, ...]]
     return shapes
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime(MICROSECONDS)
+def _now(*, ago: float = 0) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=ago)).strftime(MICROSECONDS)

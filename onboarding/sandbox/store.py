@@ -22,6 +22,7 @@ _SCHEMA = """
         patient_uuid TEXT NOT NULL, at TEXT NOT NULL);
     CREATE INDEX IF NOT EXISTS effect_of_patient ON effect (patient_uuid);
     CREATE INDEX IF NOT EXISTS effect_since ON effect (at);
+    CREATE INDEX IF NOT EXISTS effect_of_key ON effect (service, idempotency_key, at);
 """
 
 EFFECT_FILTERS = ("service", "operation", "idempotency_key", "patient_uuid")
@@ -83,17 +84,22 @@ class Store:
     def clear(self, kind: str) -> None:
         self._run("DELETE FROM record WHERE kind = ?", kind)
 
-    def answer(self, service: str, idempotency_key: str) -> StoredAnswer | None:
+    def answer(self, service: str, idempotency_key: str, since: str = "") -> StoredAnswer | None:
+        """The answer to a key whose change was performed `at` or after `since`; an older one is forgotten."""
         row = self._one(
-            "SELECT fingerprint, status, body FROM answer WHERE service = ? AND idempotency_key = ?",
+            """SELECT fingerprint, status, body FROM answer a WHERE service = ? AND idempotency_key = ? AND EXISTS (
+                   SELECT 1 FROM effect e
+                    WHERE e.service = a.service AND e.idempotency_key = a.idempotency_key AND e.at >= ?)""",
             service,
             idempotency_key,
+            since,
         )
         return StoredAnswer(row[0], row[1], json.loads(row[2])) if row else None
 
     def keep_answer(self, service: str, idempotency_key: str, answer: StoredAnswer) -> None:
+        """In the stead of one that is forgotten."""
         self._run(
-            "INSERT INTO answer VALUES (?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?)",
             service,
             idempotency_key,
             answer.fingerprint,

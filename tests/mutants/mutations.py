@@ -266,20 +266,21 @@ MUTANTS: list[Mutant] = [
         # --- What was read ---
         (
             "an INTENT replaces the result that was told since the ledger was read",
-            "ELSE e.state = %s END",
-            "ELSE e.state = %s OR e.state = 'done' END",
+            " WHERE e.state = %s\n",
+            " WHERE e.state = %s OR e.state = 'done'\n",
             f"{LEDGER}test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten",
         ),
         (
             "an INTENT replaces one that was written since the ledger was read",
-            "ELSE e.state = %s END",
-            "ELSE coalesce(e.state = %s, true) END",
+            " WHERE e.state = %s\n",
+            " WHERE coalesce(e.state = %s, true)\n",
             f"{LEDGER}test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again",
+            f"{LEDGER}test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again",
         ),
         (
             "an undo is begun although it was told since the ledger was read",
-            "WHEN e.undo THEN e.state <> 'done'",
-            "WHEN e.undo THEN true",
+            "        if rows == [(DONE,)]:",
+            "        if False:",
             f"{LEDGER}test_an_undo_that_was_told_after_the_ledger_was_read_is_not_begun_again",
         ),
         (
@@ -294,6 +295,12 @@ MUTANTS: list[Mutant] = [
             "return error.answers_key or not repeats_a_doubt",
             "return True",
             f"{LEDGER}test_a_failed_repeat_leaves_the_call_in_doubt",
+        ),
+        (
+            "a repeat of an undo that fails settles the doubt",
+            "describe, repeats_a_doubt=over in IN_DOUBT)",
+            "describe)",
+            f"{LEDGER}test_a_failed_repeat_leaves_an_undo_in_doubt",
         ),
         (
             "an answer to the key itself settles nothing",

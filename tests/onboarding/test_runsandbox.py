@@ -65,6 +65,13 @@ def test_a_second_sandbox_on_the_same_state_is_a_clear_message(own_sandbox: Sand
     assert "Another sandbox is running on" in done.stderr
 
 
+@pytest.mark.parametrize("key_ttl", ["0", "-1", "nan", "1e12", "a day"])
+def test_a_time_for_keys_that_makes_no_sense_is_a_clear_message(tmp_path: Path, key_ttl: str) -> None:
+    done = runsandbox("--port", "0", "--state", str(tmp_path), "--key-ttl", key_ttl)
+    assert done.returncode == 2
+    assert "--key-ttl: a number of seconds is needed, up to a year" in done.stderr
+
+
 def test_help_shows_what_to_try() -> None:
     done = runsandbox("--help")
     assert done.returncode == 0

@@ -890,3 +890,41 @@ def test_a_call_that_returns_something_else_than_it_says_has_happened_all_the_sa
     define([call_step(service, returns=("text",)), fail_at_first])
     workflow = again(work(submit()))
     assert (workflow.status, workflow.context["number"], len(service.calls)) == ("COMPLETE", 1, 1)
+
+
+# --- An undo in doubt -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", refuse())
+def test_a_failed_repeat_leaves_an_undo_in_doubt(error: BaseException) -> None:
+    """A person who is asked would else read that nothing was given back, and might let it stand."""
+    service = Downstream()
+    service.undo_errors = [UnknownOutcome("no answer"), error]
+    define([call_step(service, undo=service.undo), fail])
+    workflow = work(submit())
+    for _ in range(2):
+        again(workflow)
+    assert len(service.undone) == 2
+    assert Effect.objects.get(undo=True).state == "unknown"
+    assert again(workflow).status == "FAILED"
+
+
+def test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again() -> None:
+    service = Downstream()
+    define([call_step(service, undo=service.undo), fail])
+    workflow = work(submit())
+    make_due(workflow)
+    begin_late = """INSERT INTO workflows_effect (workflow_id, step, undo, state, idempotency_key, attempt)
+                    SELECT %s, 'call', true, 'intent', 'late', 1"""
+
+    def tell_late(execute: Any, sql: str, *rest: Any) -> Any:
+        found = execute(sql, *rest)
+        if sql.startswith("SELECT state FROM workflows_effect"):
+            with engine.another_connection() as other:
+                other.execute(begin_late, [workflow.pk])
+        return found
+
+    with connections["journal"].execute_wrapper(tell_late), pytest.raises(ClaimLost, match="before the undo was begun"):
+        worker().process_next()
+    connections.close_all()
+    assert service.undone == []

@@ -13,6 +13,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from onboarding.sandbox.server import Sandbox, SandboxServer, serve_until
 
+A_YEAR = 366 * 86_400.0  # seconds
+
 EPILOG = """\
 Try it:
   curl localhost:8100/_healthz
@@ -39,19 +41,25 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=8100, help="8100 unless given; 0 takes a free one.")
         parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1 unless given: nobody else's business.")
         parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="Where it keeps what it knows.")
+        parser.add_argument(
+            "--key-ttl",
+            type=_seconds,
+            metavar="SECONDS",
+            help="How long an idempotency key is remembered; for ever unless given.",
+        )
         parser.add_argument("--seed", type=int, help="Makes repeatable whom a fault with a rate below 1 strikes.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        server = self._bind(options["host"], options["port"], self._open(options["state"], options["seed"]))
+        server = self._bind(options["host"], options["port"], self._open(**options))
         self.stdout.write(
             f"Sandbox ready at http://{options['host']}:{server.server_port}, state in {options['state']}."
         )
         self.stdout.flush()
         serve_until(server, {signal.SIGTERM, signal.SIGINT})
 
-    def _open(self, state: Path, seed: int | None) -> Sandbox:
+    def _open(self, *, state: Path, seed: int | None, key_ttl: float | None, **_: Any) -> Sandbox:
         try:
-            return Sandbox(state, seed)
+            return Sandbox(state, seed, key_ttl=key_ttl)
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 raise CommandError(
@@ -68,3 +76,13 @@ class Command(BaseCommand):
             taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
             why = "the port is taken" if taken else str(error)
             raise CommandError(f"Cannot listen on {host}:{port}: {why}. Give another --port.") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds <= A_YEAR:
+        raise argparse.ArgumentTypeError("a number of seconds is needed, up to a year")
+    return seconds

@@ -1,11 +1,14 @@
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from django.db import connection
 
 from tests.acceptance.conftest import Start
+from tests.acceptance.faults.definitions import SETTLE
 from tests.acceptance.faults.harness import System
+from tests.acceptance.faults.money import Till
 from tests.sandbox_process import SandboxProcess
 
 
@@ -18,18 +21,40 @@ def system(tmp_path: Path, runworker: Start, seed: int) -> Iterator[System]:
 
 
 @pytest.fixture
+def till(tmp_path: Path, runworker: Start, seed: int) -> Iterator[Till]:
+    """Services that forget their keys, for workflows that pay, and no worker yet."""
+    till = Till(tmp_path / "forgetful", runworker, seed)
+    yield till
+    till.sandbox.kill()
+
+
+@pytest.fixture
 def slow_disk(transactional_db: None) -> Iterator[None]:
     """One commit of the journal in ten takes up to 0.2 s: the next worker comes by in the midst of it."""
+    tables = ("attempt", "effect", "wait", "manualtask", "signal")
+    with slow_commits("PERFORM pg_sleep(random() * 0.2) WHERE random() < 0.1", *tables):
+        yield
+
+
+@pytest.fixture
+def stalled_intent(transactional_db: None) -> Iterator[None]:
+    """The commit of the first INTENT of `collect` takes longer than `settle`: a disk, or a replica, that stalls."""
+    first = "NEW.step = 'collect' AND NEW.state = 'intent' AND NEW.generation = 1 AND NEW.begun_at = NEW.first_begun_at"
+    with slow_commits(f"PERFORM pg_sleep({SETTLE + 0.5}) WHERE {first}", "effect"):
+        yield
+
+
+@contextmanager
+def slow_commits(what: str, *tables: str) -> Iterator[None]:
     with connection.cursor() as cursor:
         cursor.execute(
-            """CREATE FUNCTION slow_disk() RETURNS trigger LANGUAGE plpgsql AS
-               $$ BEGIN PERFORM pg_sleep(random() * 0.2) WHERE random() < 0.1; RETURN NULL; END $$"""
+            f"CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {what}; RETURN NULL; END $$"
         )
-        for table in ("attempt", "effect", "wait", "manualtask", "signal"):
+        for table in tables:
             cursor.execute(
-                f"""CREATE CONSTRAINT TRIGGER slow_disk AFTER INSERT OR UPDATE ON workflows_{table}
-                    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow_disk()"""
+                f"""CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT OR UPDATE ON workflows_{table}
+                    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow_commit()"""
             )
     yield
     with connection.cursor() as cursor:
-        cursor.execute("DROP FUNCTION slow_disk CASCADE")
+        cursor.execute("DROP FUNCTION slow_commit CASCADE")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,10 +12,10 @@ from pydantic import BaseModel
 
 from onboarding import workflow as onboarding
 from onboarding.services import messages, payments
-from workflows.definition import Retry, Step, WorkflowDefinition
+from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
 from workflows.errors import RetryableStepError, StepError
 from workflows.ledger import KnownEffect, key_for
-from workflows.models import Attempt, Workflow
+from workflows.models import Attempt, Effect, Workflow
 
 # A step that is ended as overdue is ended ten seconds past this. A call waits 2 s for its answer (see harness).
 STEP_TIMEOUT = 5.0
@@ -134,3 +135,85 @@ WITH_UNDO = WorkflowDefinition(
 WITHOUT_UNDO = WorkflowDefinition(
     name="undone", steps=[ATTACH, CHARGE, come_again, close_the_program], context_class=Context, retry=RETRY
 )
+
+
+# --- Money: a charge whose doubts are settled in each of the ways, which can be given back or not ---------------------
+
+MONEY = "money"  # a queue of its own, for its services forget their keys, and those of the others must not
+# What the steps state, and what the sandbox does: longer, by more than a request takes to arrive on a busy machine.
+HONOURED = timedelta(seconds=3)
+FORGOTTEN_AFTER = 10.0
+
+
+def collect(*, workflow: Workflow, context: Context) -> dict[str, Any] | None:
+    """Charge the card that the payload names, with as much patience as it says.
+
+    From the attempt `waived_from` on there is nothing to be paid any more; else it does not ask the database anything.
+    """
+    waived_from = workflow.payload.get("waived_from")
+    if waived_from and Attempt.objects.filter(workflow=workflow).count() >= waived_from:
+        return None
+    card, key = workflow.payload["card"], key_for(workflow, "collect")
+    try:
+        charged = payments.charge(_patient(workflow), card, amount_cents=100, currency="usd", idempotency_key=key)
+    except RetryableStepError as error:
+        error.max_attempts = workflow.payload["patience"]
+        raise
+    if workflow.payload.get("fails_at") == "collect":
+        raise ValueError("The charge is made, and its answer makes no sense.")
+    return {"charge_id": charged}
+
+
+def ship(*, workflow: Workflow, context: Context) -> None:
+    _fail_there(workflow, "ship")
+
+
+def close_the_books(*, workflow: Workflow, context: Context) -> None:
+    _fail_there(workflow, "close_the_books")
+
+
+def _fail_there(workflow: Workflow, step: str) -> None:
+    if workflow.payload.get("fails_at") == step:
+        raise StepError("It fails here, for good.", code="told_to_fail")
+
+
+def await_the_late_result(*, workflow: Workflow, context: Context) -> None:
+    """From the second attempt on: until the first one, which has lost the workflow, has told how its call ended."""
+    give_up_at = time.monotonic() + 15.0
+    while Attempt.objects.filter(workflow=workflow).count() > 1 and time.monotonic() < give_up_at:
+        if Effect.objects.filter(workflow=workflow, step="collect", state="done").exists():
+            return
+        time.sleep(0.02)
+
+
+def _paying(
+    name: str, *before: Step | WorkflowStep, timeout: float = SETTLE, base_delay: float = 0.5, **how: Any
+) -> WorkflowDefinition:
+    """A call may not take longer than it takes to be settled: nobody is to be told that it did not happen before."""
+    return WorkflowDefinition(
+        name=name,
+        queue=MONEY,
+        steps=[
+            *before,
+            Step(collect, once=True, settle=SETTLE, timeout=timeout, returns=("charge_id",), **how),
+            ship,
+            Step(confirm, once=True, key_ttl=HONOURED, settle=SETTLE, timeout=SETTLE, returns=()),
+            close_the_books,
+        ],
+        context_class=Context,
+        retry=Retry(base_delay=base_delay, max_delay=max(base_delay, 4.0), max_attempts=100),
+    )
+
+
+BY_KEY = _paying("by_key", key_ttl=HONOURED, undo=refund)
+BY_LOOKUP = _paying("by_lookup", lookup=find_charge, undo=refund)
+BY_PERSON = _paying("by_person", undo=refund)
+# The same, and what is paid stays paid.
+FINAL_BY_KEY = _paying("final_by_key", key_ttl=HONOURED)
+FINAL_BY_LOOKUP = _paying("final_by_lookup", lookup=find_charge)
+FINAL_BY_PERSON = _paying("final_by_person")
+
+# For tests that go from attempt to attempt: none comes by itself, and the key is over when the test says so.
+STEP_BY_STEP = _paying("step_by_step", base_delay=3600, key_ttl=KEY_TTL, undo=refund)
+FINAL_STEP_BY_STEP = _paying("final_step_by_step", base_delay=3600, key_ttl=KEY_TTL)
+IN_TURNS = _paying("in_turns", Step(await_the_late_result, timeout=20), timeout=STEP_TIMEOUT, key_ttl=KEY_TTL)

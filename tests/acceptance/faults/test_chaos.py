@@ -19,8 +19,10 @@ import pytest
 from django.db.models.functions import Now
 
 from tests.acceptance.faults import definitions
+from tests.acceptance.faults.audit import Audit
 from tests.acceptance.faults.harness import System, assert_nothing_twice, end_connection, how_doubts_ended, outcomes
-from tests.acceptance.faults.test_kill import OF_CALLS
+from tests.acceptance.faults.money import Till
+from tests.acceptance.faults.test_kill import CALL, OF_CALLS
 from tests.processes import Runworker
 from workflows.models import Attempt, Event, Workflow
 
@@ -30,8 +32,10 @@ SECONDS = 60.0
 # On a machine where the seldom ones have not come up by then it goes on, this long at the most.
 AT_THE_LONGEST = 180.0
 A_SECOND = 10
-HOSTS, PROCESSES = 3, 3
+HOSTS, PROCESSES = 3, 3  # and one more, of those that pay
 BACKLOG = 15
+THAT_PAY = 40  # under way at a time; most of them are put off, or wait for a person
+LOOK_EVERY = 0.5
 LEASE = 2
 # The supervisor ends what is overdue ten seconds past its step's timeout, twice that where a lookup may be under way.
 HANGS_UNTIL = 45.0
@@ -57,9 +61,11 @@ WEIGHTS = {
     "end a journal": 12,
     "a service fails": 30,
     "die at a boundary": 20,
+    "lose the services": 3,
+    "cancel a workflow": 6,
 }
 # These take long to be noticed, or long to be made good.
-AT_MOST = {"stop a worker for good": 6, "lose a host": 4}
+AT_MOST = {"stop a worker for good": 6, "lose a host": 4, "lose the services": 8}
 
 WAYS = {
     "looked up, found",
@@ -68,20 +74,29 @@ WAYS = {
     "a person's yes",
     "a person's no, called again under a new key",
 }
+# What must have become of workflows that pay: they fail, are cancelled, and their keys are forgotten.
+ENDS_TO_MEET = {
+    *("complete", "failed and undone", "failed after the call", "gave up in doubt", "refused in doubt"),
+    *("cancelled", "cancelled in doubt", "asked when the key was over", "looked up"),
+}
+BOUNDARIES = [*OF_CALLS, *(f"{boundary}:{call}" for boundary in CALL for call in ("collect", "undo collect"))]
 
 
 class Chaos:
-    def __init__(self, system: System, latches: Path) -> None:
+    def __init__(self, system: System, till: Till, latches: Path) -> None:
         self.system = system
+        self.till = till
         self.random = random.Random(system.seed)
+        self.audit = Audit(system.sandbox, {each.name: each for each in (definitions.ONBOARDING, definitions.ASKED)})
+        self.look_at = 0.0
         self.latches = latches
         self.struck: Counter[str] = Counter()
         self.stopped: dict[int, float] = {}  # until when, by process
         self.hung: set[int] = set()
         self.armed: set[str] = set()
-        for boundary in OF_CALLS:
+        for boundary in BOUNDARIES:
             (latches / boundary).touch()  # passed already: it does nothing until it is armed
-        self.hosts = [self.host() for _ in range(HOSTS)]
+        self.hosts = [(of, self.host(of)) for of in (*[system] * HOSTS, till)]
         self.kinds: dict[str, Callable[[], bool]] = {
             "kill a worker": self.kill,
             "crash a worker": self.crash,
@@ -92,12 +107,14 @@ class Chaos:
             "end a journal": lambda: self.end("journal"),
             "a service fails": self.fail_a_service,
             "die at a boundary": self.arm,
+            "lose the services": self.lose_the_services,
+            "cancel a workflow": self.cancel,
         }
 
-    def host(self) -> Runworker:
-        environ = {"ONRAMP_FAILPOINT": ",".join(OF_CALLS), "ONRAMP_FAILPOINT_ONCE": str(self.latches)}
-        return self.system.work(
-            *("ONBOARDING", "ASKED"),
+    def host(self, of: System) -> Runworker:
+        environ = {"ONRAMP_FAILPOINT": ",".join(BOUNDARIES), "ONRAMP_FAILPOINT_ONCE": str(self.latches)}
+        return of.work(
+            *(() if of is self.till else ("ONBOARDING", "ASKED")),
             processes=PROCESSES,
             WORKER_LEASE_SECONDS=str(LEASE),
             SERVICES_TIMEOUT="1",
@@ -117,7 +134,8 @@ class Chaos:
             while strikes < (time.monotonic() - began) * A_SECOND:
                 strikes += 1
                 self.strike()
-            self.system.answer()
+            self.till.cancel_as_planned()
+            self.answer_and_look()
             time.sleep(0.05)
             if time.monotonic() >= until and self.missing() and until < began + AT_THE_LONGEST:
                 until = time.monotonic() + 10
@@ -132,6 +150,7 @@ class Chaos:
             *({"crashed", "killed", "vanished", "lost", "interrupted"} - set(told)),
             *({"fenced"} if not self.fenced() else ()),
             *(WAYS - ways),
+            *(ENDS_TO_MEET - set(+self.till.what_was_met())),
         }
 
     def services(self) -> Counter[str]:
@@ -140,14 +159,25 @@ class Chaos:
         return Counter({kind: sum(each["fired"] for each in faults if each["kind"] == kind) for kind in SANDBOX})
 
     def fenced(self) -> int:
-        return self.system.output.count("nothing is decided: ClaimLost")
+        return (self.system.output + self.till.output).count("nothing is decided: ClaimLost")
 
     def feed(self) -> None:
-        due = Workflow.objects.filter(status="PENDING", invisible_until__lte=Now()).count()
-        if due < BACKLOG:
+        pending = Workflow.objects.filter(status="PENDING")
+        if pending.filter(queue="default", invisible_until__lte=Now()).count() < BACKLOG:
             self.system.submit(4)
             for _ in range(4):
                 self.system.enter("asked")
+        if pending.filter(queue=definitions.MONEY).count() < THAT_PAY:
+            self.till.enter_plan(next(self.till.plans))
+
+    def answer_and_look(self) -> None:
+        """People answer; and now and then the ledger of some that nobody holds is held against the log."""
+        self.system.answer()
+        self.till.answer()
+        if time.monotonic() >= self.look_at:
+            self.look_at = time.monotonic() + LOOK_EVERY
+            self.audit.look_around(self.system.given, self.random)
+            self.till.audit.look_around(self.till.given, self.random)
 
     def strike(self) -> None:
         kind = self.random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
@@ -157,8 +187,9 @@ class Chaos:
     def quiet(self) -> None:
         """No fault any more. What is stopped for good is left to its supervisor."""
         self.system.sandbox.clear_faults()
+        self.till.sandbox.clear_faults()
         self.note_deaths()
-        for boundary in OF_CALLS:
+        for boundary in BOUNDARIES:
             (self.latches / boundary).touch()
 
     # --- The kinds: each says whether it has struck --------------------------------------------------
@@ -193,14 +224,14 @@ class Chaos:
         return False
 
     def lose_a_host(self) -> bool:
-        lost = self.hosts[0]
+        of, lost = self.hosts[0]
         if self.hung.intersection(lost.children()):
             return False  # whose supervisor is to end it
-        self.hosts.remove(lost)
+        self.hosts.remove((of, lost))
         at_work = bool(Attempt.objects.filter(worker__in=map(name, lost.children()), closed_at=None))
         lost.kill()
-        self.system.workers.remove(lost)
-        self.hosts.append(self.host())
+        of.workers.remove(lost)
+        self.hosts.append((of, self.host(of)))
         return at_work
 
     def end(self, role: str) -> bool:
@@ -219,10 +250,22 @@ class Chaos:
     def arm(self) -> bool:
         """Let the next worker that comes by die there; it counts when one did."""
         self.note_deaths()
-        boundary = self.random.choice(OF_CALLS)
+        boundary = self.random.choice(BOUNDARIES)
         self.armed.add(boundary)
         (self.latches / boundary).unlink(missing_ok=True)
         return False
+
+    def lose_the_services(self) -> bool:
+        """Those of onboarding, or of the workflows that pay. It takes seconds, in which nobody is let go on."""
+        self.let_go_on(within=2 * LEASE)
+        self.random.choice([self.system, self.till]).lose_the_services()
+        return True
+
+    def cancel(self) -> bool:
+        """At whatever step it is, and whatever it waits for."""
+        under_way = Workflow.objects.filter(pk__in=self.system.given, status="PENDING", compensating=False)
+        ids = list(under_way.values_list("pk", flat=True))
+        return bool(ids) and self.system.cancel(self.random.choice(ids))
 
     def note_deaths(self) -> None:
         died = {boundary for boundary in self.armed if (self.latches / boundary).exists()}
@@ -233,12 +276,13 @@ class Chaos:
 
     def a_worker(self) -> int:
         """The process of one that is not stopped; 0 when there is none just now."""
-        children = [child for host in self.hosts for child in host.children() if child not in self.stopped]
+        children = [child for _, host in self.hosts for child in host.children() if child not in self.stopped]
         return self.random.choice(children) if children else 0
 
-    def let_go_on(self, *, all: bool = False) -> None:
+    def let_go_on(self, *, within: float = 0) -> None:
+        """Those whose time is over; or would be, within so many seconds."""
         for worker, until in list(self.stopped.items()):
-            if all or time.monotonic() > until:
+            if time.monotonic() + within > until:
                 self.send(signal.SIGCONT, worker)
                 del self.stopped[worker]
 
@@ -256,10 +300,10 @@ def name(worker: int) -> str:
 
 
 def test_in_a_minute_of_chaos_nothing_is_done_twice_or_forgotten(
-    slow_disk: None, system: System, seed: int, tmp_path: Path
+    slow_disk: None, system: System, till: Till, seed: int, tmp_path: Path
 ) -> None:
     (latches := tmp_path / "latches").mkdir()
-    chaos = Chaos(system, latches)
+    chaos = Chaos(system, till, latches)
     chaos.run()
     services = chaos.services()
     chaos.quiet()
@@ -267,15 +311,23 @@ def test_in_a_minute_of_chaos_nothing_is_done_twice_or_forgotten(
     def at_rest() -> bool:
         chaos.let_go_on()
         system.hurry()
-        return not chaos.stopped and system.at_rest()
+        till.hurry()
+        chaos.answer_and_look()
+        return not chaos.stopped and system.at_rest() and till.at_rest()
 
     system.wait_until(at_rest)
     missing = chaos.missing() - set(SANDBOX)  # whose faults are cleared, and their counts with them
     missing |= {kind for kind in SANDBOX if not services[kind]}
     system.stop()
+    till.stop()
     ways = Counter(way for (_, way), count in how_doubts_ended(system).items() for _ in range(count))
-    counts = (chaos.struck, services, outcomes(system), ways)
-    report = f"seed {seed}, {len(system.given)} workflows: {'; '.join(map(str, counts))}; fenced: {chaos.fenced()}"
+    looks = (chaos.audit.seen, till.audit.seen)
+    counts = (chaos.struck, services, outcomes(system), ways, outcomes(till), till.what_was_met(), *looks)
+    given = f"{len(system.given)} workflows and {len(till.given)} that pay"
+    report = f"seed {seed}, {given}: {'; '.join(map(str, counts))}; fenced: {chaos.fenced()}"
     print(report)  # noqa: T201 (the figures, for -s and for whoever reads of a failure)
+    till.assert_the_books_are_right()
+    chaos.audit.look(system.given)
+    chaos.audit.assert_nothing_wrong(seed)
     assert_nothing_twice(system, definitions.ASKED)
     assert not missing, f"not reached: {missing}; {report}"

@@ -40,6 +40,20 @@ def test_status_answers_without_performing(sandbox: SandboxProcess, patient: str
     assert attach_card(sandbox, patient, key).status_code == 201
 
 
+def test_a_fault_of_one_key_strikes_no_other(sandbox: SandboxProcess, patient: str) -> None:
+    sandbox.fault("payments", "attach_card", "status", idempotency_key="a:card", status=503)
+    statuses = {key: attach_card(sandbox, patient, key).status_code for key in ("b:card", "a:card", "a:card:2", "a:")}
+    assert statuses == {"b:card": 201, "a:card": 503, "a:card:2": 503, "a:": 201}
+
+
+def test_faults_of_one_key_strike_in_the_order_in_which_they_were_asked_for(
+    sandbox: SandboxProcess, patient: str
+) -> None:
+    for status in (503, 401):
+        sandbox.fault("payments", "attach_card", "status", idempotency_key="c:card", status=status, count=1)
+    assert [attach_card(sandbox, patient, "c:card").status_code for _ in range(3)] == [503, 401, 201]
+
+
 def test_slow_waits_and_then_performs(sandbox: SandboxProcess, patient: str) -> None:
     sandbox.fault("payments", None, "slow", delay_s=0.3, count=1)
     began = time.monotonic()

@@ -4,7 +4,9 @@ import json
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -52,6 +54,23 @@ def test_the_same_key_and_body_get_the_same_answer_and_add_nothing(sandbox: Sand
     assert len(sandbox.effects(idempotency_key=key)) == 1
 
 
+def test_an_answer_from_memory_says_that_it_is_one(sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(sandbox), str(uuid4())
+    first, second = attach_card(sandbox, patient, key), attach_card(sandbox, patient, key)
+    assert "Idempotent-Replayed" not in first.headers
+    assert second.headers["Idempotent-Replayed"] == "true"
+
+
+def test_a_refusal_is_not_kept_under_its_key_and_is_never_an_answer_from_memory(sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(sandbox), str(uuid4())
+    for _ in range(2):
+        refused = attach_card(sandbox, patient, key, card="tok_invalid")
+        assert (refused.status_code, refused.headers.get("Idempotent-Replayed")) == (422, None)
+    attach_card(sandbox, patient, key)
+    of_another_request = attach_card(sandbox, patient, key, card="tok_other")
+    assert of_another_request.headers.get("Idempotent-Replayed") is None
+
+
 def test_the_same_key_with_another_body_is_refused(sandbox: SandboxProcess) -> None:
     patient, key = new_patient(sandbox), str(uuid4())
     attach_card(sandbox, patient, key)
@@ -77,6 +96,15 @@ def test_what_was_refused_is_no_effect_and_is_tried_again(sandbox: SandboxProces
 def test_a_change_needs_a_key(sandbox: SandboxProcess) -> None:
     answer = attach_card(sandbox, new_patient(sandbox), "")
     assert (answer.status_code, answer.json()["code"]) == (400, "idempotency_key_missing")
+
+
+def test_what_a_key_was_answered_can_be_read_without_asking_the_service(sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(sandbox), f"{uuid4()}:with a colon/and a slash"
+    assert sandbox.answer_to("payments", key) is None
+    attached = attach_card(sandbox, patient, key).json()
+    sandbox.fault("payments", None, "status", status=503)
+    assert sandbox.answer_to("payments", key) == attached
+    assert sandbox.answer_to("visits", key) is None
 
 
 def test_effects_can_be_filtered(sandbox: SandboxProcess) -> None:
@@ -111,6 +139,56 @@ def test_a_body_that_is_no_object_is_malformed(sandbox: SandboxProcess, body: by
         answer = sandbox.http.post(path, content=body, headers={"Idempotency-Key": str(uuid4())})
         assert answer.status_code == 400
         assert answer.json()["code"] == "malformed"
+
+
+# --- keys that are forgotten ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def forgetful_sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
+    """One that forgets keys after a second."""
+    sandbox = SandboxProcess(tmp_path / "forgetful", key_ttl=1.0)
+    yield sandbox
+    sandbox.kill()
+
+
+def test_a_key_is_forgotten_when_its_time_is_over_and_then_performed_again(forgetful_sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(forgetful_sandbox), str(uuid4())
+    card = attach_card(forgetful_sandbox, patient, str(uuid4())).json()["card_id"]
+    body = {"patient_uuid": patient, "card_id": card, "amount_cents": 100, "currency": "usd"}
+    headers = {"Idempotency-Key": key}
+    first = forgetful_sandbox.http.post("/payments/charges", json=body, headers=headers).json()["charge_id"]
+    time.sleep(1.1)
+    second = forgetful_sandbox.http.post("/payments/charges", json=body, headers=headers)
+    assert (second.status_code, second.headers.get("Idempotent-Replayed")) == (201, None)
+    assert second.json()["charge_id"] != first
+    assert len(forgetful_sandbox.effects(idempotency_key=key)) == 2, "charged twice"
+
+
+def test_a_key_is_remembered_from_when_it_was_performed_and_not_from_when_it_last_came_back(
+    forgetful_sandbox: SandboxProcess,
+) -> None:
+    patient, key = new_patient(forgetful_sandbox), str(uuid4())
+    began = time.monotonic()
+    while len(forgetful_sandbox.effects(idempotency_key=key)) < 2:
+        attach_card(forgetful_sandbox, patient, key)
+        assert time.monotonic() < began + 10
+    assert time.monotonic() >= began + 1.0
+
+
+def test_a_key_that_was_performed_again_is_remembered_again(own_sandbox: SandboxProcess) -> None:
+    patient, key = new_patient(own_sandbox), str(uuid4())
+    attach_card(own_sandbox, patient, key)
+    own_sandbox.kill()
+    own_sandbox.key_ttl = 0.001
+    own_sandbox.start()
+    second = attach_card(own_sandbox, patient, key)
+    own_sandbox.kill()
+    own_sandbox.key_ttl = None
+    own_sandbox.start()
+    again = attach_card(own_sandbox, patient, key)
+    assert (again.json(), again.headers["Idempotent-Replayed"]) == (second.json(), "true")
+    assert len(own_sandbox.effects(idempotency_key=key)) == 2
 
 
 # --- what the ledger and compensation need -------------------------------------------------------
