@@ -1,14 +1,29 @@
-"""What the answer to a manual task must hold, where a yes or no is not enough: a Pydantic model, named by its path."""
+"""What the answer to a manual task must hold, where a yes or no is not enough: a Pydantic model.
+
+Named by its path where a step asks; made of the context's fields where the question is what a call has returned.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from django.utils.module_loading import import_string
-from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StringConstraints,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError, PydanticSerializationError, to_json
 
 from workflows.jsonb import Unstorable, as_json, ensure_storable
 from workflows.scrub import frames
@@ -22,6 +37,43 @@ class NoSuchModel(LookupError):
 
 class CheckFailed(Exception):
     """The model did not refuse the answer, it broke on it. The log says where; the message is for who answers."""
+
+
+class DealtWith(BaseModel):
+    """What a person says of an undo that could not be made: `kept`, nothing was undone; or it was undone by hand.
+
+    Then with the `reference` under which that is found outside, a refund's number for one.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    kept: StrictBool
+    reference: Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)] = ""
+
+    @model_validator(mode="after")
+    def _has_a_reference_if_undone(self) -> DealtWith:
+        if not self.kept and not self.reference:
+            raise PydanticCustomError("reference_missing", "What was undone by hand has a reference.")
+        if self.kept and self.reference:
+            raise PydanticCustomError("reference_of_nothing", "What stays as it is has no reference.")
+        return self
+
+
+@cache
+def result_model(context_class: type[BaseModel], names: tuple[str, ...]) -> type[BaseModel]:
+    """What a step that returns these fields of its context has returned: all of them, and none of them None."""
+    fields: dict[str, Any] = {name: _needed(context_class.model_fields[name]) for name in names}
+    return create_model("Result", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _needed(info: FieldInfo) -> tuple[Any, Any]:
+    """The field without its default, its aliases (results are recorded by name) and its `| None`."""
+    kind: Any = info.annotation
+    if get_origin(kind) in (Union, UnionType):
+        kind = Union.__getitem__(tuple(each for each in get_args(kind) if each is not NoneType))
+    for limit in info.metadata:
+        kind = Annotated[kind, limit]
+    return kind, Field(title=info.title, description=info.description, json_schema_extra=info.json_schema_extra)
 
 
 def model_at(path: str) -> type[BaseModel]:
@@ -40,10 +92,7 @@ def validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, An
     As it was given where the model writes what it cannot read: a masked secret, another alias, a field left out.
     Raises pydantic's ValidationError, Unstorable for what is no JSON or cannot be kept as such, and CheckFailed.
     """
-    try:
-        given = as_json(answer)
-    except (PydanticSerializationError, UnicodeError):
-        raise Unstorable("not_json", "It holds a value that has no form in JSON.") from None
+    given = in_json(answer)
     try:
         told = _told(model, given)
     except ValidationError:
@@ -53,6 +102,14 @@ def validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, An
         raise CheckFailed("What checks the answer broke on it, and the error is ours: the log says where.") from None
     ensure_storable(told)
     return told
+
+
+def in_json(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """`answer` in its JSON form. Raises Unstorable when it has none, or when it cannot be kept."""
+    try:
+        return as_json(answer)
+    except (PydanticSerializationError, UnicodeError):
+        raise Unstorable("not_json", "It holds a value that has no form in JSON.") from None
 
 
 def _told(model: type[BaseModel], given: dict[str, Any]) -> dict[str, Any]:

@@ -248,9 +248,10 @@ class _Compensation:
             timeout=DOUBT_TIMEOUT,
         )
         if answer.outcome == "approved":
-            kept = (answer.result.get("answer") or {}).get("kept") is True
-            state = Effect.State.KEPT if kept else Effect.State.UNDONE
-            effect = self.ledger.settle_for_good(effect, state, by=answer.result["by"])
+            said = answer.result.get("answer") or {}
+            state = Effect.State.KEPT if said.get("kept") is True else Effect.State.UNDONE
+            reference = said.get("reference", "")
+            effect = self.ledger.settle_for_good(effect, state, by=answer.result["by"], reference=reference)
         elif answer.outcome == "rejected":
             effect = self.ledger.set_undo_failures(effect, 0)
         # The next time is another question, so is one that expired: what is kept now, a retry may fail to undo anew.

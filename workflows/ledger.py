@@ -307,9 +307,17 @@ class Ledger:
         failures = self._effects[effect.step].undo_failures + 1
         return self.set_undo_failures(effect, failures, error).undo_failures
 
-    def settle_for_good(self, effect: KnownEffect, state: Effect.State, *, by: str) -> KnownEffect:
-        """A person has dealt with it: it is UNDONE by hand, or KEPT as it is."""
-        return self._decide(effect, state, result=effect.result, by=by)
+    def settle_for_good(self, effect: KnownEffect, state: Effect.State, *, by: str, reference: str = "") -> KnownEffect:
+        """A person has dealt with it: it is UNDONE by hand, or KEPT as it is.
+
+        What was done by hand is what its undo has returned: DONE, with the outside reference.
+        """
+        if state != UNDONE:
+            return self._decide(effect, state, result=effect.result, by=by)
+        decided = [state, _dump(effect.result), by, self.attempt.id, effect.id, effect.state, self.attempt.claim_xid]
+        by_hand = [self.workflow.pk, effect.step, effect.generation, effect.undo_key, self.attempt.id]
+        self._fenced(_UNDONE_BY_HAND, [*decided, *by_hand, _dump({"reference": reference} if reference else {}), by])
+        return self._know(replace(effect, state=state))
 
     def set_undo_failures(self, effect: KnownEffect, failures: int, error: dict[str, str] | None = None) -> KnownEffect:
         """Have its undo given up (as many as are allowed, and why), or tried again as often as before (0)."""
@@ -391,6 +399,17 @@ _DECIDE = f"""
        SET state = %s, result = %s, settled_by = %s, settled_at = clock_timestamp(), attempt = %s
      WHERE id = %s AND state = %s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
 
+# The undo's own attempt keeps the right to write its result: should it have been on its way all the same, it is told.
+_UNDONE_BY_HAND = f"""
+    WITH effect AS ({_DECIDE})
+    INSERT INTO workflows_effect
+           (workflow_id, step, generation, undo, state, idempotency_key, attempt, result, settled_at, settled_by)
+    SELECT %s, %s, %s, true, 'done', %s, %s, %s::jsonb, clock_timestamp(), %s FROM effect
+    ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
+       SET state = 'done', result = excluded.result, settled_at = excluded.settled_at, settled_by = excluded.settled_by,
+           error_class = '', error_code = '', error_message = ''
+    RETURNING id"""  # noqa: S608 (_DECIDE is ours)
+
 
 def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
     """The effects of the attempt's workflow by step, the latest generation of each."""
@@ -449,6 +468,12 @@ def _boundary(step: str, undo: bool) -> str:
 def _doubt(effect: KnownEffect) -> str:
     """The name of the wait for whether it happened."""
     return f"effect:{effect.step}:{effect.generation}"
+
+
+def asked_about(wait_name: str) -> tuple[str, int]:
+    """The step and the generation of the effect that a question to a person is about: of its call, or of its undo."""
+    step, _, generation = wait_name.partition(":")[2].rpartition(":")
+    return step, int(generation)
 
 
 _NO_ERROR = {"error_class": "", "error_code": "", "error_message": ""}

@@ -20,15 +20,15 @@ from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from workflows import answers, api_keys, compensation, history, inbox
-from workflows.definition import definitions
+from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_own, last_error
 from workflows.jsonb import Unstorable
-from workflows.ledger import DOUBT_TASK
+from workflows.ledger import DOUBT_TASK, asked_about
 from workflows.models import ApiKey, Effect, Event, ManualTask, Signal, State, Wait, Workflow, manual_task
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import ManualTaskQuerySet
@@ -312,6 +312,8 @@ def _decide(
         if not decided:
             raise NotAllowed(why_not_decide(told, user) or CHANGED)
         _require_heeded(told)
+        if told.task_type == compensation.TASK_TYPE and not told.reason:
+            raise NotAllowed("Say why: what is dealt with by hand needs a reason.")
         approved = decision == ManualTask.State.APPROVED
         payload: dict[str, Any] = {"approved": approved, "reason": told.reason, "by": user.get_username()}
         if approved and (checked := _checked(told, answer)) is not None:
@@ -351,27 +353,50 @@ def _four_eyes_told() -> Iterator[None]:
         raise
 
 
-def _checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What an approval says besides yes, as the question asks for it."""
-    if task.answer_model:
-        return _validated(task, answer)
-    if not answer:
-        return None
+def answer_model(task: ManualTask) -> type[BaseModel] | None:
+    """What a yes to this question fills in; None where yes is enough, or where the step does not say what it returns.
+
+    Raises NotAllowed when this release cannot tell.
+    """
     if task.task_type == DOUBT_TASK:
-        _require_a_result(task.workflow, answer)
-    return dict(answer)
-
-
-def _validated(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any]:
+        definition, step = _in_doubt(task)
+        return None if step.returns is None else answers.result_model(definition.context_class, step.returns)
+    if task.task_type == compensation.TASK_TYPE:
+        return answers.DealtWith
+    if not task.answer_model:
+        return None
     try:
-        model = answers.model_at(task.answer_model)
+        return answers.model_at(task.answer_model)
     except answers.NoSuchModel:
         raise NotAllowed(
             f"This release does not have what the answer is checked by ({task.answer_model}): try again with the "
             "release that asked."
         ) from None
+
+
+def _in_doubt(task: ManualTask) -> tuple[WorkflowDefinition, Step]:
+    """The step whose call is in doubt; of one that has left the list no more than the name."""
+    if (definition := definitions().get(task.workflow.workflow_type)) is None:
+        raise NotAllowed(
+            f"This release does not know the type {task.workflow.workflow_type}, nor what its calls return: try again "
+            "with the release that asked."
+        )
+    return definition, definition.step_that_was(asked_about(task.wait.name)[0])
+
+
+def _checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What an approval says besides yes, as the question asks for it."""
+    model = answer_model(task)
+    if task.task_type == DOUBT_TASK:
+        return _require_a_result(task, model, answer)
+    if model is None:
+        return dict(answer) if answer else None
     if answer is None:
         raise NotAllowed(f"A yes is not enough: the answer has fields ({', '.join(model.model_fields)}).")
+    return _fitting(model, answer)
+
+
+def _fitting(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return answers.validated(model, answer)
     except ValidationError as error:
@@ -382,16 +407,36 @@ def _validated(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, 
         raise NotAllowed(str(error)) from None
 
 
-def _require_a_result(workflow: Workflow, answer: Mapping[str, Any]) -> None:
-    """What a person says of a call must be what a step could have returned: else no run, and no undo, could use it."""
-    if (definition := definitions().get(workflow.workflow_type)) is None:
-        return
-    if unknown := sorted(answer.keys() - definition.context_class.model_fields.keys()):
-        raise NotAllowed(f"No step of {definition.name} returns {', '.join(unknown)}.")
+def _require_a_result(
+    task: ManualTask, model: type[BaseModel] | None, answer: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What a person says of a call must be what its step returns, in full: else no run, and no undo, could use it.
+
+    Whoever asks for it, the console or a script: nothing else checks what is recorded of a call.
+    """
+    definition, step = _in_doubt(task)
+    known = (model or definition.context_class).model_fields
+    if not isinstance(answer, Mapping):
+        fields = ", ".join(known) if model and known else "an object, {} if that was nothing"
+        raise NotAllowed(f"A yes is not enough: say what {step.name} returned ({fields}).")
+    if unknown := ", ".join(sorted(answer.keys() - known.keys())):
+        raise NotAllowed(
+            f"{step.name} does not return {unknown}." if model else f"No step of {definition.name} returns {unknown}."
+        )
+    if model and (empty := ", ".join(name for name in known if _is_empty(answer.get(name)))):
+        raise NotAllowed(f"If it happened, {step.name} returned these too: {empty}.")
     try:
-        definition.context_class.model_validate_json(to_json(dict(answer)))
+        result = answers.in_json(answer) if model is None else _fitting(model, answer)
+        definition.context_class.model_validate_json(to_json(result))
+    except Unstorable as error:
+        raise NotAllowed(f"That answer cannot be kept: {error}") from None
     except ValidationError as error:
         raise NotAllowed(f"No step of {definition.name} could have returned this: {faults(error)}.") from None
+    return result
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def why_not_claim(task: ManualTask, user: User) -> str:
@@ -422,8 +467,8 @@ FOUR_EYES = "manual_task_four_eyes"
 
 
 def _task(task_id: int) -> ManualTask:
-    rows = ManualTask.objects.by_the_clock().with_claims().select_related("workflow", "assignee", "decided_by")
-    if task := rows.defer("workflow__payload", "workflow__context").filter(pk=task_id).first():
+    rows = ManualTask.objects.by_the_clock().with_claims().select_related("workflow", "wait", "assignee", "decided_by")
+    if task := rows.defer("workflow__payload", "workflow__context", "wait__result").filter(pk=task_id).first():
         return task
     raise NotAllowed("There is no such task.")
 

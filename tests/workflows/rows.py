@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
+from uuid import UUID
 
 from django.db.models.functions import Now
 from django.utils import timezone
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from workflows.definition import Step, WorkflowDefinition
 from workflows.models import Attempt, Effect, Event, ManualTask, ParkedMessage, Wait, WorkerProcess, Workflow
@@ -16,6 +17,10 @@ from workflows.models import Attempt, Effect, Event, ManualTask, ParkedMessage, 
 
 class Context(BaseModel):
     account: str = ""
+    reservation: dict[str, int] | None = None
+    charge_id: str | None = Field(default=None, max_length=40, description="As the payments service calls it.")
+    payment_status: Literal["paid", "payment_due"] | None = None
+    receipt: UUID | None = None
 
 
 def reserve(**_: Any) -> None: ...
@@ -25,7 +30,15 @@ def thank(**_: Any) -> None: ...
 
 
 PARCEL = WorkflowDefinition(
-    name="parcel", steps=[reserve, review, charge, Step(thank, best_effort=True)], context_class=Context
+    name="parcel",
+    steps=[
+        Step(reserve, once=True),
+        review,
+        Step(charge, once=True, returns=("charge_id", "payment_status", "receipt")),
+        Step(thank, best_effort=True),
+    ],
+    context_class=Context,
+    public_fields=["order"],
 )
 
 
@@ -123,9 +136,12 @@ def waiting(*, task: bool = True, **fields: Any) -> Workflow:
     return row
 
 
-def open_task(row: Workflow, **fields: Any) -> ManualTask:
+def open_task(row: Workflow, *, about: str = "charge", **fields: Any) -> ManualTask:
+    """`about` is the step whose call, or undo, is in doubt, if the question is about one."""
     deadline = fields.pop("expires_at", row.invisible_until)
-    wait = Wait.objects.create(workflow=row, name="review", waiting_for=row.waiting_for, deadline=deadline)
+    kind = {"effect_in_doubt": "effect", "undo_in_doubt": "undo"}.get(fields.get("task_type", ""))
+    name = f"{kind}:{about}:1" if kind else "review"
+    wait = Wait.objects.create(workflow=row, name=name, waiting_for=row.waiting_for, deadline=deadline)
     task = ManualTask.objects.create(
         **{
             "workflow": row,

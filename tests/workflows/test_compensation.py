@@ -14,11 +14,14 @@ from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, outcomes, submit, work, worker
 from workflows import compensation, operations
 from workflows.definition import Retry, Step
-from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
+from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, UnknownOutcome
 from workflows.ledger import KnownEffect, key_for
-from workflows.models import Attempt, Effect, Event, ManualTask, State, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, Signal, State, Workflow
 
 pytestmark = engine.ENGINE
+
+
+BY_HAND = {"kept": False, "reference": "re-9"}
 
 
 class World:
@@ -311,7 +314,7 @@ def test_a_lookup_that_keeps_failing_is_a_question(world: World) -> None:
         workflow = again(workflow)
     assert world.log.count("look for charge") == 3
     assert workflow.waiting_for == "The lookup of charge failed 3 times. Is it dealt with?"
-    operations.approve(ManualTask.objects.get().pk, user=ada())
+    operations.approve(ManualTask.objects.get().pk, user=ada(), reason="By phone.", answer=BY_HAND)
     assert to_rest(workflow).status == "FAILED"
     assert (states()["charge"], world.log[-1]) == ("undone", "undo reserve")
 
@@ -335,8 +338,11 @@ def test_nothing_is_repeated_in_order_to_be_undone(world: World) -> None:
 @pytest.mark.parametrize(("happened", "undone"), [(True, ["undo charge", "undo reserve"]), (False, ["undo reserve"])])
 def test_a_person_says_whether_there_is_something_to_undo(world: World, happened: bool, undone: list[str]) -> None:
     workflow = work(in_doubt(world))
-    decide = operations.approve if happened else operations.reject
-    decide(ManualTask.objects.get().pk, user=ada(), reason="Seen.")
+    task_id = ManualTask.objects.get().pk
+    if happened:
+        operations.approve(task_id, user=ada(), reason="Seen.", answer={})
+    else:
+        operations.reject(task_id, user=ada(), reason="Not there.")
     assert to_rest(workflow).status == "FAILED"
     assert world.log == ["reserve", "charge", *undone]
 
@@ -390,16 +396,54 @@ def test_after_three_failures_a_person_is_asked_and_the_earlier_ones_wait(world:
 
 def test_a_person_has_undone_it_by_hand(world: World) -> None:
     workflow, task = exhausted(world)
-    operations.approve(task.pk, user=ada())
+    operations.approve(task.pk, user=ada(), reason="By phone.", answer=BY_HAND)
     assert to_rest(workflow).status == "FAILED"
     assert world.log[-1] == "undo reserve"
     charge = Effect.objects.get(step="charge", undo=False)
     assert (charge.state, charge.settled_by) == ("undone", "ada")
+    refund = Effect.objects.get(step="charge", undo=True)
+    assert (refund.state, refund.settled_by, refund.result) == ("done", "ada", {"reference": "re-9"})
+    assert (refund.error_code, refund.idempotency_key) == ("", charge.idempotency_key + ":undo")
+
+
+def test_what_was_undone_by_hand_is_on_the_ledger_also_where_its_undo_was_never_called(world: World) -> None:
+    define([world.step("charge"), fail])
+    workflow = work(submit())
+    define([world.step("charge", undo=None), fail])  # a release that lacks it
+    work(workflow)
+    operations.approve(ManualTask.objects.get().pk, user=ada(), reason="By phone.", answer=BY_HAND)
+    assert to_rest(workflow).status == "FAILED"
+    assert states() == {"charge": "undone", "undo charge": "done"}
+    assert Effect.objects.get(undo=True).result == {"reference": "re-9"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "why"),
+    [
+        (BY_HAND, " ", "Say why"),
+        (None, "Done.", "A yes is not enough"),
+        ({}, "Done.", "kept"),
+        ({"kept": None, "reference": "re-9"}, "Done.", "kept"),
+        ({"kept": False}, "Done.", "reference_missing"),
+        ({"kept": False, "reference": " "}, "Done.", "reference_missing"),
+        ({"kept": False, "reference": None}, "Done.", "reference"),
+        ({"kept": True, "reference": "re-9"}, "Done.", "reference_of_nothing"),
+        ({**BY_HAND, "by": "me"}, "Done.", "by"),
+    ],
+)
+def test_what_is_dealt_with_by_hand_says_how_and_why(
+    world: World, answer: dict[str, Any] | None, reason: str, why: str
+) -> None:
+    _, task = exhausted(world)
+    with pytest.raises(NotAllowed, match=why):
+        operations.approve(task.pk, user=ada(), reason=reason, answer=answer)
+    task.refresh_from_db()
+    assert (task.state, Signal.objects.count(), states()["charge"]) == ("open", 0, "done")
 
 
 def test_a_person_lets_it_be(world: World) -> None:
     workflow, task = exhausted(world)
-    operations.approve(task.pk, user=ada(), answer={"kept": True})
+    operations.approve(task.pk, user=ada(), reason="Too late.", answer={"kept": True})
     workflow = to_rest(workflow)
     assert (states()["charge"], states()["reserve"]) == ("kept", "undone")
     operations.retry(workflow.pk, user=ada())
@@ -411,7 +455,7 @@ def test_a_person_lets_it_be(world: World) -> None:
 
 def test_what_a_person_let_be_is_asked_again_when_a_retry_fails_too(world: World) -> None:
     workflow, task = exhausted(world)
-    operations.approve(task.pk, user=ada(), answer={"kept": True})
+    operations.approve(task.pk, user=ada(), reason="Too late.", answer={"kept": True})
     workflow = to_rest(workflow)
     operations.retry(workflow.pk, user=ada())
     world.errors["undo charge"] = [StepError("No.")] * 3
@@ -426,7 +470,7 @@ def test_what_is_kept_while_in_doubt_is_asked_again_by_a_retry(world: World) -> 
     workflow = in_doubt(world)
     define([world.step("reserve"), fail])
     work(workflow)
-    operations.approve(ManualTask.objects.get().pk, user=ada(), answer={"kept": True})
+    operations.approve(ManualTask.objects.get().pk, user=ada(), reason="Too late.", answer={"kept": True})
     workflow = to_rest(workflow)
     assert states()["charge"] == "kept"
     operations.retry(workflow.pk, user=ada())
@@ -447,7 +491,7 @@ def test_a_person_has_it_tried_again_as_often_as_before(world: World) -> None:
     assert world.log.count("undo charge") == 6
     second = ManualTask.objects.latest("id")
     assert (second.state, second.pk != task.pk) == ("open", True)
-    operations.approve(second.pk, user=ada())
+    operations.approve(second.pk, user=ada(), reason="By phone.", answer=BY_HAND)
     assert to_rest(workflow).status == "FAILED"
 
 

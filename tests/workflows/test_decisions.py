@@ -97,9 +97,9 @@ def test_who_knows_that_a_call_happened_says_so_on_the_page_with_its_result(anna
     shown = anna.get(f"{url}change/").content.decode()
     assert "Did call happen?" in shown
     assert "Result, if it happened" in shown
-    refused = anna.post(f"{url}decide/", {"decision": "approve", "answer": "[1]"})
+    refused = anna.post(f"{url}decide/", {"decision": "approve", "answer-result": "[1]"})
     assert "Give a JSON object." in refused.content.decode()
-    anna.post(f"{url}decide/", {"decision": "approve", "answer": '{"number": 9}'})
+    anna.post(f"{url}decide/", {"decision": "approve", "answer-result": '{"number": 9}'})
     workflow = work(workflow)
     assert (workflow.status, workflow.context["number"], calls) == ("COMPLETE", 9, [1])
 

@@ -1,4 +1,7 @@
-"""The form of an answer: a field for each field of the Pydantic model that the question names."""
+"""The form of an answer: what a yes says besides yes.
+
+A field for each field of the Pydantic model that the question names, or of what the call in question returns.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from enum import Enum
 from functools import partial
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from uuid import UUID
 
 from django import forms
 from django.forms.fields import InvalidJSONInput
@@ -19,24 +23,41 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from workflows import answers
 from workflows.admin import words
-from workflows.jsonb import Unstorable
+from workflows.jsonb import Unstorable, ensure_storable
 
 # What may be longer wants more than one line. A model can also ask for that: json_schema_extra={"format": "textarea"}.
 ONE_LINE = 200
 
 
-class AnswerForm(forms.Form):
-    """What is typed in a field left empty is not part of the answer: the model's default holds.
+class JsonField(forms.JSONField):
+    """JSON that somebody has typed. What cannot be read is an error of the field, and shown again as it was typed."""
 
-    The model has the last word; what it finds fault with is told beside the field. An answer that is not `asked`, a
-    rejection's, is kept as it was typed and not judged.
+    empty_values = (None, "")  # [] and {} say something
+
+    def prepare_value(self, value: Any) -> Any:
+        return "" if value is None else super().prepare_value(value)  # never a `null` that nobody has typed
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return super().to_python(value)
+        except (ValueError, RecursionError):  # an integer of 5,000 digits, 5,000 brackets
+            raise forms.ValidationError(self.error_messages["invalid"], code="invalid") from None
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        # Django would read it once more to write it anew, and fail at the same places, or at half a surrogate pair.
+        return None if data is None else InvalidJSONInput(data)
+
+
+class YesForm(forms.Form):
+    """What a yes says besides yes; once valid, in `answer`. Nothing is filled in: no form decides by its default.
+
+    One that is not `asked`, a rejection's, is kept as it was typed and not judged.
     """
 
-    def __init__(self, model: type[BaseModel], data: Mapping[str, Any] | None = None, *, asked: bool = True) -> None:
+    def __init__(self, data: Mapping[str, Any] | None = None, *, asked: bool = True) -> None:
         super().__init__(data, prefix="answer")
-        self.model, self.asked = model, asked
+        self.asked = asked
         self.answer: dict[str, Any] = {}
-        self.fields = {name: field_of(name, info) for name, info in model.model_fields.items()}
 
     def full_clean(self) -> None:
         if self.asked:
@@ -44,6 +65,18 @@ class AnswerForm(forms.Form):
         else:
             self._errors = ErrorDict()
             self.cleaned_data = {}
+
+
+class AnswerForm(YesForm):
+    """The fields of a model. What is typed in a field left empty is not part of the answer: the model's default holds.
+
+    The model has the last word; what it finds fault with is told beside the field.
+    """
+
+    def __init__(self, model: type[BaseModel], data: Mapping[str, Any] | None = None, *, asked: bool = True) -> None:
+        super().__init__(data, asked=asked)
+        self.model = model
+        self.fields = {name: field_of(name, info) for name, info in model.model_fields.items()}
 
     def clean(self) -> None:
         if self.errors:
@@ -71,6 +104,53 @@ class AnswerForm(forms.Form):
             first, *inner = [str(part) for part in fault["loc"]] or [""]
             message = fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
             self.add_error(names.get(first), f"{'.'.join(inner)}: {message}" if inner else message)
+
+
+class ResultForm(YesForm):
+    """What a call has returned, of a step that does not say which fields that has."""
+
+    result = JsonField(
+        label="Result, if it happened",
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
+        help_text='What the step returned, as a JSON object: {"charge_id": "ch_..."}. {} if it returned nothing.',
+    )
+
+    def clean_result(self) -> dict[str, Any]:
+        result = self.cleaned_data["result"]
+        try:
+            if not isinstance(result, dict):
+                raise ValueError
+            ensure_storable(result)
+        except ValueError:
+            raise forms.ValidationError("Give a JSON object.") from None
+        self.answer = result
+        return result
+
+
+class UndoForm(YesForm):
+    """How what could not be undone is dealt with."""
+
+    how = forms.ChoiceField(
+        label="How it is dealt with",
+        choices=[("undone", "It is undone by hand"), ("kept", "It stays as it is")],
+        widget=forms.RadioSelect,
+        error_messages={"required": "Say which of the two."},
+    )
+    reference = forms.CharField(
+        label="Reference, if it is undone by hand",
+        max_length=200,
+        required=False,
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+        help_text="What it is found by in the other system: the number of the refund, say. No patient data, please.",
+    )
+
+    def clean(self) -> None:
+        how, reference = self.cleaned_data.get("how"), self.cleaned_data.get("reference")
+        if how == "undone" and not reference and "reference" not in self.errors:
+            self.add_error("reference", "What was undone by hand has a reference in the other system.")
+        if how == "kept" and reference:
+            self.add_error("reference", "What stays as it is has no reference: leave it empty, or say undone by hand.")
+        self.answer = {"kept": how == "kept", "reference": reference or ""}
 
 
 def field_of(name: str, info: FieldInfo) -> forms.Field:
@@ -125,6 +205,10 @@ def _number(field: type[forms.IntegerField], *, limits: Sequence[Any], info: Fie
     return field(min_value=_limit(limits, "ge"), max_value=_limit(limits, "le"))
 
 
+def _uuid(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
+    return forms.UUIDField(widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}))
+
+
 def _date(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
     return forms.DateField(widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"))
 
@@ -144,20 +228,6 @@ def _bool(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
     )
 
 
-class JsonField(forms.JSONField):
-    """JSON that somebody has typed. What cannot be read is an error of the field, and shown again as it was typed."""
-
-    def to_python(self, value: Any) -> Any:
-        try:
-            return super().to_python(value)
-        except (ValueError, RecursionError):  # an integer of 5,000 digits, 5,000 brackets
-            raise forms.ValidationError(self.error_messages["invalid"], code="invalid") from None
-
-    def bound_data(self, data: Any, initial: Any) -> Any:
-        # Django would read it once more to write it anew, and fail at the same places, or at half a surrogate pair.
-        return None if data is None else InvalidJSONInput(data)
-
-
 def _json(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
     return JsonField(widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}), help_text="As JSON.")
 
@@ -168,6 +238,7 @@ _BY_TYPE: dict[Any, Callable[..., forms.Field]] = {
     float: partial(_number, forms.FloatField),
     Decimal: partial(_number, forms.DecimalField),
     bool: _bool,
+    UUID: _uuid,
     date: _date,
     datetime: _datetime,
     AwareDatetime: _datetime,

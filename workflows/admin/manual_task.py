@@ -21,12 +21,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
-from workflows import answers, operations
+from workflows import operations
 from workflows.admin import words
-from workflows.admin.answer_form import AnswerForm, JsonField
+from workflows.admin.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
 from workflows.admin.base import ConsoleAdmin
 from workflows.compensation import TASK_TYPE as UNDO_TASK
-from workflows.jsonb import ensure_storable
+from workflows.errors import NotAllowed
 from workflows.ledger import DOUBT_TASK
 from workflows.models import ManualTask, State, Workflow
 
@@ -49,82 +49,47 @@ def is_stranded(task: ManualTask) -> bool:
     return task.state == OPEN and task.assignee_id is not None and not task.is_held
 
 
-class DecisionForm(forms.Form):
-    decision = forms.ChoiceField(choices=[("approve", "Approve"), ("reject", "Reject")])
-    reason = forms.CharField(
-        max_length=500,
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="To say no needs one. Kept in the history, with your name. No patient data, please.",
-    )
-
-
-class DoubtForm(DecisionForm):
-    """Whether an effect happened; if so, with what result."""
-
-    answer = JsonField(
-        required=False,
-        label="Result, if it happened",
-        widget=forms.Textarea(attrs={"rows": 3}),
-        help_text='What the step would have returned, as a JSON object: {"charge_id": "ch_..."}. Empty if nothing.',
-    )
-
-    def clean_answer(self) -> dict[str, Any]:
-        answer = self.cleaned_data["answer"] or {}
-        try:
-            if not isinstance(answer, dict):
-                raise ValueError
-            ensure_storable(answer)
-        except ValueError:
-            raise forms.ValidationError("Give a JSON object.") from None
-        return answer
-
-
-class UndoForm(DecisionForm):
-    """Whether what could not be undone is dealt with; if so, how."""
-
-    answer = forms.ChoiceField(
-        label="If it is dealt with",
-        choices=[("undone", "It is undone by hand"), ("kept", "It stays as it is")],
-        widget=forms.RadioSelect,
-        initial="undone",
-        required=False,
-    )
-
-    def clean_answer(self) -> dict[str, Any]:
-        return {"kept": True} if self.cleaned_data["answer"] == "kept" else {}
-
-
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """How a type of question is put: its form, the words on its two buttons, and what will come of them."""
+    """How a type of question is put: the words on its two buttons, what will come of them, and when to say why."""
 
-    form: type[DecisionForm]
     approve: str
     reject: str
     consequences: str
     expired: str = "Then it is asked again."
+    reason: str = "Required when rejecting."
+    needs_reason: bool = False
 
 
 APPROVAL = Dialogue(
-    DecisionForm,
     *("Approve", "Reject"),
     "Approved, the workflow goes on at once. Rejected, it fails with this reason.",
     expired="If nobody has decided by then it expires, and the workflow fails.",
 )
 DIALOGUES = {
     DOUBT_TASK: Dialogue(
-        DoubtForm,
         *("It happened", "It did not happen"),
         "It goes on at once: with this result if it happened. If not, it is called again, under a new key, unless the "
         "workflow is being undone.",
+        reason="Required if it did not happen.",
     ),
     UNDO_TASK: Dialogue(
-        UndoForm,
         *("It is dealt with", "Try again"),
         "Dealt with, what was done before it is undone next. Else its undo is tried again, three times.",
+        reason="Required.",
+        needs_reason=True,
     ),
 }
+
+
+class DecisionForm(forms.Form):
+    decision = forms.ChoiceField(choices=[("approve", "Approve"), ("reject", "Reject")])
+    reason = forms.CharField(max_length=500, widget=forms.Textarea(attrs={"rows": 3}))
+
+    def __init__(self, put: Dialogue, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data)
+        self.fields["reason"].required = put.needs_reason
+        self.fields["reason"].help_text = f"{put.reason} Kept in the history, with your name. No patient data, please."
 
 
 def dialogue(task: ManualTask) -> Dialogue:
@@ -137,9 +102,16 @@ ON_EXPIRY = {
 }
 
 
-def answer_form(task: ManualTask, data: Mapping[str, Any] | None = None, *, asked: bool = True) -> AnswerForm | None:
-    """The form of what an approval says besides yes, if the question asks for more. Raises NoSuchModel."""
-    return AnswerForm(answers.model_at(task.answer_model), data, asked=asked) if task.answer_model else None
+def answer_form(task: ManualTask, data: Mapping[str, Any] | None = None, *, asked: bool = True) -> YesForm | None:
+    """The form of what an approval says besides yes, if the question asks for more.
+
+    Raises NotAllowed when this release cannot tell.
+    """
+    if task.task_type == UNDO_TASK:
+        return UndoForm(data, asked=asked)
+    if model := operations.answer_model(task):
+        return AnswerForm(model, data, asked=asked)
+    return ResultForm(data, asked=asked) if task.task_type == DOUBT_TASK else None
 
 
 class StateFilter(admin.SimpleListFilter):
@@ -267,19 +239,20 @@ class ManualTaskAdmin(ConsoleAdmin):
         }
 
     def _forms(self, row: ManualTask) -> dict[str, Any]:
+        form = DecisionForm(dialogue(row))
         try:
-            return {"form": dialogue(row).form(), "answer": answer_form(row), "can_approve": True}
-        except answers.NoSuchModel:
-            return {"form": dialogue(row).form(), "can_approve": False}
+            return {"form": form, "answer": answer_form(row)}
+        except NotAllowed as refusal:
+            return {"form": form, "no_yes": str(refusal)}
 
     def decide_view(self, request: HttpRequest, row_id: int) -> HttpResponse:
         row = self._row_to_change(request, row_id)
-        form = dialogue(row).form(request.POST)
+        form = DecisionForm(dialogue(row), request.POST)
         sound = form.is_valid()
         approved = form.cleaned_data.get("decision") == "approve"
         try:
             answer = answer_form(row, request.POST, asked=approved)
-        except answers.NoSuchModel:
+        except NotAllowed:
             answer = None  # the operation says so
         sound = sound and (answer is None or answer.is_valid())
         if sound and self._decide(request, row, form, answer):
@@ -290,13 +263,13 @@ class ManualTaskAdmin(ConsoleAdmin):
         typed = {"form": form, "answer": answer} if "form" in shown else {}
         return self.render(request, self.page_template, row, **{**shown, **typed})
 
-    def _decide(self, request: HttpRequest, row: ManualTask, form: DecisionForm, answer: AnswerForm | None) -> bool:
+    def _decide(self, request: HttpRequest, row: ManualTask, form: DecisionForm, answer: YesForm | None) -> bool:
         put, reason = dialogue(row), form.cleaned_data["reason"]
         approved = form.cleaned_data["decision"] == "approve"
         done = f"Your answer is kept: {(put.approve if approved else put.reject).lower()}."
         if not approved:
             return self.carry_out(request, done, operations.reject, row.pk, reason=reason)
-        said = answer.answer if answer else form.cleaned_data.get("answer")
+        said = answer.answer if answer else None
         return self.carry_out(request, done, operations.approve, row.pk, reason=reason, answer=said)
 
     def claim_view(

@@ -3,18 +3,27 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
+from pytest_django import Settings
 
 from tests.acceptance.conftest import Start
+from tests.acceptance.faults import definitions as known
 from tests.acceptance.faults.harness import System
 from tests.sandbox_process import SandboxProcess
+from workflows.definition import definitions
 
 
 @pytest.fixture
-def system(tmp_path: Path, runworker: Start, seed: int) -> Iterator[System]:
-    """A sandbox of its own, whose log is about nothing else, and no worker yet."""
+def system(tmp_path: Path, runworker: Start, seed: int, settings: Settings) -> Iterator[System]:
+    """A sandbox of its own, whose log is about nothing else, and no worker yet.
+
+    The console is this process, and it knows what people are asked about; each worker is told its own definitions.
+    """
+    settings.WORKFLOWS = [f"{known.__name__}.{name}" for name in ("ONBOARDING", "ASKED")]
+    definitions.cache_clear()
     sandbox = SandboxProcess(tmp_path / "sandbox")
     yield System(sandbox, runworker, seed)
     sandbox.kill()
+    definitions.cache_clear()
 
 
 @pytest.fixture

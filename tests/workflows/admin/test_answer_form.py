@@ -6,6 +6,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import pytest
 from django import forms
@@ -214,3 +215,24 @@ def test_of_a_rejection_nothing_is_asked_and_what_was_typed_is_kept() -> None:
     assert 'value="Vase"' in str(typed["name"])
     assert 'value="many"' in str(typed["pieces"])
     assert not typed.errors
+
+
+class Listed(BaseModel):
+    names: list[str]
+    more: dict[str, int] | None = None
+    receipt: UUID | None = None
+
+
+def test_a_field_for_json_is_empty_until_somebody_types_and_an_empty_list_is_an_answer() -> None:
+    assert "null" not in str(AnswerForm(Listed))
+    form = AnswerForm(Listed, {"answer-names": "[]", "answer-more": "{}"})
+    assert form.is_valid(), form.errors
+    assert form.answer == {"names": [], "more": {}, "receipt": None}
+    assert not AnswerForm(Listed, {"answer-names": "null"}).is_valid()
+
+
+def test_an_identifier_is_typed_as_text() -> None:
+    receipt = "6f6d0c5e-4f0a-4b53-9d7e-0c6f1d2a3b4c"
+    form = AnswerForm(Listed, {"answer-names": "[]", "answer-receipt": receipt.upper()})
+    assert form.is_valid(), form.errors
+    assert form.answer["receipt"] == receipt

@@ -37,6 +37,8 @@ class Parcel(BaseModel):
 
 
 DOSE = f"{__name__}.Dose"
+# Of a step that does not say what it returns.
+IN_DOUBT = {"task_type": "effect_in_doubt", "about": "reserve"}
 TYPED = {"answer-milligrams": "2.5", "answer-start": "2026-03-01", "answer-note": "Slowly."}
 
 
@@ -213,12 +215,12 @@ def test_a_refusal_keeps_what_was_typed_where_there_is_still_something_to_decide
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, "9" * 5_000, '{"a": ' + "9" * 5_000 + "}", '{"a": "\\ud800"}', '{"a": "\\u0000"}', "{"]
 )
-@pytest.mark.parametrize("fields", [{"task_type": "effect_in_doubt"}, {"answer_model": f"{__name__}.Parcel"}])
+@pytest.mark.parametrize("fields", [IN_DOUBT, {"answer_model": f"{__name__}.Parcel"}])
 def test_json_that_cannot_be_read_or_kept_is_shown_again_with_its_error(
     as_: Login, fields: dict[str, str], text: str
 ) -> None:
     client, row = as_("approver"), task(**fields)
-    data = {"decision": "approve", "answer": text, "answer-contents": text}
+    data = {"decision": "approve", "answer-result": text, "answer-contents": text}
     response = client.post(url(row, "decide"), data)
     assert response.status_code == 200
     assert "errorlist" in response.content.decode()
@@ -251,7 +253,10 @@ def test_a_model_that_this_release_does_not_have_leaves_only_the_rejection(as_: 
     client, row = as_("approver"), task(answer_model="tests.nowhere.Dose")
     html = page(client, row)
     assert offered(html) == ["Claim it", "Reject"]
-    assert "in the form of tests.nowhere.Dose, which this release does not have" in html
+    said = (
+        "“Approve” cannot be said here. This release does not have what the answer is checked by (tests.nowhere.Dose)"
+    )
+    assert said in unescape(html)
     html = client.post(url(row, "decide"), {"decision": "approve", "reason": "My reasons."}).content.decode()
     assert "This release does not have what the answer is checked by" in html
     assert "My reasons." in html
@@ -264,3 +269,125 @@ def test_who_is_in_a_team_sees_its_facts(as_: Login) -> None:
     assert "ninety-two" not in page(client, row)
     User.objects.get().groups.add(Group.objects.create(name="clinicians"))
     assert "ninety-two" in page(client, row)
+
+
+# --- Did it happen? Is it dealt with? -----------------------------------------------------------
+
+
+def typed_in(html: str) -> list[str]:
+    """What the fields of the decision hold before anybody has touched them."""
+    form = html.split('/decide/">')[1].split("</form>")[0]
+    texts = re.findall(r"<textarea[^>]*>(.*?)</textarea>", form, re.DOTALL)
+    inputs = re.findall(r'<input type="(?:text|number|date)"[^>]*value="([^"]*)"', form)
+    chosen = re.findall(r'<(?:input|option)[^>]*value="([^"]+)"[^>]*(?:checked|selected)', form)
+    return [text.strip() for text in texts + inputs + chosen if text.strip()]
+
+
+PAID = {
+    "answer-charge_id": "ch_1",
+    "answer-payment_status": "paid",
+    "answer-receipt": "6f6d0c5e-4f0a-4b53-9d7e-0c6f1d2a3b4c",
+}
+
+
+def decide(client: Client, row: ManualTask, **data: str) -> str:
+    return words(client.post(url(row, "decide"), data, follow=True).content.decode())
+
+
+@pytest.mark.parametrize("fields", [{"task_type": "effect_in_doubt"}, IN_DOUBT, {"task_type": "undo_in_doubt"}])
+def test_no_form_decides_by_its_default(as_: Login, fields: dict[str, str]) -> None:
+    client, row = as_("approver"), task(**fields)
+    assert typed_in(page(client, row)) == []
+    html = decide(client, row, decision="approve")
+    assert "This field is required." in html or "Say which of the two." in html
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+
+
+def test_whether_a_call_happened_has_a_typed_field_for_each_that_its_step_returns(as_: Login) -> None:
+    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    html = page(client, row)
+    for shown in [
+        '<input type="text" name="answer-charge_id" autocomplete="off" maxlength="40" required',
+        "As the payments service calls it.",
+        '<option value="" selected>Choose</option>',
+        '<option value="payment_due">Payment due</option>',
+        'name="answer-receipt"',
+    ]:
+        assert shown in html
+    assert "Your answer is kept: it happened." in decide(client, row, decision="approve", **PAID)
+    assert Signal.objects.get().payload["answer"] == {key.partition("-")[2]: value for key, value in PAID.items()}
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"answer-charge_id": " "}, "This field is required."),
+        ({"answer-payment_status": ""}, "This field is required."),
+        ({"answer-payment_status": "gone"}, "Select a valid choice."),
+        ({"answer-receipt": "null"}, "Enter a valid UUID."),
+    ],
+)
+def test_a_field_of_a_call_that_happened_is_told_what_is_wrong_with_it(
+    as_: Login, typed: dict[str, str], said: str
+) -> None:
+    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    assert said in decide(client, row, **{"decision": "approve", **PAID, **typed})
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+    assert "Your answer is kept" in decide(client, row, decision="reject", reason="Not there.", **typed)
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", '"ch_1"', "7"])
+def test_of_a_step_that_does_not_say_what_it_returns_an_object_has_to_be_typed(as_: Login, text: str) -> None:
+    client, row = as_("approver"), task(**IN_DOUBT)
+    html = decide(client, row, decision="approve", **{"answer-result": text})
+    assert ("This field is required." if text in ("", "null") else "Give a JSON object.") in html
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+    decide(client, row, decision="approve", **{"answer-result": "{}"})
+    assert Signal.objects.get().payload["answer"] == {}
+
+
+def undo_task() -> ManualTask:
+    later = timezone.now() + timedelta(days=1)
+    return rows.open_task(rows.compensating(), task_type="undo_in_doubt", expires_at=later)
+
+
+@pytest.mark.parametrize(
+    ("typed", "stored"),
+    [
+        ({"answer-how": "kept"}, {"kept": True, "reference": ""}),
+        ({"answer-how": "undone", "answer-reference": " re-9 "}, {"kept": False, "reference": "re-9"}),
+    ],
+)
+def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(
+    as_: Login, typed: dict[str, str], stored: dict[str, Any]
+) -> None:
+    client, row = as_("approver"), undo_task()
+    assert offered(page(client, row)) == ["Claim it", "It is dealt with", "Try again"]
+    decide(client, row, decision="approve", reason="By phone.", **typed)
+    assert Signal.objects.get().payload["answer"] == stored
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({}, "Say which of the two."),
+        ({"answer-how": "perhaps"}, "Select a valid choice."),
+        ({"answer-how": "undone"}, "What was undone by hand has a reference"),
+        ({"answer-how": "undone", "answer-reference": "re-9", "reason": ""}, "This field is required."),
+        ({"answer-how": "kept", "answer-reference": "re-9"}, "What stays as it is has no reference"),
+    ],
+)
+def test_how_it_is_dealt_with_has_to_be_said_with_a_reason(as_: Login, typed: dict[str, str], said: str) -> None:
+    client, row = as_("approver"), undo_task()
+    assert said in decide(client, row, **{"decision": "approve", "reason": "By phone.", **typed})
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+    decide(client, row, **{**typed, "decision": "reject", "reason": "It is up again."})
+    assert ManualTask.objects.get().state == "rejected"
+
+
+def test_a_release_that_does_not_know_the_type_offers_no_yes(as_: Login) -> None:
+    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    row.workflow.__class__.objects.update(workflow_type="of the next release")
+    html = page(client, row)
+    assert offered(html) == ["Claim it", "It did not happen"]
+    assert "“It happened” cannot be said here. This release does not know the type" in unescape(html)

@@ -321,21 +321,6 @@ def test_a_decided_task_shows_the_decision(as_: Login) -> None:
     assert "Your decision" not in html
 
 
-@pytest.mark.parametrize(("answer", "stored"), [("kept", {"kept": True}), ("undone", None), (None, None)])
-def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(
-    as_: Login, answer: str | None, stored: dict[str, bool] | None
-) -> None:
-    later = timezone.now() + timedelta(days=1)
-    task = rows.open_task(rows.compensating(), task_type="undo_in_doubt", expires_at=later)
-    client = as_("approver")
-    html = task_page(client, task)
-    for shown in ["It is undone by hand", "It stays as it is", ">It is dealt with<", ">Try again<"]:
-        assert shown in html
-    data = {"decision": "approve", **({"answer": answer} if answer else {})}
-    client.post(f"/admin/workflows/manualtask/{task.pk}/decide/", data)
-    assert Signal.objects.get().payload.get("answer") == stored
-
-
 def test_a_question_that_is_no_longer_asked_says_so_and_takes_no_decision(as_: Login) -> None:
     task = rows.open_task(rows.compensating(), state="closed")
     client = as_("approver")
