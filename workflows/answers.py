@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from django.utils.module_loading import import_string
 from pydantic import (
@@ -68,12 +69,22 @@ def result_model(context_class: type[BaseModel], names: tuple[str, ...]) -> type
 
 def _needed(info: FieldInfo) -> tuple[Any, Any]:
     """The field without its default, its aliases (results are recorded by name) and its `| None`."""
-    kind: Any = info.annotation
-    if get_origin(kind) in (Union, UnionType):
-        kind = Union.__getitem__(tuple(each for each in get_args(kind) if each is not NoneType))
+    kind = _without_none(info.annotation)
     for limit in info.metadata:
         kind = Annotated[kind, limit]
     return kind, Field(title=info.title, description=info.description, json_schema_extra=info.json_schema_extra)
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) in (Union, UnionType):
+        return Union.__getitem__(tuple(each for each in get_args(kind) if each is not NoneType))
+    return kind
+
+
+def is_choice(info: FieldInfo) -> bool:
+    """Whether what is answered can only be a word of our own: a Literal, an Enum, yes or no."""
+    kind = _without_none(info.annotation)
+    return get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, Enum | bool))
 
 
 def model_at(path: str) -> type[BaseModel]:

@@ -33,7 +33,7 @@ from workflows.models import ApiKey, Effect, Event, ManualTask, Signal, State, W
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import ManualTaskQuerySet
 from workflows.models.workflow import DUE_AT_ONCE
-from workflows.scrub import faults
+from workflows.scrub import faults, private_part, reference
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -326,7 +326,7 @@ def _decide(
             payload=payload,
         )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
-        _record(told.workflow_id, kind, user, reason=reason, task=task_id)
+        _record(told.workflow_id, kind, user, reason=reason, task=task_id, **_said(told, payload.get("answer")))
     inbox.wake_soon(workflow_id=told.workflow_id)
 
 
@@ -437,6 +437,31 @@ def _require_a_result(
 
 def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _said(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What was said of a call, or of an undo, for the history; `answer` is None when it was a no.
+
+    Of the values only what is nobody's data: the choices that a model offers, and what reads like a reference.
+    """
+    if task.task_type not in compensation.ASKED_ALL_THE_SAME:
+        return {}
+    of_undo, (step, _) = task.task_type == compensation.TASK_TYPE, asked_about(task.wait.name)
+    if answer is None:
+        return {"step": step, "said": "try_again" if of_undo else "did_not_happen"}
+    definition = definitions().get(task.workflow.workflow_type)
+    payload = Workflow.objects.values_list("payload", flat=True).get(pk=task.workflow_id)
+    private = private_part(payload, definition.public_fields if definition else ())
+    if of_undo and answer["kept"]:
+        return {"step": step, "said": "left_as_it_is"}
+    if of_undo:
+        return {"step": step, "said": "undone_by_hand", "reference": reference(answer["reference"], private)}
+    known = definition.context_class.model_fields if definition else {}
+    fields = {
+        name: str(value) if answers.is_choice(known[name]) else reference(value, private)
+        for name, value in answer.items()
+    }
+    return {"step": step, "said": "happened", "fields": fields}
 
 
 def why_not_claim(task: ManualTask, user: User) -> str:

@@ -20,6 +20,8 @@ _QUOTED = re.compile(r"""(['"`])(?:\\.|(?!\1).)*\1""")
 _EMAIL = re.compile(r"(?<![^\s@<>'\"])[^\s@<>'\"]+@[^\s@<>'\"]+")
 _NUMBER = re.compile(r"(?<![A-Za-z]\.)(?:\d[\d\s().-]{2,}\d|\d{3,})")  # but not E.164, the standard
 
+_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/#-]{0,99}")
+
 
 def scrub(text: str, *known: Any) -> str:
     """Return `text` (500 characters at most) without e-mail addresses, long numbers, or any value in `known`.
@@ -40,6 +42,32 @@ def scrub(text: str, *known: Any) -> str:
 def scrub_foreign(text: str, *known: Any) -> str:
     """`scrub`, for text that is not ours: what stands in quotes is somebody's value too."""
     return scrub(_QUOTED.sub(MASK, text[:_READ]), *known)
+
+
+def reference(value: Any, *known: Any) -> str:
+    """`value`, which a person has typed, as the history may hold it: in full if it reads like a reference.
+
+    That is one word of letters and digits, and repeats no value of `known` (JSON, the payload for one), whatever the
+    case and the punctuation. Of a number alone the last four digits are left, of anything else nothing. `scrub` would
+    mask every long number, and so the very reference that makes the line worth reading.
+    """
+    text = str(value)
+    said = _letters_and_digits(text)
+    leaves = (_letters_and_digits(each) for part in known for leaf in _leaves(part) for each in (leaf, *leaf.split()))
+    if not _REFERENCE.fullmatch(text) or any(_repeats(said, leaf) for leaf in leaves) or said.isalpha():
+        return MASK
+    if said.isdigit():
+        return f"{MASK}{said[-4:]}" if len(said) > 8 else MASK
+    return text
+
+
+def _repeats(said: str, leaf: str) -> bool:
+    """Three characters (of a height in centimetres, say) are in many a reference by chance."""
+    return said == leaf or (len(leaf) > 3 and leaf in said) or (len(said) > 3 and said in leaf)
+
+
+def _letters_and_digits(text: str) -> str:
+    return re.sub(r"[\W_]", "", text[:_READ]).casefold()
 
 
 def private_part(payload: Any, public_fields: Collection[str], path: str = "") -> Any:

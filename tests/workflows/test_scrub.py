@@ -1,6 +1,8 @@
+from typing import Any
+
 import pytest
 
-from workflows.scrub import frames, private_part, scrub, scrub_foreign
+from workflows.scrub import frames, private_part, reference, scrub, scrub_foreign
 
 
 @pytest.mark.parametrize(
@@ -64,3 +66,38 @@ def test_frames_name_functions_and_causes_but_no_values() -> None:
     assert "in fail" in text
     assert text.index("KeyError") < text.index("ValueError")
     assert "canary" not in text
+
+
+PATIENT = {"name": "Anna Smithson", "phone": "+1 (202) 555-0123", "born": "1990-02-28", "height": 170, "zip": "10001"}
+
+
+@pytest.mark.parametrize("value", ["ch_3PqR", "re-9", "INV/2026/000341", "f-000003", "ch_1702", "9f1c3b52-6d0e-4a8e"])
+def test_what_reads_like_a_reference_is_kept(value: str) -> None:
+    assert reference(value, PATIENT) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("Anna", ""),
+        ("Miller", ""),  # a name, of whomever
+        ("smithson9", ""),
+        ("anna1990", ""),
+        ("+12025550123", ""),
+        ("p2025550123", ""),
+        ("d19900228", ""),
+        ("ch 9 of Anna", ""),
+        ("a9@example.com", ""),
+        ("170", ""),
+        ("4711", ""),
+        ("3025550199", "0199"),  # a number alone may be a refund's or somebody's telephone's
+        ("1985-04-12", ""),
+        ("x" * 101, ""),
+        ("", ""),
+        (None, ""),
+        (["ch_9"], ""),
+        ({"id": "ch_9"}, ""),
+    ],
+)
+def test_of_anything_else_no_more_than_the_end_of_a_number_is(value: Any, kept: str) -> None:
+    assert reference(value, PATIENT) == f"•••{kept}"

@@ -28,7 +28,7 @@ from workflows.admin.base import ConsoleAdmin
 from workflows.compensation import TASK_TYPE as UNDO_TASK
 from workflows.errors import NotAllowed
 from workflows.ledger import DOUBT_TASK
-from workflows.models import ManualTask, State, Workflow
+from workflows.models import Event, ManualTask, State, Workflow
 
 if TYPE_CHECKING:
     from workflows.models.manual_task import ManualTaskQuerySet
@@ -234,6 +234,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             # Facts may be a patient's: for who decides, while there is something to decide.
             "facts": [(label, _fact(value)) for label, value in row.facts] if decides else None,
             **(self._forms(row) if decides else {}),
+            "said": _said(row),
             "dialogue": dialogue(row),
             "decide_url": self.url_of("decide", row),
         }
@@ -327,6 +328,16 @@ class ManualTaskAdmin(ConsoleAdmin):
     @admin.display(description="Decided by")
     def decision(self, row: ManualTask) -> str:
         return row.decided_by.get_username() if row.decided_by else ""
+
+
+def _said(row: ManualTask) -> str:
+    """The answer in words, where the question was about a call or about its undo."""
+    decisions = Event.objects.filter(workflow=row.workflow_id, kind__in=[Event.Kind.APPROVED, Event.Kind.REJECTED])
+    decision = decisions.filter(detail__task=row.pk).last() if row.task_type in DIALOGUES else None
+    if decision is None:
+        return ""
+    said = words.SAID.get(decision.detail.get("said", ""), decision.get_kind_display())
+    return ": ".join(part for part in (said, words.answered(decision.detail)) if part)
 
 
 def _is_inbox(request: HttpRequest) -> bool:

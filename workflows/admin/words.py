@@ -37,6 +37,25 @@ def error(*, code: str = "", error_class: str = "", message: str = "") -> str:
     return ": ".join(part for part in (code or error_class, message) if part)
 
 
+# What a person has answered, where the question was about a call or about its undo.
+SAID = {
+    "happened": "It happened",
+    "did_not_happen": "It did not happen",
+    "undone_by_hand": "Undone by hand",
+    "left_as_it_is": "Left as it is",
+    "try_again": "To be tried again",
+}
+
+
+def answered(detail: Mapping[str, Any]) -> str:
+    """With which result a call happened, or under which reference it was undone: `charge_id ch_1, status paid`."""
+    fields = detail.get("fields") or {}
+    named = fields if isinstance(fields, Mapping) else {}
+    if detail.get("reference"):
+        named = {"reference": detail["reference"]}
+    return ", ".join(f"{name} {value}" for name, value in sorted(named.items()))
+
+
 def plain(name: str) -> str:
     """An identifier as words: `Clinical review` for `clinical_review`."""
     return name.replace("_", " ").capitalize()

@@ -210,7 +210,7 @@ def _events(workflow: Workflow, before: str) -> QuerySet[Event]:
 def _line(event: Event) -> Line:
     return Line(
         at=event.at,
-        headline=event.get_kind_display(),
+        headline=words.SAID.get(str(event.detail.get("said")), event.get_kind_display()),
         text=_tell(event),
         actor=event.actor,
         attempt=event.attempt,
@@ -237,6 +237,9 @@ def _tell(event: Event) -> str:
             return f"{step}, until {_moment(detail.get('until'))}: {detail.get('waiting_for', '?')}"
         case Event.Kind.CRASHED | Event.Kind.KILLED | Event.Kind.INTERRUPTED | Event.Kind.LOST:
             return ": ".join(part for part in (step, str(detail.get("how") or "")) if part)
+        case Event.Kind.APPROVED | Event.Kind.REJECTED if "said" in detail:
+            told = ": ".join(part for part in (step, words.answered(detail)) if part)
+            return "\n".join(part for part in (told, str(detail.get("reason") or "")) if part)
     return str(detail.get("reason") or "")
 
 

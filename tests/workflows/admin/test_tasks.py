@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from tests.workflows import rows
 from workflows import operations
-from workflows.models import Event, ManualTask, Signal
+from workflows.models import Event, ManualTask, Signal, Workflow
 
 Login = Callable[..., Client]
 
@@ -385,9 +385,68 @@ def test_how_it_is_dealt_with_has_to_be_said_with_a_reason(as_: Login, typed: di
     assert ManualTask.objects.get().state == "rejected"
 
 
+def test_the_history_and_the_tasks_page_say_what_was_answered(as_: Login) -> None:
+    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    decide(client, row, decision="approve", reason="Seen at the bank.", **PAID)
+    said = f"charge_id ch_1, payment_status paid, receipt {PAID['answer-receipt']}"
+    assert f"It happened: {said} Approved by some-approver at " in words(page(client, row))
+    history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
+    assert f"It happened by some-approver charge: {said} Seen at the bank." in history
+
+    row = task(task_type="effect_in_doubt")
+    decide(client, row, decision="reject", reason="Not there.")
+    history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
+    assert "It did not happen by some-approver charge Not there." in history
+    assert "It did not happen Rejected by some-approver" in words(page(client, row))
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"decision": "approve", "answer-how": "kept"}, "Left as it is"),
+        ({"decision": "approve", "answer-how": "undone", "answer-reference": "re-9"}, "Undone by hand: reference re-9"),
+        ({"decision": "reject"}, "To be tried again"),
+    ],
+)
+def test_the_history_and_the_tasks_page_say_how_it_was_dealt_with(as_: Login, typed: dict[str, str], said: str) -> None:
+    client, row = as_("approver"), undo_task()
+    decide(client, row, reason="By phone.", **typed)
+    assert f"Decision {said} " in words(page(client, row))
+    history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
+    what, _, reference = said.partition(": ")
+    assert f"{what} by some-approver charge{': ' if reference else ''}{reference} By phone." in history
+
+
+@pytest.mark.parametrize("value", ["Zebulon", "ch_zebulon9", "12025550123", "one two", "zeb@example.org", "Miller"])
+def test_what_was_typed_as_a_result_and_is_somebodys_is_not_in_the_history(as_: Login, value: str) -> None:
+    client, row = as_("superuser"), task(task_type="effect_in_doubt")
+    Workflow.objects.update(
+        payload={"name": "Zebulon Smith", "phone": "+1 202 555-0123", "order": {"program": "ch_b9"}}
+    )
+    decide(client, row, decision="approve", **{**PAID, "answer-charge_id": value})
+    assert value not in str(Event.objects.get().detail)
+    assert "•••" in Event.objects.get().detail["fields"]["charge_id"]
+    assert Signal.objects.get().payload["answer"]["charge_id"] == value
+
+
+def test_what_is_nobodys_may_be_in_the_history(as_: Login) -> None:
+    client, row = as_("superuser"), task(task_type="effect_in_doubt")
+    Workflow.objects.update(payload={"order": {"program": "ch_b9"}})
+    decide(client, row, decision="approve", **{**PAID, "answer-charge_id": "ch_b9"})
+    assert Event.objects.get().detail["fields"]["charge_id"] == "ch_b9"
+
+
+def test_of_a_step_that_does_not_say_what_it_returns_no_values_but_references_are_told(as_: Login) -> None:
+    client, row = as_("superuser"), task(**IN_DOUBT)
+    typed = '{"account": "acc-9", "reservation": {"Zebulon": 1}, "payment_status": "paid"}'
+    decide(client, row, decision="approve", **{"answer-result": typed})
+    fields = {"account": "acc-9", "reservation": "•••", "payment_status": "paid"}
+    assert Event.objects.get().detail == {"task": row.pk, "reason": "", "said": "happened", "fields": fields}
+
+
 def test_a_release_that_does_not_know_the_type_offers_no_yes(as_: Login) -> None:
     client, row = as_("approver"), task(task_type="effect_in_doubt")
-    row.workflow.__class__.objects.update(workflow_type="of the next release")
+    Workflow.objects.update(workflow_type="of the next release")
     html = page(client, row)
     assert offered(html) == ["Claim it", "It did not happen"]
     assert "“It happened” cannot be said here. This release does not know the type" in unescape(html)
