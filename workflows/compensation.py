@@ -119,10 +119,10 @@ def end_asking(workflow: Workflow) -> None:
 def _needed(workflow: Workflow) -> bool:
     definition = definitions().get(workflow.workflow_type)
     effects = Effect.objects.filter(workflow=workflow.pk, undo=False, state__in=MAY_HAVE_HAPPENED)
-    return any(_is_to_be_undone(definition, *effect) for effect in effects.values_list("step", "has_undo"))
+    return any(is_to_be_undone(definition, *effect) for effect in effects.values_list("step", "has_undo"))
 
 
-def _is_to_be_undone(definition: WorkflowDefinition | None, step_name: str, had_undo: bool) -> bool:
+def is_to_be_undone(definition: WorkflowDefinition | None, step_name: str, had_undo: bool) -> bool:
     """Also when the step has lost its undo since, or has left the list: then a person is asked."""
     step = definition.step_called(step_name) if definition else None
     return had_undo or bool(step and step.undo)
@@ -158,7 +158,7 @@ class _Compensation:
         self.to_undo = [
             effect
             for effect in effects
-            if effect.state in MAY_HAVE_HAPPENED and _is_to_be_undone(definition, effect.step, effect.has_undo)
+            if effect.state in MAY_HAVE_HAPPENED and is_to_be_undone(definition, effect.step, effect.has_undo)
         ]
 
     def run(self, may_begin: Callable[[Step], bool], give_up: str) -> Outcome:

@@ -23,7 +23,7 @@ from django.db.models.functions import Now
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
-from workflows import answers, api_keys, compensation, history, inbox
+from workflows import answers, api_keys, compensation, history, inbox, taken_back
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_own, last_error
@@ -187,6 +187,30 @@ def reject(task_id: int, *, user: User, reason: str) -> None:
     _decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)
 
 
+def take_back(task_id: int, *, user: User, reason: str) -> str:
+    """Take back an answer about a call, or about its undo, that nothing has built on; say what happens, in a sentence.
+
+    The workflow then asks anew (see `workflows.taken_back`).
+    """
+    _require(user, DECIDE)
+    if not reason.strip():
+        raise NotAllowed("Say why: what is taken back needs a reason.")
+    with transaction.atomic(durable=True):
+        workflow_id = _task(task_id).workflow_id
+        _take(workflow_id)
+        # A worker that has lost the row may be writing to one of them just now: then what it writes is read below.
+        list(Effect.objects.filter(workflow=workflow_id).order_by("pk").select_for_update(no_key=True).values("pk"))
+        task = _task(task_id)
+        if why_not := _why_not_theirs(task, user) or taken_back.why_not(task):
+            raise NotAllowed(why_not)
+        answer = taken_back.read(task)
+        ManualTask.objects.filter(pk=task_id).update(state=ManualTask.State.TAKEN_BACK)
+        assert task.decided_by
+        said = {"step": answer.effect.step, "answered_by": task.decided_by.get_username(), **_was_said(task)}
+        _record(workflow_id, Event.Kind.TAKEN_BACK, user, reason=reason, task=task_id, **said)
+        return taken_back.take_back(answer)
+
+
 def revoke(api_key_id: int, *, user: User, reason: str = "") -> None:
     """End an API key for good. What was sent with it stays."""
     _require(user, REVOKE)
@@ -266,7 +290,7 @@ def _locked(workflow_id: int, open_tasks: Collection[int]) -> list[ManualTask]:
 
 def _require_undecided(tasks: Collection[ManualTask]) -> None:
     for task in tasks:
-        if task.decided_by:
+        if task.decided_by and task.state != ManualTask.State.TAKEN_BACK:
             raise NotAllowed(
                 f"{task.decided_by.get_username()} has {task.state} “{task.question}” since you looked. Look again: it "
                 "can be cancelled still."
@@ -464,6 +488,13 @@ def _said(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"step": step, "said": "happened", "fields": fields}
 
 
+def _was_said(task: ManualTask) -> dict[str, Any]:
+    """In the words of the history, which has them from the answer."""
+    decided = Event.objects.filter(workflow=task.workflow_id, detail__task=task.pk, detail__has_key="said")
+    event = decided.order_by("id").last()
+    return {"said": event.detail["said"]} if event else {}
+
+
 def why_not_claim(task: ManualTask, user: User) -> str:
     """Why `user` cannot claim it, in a sentence; empty if nothing speaks against it."""
     if not (over := _why_over(task)) and task.assignee == user:
@@ -512,6 +543,8 @@ def _theirs(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
 
 
 def _why_over(task: ManualTask) -> str:
+    if task.state == ManualTask.State.TAKEN_BACK:
+        return "Its answer was taken back; the workflow asks anew."
     if task.decided_by and task.decided_at:
         return f"{task.decided_by.get_username()} {task.state} it already, at {task.decided_at:%Y-%m-%d %H:%M:%S} UTC."
     if task.state != ManualTask.State.EXPIRED and task.workflow.status != Workflow.Status.PENDING:

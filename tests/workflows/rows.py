@@ -141,6 +141,10 @@ def open_task(row: Workflow, *, about: str = "charge", **fields: Any) -> ManualT
     deadline = fields.pop("expires_at", row.invisible_until)
     kind = {"effect_in_doubt": "effect", "undo_in_doubt": "undo"}.get(fields.get("task_type", ""))
     name = f"{kind}:{about}:1" if kind else "review"
+    if kind == "effect":
+        Effect.objects.create(
+            workflow=row, step=about, state="unknown", attempt=1, idempotency_key=f"{row.key}:{about}"
+        )
     wait = Wait.objects.create(workflow=row, name=name, waiting_for=row.waiting_for, deadline=deadline)
     task = ManualTask.objects.create(
         **{

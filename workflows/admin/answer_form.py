@@ -51,8 +51,11 @@ class JsonField(forms.JSONField):
 class YesForm(forms.Form):
     """What a yes says besides yes; once valid, in `answer`. Nothing is filled in: no form decides by its default.
 
-    One that is not `asked`, a rejection's, is kept as it was typed and not judged.
+    One that is not `asked`, a rejection's, is kept as it was typed and not judged. `conditional` names fields that
+    another one makes required, or not: of these the page does not say that they are optional.
     """
+
+    conditional: tuple[str, ...] = ()
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, asked: bool = True) -> None:
         super().__init__(data, prefix="answer")
@@ -130,6 +133,7 @@ class ResultForm(YesForm):
 class UndoForm(YesForm):
     """How what could not be undone is dealt with."""
 
+    conditional = ("reference",)
     how = forms.ChoiceField(
         label="How it is dealt with",
         choices=[("undone", "It is undone by hand"), ("kept", "It stays as it is")],

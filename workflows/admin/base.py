@@ -45,7 +45,8 @@ class Verb:
 
     `applies`: whether the row's state allows it, for what would be refused is not offered. `consequences`: what will
     happen, in sentences. `done`: the message afterwards, unless the operation has a better one. `seen`: ids that the
-    page was made of, by the operation's name for them: it is told them, for what has become of them since.
+    page was made of, by the operation's name for them: it is told them, for what has become of them since. `asks`: what
+    the page is called, where the label and the row's name do not make a sentence.
     """
 
     slug: str
@@ -56,6 +57,7 @@ class Verb:
     consequences: Callable[[Any], list[str]]
     done: str
     seen: tuple[str, Callable[[Any], list[int]]] | None = None
+    asks: str = ""
 
 
 class BoundedPaginator(_Paginator):

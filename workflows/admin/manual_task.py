@@ -21,14 +21,15 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
-from workflows import operations
+from workflows import operations, taken_back
 from workflows.admin import words
 from workflows.admin.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
-from workflows.admin.base import ConsoleAdmin
+from workflows.admin.base import ConsoleAdmin, Verb
 from workflows.compensation import TASK_TYPE as UNDO_TASK
 from workflows.errors import NotAllowed
 from workflows.ledger import DOUBT_TASK
 from workflows.models import Event, ManualTask, State, Workflow
+from workflows.taken_back import Again
 
 if TYPE_CHECKING:
     from workflows.models.manual_task import ManualTaskQuerySet
@@ -51,7 +52,10 @@ def is_stranded(task: ManualTask) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """How a type of question is put: the words on its two buttons, what will come of them, and when to say why."""
+    """How a type of question is put: the words on its two buttons, what will come of them, and when to say why.
+
+    `final` says whether the answer can be given again.
+    """
 
     approve: str
     reject: str
@@ -59,6 +63,7 @@ class Dialogue:
     expired: str = "Then it is asked again."
     reason: str = "Required when rejecting."
     needs_reason: bool = False
+    final: str = "A decision is final."
 
 
 APPROVAL = Dialogue(
@@ -66,18 +71,21 @@ APPROVAL = Dialogue(
     "Approved, the workflow goes on at once. Rejected, it fails with this reason.",
     expired="If nobody has decided by then it expires, and the workflow fails.",
 )
+NOT_FINAL = "A wrong answer can be taken back while nothing has built on it."
 DIALOGUES = {
     DOUBT_TASK: Dialogue(
         *("It happened", "It did not happen"),
         "It goes on at once: with this result if it happened. If not, it is called again, under a new key, unless the "
         "workflow is being undone.",
         reason="Required if it did not happen.",
+        final=NOT_FINAL,
     ),
     UNDO_TASK: Dialogue(
         *("It is dealt with", "Try again"),
         "Dealt with, what was done before it is undone next. Else its undo is tried again, three times.",
         reason="Required.",
         needs_reason=True,
+        final=NOT_FINAL,
     ),
 }
 
@@ -112,6 +120,38 @@ def answer_form(task: ManualTask, data: Mapping[str, Any] | None = None, *, aske
     if model := operations.answer_model(task):
         return AnswerForm(model, data, asked=asked)
     return ResultForm(data, asked=asked) if task.task_type == DOUBT_TASK else None
+
+
+TAKE_BACK = Verb(
+    slug="take_back",
+    label="Take the answer back",
+    asks="Take the answer back",
+    permission=operations.DECIDE,
+    operation=operations.take_back,
+    applies=lambda row: (
+        row.state in (ManualTask.State.APPROVED, ManualTask.State.REJECTED) and not taken_back.why_not(row)
+    ),
+    consequences=lambda row: _once_taken_back(row),
+    done="It is taken back.",
+)
+
+
+def _once_taken_back(row: ManualTask) -> list[str]:
+    if why_not := taken_back.why_not(row):
+        return [f"Nothing: it cannot be taken back. {why_not}"]
+    step = taken_back.read(row).effect.step
+    in_doubt = f"Whether {step} happened" if row.task_type == DOUBT_TASK else f"Whether {step} is undone"
+    asked = {
+        Again.AT_ONCE: f"The workflow asks again at once: “{row.question}” is then another task.",
+        Again.TO_UNDO: f"The workflow has failed, and is taken up again to undo {step}: it asks that again at once.",
+        Again.BY_A_RETRY: "The workflow has failed, and stays so: it asks again when somebody retries it.",
+        Again.NOT: f"The workflow has been retried, and goes on: {step} counts as done, and is not called again.",
+    }
+    return [
+        f"{in_doubt} counts as not known again. Nothing is called, and nothing undone, by taking the answer back.",
+        asked[taken_back.when_asked_again(row)],
+        "The answer stays in the history, with who took it back, and why.",
+    ]
 
 
 class StateFilter(admin.SimpleListFilter):
@@ -180,6 +220,7 @@ class ManualTaskAdmin(ConsoleAdmin):
     list_filter = (StateFilter, WhoseFilter, TypeFilter)
     list_select_related = ("assignee", "decided_by")
     page_template = "admin/workflows/manual_task/page.html"
+    verbs = (TAKE_BACK,)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ManualTask]:
         return ManualTask.objects.by_the_clock().with_claims().defer("question", "facts")
@@ -234,7 +275,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             # Facts may be a patient's: for who decides, while there is something to decide.
             "facts": [(label, _fact(value)) for label, value in row.facts] if decides else None,
             **(self._forms(row) if decides else {}),
-            "said": _said(row),
+            **_answer(row),
             "dialogue": dialogue(row),
             "decide_url": self.url_of("decide", row),
         }
@@ -330,14 +371,17 @@ class ManualTaskAdmin(ConsoleAdmin):
         return row.decided_by.get_username() if row.decided_by else ""
 
 
-def _said(row: ManualTask) -> str:
-    """The answer in words, where the question was about a call or about its undo."""
-    decisions = Event.objects.filter(workflow=row.workflow_id, kind__in=[Event.Kind.APPROVED, Event.Kind.REJECTED])
-    decision = decisions.filter(detail__task=row.pk).last() if row.task_type in DIALOGUES else None
-    if decision is None:
-        return ""
+def _answer(row: ManualTask) -> dict[str, Any]:
+    """What the history says of the answer, where the question was about a call or about its undo."""
+    if row.task_type not in DIALOGUES:
+        return {}
+    events = Event.objects.filter(workflow=row.workflow_id, detail__task=row.pk).order_by("id")
+    told = {event.kind: event for event in events}
+    undone = told.get(Event.Kind.TAKEN_BACK)
+    if not (decision := told.get(Event.Kind.APPROVED) or told.get(Event.Kind.REJECTED)):
+        return {}
     said = words.SAID.get(decision.detail.get("said", ""), decision.get_kind_display())
-    return ": ".join(part for part in (said, words.answered(decision.detail)) if part)
+    return {"said": ": ".join(filter(None, (said, words.answered(decision.detail)))), "taken_back": undone}
 
 
 def _is_inbox(request: HttpRequest) -> bool:

@@ -210,12 +210,18 @@ def _events(workflow: Workflow, before: str) -> QuerySet[Event]:
 def _line(event: Event) -> Line:
     return Line(
         at=event.at,
-        headline=words.SAID.get(str(event.detail.get("said")), event.get_kind_display()),
+        headline=_headline(event),
         text=_tell(event),
         actor=event.actor,
         attempt=event.attempt,
         kind=event.kind,
     )
+
+
+def _headline(event: Event) -> str:
+    """Of an answer about a call what was said, and not that it was a yes."""
+    said = event.detail.get("said") if event.kind in (Event.Kind.APPROVED, Event.Kind.REJECTED) else None
+    return words.SAID.get(str(said), event.get_kind_display())
 
 
 def _tell(event: Event) -> str:
@@ -237,6 +243,10 @@ def _tell(event: Event) -> str:
             return f"{step}, until {_moment(detail.get('until'))}: {detail.get('waiting_for', '?')}"
         case Event.Kind.CRASHED | Event.Kind.KILLED | Event.Kind.INTERRUPTED | Event.Kind.LOST:
             return ": ".join(part for part in (step, str(detail.get("how") or "")) if part)
+        case Event.Kind.TAKEN_BACK:
+            said = words.SAID.get(str(detail.get("said")), "an answer")
+            told = f"{step}: “{said}”, as {detail.get('answered_by', '?')} had answered"
+            return "\n".join(part for part in (told, str(detail.get("reason") or "")) if part)
         case Event.Kind.APPROVED | Event.Kind.REJECTED if "said" in detail:
             told = ": ".join(part for part in (step, words.answered(detail)) if part)
             return "\n".join(part for part in (told, str(detail.get("reason") or "")) if part)

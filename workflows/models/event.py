@@ -26,6 +26,7 @@ class Event(models.Model):
         APPROVED = "approved"
         REJECTED = "rejected"
         EXPIRED = "expired"
+        TAKEN_BACK = "taken_back", "Answer taken back"
         RETRIED = "retried", "Retried"
         RUN_NOW = "run_now", "Run now"
         CANCEL_REQUESTED = "cancel_requested", "Cancellation requested"

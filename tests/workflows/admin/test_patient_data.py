@@ -6,11 +6,13 @@ import uuid
 from collections.abc import Callable
 
 import pytest
+from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.test import Client
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import ROLES, crawl
+from workflows import operations
 from workflows.models import ApiKey, ManualTask, Signal, Workflow
 
 Login = Callable[..., Client]
@@ -39,6 +41,12 @@ def everything() -> None:
     )
     linked = {"linking_id": f"{CANARY}-link", "payload": {"x": CANARY}}
     Signal.objects.create(source="web", dedupe_key="linked", name="x", **linked)
+    boss = User.objects.create_superuser("who-answers")
+    in_doubt = rows.open_task(rows.waiting(task=False, **sent), task_type="effect_in_doubt")
+    paid = {"charge_id": CANARY, "payment_status": "paid", "receipt": uuid.uuid4()}
+    operations.approve(in_doubt.pk, user=boss, answer=paid)
+    undo = rows.open_task(rows.compensating(**sent), task_type="undo_in_doubt", expires_at=in_doubt.expires_at)
+    operations.approve(undo.pk, user=boss, reason="By phone.", answer={"kept": False, "reference": CANARY})
     ManualTask.objects.update(facts=[["Weight", FACT]])
     ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1")
     rows.parked_message(key=CANARY.encode(), value=CANARY.encode(), headers=[["id", CANARY]])

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from tests.workflows import rows
 from workflows import operations
-from workflows.models import Event, ManualTask, Signal, Workflow
+from workflows.models import Effect, Event, ManualTask, Signal, Workflow
 
 Login = Callable[..., Client]
 
@@ -363,6 +363,7 @@ def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(
 ) -> None:
     client, row = as_("approver"), undo_task()
     assert offered(page(client, row)) == ["Claim it", "It is dealt with", "Try again"]
+    assert "optional" not in page(client, row)
     decide(client, row, decision="approve", reason="By phone.", **typed)
     assert Signal.objects.get().payload["answer"] == stored
 
@@ -389,7 +390,7 @@ def test_the_history_and_the_tasks_page_say_what_was_answered(as_: Login) -> Non
     client, row = as_("approver"), task(task_type="effect_in_doubt")
     decide(client, row, decision="approve", reason="Seen at the bank.", **PAID)
     said = f"charge_id ch_1, payment_status paid, receipt {PAID['answer-receipt']}"
-    assert f"It happened: {said} Approved by some-approver at " in words(page(client, row))
+    assert f"It happened: {said} Answered by some-approver at " in words(page(client, row))
     history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
     assert f"It happened by some-approver charge: {said} Seen at the bank." in history
 
@@ -397,7 +398,7 @@ def test_the_history_and_the_tasks_page_say_what_was_answered(as_: Login) -> Non
     decide(client, row, decision="reject", reason="Not there.")
     history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
     assert "It did not happen by some-approver charge Not there." in history
-    assert "It did not happen Rejected by some-approver" in words(page(client, row))
+    assert "It did not happen Answered by some-approver" in words(page(client, row))
 
 
 @pytest.mark.parametrize(
@@ -450,3 +451,78 @@ def test_a_release_that_does_not_know_the_type_offers_no_yes(as_: Login) -> None
     html = page(client, row)
     assert offered(html) == ["Claim it", "It did not happen"]
     assert "“It happened” cannot be said here. This release does not know the type" in unescape(html)
+
+
+# --- Taking an answer back ----------------------------------------------------------------------
+
+
+def take_back(client: Client, row: ManualTask, **data: str) -> str:
+    return words(client.post(url(row, "take_back"), data, follow=True).content.decode())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_is_taken_back_on_a_page_that_says_what_will_happen(as_: Login) -> None:
+    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    assert "A wrong answer can be taken back while nothing has built on it." in page(client, row)
+    decide(client, row, decision="approve", **PAID)
+    assert f'href="{url(row, "take_back")}">Take the answer back</a>' in page(client, row)
+    html = words(client.get(url(row, "take_back")).content.decode())
+    for said in [
+        "Take the answer back?",
+        "Whether charge happened counts as not known again.",
+        "The workflow asks again at once: “May this parcel go out?” is then another task.",
+        "The answer stays in the history, with who took it back, and why.",
+    ]:
+        assert said in html
+    assert "This field is required." in take_back(client, row)
+    html = take_back(client, row, reason="Another patient's.")
+    assert "It is taken back; the workflow asks again at once." in html
+    assert re.search(r"Answered by some-approver at .*Taken back by some-approver at .*Another patient's\.", html)
+    assert "Take the answer back" not in html
+    history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
+    assert (
+        "Answer taken back by some-approver charge: “It happened”, as some-approver had answered Another patient's."
+        in history
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"status": "FAILED", "completed_at": timezone.now()}, "it asks again when somebody retries it"),
+        ({"status": "PENDING"}, "The workflow asks again at once"),
+    ],
+)
+def test_when_it_will_be_asked_again_is_said(as_: Login, fields: dict[str, Any], said: str) -> None:
+    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    decide(client, row, decision="approve", **PAID)
+    Workflow.objects.update(**fields)
+    assert said in words(client.get(url(row, "take_back")).content.decode())
+    Effect.objects.update(has_undo=True)
+    said = "is taken up again to undo charge" if fields["status"] == "FAILED" else said
+    assert said in words(client.get(url(row, "take_back")).content.decode())
+
+
+def test_an_answer_that_stands_offers_no_button_and_its_page_says_why(as_: Login) -> None:
+    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    decide(client, row, decision="approve", **PAID)
+    Workflow.objects.update(status="COMPLETE", completed_at=timezone.now())
+    assert "Take the answer back" not in page(client, row)
+    html = words(client.get(url(row, "take_back")).content.decode())
+    assert "Nothing: it cannot be taken back. Its workflow is complete" in html
+
+
+def test_only_who_may_decide_takes_an_answer_back(as_: Login) -> None:
+    row = task(task_type="effect_in_doubt")
+    decide(as_("approver"), row, decision="approve", **PAID)
+    support = as_("support")
+    assert "Take the answer back" not in page(support, row)
+    assert support.get(url(row, "take_back")).status_code == 403
+    assert support.post(url(row, "take_back"), {"reason": "x"}).status_code == 403
+
+
+def test_what_a_step_has_asked_offers_no_taking_back(as_: Login) -> None:
+    client, row = as_("approver"), task()
+    assert "A decision is final." in page(client, row)
+    decide(client, row, decision="approve")
+    assert "Take the answer back" not in page(client, row)

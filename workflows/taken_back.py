@@ -1,0 +1,173 @@
+"""TAKE BACK: a wrong answer about a call, or about its undo, can be given again while nothing has built on it.
+
+An answer comes to the ledger in three steps, and can be taken back after each of them:
+
+| where the answer is | what taking it back does |
+|---|---|
+| in the inbox, not read by any worker | closes its signal |
+| with its wait; the worker that read it died before it decided | nothing more |
+| on the ledger | restores the effect; removes the next generation that a no has made, if its call was not begun |
+
+Each time the wait is superseded, so that the next run of the workflow asks again, by a new task. A call that was begun
+after the answer was read has built on it: then the answer stands.
+
+The caller holds the workflow's row, so no worker reads an answer or begins a call meanwhile. A worker that has lost the
+row can still have one statement on its way to the server. Its attempt is open then, and the answer is not taken back
+until somebody knows how that attempt ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from django.db.models import Q
+
+from workflows import compensation, history
+from workflows.definition import definitions
+from workflows.ledger import DOUBT_TASK, MAY_HAVE_HAPPENED, asked_about
+from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Wait, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import DUE_AT_ONCE
+
+State = Effect.State
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer, and where it is: with its `wait` once a worker has read it; `decided` once the ledger says so.
+
+    `made` are the effects that were made, or settled, by it: of a no the next generation, before its call; of what was
+    undone by hand the undo.
+    """
+
+    task: ManualTask
+    wait: Wait
+    effect: Effect
+    decided: bool
+    made: list[Effect]
+    others: list[Effect]
+
+
+def read(task: ManualTask) -> Answer:
+    wait = Wait.objects.get(pk=task.wait_id)
+    step, generation = asked_about(wait.name)
+    effects = list(Effect.objects.filter(workflow=task.workflow_id).order_by("id"))
+    effect = next(e for e in effects if (e.step, e.generation, e.undo) == (step, generation, False))
+    by = wait.result.get("by")
+    made = [e for e in effects if _is_next(e, effect) or (_is_undo(e, effect) and e.settled_by == by)]
+    others = [e for e in effects if e != effect and e not in made]
+    decided = effect.state in _DECIDED.get((task.task_type, wait.outcome), ()) and effect.settled_by == by
+    return Answer(task, wait, effect, decided, made, others)
+
+
+# What an answer makes of the effect, by the type of the question.
+_DECIDED: dict[tuple[str, str], tuple[State, ...]] = {
+    (DOUBT_TASK, "approved"): (State.DONE,),
+    (DOUBT_TASK, "rejected"): (State.NOT_DONE,),
+    (compensation.TASK_TYPE, "approved"): (State.UNDONE, State.KEPT),
+}
+# What the effect is while the question is open.
+_OPEN = {DOUBT_TASK: (State.INTENT, State.UNKNOWN), compensation.TASK_TYPE: MAY_HAVE_HAPPENED}
+
+
+def _is_next(effect: Effect, of: Effect) -> bool:
+    """The generation after `of`, whose key was never sent."""
+    following = (of.step, of.generation + 1, False, State.NOT_DONE, None)
+    return (effect.step, effect.generation, effect.undo, effect.state, effect.settled_at) == following
+
+
+def _is_undo(effect: Effect, of: Effect) -> bool:
+    return (effect.step, effect.generation, effect.undo) == (of.step, of.generation, True)
+
+
+def why_not(task: ManualTask) -> str:
+    """Why the answer to a task stands, in a sentence; empty if it can be taken back."""
+    if task.task_type not in compensation.ASKED_ALL_THE_SAME:
+        return "Only what was said of a call, or of its undo, can be taken back."
+    if task.state == ManualTask.State.TAKEN_BACK:
+        return "It is taken back already."
+    if task.state not in (ManualTask.State.APPROVED, ManualTask.State.REJECTED):
+        return "Nobody has answered it."
+    if task.workflow.status == Workflow.Status.COMPLETE:
+        return "Its workflow is complete: the answer is a part of what it has done."
+    if Attempt.objects.filter(workflow=task.workflow_id, closed_at=None).exists():
+        return "A worker was at it a moment ago, and how that ended is not known yet; try again in a moment."
+    return _why_built_on(read(task))
+
+
+def _why_built_on(answer: Answer) -> str:
+    wait, effect = answer.wait, answer.effect
+    if Wait.objects.filter(workflow=wait.workflow_id, name=wait.name, generation__gt=wait.generation).exists():
+        return "The question has been asked anew since."
+    if answer.task.task_type == compensation.TASK_TYPE and wait.outcome == "rejected":
+        return "The undo is being tried again, as the answer said."
+    if not answer.decided:
+        still_open = effect.state in _OPEN[answer.task.task_type] and not wait.superseded
+        return "" if still_open else f"What became of {effect.step} has become known in another way since."
+    for other in answer.others:
+        # One that did not apply has called nothing; each attempt looks at it anew.
+        skipped = other.state == State.SKIPPED and other.step != effect.step
+        if wait.resolved_at and other.begun_at >= wait.resolved_at and not skipped:
+            return f"{'The undo of ' if other.undo else ''}{other.step} was begun since, and builds on the answer."
+    return ""
+
+
+class Again(Enum):
+    """When the workflow asks again, once the answer is taken back."""
+
+    AT_ONCE = "asks again at once"
+    TO_UNDO = "is taken up again to undo it, and asks at once"
+    BY_A_RETRY = "asks again when somebody retries it"
+    NOT = "has been retried, and goes on with it as done"
+
+
+def when_asked_again(task: ManualTask) -> Again:
+    if task.workflow.status == Workflow.Status.PENDING:
+        goes_on = task.task_type == compensation.TASK_TYPE and not task.workflow.compensating
+        return Again.NOT if goes_on else Again.AT_ONCE
+    effect, definition = read(task).effect, definitions().get(task.workflow.workflow_type)
+    undone = compensation.is_to_be_undone(definition, effect.step, effect.has_undo)
+    return Again.TO_UNDO if undone else Again.BY_A_RETRY
+
+
+def take_back(answer: Answer) -> str:
+    """Make it as if nobody had answered, and have the workflow ask again. Return when it will, in a sentence.
+
+    A FAILED workflow asks when somebody retries it. But if the call has an undo, the workflow is compensated again at
+    once: else a charge that may have to be given back would be in doubt, and nobody would be asked.
+    """
+    task, effect = answer.task, answer.effect
+    Wait.objects.filter(pk=answer.wait.pk).update(superseded=True)
+    # Not as ignored: a retry would take it out again.
+    unread = Signal.objects.filter(
+        Q(closed_at=None) | Q(ignored=True), workflow=task.workflow_id, name=task.signal_name
+    )
+    unread.update(closed_at=ClockTimestamp(), ignored=False)
+    if answer.decided:
+        _restore(answer)
+    row = Workflow.objects.filter(pk=task.workflow_id)
+    again = when_asked_again(task)
+    match again:
+        case Again.AT_ONCE | Again.NOT:
+            row.update(invisible_until=DUE_AT_ONCE)
+        case Again.TO_UNDO:
+            again_under_way = {"status": Workflow.Status.PENDING, "completed_at": None, "compensating": True}
+            row.update(**again_under_way, invisible_until=DUE_AT_ONCE)
+            history.record(task.workflow_id, Event.Kind.COMPENSATING, step=effect.step)
+    return f"It is taken back; the workflow {again.value}."
+
+
+def _restore(answer: Answer) -> None:
+    """The effect is as it was before: in doubt or, where its undo was in question, also done."""
+    of_undo = answer.task.task_type == compensation.TASK_TYPE
+    was_done = of_undo and answer.effect.result is not None
+    unsettled = {"settled_at": None, "settled_by": ""}
+    Effect.objects.filter(pk=answer.effect.pk).update(
+        state=State.DONE if was_done else State.UNKNOWN,
+        result=answer.effect.result if was_done else None,
+        **unsettled,
+    )
+    made = Effect.objects.filter(pk__in=[effect.pk for effect in answer.made])
+    made.filter(begun_at__gte=answer.wait.resolved_at).delete()
+    made.update(state=State.UNKNOWN, result=None, **unsettled)  # an undo that was called before
