@@ -46,6 +46,10 @@ DOUBT_TIMEOUT = timedelta(days=30)
 
 DOUBT_TASK = "effect_in_doubt"
 
+# Seconds. An INTENT that takes longer to be committed (a disk or a replica that stalls) is written again before the
+# call: how old a call is, is measured from there.
+PROMPTLY = 1.0
+
 # A deploy takes minutes, and one that is taken back an hour.
 UNDECLARED_PATIENCE = timedelta(hours=1)
 UNDECLARED_LOOK = timedelta(minutes=1)
@@ -177,17 +181,25 @@ class Ledger:
         """
         at = _boundary(step, undo)
         failpoints.reach("before_intent", at)
-        rows = journal.execute_with_deferred(
-            self.attempt,
-            _WRITE_INTENT,
-            [
-                *(self.workflow.pk, step, generation, undo, key, self.attempt.id, self.attempt.token, has_undo),
-                *(self.attempt.claim_xid, undo, self.workflow.pk, over),
-            ],
-        )
-        if rows:
-            failpoints.reach("after_intent", at)
-        return rows[0] if rows else None
+        while True:
+            asked_at = monotonic()
+            rows = journal.execute_with_deferred(
+                self.attempt,
+                _WRITE_INTENT,
+                [
+                    *(self.workflow.pk, step, generation, undo, key, self.attempt.id, self.attempt.token, has_undo),
+                    *(self.attempt.claim_xid, undo, self.workflow.pk, over),
+                ],
+            )
+            if not rows:
+                return None
+            # By now it may be as old as `settle` for the next worker, should the claim have ended meanwhile: that one
+            # would believe that a call cannot be on its way any more which is only about to be made.
+            if monotonic() < asked_at + PROMPTLY:
+                break
+            over = INTENT
+        failpoints.reach("after_intent", at)
+        return rows[0]
 
     def _call(
         self,

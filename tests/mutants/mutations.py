@@ -289,6 +289,12 @@ MUTANTS: list[Mutant] = [
             "attempt_token = e.attempt_token,",
             f"{LEDGER}test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over",
         ),
+        (
+            "a call is begun although its INTENT was long on its way to the disk",
+            "            if monotonic() < asked_at + PROMPTLY:",
+            "            if True:",
+            f"{LEDGER}test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call",
+        ),
         # --- A repeat of a call in doubt ---
         (
             "a repeat that fails settles the doubt",

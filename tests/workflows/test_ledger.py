@@ -1,6 +1,7 @@
 """ONCE: a call that changes something elsewhere is made once, and what nobody knows is found out."""
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -928,3 +929,22 @@ def test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again() ->
         worker().process_next()
     connections.close_all()
     assert service.undone == []
+
+
+def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call() -> None:
+    """Else the next worker might believe that the call can no longer be on its way, and it is only about to be made."""
+    service = Downstream()
+    define([call_step(service)])
+    workflow = submit()
+    delays = [ledger.PROMPTLY + 0.1]
+
+    def stall(execute: Any, sql: str, *rest: Any) -> Any:
+        found = execute(sql, *rest)
+        if "INSERT INTO workflows_effect AS e" in sql and delays:
+            time.sleep(delays.pop())
+            terminate("default")
+        return found
+
+    with connections["journal"].execute_wrapper(stall), pytest.raises(ClaimLost):
+        worker().process_next()
+    assert (state(), service.calls, workflow.status) == ("intent", [], "PENDING")
