@@ -7,19 +7,18 @@ from django.db import connection
 from pytest_django import Settings
 
 from tests.acceptance.conftest import Start
-from tests.acceptance.faults import definitions, money
+from tests.acceptance.faults import definitions
 from tests.acceptance.faults.definitions import SETTLE
 from tests.acceptance.faults.harness import System
-from tests.acceptance.faults.money import Till
+from tests.acceptance.faults.money import NAMES, OTHERS, Till
 from tests.sandbox_process import SandboxProcess
 from workflows.definition import definitions as known
 
 
 @pytest.fixture(autouse=True)
 def console(settings: Settings) -> Iterator[None]:
-    """The console is this process, and knows what people are asked about; each worker is told its own definitions."""
-    names = ("ONBOARDING", "ASKED", *money.NAMES, *money.OTHERS)
-    settings.WORKFLOWS = [f"{definitions.__name__}.{name}" for name in names]
+    """Where people answer: it knows what the workers know, for an answer is checked by what a step returns."""
+    settings.WORKFLOWS = [f"{definitions.__name__}.{name}" for name in ("ONBOARDING", "PAID", "ASKED", *NAMES, *OTHERS)]
     known.cache_clear()
     yield
     known.cache_clear()

@@ -20,7 +20,7 @@ from tests.acceptance.conftest import Start
 from tests.acceptance.faults import definitions
 from tests.processes import Runworker, until
 from tests.sandbox_process import SandboxProcess
-from workflows import operations
+from workflows import inbox, operations
 from workflows.definition import Step, WorkflowDefinition
 from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
 
@@ -164,8 +164,11 @@ class System:
         What could not be undone is to be tried again.
         """
         for task in ManualTask.objects.filter(workflow__in=self.given, state="open"):
-            with suppress(operations.NotAllowed):  # it has been closed just now, with a workflow that was cancelled
+            try:
                 self._answer(task)
+            except operations.NotAllowed:  # it has been closed just now, with a workflow that was cancelled
+                if _is_asked(task):
+                    raise
 
     def _answer(self, task: ManualTask) -> None:
         if task.task_type == "undo_in_doubt":
@@ -200,6 +203,12 @@ class Requests:
 
     def count(self) -> int:
         return fired(self.sandbox)[self.fault]
+
+
+def _is_asked(task: ManualTask) -> bool:
+    """Whether anybody still heeds an answer to it."""
+    task.refresh_from_db()
+    return task.state == ManualTask.State.OPEN and not inbox.cancellation(task.workflow_id)
 
 
 def fired(sandbox: SandboxProcess) -> dict[int, int]:

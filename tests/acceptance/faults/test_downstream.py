@@ -83,8 +83,9 @@ def test_of_a_call_in_doubt_a_person_says_that_it_happened(system: System) -> No
     workflow = run_one(system, "drop_after")
     assert how_doubts_ended(system) == {("charge", "a person's yes"): 1}
     assert keys_of(workflow, "charge", system) == [f"{workflow.key}:charge"]
-    charge_id = system.charge_under(f"{workflow.key}:charge")
-    assert Workflow.objects.get(pk=workflow.pk).context["charge_id"] == charge_id
+    charged = system.performed_under(f"{workflow.key}:charge")
+    assert charged
+    assert Workflow.objects.get(pk=workflow.pk).context["charge_id"] == charged["charge_id"]
 
 
 @pytest.mark.parametrize(("kind", "more"), [("status", {"status": 500}), ("replay_500", {})])

@@ -6,6 +6,7 @@ The ledger is held against the services' log at every rest, and before anything 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -107,6 +108,20 @@ def test_an_undo_in_doubt_whose_repeat_is_turned_away_is_in_doubt(till: Till) ->
     till.assert_the_books_are_right()
     until_at_rest(till, "STEP_BY_STEP")
     assert state_of(workflow) == "undone"
+    till.assert_the_books_are_right()
+
+
+def test_a_step_that_does_not_apply_and_whose_worker_died_is_a_question_and_fails_nobody(
+    till: Till, tmp_path: Path
+) -> None:
+    """Nobody was charged, and nobody can know but a person: to repeat it tells nothing, however often."""
+    workflow = till.pay("step_by_step", waived_from=1)
+    (reached := tmp_path / "reached").mkdir()
+    till.work("STEP_BY_STEP", ONRAMP_FAILPOINT="after_intent:collect", ONRAMP_FAILPOINT_ONCE=str(reached))
+    till.wait_until(till.at_rest, 60)
+    till.stop()
+    assert attempts(workflow)[0] == "killed"
+    assert (Workflow.objects.get(pk=workflow.pk).status, charges(till, workflow)) == ("COMPLETE", 0)
     till.assert_the_books_are_right()
 
 
