@@ -5,7 +5,7 @@ Messages are written for support staff and never hold what a person typed: the e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 
@@ -96,6 +96,19 @@ class ClaimLost(BaseException):
 
 class NotAllowed(Exception):
     """An operation that the workflow's state, or the rules, refuse. The message is for the person who asked."""
+
+
+def all_of(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and each that it was raised for (`from`), or in the handling of, or is a group of. Each once."""
+    met: set[int] = set()
+    ahead = [error]
+    while ahead:
+        each = ahead.pop()
+        if each is not None and id(each) not in met:  # `raise error from error` is a ring
+            met.add(id(each))
+            yield each
+            ahead += [each.__context__, each.__cause__]
+            ahead += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
 
 
 def _seconds(delay: float | timedelta | None) -> float | None:

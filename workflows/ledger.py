@@ -25,16 +25,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from math import inf
 from time import monotonic
 from typing import Any
 
 from workflows import failpoints, inbox, journal, waits
 from workflows.definition import Lookup, Step, WorkflowDefinition, undo_of
-from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, UnknownOutcome
+from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, UnknownOutcome, all_of
 from workflows.journal import FENCE, OpenAttempt
 from workflows.jsonb import as_json
 from workflows.models import Effect, Workflow
-from workflows.timeouts import call_within
+from workflows.timeouts import StepTimeout, call_within
 
 DONE, INTENT, NOT_DONE = Effect.State.DONE, Effect.State.INTENT, Effect.State.NOT_DONE
 SKIPPED, UNKNOWN, UNDONE = Effect.State.SKIPPED, Effect.State.UNKNOWN, Effect.State.UNDONE
@@ -126,7 +127,8 @@ class Ledger:
         if effect and effect.state == DONE:
             return effect.result, True
         repeats = effect is not None and effect.state in IN_DOUBT
-        return self._call(self._begin(step, effect), call, describe, repeats_a_doubt=repeats), False
+        begun = self._begin(step, effect)
+        return self._call(begun, call, describe, timeout=step.timeout, repeats_a_doubt=repeats), False
 
     def effects(self) -> list[KnownEffect]:
         """The latest generation of each effect, in the order in which their calls were begun.
@@ -196,15 +198,20 @@ class Ledger:
         call: Callable[[], Result | None],
         describe: Describe,
         *,
+        timeout: float = inf,
         repeats_a_doubt: bool = False,
     ) -> dict[str, Any] | None:
         _keys_in_use[self.workflow.pk] = effect.idempotency_key
+        out_of_time_at = monotonic() + timeout
         try:
             recorded = self._result(effect, call, repeats_a_doubt)
+            if recorded is None and monotonic() >= out_of_time_at:
+                raise StepTimeout  # the step has swallowed it, and may have called before
         except ClaimLost:
             raise
         except BaseException as error:
-            nothing_happened = _says_that_nothing_happened(error, repeats_a_doubt)
+            in_time = monotonic() < out_of_time_at
+            nothing_happened = in_time and _says_that_nothing_happened(error, repeats_a_doubt)
             self._settle(effect, NOT_DONE if nothing_happened else UNKNOWN, error=describe(error))
             raise
         finally:
@@ -553,11 +560,17 @@ def _undone(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttem
 def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> bool:
     """A StepError is a refusal, a RetryableStepError says that nothing was sent. All else may have happened.
 
-    Of a repeat that is true of the repeat alone, and says nothing of the first call, unless it answers to their key.
+    Of a repeat that is true of the repeat alone, and says nothing of the first call, unless it answers to their key. Nor
+    does a step know better by catching that nobody knows, and raising an error of its own.
     """
     if not isinstance(error, StepError) or isinstance(error, UnknownOutcome):
         return False
-    return error.answers_key or not repeats_a_doubt
+    nobody_knows = any(isinstance(each, _NOBODY_KNOWS) for each in all_of(error))
+    return error.answers_key or not (repeats_a_doubt or nobody_knows)
+
+
+# A wait, because the step may have called before it.
+_NOBODY_KNOWS = (UnknownOutcome, StepTimeout, Suspend)
 
 
 def _boundary(step: str, undo: bool) -> str:
