@@ -138,8 +138,13 @@ class Ledger:
         return sorted(self._effects.values(), key=lambda effect: (-effect.call_age, effect.id))
 
     def _find(self, step: Step) -> KnownEffect | None:
-        """The step's effect of the latest generation, under its oldest name or, from before that was so, another."""
-        return next((self._effects[name] for name in step.names if name in self._effects), None)
+        """The step's effect of the latest generation, under its oldest name or, from before that was so, another.
+
+        Of several names that one counts whose call has happened, or else may have: a release that did not declare the
+        older one may have made the call, where that had come to nothing.
+        """
+        known = [self._effects[name] for name in step.names if name in self._effects]
+        return min(known, key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default=None)
 
     # --- Making the call ----------------------------------------------------------------------------
 
@@ -152,7 +157,7 @@ class Ledger:
         name, generation, over = (known.step, known.generation, known.state) if known else (step.identity, 1, None)
         if over == UNDONE:
             generation, over = generation + 1, None
-        if over in (None, SKIPPED):
+        if over not in IN_DOUBT:
             self._require_declared()
         key, has_undo = _key(self.workflow, name, generation), step.undo is not None
         written = self._write_intent(name, generation, key, over=over, has_undo=has_undo)

@@ -853,15 +853,51 @@ def test_a_question_that_nobody_answers_in_a_month_is_asked_again() -> None:
 
 
 def test_a_call_that_was_begun_before_is_repeated_beside_it() -> None:
-    """It is not the renamed one: that would be under a name of its own."""
+    """It is in doubt, and found out by being repeated under its key. The new one would be under a name of its own."""
     service = Downstream()
-    service.errors = [RetryableStepError("unreachable")]
-    define([call_step(service)])
+    service.errors = [UnknownOutcome("no answer")]
+    define([call_step(service, key_ttl=timedelta(days=1))])
     workflow = work(submit())
     Effect.objects.create(
         workflow=workflow, step="gone", state="done", result={}, attempt=1, idempotency_key=f"{workflow.key}:gone"
     )
     assert again(workflow).status == "COMPLETE"
+
+
+def unreachable_and_then_renamed() -> tuple[Downstream, Workflow]:
+    """The call was never sent under its old name; the next release has made it under the new one."""
+    service = Downstream()
+    service.errors = [RetryableStepError("unreachable")]
+    define([call_step(service), fail_at_first])
+    workflow = work(submit())
+    define([Step(service.call, once=True, name="charge"), fail])
+    assert again(workflow).status == "FAILED"
+    operations.retry(workflow.pk, user=User.objects.create_superuser("ada"))
+    return service, workflow
+
+
+def test_the_release_before_does_not_make_the_call_that_its_successor_has_made() -> None:
+    service, workflow = unreachable_and_then_renamed()
+    define([call_step(service)])
+    assert again(workflow).waiting_for.startswith("a release that declares the step charge")
+    assert len(service.calls) == 2
+
+
+@pytest.mark.parametrize("said", ["not_done", "skipped", "intent", "unknown"])
+def test_of_a_step_that_says_its_names_too_late_what_has_happened_counts(said: str) -> None:
+    service, workflow = unreachable_and_then_renamed()
+    Effect.objects.filter(step="call").update(state=said)
+    define([Step(service.call, once=True, name="charge", formerly=("call",))])
+    assert again(workflow).status == "COMPLETE"
+    assert len(service.calls) == 2
+
+
+def test_of_a_step_that_says_its_names_too_late_a_doubt_counts_before_what_did_not_happen() -> None:
+    service, workflow = unreachable_and_then_renamed()
+    Effect.objects.filter(step="charge").update(state="unknown", result=None)
+    define([Step(service.call, once=True, name="charge", formerly=("call",))])
+    assert again(workflow).last_error_code == "unsettled"
+    assert len(service.calls) == 2
 
 
 def test_what_was_undone_is_not_done_again_beside_it() -> None:
