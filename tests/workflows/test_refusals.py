@@ -148,7 +148,7 @@ def test_a_result_that_a_read_only_server_refuses_is_written_when_it_takes_it() 
                 this.process_next()
             this._recover()
             assert Attempt.objects.get().outcome == "", "it cannot be closed"
-            with pytest.raises(Error, match="read-only"):
+            with pytest.raises(ClaimLost, match="cannot be written"):
                 this.process_next()
             this._recover()
         finally:
@@ -192,6 +192,35 @@ def test_a_result_that_is_refused_for_good_is_asked_about_and_its_worker_goes_on
     assert Effect.objects.get().state == "intent"
     assert this.process_next()
     assert (Workflow.objects.get(pk=workflow.pk).context["number"], len(found), CALLED) == (2, 1, ["call"])
+
+
+@pytest.mark.parametrize("sqlstate", ["53100", "55P03", "57014"])
+def test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken(sqlstate: str) -> None:
+    """A full disk, a migration that holds the table for ten seconds. Without a lookup a person would be asked."""
+    define([Step(call, once=True), say_one])
+    workflow, this = submit(), worker()
+    with engine.another_connection() as other:
+        other.execute(
+            f"""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$"""
+        )
+        other.execute("CREATE TRIGGER refuse BEFORE UPDATE ON workflows_effect FOR EACH ROW EXECUTE FUNCTION refuse()")
+        try:
+            with pytest.raises(ClaimLost):
+                this.process_next()
+            this._recover()
+            next_one = submit()
+            with pytest.raises(ClaimLost, match="cannot be written"):
+                this.process_next()
+        finally:
+            connections.close_all()
+            other.execute("DROP TRIGGER refuse ON workflows_effect")
+            other.execute("DROP FUNCTION refuse")
+    assert not Attempt.objects.filter(workflow=next_one).exists()
+    this.run(drain=True)
+    assert set(Workflow.objects.values_list("status", flat=True)) == {"COMPLETE"}
+    assert list(Effect.objects.values_list("settled_by", flat=True)) == ["call", "call"]
+    assert (len(CALLED), last_attempt(workflow).number) == (2, 2)
 
 
 def test_prepared_statements_that_are_gone_fail_nothing() -> None:
