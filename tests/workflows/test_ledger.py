@@ -14,7 +14,7 @@ from django.utils import timezone
 from tests import engine
 from tests.engine import define, expire, last_attempt, make_due, outcomes, submit, work, worker
 from workflows import failpoints, journal, ledger, operations
-from workflows.definition import Step
+from workflows.definition import Retry, Step
 from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, Suspend, UnknownOutcome
 from workflows.models import Attempt, Effect, ManualTask, Workflow
 from workflows.waits import wait_for_time
@@ -186,6 +186,21 @@ def test_not_found_counts_only_when_the_call_can_no_longer_be_on_its_way() -> No
     assert len(service.calls) == 1
     wait = workflow.invisible_until - last_attempt(workflow).closed_at  # type: ignore[operator]
     assert timedelta(seconds=50) < wait < timedelta(seconds=61)
+
+
+def test_that_it_is_too_early_to_tell_is_no_failure_of_the_step() -> None:
+    """The claim was lost in the call: the database's trouble, and the step has never failed."""
+    service = Downstream()
+    service.found = [None, None, {"number": 7}]
+    define([call_step(service, lookup=service.lookup, retry=Retry(max_attempts=1))])
+    workflow = submit()
+    Effect.objects.create(
+        workflow=workflow, step="call", state="intent", attempt=1, idempotency_key=f"{workflow.key}:call"
+    )
+    for _ in range(2):
+        workflow = again(workflow)
+        assert (workflow.status, workflow.last_error_code) == ("PENDING", "unsettled")
+    assert (again(workflow).status, service.calls) == ("COMPLETE", [])
 
 
 def test_not_found_in_the_end_is_called_again_under_the_same_key() -> None:
