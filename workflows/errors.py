@@ -17,6 +17,10 @@ class StepError(Exception):
     then does the error of a repeat say that the first call did not happen either.
     """
 
+    # What holds for a class of a step's own that does not call our __init__.
+    code = ""
+    answers_key = False
+
     def __init__(self, message: str = "", *, code: str = "", answers_key: bool = False) -> None:
         super().__init__(message)
         self.code = code
@@ -31,6 +35,12 @@ class RetryableStepError(StepError):
     the step's policy, then by the definition's. A signal of one of the names `wake_on` that this attempt has not seen
     cuts the delay short.
     """
+
+    wake_on: Sequence[str] = ()
+    base_delay: float | None = None
+    max_delay: float | None = None
+    jitter_factor: float | None = None
+    max_attempts: int | None = None
 
     def __init__(
         self,
