@@ -215,8 +215,8 @@ def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
     commit be on its way just now, this waits for the row that it has locked.
 
     A call's result that is refused for good is given up with the attempt: the ledger has its INTENT, so that the next
-    attempt asks whether the call happened. While it only cannot be written (a read-only server, a full disk, a table that
-    somebody has locked) it is kept: ClaimLost.
+    attempt asks whether the call happened. While it only cannot be written (a read-only server, a full disk, a locked
+    table) it is kept: ClaimLost.
     """
     refused = None
     try:

@@ -240,7 +240,8 @@ class Ledger:
         if result is None and repeats_a_doubt:
             told = f"{effect.step} does not apply any more, and nobody knows whether its first call has happened."
             raise UnknownOutcome(told, code=DOUBT_TASK)
-        return None if result is None else as_json(result)
+        with journal.blaming_the_step(self.attempt):
+            return None if result is None else as_json(result)
 
     def _settle(
         self,
@@ -299,12 +300,13 @@ class Ledger:
         journal.flush(self.attempt)
         journal.prove(self.attempt)
         with journal.blaming_the_step(self.attempt):
-            found = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
+            told = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
+            found = None if told is None else as_json(told)
         if found is None:
             self._wait_until_settled(step, effect)
             effect = self._decide(effect, NOT_DONE, by="lookup")
         else:
-            effect = self._decide(effect, DONE, result=as_json(found), by="lookup")
+            effect = self._decide(effect, DONE, result=found, by="lookup")
         waits.withdraw(self.workflow, _doubt(effect))  # should a release without a lookup have asked
         return effect
 
@@ -565,8 +567,8 @@ def _undone(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttem
 def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> bool:
     """A StepError is a refusal, a RetryableStepError says that nothing was sent. All else may have happened.
 
-    Of a repeat that is true of the repeat alone, and says nothing of the first call, unless it answers to their key. Nor
-    does a step know better by catching that nobody knows, and raising an error of its own.
+    Of a repeat that is true of the repeat alone, and says nothing of the first call, unless it answers to their key.
+    Nor does a step know better by catching that nobody knows, and raising an error of its own.
     """
     if not isinstance(error, StepError) or isinstance(error, UnknownOutcome):
         return False

@@ -1,12 +1,14 @@
 """What the database refuses the engine says nothing about a step: nothing is decided, and the row is put back."""
 
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from django.db import Error, connection, connections
+from pydantic import AfterValidator, BaseModel
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, submit, work, worker
@@ -416,3 +418,41 @@ def seconds_until_due(workflow: Workflow) -> float:
         due_in = "extract(epoch FROM invisible_until - clock_timestamp())::float"
         ((seconds,),) = other.execute(f"SELECT {due_in} FROM workflows_workflow WHERE id = %s", [workflow.pk])
     return float(seconds)
+
+
+def ask_the_database(_: Any) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 / 0")
+
+
+class Lazy(UserDict[str, Any]):
+    """A result that asks the database when it is looked into."""
+
+    def keys(self) -> Any:
+        return ask_the_database(self)
+
+
+class Asking(BaseModel):
+    """A context that asks the database whether it is right."""
+
+    number: Annotated[int | None, AfterValidator(ask_the_database)] = None
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("context_class", [engine.Context, Asking])
+def test_what_a_step_s_result_and_its_context_ask_the_database_is_the_step_s(once: bool, context_class: Any) -> None:
+    def answer(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return Lazy(number=1) if context_class is engine.Context else {"number": 1}
+
+    define([Step(answer, once=once)], context_class=context_class)
+    workflow = work(submit())
+    assert (workflow.status, workflow.last_error_class) == ("FAILED", "django.db.utils.DataError")
+
+
+def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        error = Error("so it goes")
+        raise error from error
+
+    define([fail])
+    assert work(submit()).status == "FAILED"
