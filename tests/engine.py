@@ -41,11 +41,17 @@ def define(
     retry: Retry | None = None,
     expires_after: timedelta | None = None,
     retired: Sequence[str] = (),
+    context_class: type[BaseModel] | None = None,
 ) -> None:
     """Make `steps` the definition "test", the only one; the fixture of tests/workflows/conftest.py forgets it."""
     global DEFINITION
     DEFINITION = WorkflowDefinition(
-        name="test", steps=steps, context_class=Context, retry=retry, expires_after=expires_after, retired=retired
+        name="test",
+        steps=steps,
+        context_class=context_class or Context,
+        retry=retry,
+        expires_after=expires_after,
+        retired=retired,
     )
     definitions.cache_clear()
 

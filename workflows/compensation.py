@@ -225,9 +225,10 @@ class _Compensation:
 
     def _context(self) -> Any:
         """The context as the ledger alone gives it: what the `once` steps that happened have returned."""
-        for effect in self.ledger.effects():
-            if effect.result:
-                self.results.merge(left_step(effect.step), effect.result, recorded_before=True)
+        with journal.blaming_the_step(self.attempt):  # its model may ask the database
+            for effect in self.ledger.effects():
+                if effect.result:
+                    self.results.merge(left_step(effect.step), effect.result, recorded_before=True)
         return self.results.context
 
     def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:

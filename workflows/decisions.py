@@ -20,6 +20,7 @@ from workflows.definition import WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled
 from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting, last_error
 from workflows.journal import OpenAttempt
+from workflows.ledger import Unsettled
 from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import DUE_AT_ONCE
@@ -132,11 +133,14 @@ def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend
 
 
 def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
-    """Push the row into the future, unless this step has failed too often in a row: then it is FAILED."""
+    """Push the row into the future, unless this step has failed too often in a row: then it is FAILED.
+
+    Not because it is too early to tell whether a call has happened.
+    """
     step, policy = outcome.step, _policy(workflow, outcome)
     again = workflow.current_step in step.names
     failures = workflow.retry_count + 1 if again else 1
-    if failures >= policy.max_attempts:
+    if failures >= policy.max_attempts and not isinstance(outcome.error, Unsettled):
         return _fail(workflow, attempt, outcome, failures=failures)
     _update(
         workflow,

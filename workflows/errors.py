@@ -5,7 +5,7 @@ Messages are written for support staff and never hold what a person typed: the e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 
@@ -16,6 +16,10 @@ class StepError(Exception):
     `answers_key`: the service has looked the call's idempotency key up, and this is its answer to that very key. Only
     then does the error of a repeat say that the first call did not happen either.
     """
+
+    # What holds for a class of a step's own that does not call our __init__.
+    code = ""
+    answers_key = False
 
     def __init__(self, message: str = "", *, code: str = "", answers_key: bool = False) -> None:
         super().__init__(message)
@@ -31,6 +35,12 @@ class RetryableStepError(StepError):
     the step's policy, then by the definition's. A signal of one of the names `wake_on` that this attempt has not seen
     cuts the delay short.
     """
+
+    wake_on: Sequence[str] = ()
+    base_delay: float | None = None
+    max_delay: float | None = None
+    jitter_factor: float | None = None
+    max_attempts: int | None = None
 
     def __init__(
         self,
@@ -96,6 +106,19 @@ class ClaimLost(BaseException):
 
 class NotAllowed(Exception):
     """An operation that the workflow's state, or the rules, refuse. The message is for the person who asked."""
+
+
+def all_of(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and each that it was raised for (`from`), or in the handling of, or is a group of. Each once."""
+    met: set[int] = set()
+    ahead = [error]
+    while ahead:
+        each = ahead.pop()
+        if each is not None and id(each) not in met:  # `raise error from error` is a ring
+            met.add(id(each))
+            yield each
+            ahead += [each.__context__, each.__cause__]
+            ahead += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
 
 
 def _seconds(delay: float | timedelta | None) -> float | None:

@@ -220,9 +220,10 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
     if transaction_is_broken():
         # Left alone, the step's writes, and those of all before it, would be gone without a word.
         raise StepError(f"{step.name} swallowed a database error; catch it around an atomic() of its own.")
-    if result:
-        # The ledger's is in its JSON form already.
-        results.merge(step, result if step.once else as_json(result), recorded_before=recorded_before)
+    with journal.blaming_the_step(attempt):  # a result may be lazy, and a context's model ask the database
+        if result:
+            # The ledger's is in its JSON form already.
+            results.merge(step, result if step.once else as_json(result), recorded_before=recorded_before)
     if recorded_before:
         return "recorded"
     return "skipped" if result is None else "ran"

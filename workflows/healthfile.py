@@ -58,6 +58,8 @@ def fault(path: Path, *, max_age: float = MAX_AGE, max_silence: float | None = M
         return f"there is no {path}: no worker has been started, or all have ended"
     except (OSError, ValueError, TypeError) as error:
         return f"{path} cannot be read: {type(error).__name__}"
+    if age < -max_age:  # else it would be young for as long as the clock was wrong
+        return f"the last word of the workers is {-age:.0f} s ahead of the clock: it was put back since"
     if age > max_age:
         return f"the last word of the workers is {age:.0f} s old: their supervisor hangs, or was killed"
     return silence(report, max_silence) if max_silence is not None else ""

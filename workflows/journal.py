@@ -214,14 +214,15 @@ def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
     Unless the claim did commit after all, its answer lost on the way: then the attempt is closed already. Should the
     commit be on its way just now, this waits for the row that it has locked.
 
-    A call's result that is refused even now is given up with the attempt: the ledger has its INTENT, so that the next
-    attempt asks whether the call happened. While nothing can be written (a read-only server) it is kept: ClaimLost.
+    A call's result that is refused for good is given up with the attempt: the ledger has its INTENT, so that the next
+    attempt asks whether the call happened. While it only cannot be written (a read-only server, a full disk, a locked
+    table) it is kept: ClaimLost.
     """
     refused = None
     try:
         flush(attempt)
     except ClaimLost as lost:
-        if not connections[ALIAS].is_usable():
+        if not (connections[ALIAS].is_usable() and sqlstates.is_refusal(lost)):
             raise
         refused = lost
     last = attempt.steps[-1] if attempt.steps else {"step": ""}

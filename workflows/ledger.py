@@ -25,16 +25,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from math import inf
 from time import monotonic
 from typing import Any
 
 from workflows import failpoints, inbox, journal, waits
 from workflows.definition import Lookup, Step, WorkflowDefinition, undo_of
-from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, UnknownOutcome
+from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, UnknownOutcome, all_of
 from workflows.journal import FENCE, OpenAttempt
 from workflows.jsonb import as_json
 from workflows.models import Effect, Workflow
-from workflows.timeouts import call_within
+from workflows.timeouts import StepTimeout, call_within
 
 DONE, INTENT, NOT_DONE = Effect.State.DONE, Effect.State.INTENT, Effect.State.NOT_DONE
 SKIPPED, UNKNOWN, UNDONE = Effect.State.SKIPPED, Effect.State.UNKNOWN, Effect.State.UNDONE
@@ -130,7 +131,8 @@ class Ledger:
         if effect and effect.state == DONE:
             return effect.result, True
         repeats = effect is not None and effect.state in IN_DOUBT
-        return self._call(self._begin(step, effect), call, describe, repeats_a_doubt=repeats), False
+        begun = self._begin(step, effect)
+        return self._call(begun, call, describe, timeout=step.timeout, repeats_a_doubt=repeats), False
 
     def effects(self) -> list[KnownEffect]:
         """The latest generation of each effect, in the order in which their calls were begun.
@@ -140,8 +142,13 @@ class Ledger:
         return sorted(self._effects.values(), key=lambda effect: (-effect.call_age, effect.id))
 
     def _find(self, step: Step) -> KnownEffect | None:
-        """The step's effect of the latest generation, under its oldest name or, from before that was so, another."""
-        return next((self._effects[name] for name in step.names if name in self._effects), None)
+        """The step's effect of the latest generation, under its oldest name or, from before that was so, another.
+
+        Of several names that one counts whose call has happened, or else may have: a release that did not declare the
+        older one may have made the call, where that had come to nothing.
+        """
+        known = [self._effects[name] for name in step.names if name in self._effects]
+        return min(known, key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default=None)
 
     # --- Making the call ----------------------------------------------------------------------------
 
@@ -154,7 +161,7 @@ class Ledger:
         name, generation, over = (known.step, known.generation, known.state) if known else (step.identity, 1, None)
         if over == UNDONE:
             generation, over = generation + 1, None
-        if over in (None, SKIPPED):
+        if over not in IN_DOUBT:
             self._require_declared()
         key, has_undo = _key(self.workflow, name, generation), step.undo is not None
         written = self._write_intent(name, generation, key, over=over, has_undo=has_undo)
@@ -207,15 +214,20 @@ class Ledger:
         call: Callable[[], Result | None],
         describe: Describe,
         *,
+        timeout: float = inf,
         repeats_a_doubt: bool = False,
     ) -> dict[str, Any] | None:
         _keys_in_use[self.workflow.pk] = effect.idempotency_key
+        out_of_time_at = monotonic() + timeout
         try:
             recorded = self._result(effect, call, repeats_a_doubt)
+            if recorded is None and monotonic() >= out_of_time_at:
+                raise StepTimeout  # the step has swallowed it, and may have called before
         except ClaimLost:
             raise
         except BaseException as error:
-            nothing_happened = _says_that_nothing_happened(error, repeats_a_doubt)
+            in_time = monotonic() < out_of_time_at
+            nothing_happened = in_time and _says_that_nothing_happened(error, repeats_a_doubt)
             self._settle(effect, NOT_DONE if nothing_happened else UNKNOWN, error=describe(error))
             raise
         finally:
@@ -239,7 +251,8 @@ class Ledger:
         if result is None and repeats_a_doubt:
             told = f"{effect.step} does not apply any more, and nobody knows whether its first call has happened."
             raise UnknownOutcome(told, code=DOUBT_TASK)
-        return None if result is None else as_json(result)
+        with journal.blaming_the_step(self.attempt):
+            return None if result is None else as_json(result)
 
     def _settle(
         self,
@@ -298,12 +311,13 @@ class Ledger:
         journal.flush(self.attempt)
         journal.prove(self.attempt)
         with journal.blaming_the_step(self.attempt):
-            found = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
+            told = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
+            found = None if told is None else as_json(told)
         if found is None:
             self._wait_until_settled(step, effect)
             effect = self._decide(effect, NOT_DONE, by="lookup")
         else:
-            effect = self._decide(effect, DONE, result=as_json(found), by="lookup")
+            effect = self._decide(effect, DONE, result=found, by="lookup")
         waits.withdraw(self.workflow, _doubt(effect))  # should a release without a lookup have asked
         return effect
 
@@ -605,10 +619,16 @@ def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> 
     """A StepError is a refusal, a RetryableStepError says that nothing was sent. All else may have happened.
 
     Of a repeat that is true of the repeat alone, and says nothing of the first call, unless it answers to their key.
+    Nor does a step know better by catching that nobody knows, and raising an error of its own.
     """
     if not isinstance(error, StepError) or isinstance(error, UnknownOutcome):
         return False
-    return error.answers_key or not repeats_a_doubt
+    nobody_knows = any(isinstance(each, _NOBODY_KNOWS) for each in all_of(error))
+    return error.answers_key or not (repeats_a_doubt or nobody_knows)
+
+
+# A wait, because the step may have called before it.
+_NOBODY_KNOWS = (UnknownOutcome, StepTimeout, Suspend)
 
 
 def _boundary(step: str, undo: bool) -> str:

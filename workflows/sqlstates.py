@@ -100,7 +100,9 @@ def server(alias: str) -> str:
 
 
 def _postgresql_errors(error: BaseException | None) -> Iterator[psycopg.Error]:
-    while error is not None:
+    met: list[BaseException] = []
+    while error is not None and error not in met:  # `raise error from error` is a ring
+        met.append(error)
         if isinstance(error, psycopg.Error):
             yield error
         error = error.__cause__

@@ -156,6 +156,8 @@ class Worker:
         """
         if self._attempt:  # lost, and that could not be told until now: forgotten, it would look like a death
             self._recover()
+        if self._attempt:  # taking another workflow would forget it
+            raise ClaimLost("what came of the last attempt cannot be written yet")
         journal.connect()
         with _transaction_that_tells():
             claim = self._claim_next()

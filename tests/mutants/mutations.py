@@ -298,8 +298,8 @@ MUTANTS: list[Mutant] = [
         # --- A repeat of a call in doubt ---
         (
             "a repeat that fails settles the doubt",
-            "return error.answers_key or not repeats_a_doubt",
-            "return True",
+            "not (repeats_a_doubt or nobody_knows)",
+            "not nobody_knows",
             f"{LEDGER}test_a_failed_repeat_leaves_the_call_in_doubt",
         ),
         (
@@ -310,8 +310,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "an answer to the key itself settles nothing",
-            "return error.answers_key or not repeats_a_doubt",
-            "return not repeats_a_doubt",
+            "return error.answers_key or not",
+            "return not",
             f"{LEDGER}test_an_answer_to_the_key_itself_settles_the_doubt",
         ),
         (
@@ -335,21 +335,58 @@ MUTANTS: list[Mutant] = [
         # --- Steps that have left the list ---
         (
             "a step that did not apply begins its call beside one that is not declared",
-            "if over in (None, SKIPPED):",
-            "if over is None:",
+            "if over not in IN_DOUBT:",
+            "if over not in (*IN_DOUBT, SKIPPED):",
             f"{LEDGER}test_a_step_that_did_not_apply_begins_no_call_beside_it",
         ),
         (
             "a call that was undone is made again beside one that is not declared",
-            "if over in (None, SKIPPED):",
-            "if known is None or over == SKIPPED:",
+            "if over not in IN_DOUBT:",
+            "if over not in IN_DOUBT and not (known and over is None):",
             f"{LEDGER}test_what_was_undone_is_not_done_again_beside_it",
         ),
         (
-            "a call that was begun before is not repeated beside one that is not declared",
-            "if over in (None, SKIPPED):",
+            "a call that was never sent is made beside one that is not declared",
+            "if over not in IN_DOUBT:",
+            "if over not in (*IN_DOUBT, NOT_DONE):",
+            f"{LEDGER}test_the_release_before_does_not_make_the_call_that_its_successor_has_made",
+        ),
+        (
+            "a call in doubt is not repeated beside one that is not declared",
+            "if over not in IN_DOUBT:",
             "if True:",
             f"{LEDGER}test_a_call_that_was_begun_before_is_repeated_beside_it",
+        ),
+        (
+            "of two names the older one counts, whatever has happened",
+            "key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default",
+            "key=lambda effect: 0, default",
+            f"{LEDGER}test_of_a_step_that_says_its_names_too_late_what_has_happened_counts",
+        ),
+        (
+            "of two names what did not happen counts before a doubt",
+            "(effect.state != DONE, effect.state not in IN_DOUBT), default",
+            "effect.state != DONE, default",
+            f"{LEDGER}test_of_a_step_that_says_its_names_too_late_a_doubt_counts_before_what_did_not_happen",
+        ),
+        # --- What a step makes of not knowing ---
+        (
+            "a step that catches that nobody knows says that nothing happened",
+            "not (repeats_a_doubt or nobody_knows)",
+            "not repeats_a_doubt",
+            f"{LEDGER}test_an_error_of_its_own_for_an_unknown_outcome_says_nothing_of_the_call",
+        ),
+        (
+            "a step that is out of time says that nothing happened",
+            "nothing_happened = in_time and ",
+            "nothing_happened = ",
+            f"{LEDGER}test_an_error_of_its_own_for_a_timeout_says_nothing_of_the_call",
+        ),
+        (
+            "a timeout that a step swallows says that it did not apply",
+            "if recorded is None and monotonic() >= out_of_time_at:",
+            "if False:",
+            f"{LEDGER}test_a_timeout_that_a_step_swallows_does_not_say_that_it_did_not_apply",
         ),
         (
             "a new call is begun beside one in doubt that is not declared",

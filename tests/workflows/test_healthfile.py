@@ -97,3 +97,11 @@ def test_the_database_is_no_matter_of_liveness(tmp_path: Path, settings: Setting
 def test_it_has_to_know_the_file() -> None:
     with pytest.raises(CommandError, match="Name the file"):
         call_command("workerhealth")
+
+
+def test_a_file_that_is_ahead_of_the_clock_is_not_young_until_the_clock_has_caught_up(tmp_path: Path) -> None:
+    """Its supervisor was killed, and the host's clock has been put right since: by an hour, and back."""
+    path = tmp_path / "health"
+    healthfile.write(path, Report([0.1], ""))
+    os.utime(path, (time.time() + 3600, time.time() + 3600))
+    assert "ahead of the clock" in healthfile.fault(path)

@@ -1,9 +1,9 @@
 """ONCE: a call that changes something elsewhere is made once, and what nobody knows is found out."""
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from time import sleep
 from typing import Any
 
 import pytest
@@ -15,9 +15,10 @@ from pydantic import field_validator
 from tests import engine
 from tests.engine import define, expire, last_attempt, make_due, outcomes, submit, work, worker
 from workflows import failpoints, journal, ledger, operations
-from workflows.definition import Step
+from workflows.definition import Retry, Step
 from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, Suspend, UnknownOutcome
 from workflows.models import Attempt, Effect, ManualTask, Signal, Workflow
+from workflows.waits import wait_for_time
 
 pytestmark = engine.ENGINE
 
@@ -186,6 +187,21 @@ def test_not_found_counts_only_when_the_call_can_no_longer_be_on_its_way() -> No
     assert len(service.calls) == 1
     wait = workflow.invisible_until - last_attempt(workflow).closed_at  # type: ignore[operator]
     assert timedelta(seconds=50) < wait < timedelta(seconds=61)
+
+
+def test_that_it_is_too_early_to_tell_is_no_failure_of_the_step() -> None:
+    """The claim was lost in the call: the database's trouble, and the step has never failed."""
+    service = Downstream()
+    service.found = [None, None, {"number": 7}]
+    define([call_step(service, lookup=service.lookup, retry=Retry(max_attempts=1))])
+    workflow = submit()
+    Effect.objects.create(
+        workflow=workflow, step="call", state="intent", attempt=1, idempotency_key=f"{workflow.key}:call"
+    )
+    for _ in range(2):
+        workflow = again(workflow)
+        assert (workflow.status, workflow.last_error_code) == ("PENDING", "unsettled")
+    assert (again(workflow).status, service.calls) == ("COMPLETE", [])
 
 
 def test_not_found_in_the_end_is_called_again_under_the_same_key() -> None:
@@ -656,6 +672,92 @@ def test_a_late_undo_never_lands_on_the_effect_of_another_workflow(lost: bool) -
     assert states == ({False: "done", True: "intent"} if lost else {False: "undone", True: "done"})
 
 
+# --- What a step makes of not knowing -----------------------------------------------------------------
+
+
+def calls_and_waits(service: Downstream, swallow: bool) -> Step:
+    """A step of a definition that nobody has tried: it charges first."""
+
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        service.call(workflow=workflow, context=context)
+        with contextlib.suppress(BaseException if swallow else ArithmeticError):
+            wait_for_time(workflow, "a moment", timedelta(hours=1))
+        return {"number": 1}
+
+    return Step(call, once=True, name="call", undo=service.undo, lookup=service.lookup)
+
+
+@pytest.mark.parametrize("swallow", [False, True])
+def test_what_a_step_has_called_before_it_waits_is_not_forgotten(swallow: bool) -> None:
+    service = Downstream()
+    service.found = [{"number": 1}]
+    define([calls_and_waits(service, swallow)])
+    workflow = work(submit())
+    assert state() == "unknown"
+    assert again(workflow).status == "FAILED"
+    assert (service.calls, service.undone) == ([f"{workflow.key}:call"], [f"{workflow.key}:call:undo"])
+
+
+@pytest.mark.parametrize("own", [StepError("Broken."), RetryableStepError("Busy.")])
+@pytest.mark.parametrize("inside", [True, False], ids=["in the handling", "after it"])
+def test_an_error_of_its_own_for_a_timeout_says_nothing_of_the_call(own: StepError, inside: bool) -> None:
+    def call(*, workflow: Workflow, context: Any) -> None:
+        try:
+            sleep(5)
+        except BaseException:
+            if inside:
+                raise own from None
+        raise own
+
+    define([Step(call, once=True, timeout=0.1)])
+    work(submit())
+    assert state() == "unknown"
+
+
+def test_a_timeout_that_a_step_swallows_does_not_say_that_it_did_not_apply() -> None:
+    def call(*, workflow: Workflow, context: Any) -> None:
+        with contextlib.suppress(BaseException):
+            sleep(5)
+
+    define([Step(call, once=True, timeout=0.1)])
+    workflow = work(submit())
+    assert (workflow.status, workflow.last_error_class, state()) == (
+        "PENDING",
+        "workflows.timeouts.StepTimeout",
+        "unknown",
+    )
+
+
+def test_a_result_that_comes_late_is_a_result() -> None:
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        with contextlib.suppress(BaseException):
+            sleep(5)
+        return {"number": 1}
+
+    define([Step(call, once=True, timeout=0.1)])
+    assert (work(submit()).status, state()) == ("COMPLETE", "done")
+
+
+@pytest.mark.parametrize(
+    ("own", "then"),
+    [
+        (StepError("Broken."), "unknown"),
+        (RetryableStepError("Busy."), "unknown"),
+        (StepError("Declined.", answers_key=True), "not_done"),
+    ],
+)
+def test_an_error_of_its_own_for_an_unknown_outcome_says_nothing_of_the_call(own: StepError, then: str) -> None:
+    def call(*, workflow: Workflow, context: Any) -> None:
+        try:
+            raise UnknownOutcome("no answer")
+        except RetryableStepError as error:
+            raise own from error
+
+    define([Step(call, once=True)])
+    work(submit())
+    assert state() == then
+
+
 # --- Steps that have left the list --------------------------------------------------------------------
 
 
@@ -767,15 +869,51 @@ def test_a_question_that_nobody_answers_in_a_month_is_asked_again() -> None:
 
 
 def test_a_call_that_was_begun_before_is_repeated_beside_it() -> None:
-    """It is not the renamed one: that would be under a name of its own."""
+    """It is in doubt, and found out by being repeated under its key. The new one would be under a name of its own."""
     service = Downstream()
-    service.errors = [RetryableStepError("unreachable")]
-    define([call_step(service)])
+    service.errors = [UnknownOutcome("no answer")]
+    define([call_step(service, key_ttl=timedelta(days=1))])
     workflow = work(submit())
     Effect.objects.create(
         workflow=workflow, step="gone", state="done", result={}, attempt=1, idempotency_key=f"{workflow.key}:gone"
     )
     assert again(workflow).status == "COMPLETE"
+
+
+def unreachable_and_then_renamed() -> tuple[Downstream, Workflow]:
+    """The call was never sent under its old name; the next release has made it under the new one."""
+    service = Downstream()
+    service.errors = [RetryableStepError("unreachable")]
+    define([call_step(service), fail_at_first])
+    workflow = work(submit())
+    define([Step(service.call, once=True, name="charge"), fail])
+    assert again(workflow).status == "FAILED"
+    operations.retry(workflow.pk, user=User.objects.create_superuser("ada"))
+    return service, workflow
+
+
+def test_the_release_before_does_not_make_the_call_that_its_successor_has_made() -> None:
+    service, workflow = unreachable_and_then_renamed()
+    define([call_step(service)])
+    assert again(workflow).waiting_for.startswith("a release that declares the step charge")
+    assert len(service.calls) == 2
+
+
+@pytest.mark.parametrize("said", ["not_done", "skipped", "intent", "unknown"])
+def test_of_a_step_that_says_its_names_too_late_what_has_happened_counts(said: str) -> None:
+    service, workflow = unreachable_and_then_renamed()
+    Effect.objects.filter(step="call").update(state=said)
+    define([Step(service.call, once=True, name="charge", formerly=("call",))])
+    assert again(workflow).status == "COMPLETE"
+    assert len(service.calls) == 2
+
+
+def test_of_a_step_that_says_its_names_too_late_a_doubt_counts_before_what_did_not_happen() -> None:
+    service, workflow = unreachable_and_then_renamed()
+    Effect.objects.filter(step="charge").update(state="unknown", result=None)
+    define([Step(service.call, once=True, name="charge", formerly=("call",))])
+    assert again(workflow).last_error_code == "unsettled"
+    assert len(service.calls) == 2
 
 
 def test_what_was_undone_is_not_done_again_beside_it() -> None:
@@ -941,7 +1079,7 @@ def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_
     def stall(execute: Any, sql: str, *rest: Any) -> Any:
         found = execute(sql, *rest)
         if "INSERT INTO workflows_effect AS e" in sql and delays:
-            time.sleep(delays.pop())
+            sleep(delays.pop())
             terminate("default")
         return found
 

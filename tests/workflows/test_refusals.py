@@ -1,12 +1,14 @@
 """What the database refuses the engine says nothing about a step: nothing is decided, and the row is put back."""
 
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from django.db import Error, connection, connections
+from pydantic import AfterValidator, BaseModel
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, submit, work, worker
@@ -148,7 +150,7 @@ def test_a_result_that_a_read_only_server_refuses_is_written_when_it_takes_it() 
                 this.process_next()
             this._recover()
             assert Attempt.objects.get().outcome == "", "it cannot be closed"
-            with pytest.raises(Error, match="read-only"):
+            with pytest.raises(ClaimLost, match="cannot be written"):
                 this.process_next()
             this._recover()
         finally:
@@ -192,6 +194,35 @@ def test_a_result_that_is_refused_for_good_is_asked_about_and_its_worker_goes_on
     assert Effect.objects.get().state == "intent"
     assert this.process_next()
     assert (Workflow.objects.get(pk=workflow.pk).context["number"], len(found), CALLED) == (2, 1, ["call"])
+
+
+@pytest.mark.parametrize("sqlstate", ["53100", "55P03", "57014"])
+def test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken(sqlstate: str) -> None:
+    """A full disk, a migration that holds the table for ten seconds. Without a lookup a person would be asked."""
+    define([Step(call, once=True), say_one])
+    workflow, this = submit(), worker()
+    with engine.another_connection() as other:
+        other.execute(
+            f"""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$"""
+        )
+        other.execute("CREATE TRIGGER refuse BEFORE UPDATE ON workflows_effect FOR EACH ROW EXECUTE FUNCTION refuse()")
+        try:
+            with pytest.raises(ClaimLost):
+                this.process_next()
+            this._recover()
+            next_one = submit()
+            with pytest.raises(ClaimLost, match="cannot be written"):
+                this.process_next()
+        finally:
+            connections.close_all()
+            other.execute("DROP TRIGGER refuse ON workflows_effect")
+            other.execute("DROP FUNCTION refuse")
+    assert not Attempt.objects.filter(workflow=next_one).exists()
+    this.run(drain=True)
+    assert set(Workflow.objects.values_list("status", flat=True)) == {"COMPLETE"}
+    assert list(Effect.objects.values_list("settled_by", flat=True)) == ["call", "call"]
+    assert (len(CALLED), last_attempt(workflow).number) == (2, 2)
 
 
 def test_prepared_statements_that_are_gone_fail_nothing() -> None:
@@ -387,3 +418,41 @@ def seconds_until_due(workflow: Workflow) -> float:
         due_in = "extract(epoch FROM invisible_until - clock_timestamp())::float"
         ((seconds,),) = other.execute(f"SELECT {due_in} FROM workflows_workflow WHERE id = %s", [workflow.pk])
     return float(seconds)
+
+
+def ask_the_database(_: Any) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 / 0")
+
+
+class Lazy(UserDict[str, Any]):
+    """A result that asks the database when it is looked into."""
+
+    def keys(self) -> Any:
+        return ask_the_database(self)
+
+
+class Asking(BaseModel):
+    """A context that asks the database whether it is right."""
+
+    number: Annotated[int | None, AfterValidator(ask_the_database)] = None
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("context_class", [engine.Context, Asking])
+def test_what_a_step_s_result_and_its_context_ask_the_database_is_the_step_s(once: bool, context_class: Any) -> None:
+    def answer(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return Lazy(number=1) if context_class is engine.Context else {"number": 1}
+
+    define([Step(answer, once=once)], context_class=context_class)
+    workflow = work(submit())
+    assert (workflow.status, workflow.last_error_class) == ("FAILED", "django.db.utils.DataError")
+
+
+def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        error = Error("so it goes")
+        raise error from error
+
+    define([fail])
+    assert work(submit()).status == "FAILED"

@@ -677,3 +677,21 @@ def test_what_a_step_sets_for_the_session_ends_with_its_attempt(name: str, value
         assert work(submit()).status == "COMPLETE"
         cursor.execute(f"SHOW {name}")
         assert cursor.fetchone() == before
+
+
+class Busy(RetryableStepError):
+    """An error of a step's own that does not call __init__ of ours."""
+
+    def __init__(self) -> None:
+        self.queue = 7
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_an_error_of_a_class_of_the_steps_own_is_what_its_class_says(once: bool) -> None:
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        raise Busy
+
+    define([Step(fail, once=once)])
+    workflow = work(submit())
+    assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
+    assert set(Effect.objects.values_list("state", flat=True)) <= {"not_done"}

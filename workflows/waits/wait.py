@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from workflows import journal
-from workflows.errors import ClaimLost, StepError, Suspend
+from workflows.errors import ClaimLost, StepError, Suspend, all_of
 from workflows.journal import FENCE, OpenAttempt
 from workflows.jsonb import Unstorable, ensure_storable
 from workflows.models import Wait
@@ -66,15 +66,7 @@ def supersede_failed(workflow_id: int, error: BaseException | None) -> None:
     of. Wherever else a wait has expired, or a person has said no, a step has taken that for its answer, and it stays
     one.
     """
-    met: dict[int, BaseException] = {}
-    ahead = [error]
-    while ahead:
-        each = ahead.pop()
-        if each is not None and id(each) not in met:  # `raise error from error` is a ring
-            met[id(each)] = each
-            ahead += [each.__cause__, each.__context__]
-            ahead += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
-    if failed := [each.wait_id for each in met.values() if isinstance(each, WaitFailed)]:
+    if failed := [each.wait_id for each in all_of(error) if isinstance(each, WaitFailed)]:
         Wait.objects.filter(workflow=workflow_id, pk__in=failed).update(superseded=True)
 
 
