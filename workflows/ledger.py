@@ -47,6 +47,9 @@ DOUBT_TIMEOUT = timedelta(days=30)
 
 DOUBT_TASK = "effect_in_doubt"
 
+# What a repeat has failed with that found that the step does not apply any more.
+DOES_NOT_APPLY = "does_not_apply"
+
 # Seconds. An INTENT that takes longer to be committed (a disk or a replica that stalls) is written again before the
 # call: how old a call is, is measured from there.
 PROMPTLY = 1.0
@@ -78,6 +81,7 @@ class KnownEffect:
     has_undo: bool = False
     undo_failures: int = 0
     error: str = ""
+    error_code: str = ""
     undoes: int | None = None
     seen_at: float = field(default_factory=monotonic)
 
@@ -250,7 +254,7 @@ class Ledger:
             result = result or {}  # an undo that has nothing to tell has happened all the same
         if result is None and repeats_a_doubt:
             told = f"{effect.step} does not apply any more, and nobody knows whether its first call has happened."
-            raise UnknownOutcome(told, code=DOUBT_TASK)
+            raise UnknownOutcome(told, code=DOES_NOT_APPLY)
         with journal.blaming_the_step(self.attempt):
             return None if result is None else as_json(result)
 
@@ -281,12 +285,14 @@ class Ledger:
         """Find out about a call. Returns its effect: DONE, NOT_DONE, or as it is, to be repeated.
 
         1. By the step's lookup. "Not found" counts only `settle` seconds after the call began: it may be on its way.
-        2. By repeating it under its key, while the downstream honours that.
+        2. By repeating it under its key, while the downstream honours that, unless a repeat has found that the step
+           does not apply any more: it would find that again.
         3. By asking a person; not before it is settled, either: their no gives the call a new key.
         """
         if step.lookup:
             return self._look_up(step, step.lookup, context, effect)
-        if step.key_ttl and effect.since_key() < step.key_ttl.total_seconds():
+        honoured = step.key_ttl is not None and effect.since_key() < step.key_ttl.total_seconds()
+        if honoured and effect.error_code != DOES_NOT_APPLY:
             return effect
         if step.best_effort:  # what may fail is not worth a person's time, nor the wait
             raise StepError(f"Whether {effect.step} happened cannot be told.", code="effect_in_doubt")
@@ -574,7 +580,7 @@ def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
     return {
         step: KnownEffect(
             *(effect_id, step, generation, state, key, json.loads(result) if result else None),
-            *(key_age, call_age, has_undo, undo_failures, _tell(*error)),
+            *(key_age, call_age, has_undo, undo_failures, _tell(*error), error[1]),
         )
         for effect_id, step, generation, state, key, result, key_age, call_age, has_undo, undo_failures, *error in rows
     }

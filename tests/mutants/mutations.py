@@ -327,6 +327,12 @@ MUTANTS: list[Mutant] = [
             f"{LEDGER}test_a_repeat_that_does_not_apply_leaves_the_call_in_doubt_and_is_a_failure",
         ),
         (
+            "what does not apply any more is repeated until it has failed too often",
+            "if honoured and effect.error_code != DOES_NOT_APPLY:",
+            "if honoured:",
+            f"{LEDGER}test_after_a_repeat_that_does_not_apply_a_person_is_asked_and_it_is_repeated_no_more",
+        ),
+        (
             "a thread of the step is given the key of the first generation",
             "_keys_in_use.get(workflow.pk)",
             "_keys_in_use.get(0)",

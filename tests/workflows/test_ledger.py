@@ -489,7 +489,34 @@ def test_a_repeat_that_does_not_apply_leaves_the_call_in_doubt_and_is_a_failure(
     workflow = doubtful(service, key_ttl=KEY_TTL)
     service.answers = [None]
     workflow = again(workflow)
-    assert (state(), workflow.status, workflow.last_error_code) == ("unknown", "PENDING", "effect_in_doubt")
+    assert (state(), workflow.status, workflow.last_error_code) == ("unknown", "PENDING", "does_not_apply")
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_after_a_repeat_that_does_not_apply_a_person_is_asked_and_it_is_repeated_no_more(happened: bool) -> None:
+    """Else it would be repeated until it has failed too often, and nobody be asked."""
+    service = Downstream()
+    workflow = died_in_its_call(service, key_ttl=KEY_TTL, settle=0)
+    service.answers = [None, None]
+    again(workflow)
+    assert again(workflow).waiting_for == "Did call happen?"
+    assert len(service.calls) == 2
+    task, ada = ManualTask.objects.get(), User.objects.create_superuser("ada")
+    if happened:
+        operations.approve(task.pk, user=ada, answer={"number": 1})
+    else:
+        operations.reject(task.pk, user=ada, reason="It had nothing to do.")
+    assert work(workflow).status == "COMPLETE"
+    assert (state(), len(service.calls)) == (("done", 2) if happened else ("skipped", 3))
+
+
+def test_nobody_is_asked_about_a_repeat_that_does_not_apply_while_the_call_may_be_on_its_way() -> None:
+    service = Downstream()
+    workflow = unknown(service, key_ttl=KEY_TTL)
+    service.answers = [None]
+    again(workflow)
+    assert again(workflow).last_error_code == "unsettled"
+    assert not ManualTask.objects.exists()
 
 
 def test_a_repeat_that_waits_leaves_the_call_in_doubt() -> None:
