@@ -108,7 +108,17 @@ class Undeclared(waits.WaitFailed):
 
 
 class Unsettled(RetryableStepError):
-    """Whether a call has happened cannot be told yet: it may still be on its way."""
+    """Whether a call has happened cannot be told before so many `seconds`: it may still be on its way.
+
+    No failure of the step: however little patience it has, it does not fail for good by that.
+    """
+
+    def __init__(self, message: str, *, code: str, seconds: float) -> None:
+        super().__init__(message, code=code, base_delay=seconds, max_delay=seconds, jitter_factor=0)
+
+
+class DoesNotApply(UnknownOutcome):
+    """A repeat has found that the step does not apply any more, which says nothing of its first call."""
 
 
 class Ledger:
@@ -136,7 +146,11 @@ class Ledger:
             return effect.result, True
         repeats = effect is not None and effect.state in IN_DOUBT
         begun = self._begin(step, effect)
-        return self._call(begun, call, describe, timeout=step.timeout, repeats_a_doubt=repeats), False
+        try:
+            return self._call(begun, call, describe, timeout=step.timeout, repeats_a_doubt=repeats), False
+        except DoesNotApply as error:
+            # No failure of the step: a person is asked as soon as no call can be on its way any more.
+            raise Unsettled(str(error), code=error.code, seconds=step.settle) from error
 
     def effects(self) -> list[KnownEffect]:
         """The latest generation of each effect, in the order in which their calls were begun.
@@ -254,7 +268,7 @@ class Ledger:
             result = result or {}  # an undo that has nothing to tell has happened all the same
         if result is None and repeats_a_doubt:
             told = f"{effect.step} does not apply any more, and nobody knows whether its first call has happened."
-            raise UnknownOutcome(told, code=DOES_NOT_APPLY)
+            raise DoesNotApply(told, code=DOES_NOT_APPLY)
         with journal.blaming_the_step(self.attempt):
             return None if result is None else as_json(result)
 
@@ -330,13 +344,8 @@ class Ledger:
     def _wait_until_settled(self, step: Step, effect: KnownEffect) -> None:
         unsettled = step.settle - effect.since_call()
         if unsettled > 0:
-            raise Unsettled(
-                f"Whether {effect.step} happened can be told when its call can no longer be on its way.",
-                code="unsettled",
-                base_delay=unsettled,
-                max_delay=unsettled,
-                jitter_factor=0,
-            )
+            told = f"Whether {effect.step} happened can be told when its call can no longer be on its way."
+            raise Unsettled(told, code="unsettled", seconds=unsettled)
 
     def _ask(self, effect: KnownEffect) -> KnownEffect:
         """Ask a person. Their yes comes with the result's fields; their no begins a new generation, with a new key."""

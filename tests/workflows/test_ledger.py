@@ -1113,3 +1113,14 @@ def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_
     with connections["journal"].execute_wrapper(stall), pytest.raises(ClaimLost):
         worker().process_next()
     assert (state(), service.calls, workflow.status) == ("intent", [], "PENDING")
+
+
+def test_that_a_repeat_does_not_apply_is_no_failure_of_the_step() -> None:
+    """Failed for good, nobody would be asked; and with a long back-off, not for hours."""
+    service = Downstream()
+    workflow = died_in_its_call(service, key_ttl=KEY_TTL, settle=0, retry=Retry(max_attempts=1, base_delay=3600))
+    service.answers = [None]
+    make_due(workflow)
+    workflow = work(workflow)
+    assert (workflow.status, workflow.last_error_code) == ("PENDING", "does_not_apply")
+    assert workflow.invisible_until - last_attempt(workflow).closed_at < timedelta(seconds=1)  # type: ignore[operator]
