@@ -20,6 +20,7 @@ SESSIONS = "workflows/test_session_settings.py::"
 LEDGER = "workflows/test_ledger.py::"
 EFFECTS = "workflows/test_effects.py::"
 JOURNAL = "workflows/test_journal.py::"
+REFUSALS = "workflows/test_refusals.py::"
 WORKER = "workflows/test_worker.py::"
 UNDO = "workflows/test_compensation.py::"
 CANCEL = "workflows/test_cancellation.py::"
@@ -54,6 +55,13 @@ _READS_THE_ROW = '        workflow = Workflow.objects.with_state().defer("payloa
 MUTANTS: list[Mutant] = [
     *_in(
         "journal.py",
+        # --- The result of a call ---
+        (
+            "what cannot be written just now is given up",
+            "if not (connections[ALIAS].is_usable() and sqlstates.is_refusal(lost)):",
+            "if not connections[ALIAS].is_usable():",
+            f"{REFUSALS}test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken",
+        ),
         # --- The fence ---
         _unfenced(
             "fence: closing an attempt as vanished",
@@ -289,14 +297,14 @@ MUTANTS: list[Mutant] = [
         # --- A repeat of a call in doubt ---
         (
             "a repeat that fails settles the doubt",
-            "return error.answers_key or not repeats_a_doubt",
-            "return True",
+            "return error.answers_key or not (repeats_a_doubt or nobody_knows)",
+            "return error.answers_key or not nobody_knows",
             f"{LEDGER}test_a_failed_repeat_leaves_the_call_in_doubt",
         ),
         (
             "an answer to the key itself settles nothing",
-            "return error.answers_key or not repeats_a_doubt",
-            "return not repeats_a_doubt",
+            "return error.answers_key or not (repeats_a_doubt or nobody_knows)",
+            "return not (repeats_a_doubt or nobody_knows)",
             f"{LEDGER}test_an_answer_to_the_key_itself_settles_the_doubt",
         ),
         (
@@ -317,22 +325,65 @@ MUTANTS: list[Mutant] = [
             "_keys_in_use.get(0)",
             f"{LEDGER}test_a_thread_of_the_step_is_given_the_key_of_its_generation",
         ),
+        # --- What a step makes of not knowing ---
+        (
+            "an error that a step raises for an unknown outcome settles the doubt",
+            "return error.answers_key or not (repeats_a_doubt or nobody_knows)",
+            "return error.answers_key or not repeats_a_doubt",
+            f"{LEDGER}test_an_error_of_its_own_for_an_unknown_outcome_says_nothing_of_the_call",
+        ),
+        (
+            "a wait after the call says that there was none",
+            "_NOBODY_KNOWS = (UnknownOutcome, StepTimeout, Suspend)",
+            "_NOBODY_KNOWS = (UnknownOutcome, StepTimeout)",
+            f"{LEDGER}test_what_a_step_has_called_before_it_waits_is_not_forgotten",
+        ),
+        (
+            "an error after the timeout says that there was no call",
+            "nothing_happened = in_time and _says",
+            "nothing_happened = _says",
+            f"{LEDGER}test_an_error_of_its_own_for_a_timeout_says_nothing_of_the_call",
+        ),
+        (
+            "a timeout that is swallowed says that the step did not apply",
+            "if recorded is None and monotonic() >= out_of_time_at:",
+            "if False:",
+            f"{LEDGER}test_a_timeout_that_a_step_swallows_does_not_say_that_it_did_not_apply",
+        ),
         # --- Steps that have left the list ---
         (
-            "a step that did not apply begins its call beside one that is not declared",
+            "what is done under one name does not count under another",
+            "key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT)",
+            "key=lambda effect: effect.state not in IN_DOUBT",
+            f"{LEDGER}test_of_a_step_that_says_its_names_too_late_what_has_happened_counts",
+        ),
+        (
+            "what is in doubt under one name does not count under another",
+            "key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT)",
+            "key=lambda effect: effect.state != DONE",
+            f"{LEDGER}test_of_a_step_that_says_its_names_too_late_a_doubt_counts_before_what_did_not_happen",
+        ),
+        (
+            "a call that was never sent is made beside one that is not declared",
+            "if over not in IN_DOUBT:",
             "if over in (None, SKIPPED):",
-            "if over is None:",
+            f"{LEDGER}test_the_release_before_does_not_make_the_call_that_its_successor_has_made",
+        ),
+        (
+            "a step that did not apply begins its call beside one that is not declared",
+            "if over not in IN_DOUBT:",
+            "if over not in (*IN_DOUBT, SKIPPED):",
             f"{LEDGER}test_a_step_that_did_not_apply_begins_no_call_beside_it",
         ),
         (
             "a call that was undone is made again beside one that is not declared",
-            "if over in (None, SKIPPED):",
+            "if over not in IN_DOUBT:",
             "if known is None or over == SKIPPED:",
             f"{LEDGER}test_what_was_undone_is_not_done_again_beside_it",
         ),
         (
             "a call that was begun before is not repeated beside one that is not declared",
-            "if over in (None, SKIPPED):",
+            "if over not in IN_DOUBT:",
             "if True:",
             f"{LEDGER}test_a_call_that_was_begun_before_is_repeated_beside_it",
         ),
@@ -863,6 +914,12 @@ MUTANTS: list[Mutant] = [
     *_in(
         "worker.py",
         # --- The claim ---
+        (
+            "the next workflow is taken while the last one has something to tell",
+            "        if self._attempt:  # taking another workflow would forget it\n",
+            "        if False:\n",
+            f"{REFUSALS}test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken",
+        ),
         (
             "a worker waits for the row that another one holds",
             "FOR NO KEY UPDATE SKIP LOCKED\n",
