@@ -533,14 +533,17 @@ def key_for(workflow: Workflow, step: str) -> str:
     a release.
     """
     if key := _keys_in_use.get(workflow.pk):
+        if asked_inside_once:
+            asked_inside_once(workflow)
         return key
     if asked_outside_once:
         asked_outside_once(workflow)
     return _key(workflow, step, 1)
 
 
-# Told the workflow whose step asks for a key and is not `once`. For `workflows.testing`; nobody else listens.
+# Told the workflow whose step asks for a key and is not `once`, or is. For `workflows.testing`; nobody else listens.
 asked_outside_once: Callable[[Workflow], None] | None = None
+asked_inside_once: Callable[[Workflow], None] | None = None
 
 # By workflow, and not in a ContextVar, which a step's own threads do not see: theirs would be the key of generation 1.
 _keys_in_use: dict[int, str] = {}

@@ -23,7 +23,8 @@ transactions. Time is not waited for: what is put off is made due, and what is m
 Questions to people are answered as `decide` says, in the name of a user "testing", or of "another" for four eyes.
 
 In every such test a step that is not `once`, asks for an idempotency key (`key_for`) and runs twice is an
-AssertionError: it may have made its call twice. `Step(..., repeatable=True)` says that this does no harm.
+AssertionError: it may have made its call twice. `Step(..., repeatable=True)` says that this does no harm. So is a
+`once` step that asks for its key and returns None: that says that it made no call, and the next attempt makes it again.
 """
 
 from __future__ import annotations
@@ -172,10 +173,11 @@ def run(
     this = Run(definition, workflow)
     world = _World(this, decide, signals or {}, overdue)
     keys = _Keys()
-    run_here = [_watched(definition, this, failure), *(_moved(child, queue) for child in children)]
+    watched = _watched(keys.counted(definition), this, failure)
+    run_here = [watched, *(_moved(keys.counted(child), queue) for child in children)]
     with ExitStack() as stack:
         stack.callback(connections[journal.ALIAS].close)
-        stack.enter_context(_known(*map(keys.counted, run_here)))
+        stack.enter_context(_known(*run_here))
         stack.enter_context(keys.asked_for())
         if crash:
             stack.enter_context(failpoints.armed(crash, _crasher(this)))
@@ -305,32 +307,38 @@ class _World:
 
 
 class _Keys:
-    """Which runs of which steps asked for an idempotency key, of those that are neither `once` nor `repeatable`.
+    """Which runs of which steps asked for an idempotency key, of those that are not `repeatable`.
 
-    A run that did may have made its call, whatever came of it. Threads of a step ask for the step that is running.
+    A run that did may have made its call, whatever came of it. Threads of a step ask for the step that is running. Of a
+    `once` step only those runs count that returned None all the same.
     """
 
     def __init__(self) -> None:
         self.runs = count()
         self.running: dict[int, tuple[str, str, int, int]] = {}  # workflow -> definition, step, workflow, run
         self.asked: set[tuple[str, str, int, int]] = set()
+        self.asked_inside_once: set[tuple[str, str, int, int]] = set()
+        self.untold: set[tuple[str, str]] = set()  # definition, step
 
     def counted(self, definition: WorkflowDefinition) -> WorkflowDefinition:
         """The definition with those steps watched."""
         counted = copy(definition)
         counted.steps = tuple(
-            step if step.once or step.repeatable else replace(step, function=self._counted_function(definition, step))
+            step if step.repeatable else replace(step, function=self._counted_function(definition, step))
             for step in definition.steps
         )
         return counted
 
     def _counted_function(self, definition: WorkflowDefinition, step: Step) -> WorkflowStep:
         def function(*, workflow: Workflow, context: Any) -> Mapping[str, Any] | None:
-            self.running[workflow.pk] = (definition.name, step.name, workflow.pk, next(self.runs))
+            self.running[workflow.pk] = this = (definition.name, step.name, workflow.pk, next(self.runs))
             try:
-                return step.function(workflow=workflow, context=context)
+                result = step.function(workflow=workflow, context=context)
             finally:
                 del self.running[workflow.pk]
+            if result is None and this in self.asked_inside_once:
+                self.untold.add((definition.name, step.name))
+            return result
 
         function.__name__ = step.name
         return function
@@ -338,18 +346,22 @@ class _Keys:
     @contextmanager
     def asked_for(self) -> Iterator[None]:
         """Listen to what is asked for."""
-        ledger.asked_outside_once = self._note
+        ledger.asked_outside_once, ledger.asked_inside_once = self._note, self._note_inside_once
         try:
             yield
         finally:
-            ledger.asked_outside_once = None
+            ledger.asked_outside_once = ledger.asked_inside_once = None
 
     def _note(self, workflow: Workflow) -> None:
         if running := self.running.get(workflow.pk):
             self.asked.add(running)
 
+    def _note_inside_once(self, workflow: Workflow) -> None:
+        if running := self.running.get(workflow.pk):
+            self.asked_inside_once.add(running)
+
     def check(self) -> None:
-        """Raise AssertionError, naming each step of a workflow that may have made its call more than once."""
+        """Raise AssertionError, naming each step of a workflow that may have made its call, or makes it, again."""
         times = Counter((definition, step, workflow) for definition, step, workflow, _ in self.asked)
         repeated = [
             f"The step {step} of {definition} ran {ran} times and asked for its idempotency key each time, so its call "
@@ -358,7 +370,14 @@ class _Keys:
             for (definition, step, _), ran in sorted(times.items())
             if ran > 1
         ]
-        assert not repeated, "\n".join(repeated)
+        untold = [
+            f"The step {step} of {definition} is once, asked for its idempotency key and returned None, which says "
+            f"that it did not apply: whenever it runs again it makes its call again, and nothing undoes it. Let it "
+            f"return {{}} when it has called and has nothing to tell."
+            for definition, step in sorted(self.untold)
+        ]
+        faults = repeated + untold
+        assert not faults, "\n".join(faults)
 
 
 @contextmanager

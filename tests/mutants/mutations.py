@@ -377,6 +377,12 @@ MUTANTS: list[Mutant] = [
         ),
         # --- What a step makes of not knowing ---
         (
+            "a wait after the call says that there was none",
+            "_NOBODY_KNOWS = (UnknownOutcome, StepTimeout, Suspend)",
+            "_NOBODY_KNOWS = (UnknownOutcome, StepTimeout)",
+            f"{LEDGER}test_what_a_step_has_called_before_it_waits_is_not_forgotten",
+        ),
+        (
             "a step that catches that nobody knows says that nothing happened",
             "not (repeats_a_doubt or nobody_knows)",
             "not repeats_a_doubt",
@@ -1421,6 +1427,12 @@ MUTANTS: list[Mutant] = [
     *_in(
         "journal.py",
         (
+            "what cannot be written just now is given up",
+            "if not (connections[ALIAS].is_usable() and sqlstates.is_refusal(lost)):",
+            "if not connections[ALIAS].is_usable():",
+            f"{REFUSALS}test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken",
+        ),
+        (
             "what the database refuses the journal is the step's",
             "    except Error as error:\n        lost =",
             "    except OSError as error:\n        lost =",
@@ -1484,6 +1496,12 @@ MUTANTS: list[Mutant] = [
     ),
     *_in(
         "worker.py",
+        (
+            "the next workflow is taken while the last one has something to tell",
+            "        if self._attempt:  # taking another workflow would forget it\n",
+            "        if False:\n",
+            f"{REFUSALS}test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken",
+        ),
         (
             "a loss that could not be told at once looks like a death",
             "        if self._attempt:  # lost, and",

@@ -352,6 +352,12 @@ def tell(*, workflow: Workflow, context: OrderContext) -> None:
     shop.do("mail", key_for(workflow, "tell"))
 
 
+def in_a_thread(*, workflow: Workflow, context: OrderContext) -> None:
+    thread = Thread(target=tell, kwargs={"workflow": workflow, "context": context})
+    thread.start()
+    thread.join()
+
+
 TELL = Step(tell, best_effort=True)
 REPEATED = r"The step tell of order ran 2 times.*Step\(tell, once=True.*Step\(tell, repeatable=True"
 
@@ -410,10 +416,35 @@ def test_a_mail_before_a_wait_is_found_in_the_compensation_matrix() -> None:
         testing.check_compensation(steps, PAYLOAD | {"large": True}, testing.Failure("ship"))
 
 
-@pytest.mark.parametrize("step", [replace(TELL, repeatable=True), replace(TELL, once=True, key_ttl=timedelta(days=1))])
+def tell_and_say_so(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+    tell(workflow=workflow, context=context)
+    return {}
+
+
+ONCE = {"best_effort": True, "once": True, "key_ttl": timedelta(days=1)}
+
+
+@pytest.mark.parametrize("step", [replace(TELL, repeatable=True), Step(tell_and_say_so, **ONCE)])
 def test_a_step_may_be_repeatable_or_once(step: Step) -> None:
     run = testing.run(order_of(step, review), PAYLOAD | {"large": True}, crash="before_commit")
     assert (run.status, run.crashed) == ("COMPLETE", True)
+
+
+@pytest.mark.parametrize("of_a_child", [False, True])
+@pytest.mark.parametrize("function", [tell, in_a_thread])
+def test_a_once_step_that_calls_and_says_that_it_did_not_is_found(function: WorkflowStep, of_a_child: bool) -> None:
+    steps = order_of(Step(function, name="tell", **ONCE))
+    runs, payload, children = (ORDERS, {"skus": ["A"]}, [steps]) if of_a_child else (steps, PAYLOAD, [])
+    with pytest.raises(AssertionError, match=r"The step tell of order is once, asked.*returned None.*return \{\}"):
+        testing.run(runs, payload, children=children)
+
+
+def test_a_once_step_that_does_not_apply_has_asked_for_no_key() -> None:
+    def skip(*, workflow: Workflow, context: OrderContext) -> None:
+        return None
+
+    run = testing.run(order_of(Step(skip, **ONCE), Step(charge, once=True, lookup=find_charge)), PAYLOAD)
+    assert run.effects == {"skip": "skipped", "charge": "done"}
 
 
 def test_a_step_that_makes_no_call_may_run_again() -> None:
@@ -424,7 +455,7 @@ def test_a_step_that_makes_no_call_may_run_again() -> None:
 
 def test_a_call_that_a_thread_of_its_step_makes_is_found() -> None:
     def tell_in_a_thread(*, workflow: Workflow, context: OrderContext) -> None:
-        in_a_thread(workflow, context)
+        in_a_thread(workflow=workflow, context=context)
 
     with pytest.raises(AssertionError, match="The step tell of order ran 2 times"):
         testing.run(order_of(Step(tell_in_a_thread, name="tell"), review), PAYLOAD | {"large": True})
@@ -434,19 +465,13 @@ def test_a_once_step_that_asks_for_its_key_in_a_thread_is_taken_for_no_other() -
     """No step that is not `once` has asked, whichever runs beside it."""
 
     def ship_in_a_thread(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
-        in_a_thread(workflow, context)
+        in_a_thread(workflow=workflow, context=context)
         if Attempt.objects.filter(workflow=workflow).count() < 3:
             raise RetryableStepError
         return {"parcel": "p"}
 
     run = testing.run(order_of(check_order, Step(ship_in_a_thread, once=True)), PAYLOAD)
     assert (run.status, run.called("check_order")) == ("COMPLETE", 3)
-
-
-def in_a_thread(workflow: Workflow, context: OrderContext) -> None:
-    thread = Thread(target=tell, kwargs={"workflow": workflow, "context": context})
-    thread.start()
-    thread.join()
 
 
 def test_two_calls_of_one_run_are_not_two_runs() -> None:
@@ -511,7 +536,7 @@ def test_a_key_of_another_workflow_is_not_of_the_step_that_runs() -> None:
     another = Workflow(pk=0, idempotency_key=uuid4(), payload={})
 
     def look_on(*, workflow: Workflow, context: OrderContext) -> None:
-        in_a_thread(another, context)
+        in_a_thread(workflow=another, context=context)
 
     assert testing.run(order_of(look_on, review), PAYLOAD | {"large": True}).called("look_on") == 2
 
@@ -528,6 +553,7 @@ def test_keys_are_counted_for_a_run_alone() -> None:
     with pytest.raises(ZeroDivisionError):
         testing.run(order_of(tell, review), PAYLOAD | {"large": True}, decide=lambda task: bool(1 / 0))
     assert ledger.asked_outside_once is None
+    assert ledger.asked_inside_once is None
     for _ in range(2):
         tell(workflow=Workflow(idempotency_key=uuid4(), payload={}), context=OrderContext())
     assert testing.run(order_of(tell), PAYLOAD).status == "COMPLETE"
