@@ -100,6 +100,7 @@ class Worker:
         self._stamp = Stamp()
         self._heartbeat = Heartbeat(name, queue)
         self._attempt: OpenAttempt | None = None
+        self._why_untold = ""  # how that was lost
         self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
         self._watermark: tuple[datetime, int] | None = None
         self._full_look_at = self._ticked_at = self._sweep_at = self._spoke_at = float("-inf")
@@ -157,7 +158,7 @@ class Worker:
         if self._attempt:  # lost, and that could not be told until now: forgotten, it would look like a death
             self._recover()
         if self._attempt:  # taking another workflow would forget it
-            raise ClaimLost("what came of the last attempt cannot be written yet")
+            raise ClaimLost(f"what came of the last attempt cannot be written yet: {self._why_untold}")
         journal.connect()
         with _transaction_that_tells():
             claim = self._claim_next()
@@ -326,7 +327,8 @@ class Worker:
                         self._attempt, losses, put_off or f"Its claim was lost {losses} times in a row."
                     )
             self._let_go()
-        except (ClaimLost, *sqlstates.DATABASE_ERRORS):
+        except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
+            self._why_untold = sqlstates.told(error).removeprefix("ClaimLost: ")
             connections.close_all()
 
     def _let_others_go_first(self, attempt: OpenAttempt, losses: int, reason: str) -> None:
