@@ -1,8 +1,9 @@
 """The one place where HTTP happens: requests out, and what came of them translated into our errors.
 
 - Nothing was sent (refused, no connection in time): RetryableStepError.
-- The service is not ready (429, 503, 408, the same key in hand): RetryableStepError, not before its
-  Retry-After (up to four fifths of the longest delay of the step's policy: no service puts a workflow off for a day).
+- The service is not ready (429, 503, 408): RetryableStepError, not before its Retry-After (up to four fifths of the
+  longest delay of the step's policy: no service puts a workflow off for a day).
+- The service has the same key in hand: UnknownOutcome, as late. An earlier request is on its way.
 - Any other 4xx: StepError, with the service's own code. Where the answer says `Idempotent-Replayed: true`, as payment
   services do, it is what the service remembers of that very key (`answers_key`): the first call was refused, too.
 - Sent, and then silence, a broken connection, half an answer, one we cannot read, any other status:
@@ -41,7 +42,8 @@ JITTER = backoff.DEFAULT.jitter_factor
 # Refusals that time mends: the service is busy, is performing the same request right now, or the patient's token
 # has expired since this attempt got it.
 PASSING_STATUSES = frozenset({408, 425, 429, 503})
-PASSING_CODES = frozenset({"idempotency_in_progress", "token_expired"})
+IN_PROGRESS = "idempotency_in_progress"
+PASSING_CODES = frozenset({IN_PROGRESS, "token_expired"})
 
 
 class Answer(BaseModel):
@@ -131,7 +133,8 @@ class Service:
     def _refusal(self, operation: str, response: httpx.Response) -> StepError:
         code = _code(response)
         if response.status_code in PASSING_STATUSES or code in PASSING_CODES:
-            return RetryableStepError(
+            passing = UnknownOutcome if code == IN_PROGRESS else RetryableStepError
+            return passing(
                 f"The {self.name} service is not ready for {operation}: {code}.",
                 base_delay=_retry_after(response),
                 jitter_factor=JITTER,

@@ -112,6 +112,13 @@ def test_a_refusal_answers_the_key_only_where_the_service_says_so(
     assert error.value.answers_key == answers_key
 
 
+def test_a_key_that_the_service_has_in_hand_is_a_call_that_may_have_happened(settings: Any) -> None:
+    in_hand = response("409 Conflict", b'{"code": "idempotency_in_progress"}', "Retry-After: 9")
+    with raw_server(settings, in_hand), pytest.raises(UnknownOutcome) as error:
+        confirm(uuid4())
+    assert error.value.base_delay == 9 / (1 - http.JITTER)
+
+
 # --- the sandbox's faults ------------------------------------------------------------------------
 
 
@@ -151,7 +158,7 @@ def test_a_server_error_to_a_change_is_unknown(sandbox: SandboxProcess, patient:
         confirm(patient)
 
 
-@pytest.mark.parametrize("status", [408, 409, 425, 429, 503])
+@pytest.mark.parametrize("status", [408, 425, 429, 503])
 def test_a_service_that_is_not_ready_is_retryable(sandbox: SandboxProcess, patient: UUID, status: int) -> None:
     sandbox.fault("messages", None, "status", status=status, count=1)
     with pytest.raises(RetryableStepError) as error:
