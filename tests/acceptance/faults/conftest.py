@@ -51,7 +51,7 @@ def slow_disk(transactional_db: None) -> Iterator[None]:
 @pytest.fixture
 def stalled_intent(transactional_db: None) -> Iterator[None]:
     """The commit of the first INTENT of `collect` takes longer than `settle`: a disk, or a replica, that stalls."""
-    first = "NEW.step = 'collect' AND NEW.state = 'intent' AND NEW.generation = 1 AND NEW.begun_at = NEW.first_begun_at"
+    first = "TG_OP = 'INSERT' AND NEW.step = 'collect' AND NEW.generation = 1 AND NOT NEW.undo"
     with slow_commits(f"PERFORM pg_sleep({SETTLE + 0.5}) WHERE {first}", "effect"):
         yield
 
