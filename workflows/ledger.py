@@ -125,10 +125,15 @@ class Ledger:
     """A workflow's effects, read once and kept up to date through one attempt."""
 
     def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
-        self.definition = definition
         self.workflow = workflow
         self.attempt = attempt
         self._effects = _load(attempt)
+        # Once, and not before each call: what this attempt adds is declared.
+        self._undeclared = [
+            effect
+            for effect in self.effects()
+            if effect.state in MAY_HAVE_HAPPENED and not definition.declares(effect.step)
+        ]
 
     def perform(
         self, step: Step, context: Any, call: Callable[[], Result | None], describe: Describe
@@ -376,9 +381,8 @@ class Ledger:
 
         The workflow waits, looking every minute, for a release that does; after an hour a person is asked, too.
         """
-        for effect in self.effects():
-            if effect.state in MAY_HAVE_HAPPENED and not self.definition.declares(effect.step):
-                self._require_word_of(effect)
+        for effect in self._undeclared:
+            self._require_word_of(effect)
 
     def _require_word_of(self, effect: KnownEffect) -> None:
         journal.flush(self.attempt)
