@@ -89,7 +89,9 @@ def _run_steps(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, may_begin: Callable[[Step], bool]
 ) -> Outcome:
     results = Results(definition, workflow)
-    ledger = Ledger(definition, results.given, attempt) if any(step.once for step in definition.steps) else None
+    # An earlier release may have made calls of steps that this one has not: a first attempt finds none.
+    keeps_calls = attempt.number > 1 or any(step.once for step in definition.steps)
+    ledger = Ledger(definition, results.given, attempt) if keeps_calls else None
     step = definition.steps[0]
     try:
         with journal.current(attempt), transaction.atomic():
@@ -97,6 +99,8 @@ def _run_steps(
                 if not may_begin(step):
                     raise GiveBack
                 _run_step(step, workflow, results, attempt, ledger)
+            if ledger:
+                ledger.require_certainty(results.context)
             leave_as_found(attempt)
     except GiveBack:
         return GivenBack(results.copy, step)

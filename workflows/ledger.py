@@ -30,7 +30,7 @@ from time import monotonic
 from typing import Any
 
 from workflows import failpoints, inbox, journal, waits
-from workflows.definition import Lookup, Step, WorkflowDefinition, undo_of
+from workflows.definition import Lookup, Step, WorkflowDefinition, left_step, undo_of
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, UnknownOutcome, all_of
 from workflows.journal import FENCE, OpenAttempt
 from workflows.jsonb import as_json
@@ -49,6 +49,8 @@ DOUBT_TASK = "effect_in_doubt"
 
 # What a repeat has failed with that found that the step does not apply any more.
 DOES_NOT_APPLY = "does_not_apply"
+# What a step has failed with that had its idempotency key in hand, and returned None all the same.
+NONE_AFTER_KEY = "none_after_key"
 
 # Seconds. An INTENT that takes longer to be committed (a disk or a replica that stalls) is written again before the
 # call: how old a call is, is measured from there.
@@ -68,6 +70,7 @@ class KnownEffect:
     """What the ledger knows of an effect; given to a step's lookup and undo. Ages are seconds, by the database's clock.
 
     `undoes` is the effect that this one undoes, if it does; `undo_failures` counts those of its own undo.
+    `asked_if_gone`: a release that did not declare the step has asked a person whether that is right.
     """
 
     id: int
@@ -82,6 +85,7 @@ class KnownEffect:
     undo_failures: int = 0
     error: str = ""
     error_code: str = ""
+    asked_if_gone: bool = False
     undoes: int | None = None
     seen_at: float = field(default_factory=monotonic)
 
@@ -127,6 +131,7 @@ class Ledger:
     def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
         self.workflow = workflow
         self.attempt = attempt
+        self._definition = definition
         self._effects = _load(attempt)
         # Once, and not before each call: what this attempt adds is declared.
         self._undeclared = [
@@ -134,6 +139,9 @@ class Ledger:
             for effect in self.effects()
             if effect.state in MAY_HAVE_HAPPENED and not definition.declares(effect.step)
         ]
+        for effect in self.effects():
+            if effect.asked_if_gone and definition.declares(effect.step):
+                self._forget_what_was_said_of(effect)
 
     def perform(
         self, step: Step, context: Any, call: Callable[[], Result | None], describe: Describe
@@ -156,6 +164,19 @@ class Ledger:
         except DoesNotApply as error:
             # No failure of the step: a person is asked as soon as no call can be on its way any more.
             raise Unsettled(str(error), code=error.code, seconds=step.settle) from error
+
+    def require_certainty(self, context: Any) -> None:
+        """Before COMPLETE: find out about each call in doubt that no step has found out about.
+
+        Those are the calls of steps that have left the list, and calls under another name of a step. What a best-effort
+        step may have done, nobody needs to know.
+        """
+        for effect in self.effects():
+            step = self._definition.step_called(effect.step)
+            if not (step and step.once):
+                step = left_step(effect.step)
+            if effect.state in IN_DOUBT and not step.best_effort:
+                self.find_out(step, context, effect, look_every=UNDECLARED_PATIENCE)
 
     def effects(self) -> list[KnownEffect]:
         """The latest generation of each effect, in the order in which their calls were begun.
@@ -240,7 +261,7 @@ class Ledger:
         timeout: float = inf,
         repeats_a_doubt: bool = False,
     ) -> dict[str, Any] | None:
-        _keys_in_use[self.workflow.pk] = effect.idempotency_key
+        _keys_in_use[self.workflow.pk] = _KeyInUse(effect.idempotency_key)
         out_of_time_at = monotonic() + timeout
         try:
             recorded = self._result(effect, call, repeats_a_doubt)
@@ -274,6 +295,9 @@ class Ledger:
         if result is None and repeats_a_doubt:
             told = f"{effect.step} does not apply any more, and nobody knows whether its first call has happened."
             raise DoesNotApply(told, code=DOES_NOT_APPLY)
+        if result is None and _keys_in_use[self.workflow.pk].asked_for:
+            told = f"{effect.step} asked for its idempotency key and returned None, so that it may have made its call."
+            raise UnknownOutcome(told, code=NONE_AFTER_KEY)
         with journal.blaming_the_step(self.attempt):
             return None if result is None else as_json(result)
 
@@ -318,8 +342,10 @@ class Ledger:
         self._wait_until_settled(step, effect)
         return self._ask(effect)
 
-    def find_out(self, step: Step, context: Any, effect: KnownEffect) -> KnownEffect:
-        """Find out about a call that is to be undone: it is never repeated for that. Returns it as DONE or NOT_DONE.
+    def find_out(
+        self, step: Step, context: Any, effect: KnownEffect, *, look_every: timedelta | None = None
+    ) -> KnownEffect:
+        """Find out about a call without repeating it, as one that is to be undone. Returns it as DONE or NOT_DONE.
 
         A question to a person that nobody has answered in time is asked again.
         """
@@ -328,7 +354,7 @@ class Ledger:
         self._wait_until_settled(step, effect)
         while True:
             try:
-                return self._ask(effect)
+                return self._ask(effect, look_every)
             except Unanswered:
                 waits.withdraw(self.workflow, _doubt(effect))
 
@@ -352,7 +378,7 @@ class Ledger:
             told = f"Whether {effect.step} happened can be told when its call can no longer be on its way."
             raise Unsettled(told, code="unsettled", seconds=unsettled)
 
-    def _ask(self, effect: KnownEffect) -> KnownEffect:
+    def _ask(self, effect: KnownEffect, look_every: timedelta | None = None) -> KnownEffect:
         """Ask a person. Their yes comes with the result's fields; their no begins a new generation, with a new key."""
         journal.flush(self.attempt)
         answer = waits.ask(
@@ -365,6 +391,7 @@ class Ledger:
             },
             task_type=DOUBT_TASK,
             timeout=DOUBT_TIMEOUT,
+            look_every=look_every,
         )
         match answer.outcome:
             case "approved":
@@ -384,12 +411,17 @@ class Ledger:
         for effect in self._undeclared:
             self._require_word_of(effect)
 
+    def _forget_what_was_said_of(self, effect: KnownEffect) -> None:
+        """Its step is declared again: should it leave the list once more, that is another question."""
+        with journal.current(self.attempt):
+            for name in (_undeclared(effect), _undeclared_asked(effect)):
+                waits.withdraw(self.workflow, name)
+
     def _require_word_of(self, effect: KnownEffect) -> None:
         journal.flush(self.attempt)
-        name = f"undeclared:{effect.step}"
         waits.wait_for_time(
             self.workflow,
-            name,
+            _undeclared(effect),
             UNDECLARED_PATIENCE,
             look_every=UNDECLARED_LOOK,
             waiting_for=f"a release that declares the step {effect.step}, whose call is on the ledger",
@@ -397,7 +429,7 @@ class Ledger:
         while True:
             answer = waits.ask(
                 self.workflow,
-                f"{name}:asked",
+                _undeclared_asked(effect),
                 question=f"Is it right that this release has no step {effect.step}?",
                 facts={
                     "What we know": f"The ledger holds a call of {effect.step}; this release declares no such step.",
@@ -415,7 +447,7 @@ class Ledger:
                 case "rejected":
                     told = f"{answer.result['by']} said that this release should have the step {effect.step}."
                     raise Undeclared(told, code=UNDECLARED_TASK, wait_id=answer.wait_id)
-            waits.withdraw(self.workflow, f"{name}:asked")  # nobody has answered in time: it is asked again
+            waits.withdraw(self.workflow, _undeclared_asked(effect))  # nobody has answered in time: it is asked again
 
     # --- Undoing it ---------------------------------------------------------------------------------
 
@@ -536,21 +568,34 @@ def key_for(workflow: Workflow, step: str) -> str:
     It names the workflow, the step (by its oldest name) and the generation; never an attempt, a position in the list or
     a release.
     """
-    if key := _keys_in_use.get(workflow.pk):
-        if asked_inside_once:
-            asked_inside_once(workflow)
-        return key
+    if in_use := _keys_in_use.get(workflow.pk):
+        in_use.asked_for = True
+        return in_use.key
     if asked_outside_once:
         asked_outside_once(workflow)
     return _key(workflow, step, 1)
 
 
-# Told the workflow whose step asks for a key and is not `once`, or is. For `workflows.testing`; nobody else listens.
+def key_in_use(workflow: Workflow) -> str:
+    """The idempotency key of the call that the workflow is making just now; empty when it makes none."""
+    in_use = _keys_in_use.get(workflow.pk)
+    return in_use.key if in_use else ""
+
+
+# Is given the workflow whose step asks for a key and is not `once`. For `workflows.testing`; nobody else listens.
 asked_outside_once: Callable[[Workflow], None] | None = None
-asked_inside_once: Callable[[Workflow], None] | None = None
+
+
+@dataclass(slots=True)
+class _KeyInUse:
+    """The idempotency key of a call that is being made, and whether its step has asked for it."""
+
+    key: str
+    asked_for: bool = False
+
 
 # By workflow, and not in a ContextVar, which a step's own threads do not see: theirs would be the key of generation 1.
-_keys_in_use: dict[int, str] = {}
+_keys_in_use: dict[int, _KeyInUse] = {}
 
 _WRITE_INTENT = f"""
     INSERT INTO workflows_effect AS e
@@ -589,16 +634,18 @@ def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
         """SELECT id, step, generation, state, idempotency_key, result::text,
                   extract(epoch FROM statement_timestamp() - first_begun_at)::float,
                   extract(epoch FROM statement_timestamp() - begun_at)::float,
-                  has_undo, undo_failures, error_class, error_code, error_message
-             FROM workflows_effect WHERE workflow_id = %s AND NOT undo ORDER BY generation""",
+                  has_undo, undo_failures,
+                  concat_ws(': ', coalesce(nullif(error_code, ''), nullif(error_class, '')), nullif(error_message, '')),
+                  error_code,
+                  EXISTS (SELECT FROM workflows_wait w
+                           WHERE w.workflow_id = e.workflow_id AND w.name = 'undeclared:' || e.step || ':asked'
+                             AND NOT w.superseded)
+             FROM workflows_effect e WHERE workflow_id = %s AND NOT undo ORDER BY generation""",
         [attempt.workflow_id],
     )
     return {
-        step: KnownEffect(
-            *(effect_id, step, generation, state, key, json.loads(result) if result else None),
-            *(key_age, call_age, has_undo, undo_failures, _tell(*error), error[1]),
-        )
-        for effect_id, step, generation, state, key, result, key_age, call_age, has_undo, undo_failures, *error in rows
+        step: KnownEffect(effect_id, step, generation, state, key, json.loads(result) if result else None, *known)
+        for effect_id, step, generation, state, key, result, *known in rows
     }
 
 
@@ -661,6 +708,16 @@ def _boundary(step: str, undo: bool) -> str:
 def _doubt(effect: KnownEffect) -> str:
     """The name of the wait for whether it happened."""
     return f"effect:{effect.step}:{effect.generation}"
+
+
+def _undeclared(effect: KnownEffect) -> str:
+    """The name of the wait for a release that declares its step."""
+    return f"undeclared:{effect.step}"
+
+
+def _undeclared_asked(effect: KnownEffect) -> str:
+    """The name of the wait for a person who says whether the release is right."""
+    return f"{_undeclared(effect)}:asked"
 
 
 def asked_about(wait_name: str) -> tuple[str, int]:

@@ -24,7 +24,7 @@ Questions to people are answered as `decide` says, in the name of a user "testin
 
 In every such test a step that is not `once`, asks for an idempotency key (`key_for`) and runs twice is an
 AssertionError: it may have made its call twice. `Step(..., repeatable=True)` says that this does no harm. So is a
-`once` step that asks for its key and returns None: that says that it made no call, and the next attempt makes it again.
+`once` step that asks for its key and returns None: whether it made its call cannot be known.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def run(
             _let_time_pass(next_one)
             _process(queue)
             workflow.refresh_from_db()
-    keys.check()
+    keys.check(queue)
     _require_declared(this)
     return this
 
@@ -309,16 +309,13 @@ class _World:
 class _Keys:
     """Which runs of which steps asked for an idempotency key, of those that are not `repeatable`.
 
-    A run that did may have made its call, whatever came of it. Threads of a step ask for the step that is running. Of a
-    `once` step only those runs count that returned None all the same.
+    A run that did may have made its call, whatever came of it. Threads of a step ask for the step that is running.
     """
 
     def __init__(self) -> None:
         self.runs = count()
         self.running: dict[int, tuple[str, str, int, int]] = {}  # workflow -> definition, step, workflow, run
         self.asked: set[tuple[str, str, int, int]] = set()
-        self.asked_inside_once: set[tuple[str, str, int, int]] = set()
-        self.untold: set[tuple[str, str]] = set()  # definition, step
 
     def counted(self, definition: WorkflowDefinition) -> WorkflowDefinition:
         """The definition with those steps watched."""
@@ -331,14 +328,11 @@ class _Keys:
 
     def _counted_function(self, definition: WorkflowDefinition, step: Step) -> WorkflowStep:
         def function(*, workflow: Workflow, context: Any) -> Mapping[str, Any] | None:
-            self.running[workflow.pk] = this = (definition.name, step.name, workflow.pk, next(self.runs))
+            self.running[workflow.pk] = (definition.name, step.name, workflow.pk, next(self.runs))
             try:
-                result = step.function(workflow=workflow, context=context)
+                return step.function(workflow=workflow, context=context)
             finally:
                 del self.running[workflow.pk]
-            if result is None and this in self.asked_inside_once:
-                self.untold.add((definition.name, step.name))
-            return result
 
         function.__name__ = step.name
         return function
@@ -346,21 +340,17 @@ class _Keys:
     @contextmanager
     def asked_for(self) -> Iterator[None]:
         """Listen to what is asked for."""
-        ledger.asked_outside_once, ledger.asked_inside_once = self._note, self._note_inside_once
+        ledger.asked_outside_once = self._note
         try:
             yield
         finally:
-            ledger.asked_outside_once = ledger.asked_inside_once = None
+            ledger.asked_outside_once = None
 
     def _note(self, workflow: Workflow) -> None:
         if running := self.running.get(workflow.pk):
             self.asked.add(running)
 
-    def _note_inside_once(self, workflow: Workflow) -> None:
-        if running := self.running.get(workflow.pk):
-            self.asked_inside_once.add(running)
-
-    def check(self) -> None:
+    def check(self, queue: str) -> None:
         """Raise AssertionError, naming each step of a workflow that may have made its call, or makes it, again."""
         times = Counter((definition, step, workflow) for definition, step, workflow, _ in self.asked)
         repeated = [
@@ -372,12 +362,24 @@ class _Keys:
         ]
         untold = [
             f"The step {step} of {definition} is once, asked for its idempotency key and returned None, which says "
-            f"that it did not apply: whenever it runs again it makes its call again, and nothing undoes it. Let it "
-            f"return {{}} when it has called and has nothing to tell."
-            for definition, step in sorted(self.untold)
+            f"that it did not apply: whether it made its call is not known, and a person is asked. Let it return {{}} "
+            f"when it has called and has nothing to tell."
+            for definition, step in sorted(_untold(queue))
         ]
         faults = repeated + untold
         assert not faults, "\n".join(faults)
+
+
+def _untold(queue: str) -> set[tuple[str, str]]:
+    """The definition and the name of each `once` step that asked for its key and returned None."""
+    said = {"error_code": ledger.NONE_AFTER_KEY}
+    attempts = Attempt.objects.filter(workflow__queue=queue, steps__contains=[said])
+    return {
+        (definition, entry["step"])
+        for definition, steps in attempts.values_list("workflow__workflow_type", "steps")
+        for entry in steps
+        if said.items() <= entry.items()
+    }
 
 
 @contextmanager
@@ -420,7 +422,7 @@ def _watched_function(step: Step, this: Run, failure: Failure | None) -> Workflo
             raise StepError("Made to fail.", code="made_to_fail")
         result = step.function(workflow=workflow, context=context)
         this.results[step.name] = result
-        this.calls.append((step.name, ledger.key_for(workflow, step.name) if step.once else ""))
+        this.calls.append((step.name, ledger.key_in_use(workflow)))
         if failure and result is not None:
             this.failed = True
             raise ValueError("made to fail, after the call")

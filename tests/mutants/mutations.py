@@ -327,6 +327,36 @@ MUTANTS: list[Mutant] = [
             f"{LEDGER}test_a_repeat_that_does_not_apply_leaves_the_call_in_doubt_and_is_a_failure",
         ),
         (
+            "a step that had its key in hand and returned None says that it did not call",
+            "if result is None and _keys_in_use[self.workflow.pk].asked_for:",
+            "if False:",
+            f"{LEDGER}test_a_step_that_asks_for_its_key_and_returns_none_may_have_called",
+        ),
+        (
+            "a workflow completes beside a call in doubt of a step that left the list",
+            "            if effect.state in IN_DOUBT and not step.best_effort:",
+            "            if False:",
+            f"{LEDGER}test_nothing_is_complete_while_a_call_of_a_step_that_left_the_list_is_in_doubt",
+        ),
+        (
+            "a person is asked about a best-effort call before a workflow completes",
+            "            if effect.state in IN_DOUBT and not step.best_effort:",
+            "            if effect.state in IN_DOUBT:",
+            f"{LEDGER}test_of_a_best_effort_call_nobody_needs_to_know",
+        ),
+        (
+            "before a workflow completes, the question about a doubt looks for no answer of its own",
+            "self.find_out(step, context, effect, look_every=UNDECLARED_PATIENCE)",
+            "self.find_out(step, context, effect)",
+            f"{LEDGER}test_a_question_about_it_is_closed_by_a_release_that_finds_out",
+        ),
+        (
+            "what was said of a release that lacks a step holds for the next one, too",
+            "if effect.asked_if_gone and definition.declares(effect.step):",
+            "if False:",
+            f"{LEDGER}test_what_a_person_said_is_forgotten_once_the_step_is_declared_again",
+        ),
+        (
             "what does not apply any more is repeated until it has failed too often",
             "if honoured and effect.error_code != DOES_NOT_APPLY:",
             "if honoured:",
@@ -334,8 +364,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a thread of the step is given the key of the first generation",
-            "_keys_in_use.get(workflow.pk)",
-            "_keys_in_use.get(0)",
+            "if in_use := _keys_in_use.get(workflow.pk):",
+            "if in_use := _keys_in_use.get(0):",
             f"{LEDGER}test_a_thread_of_the_step_is_given_the_key_of_its_generation",
         ),
         # --- Steps that have left the list ---
@@ -420,13 +450,13 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a workflow whose question waits for a person does not look for a declaration",
-            "look_every=UNDECLARED_PATIENCE",
-            "look_every=None",
+            "                look_every=UNDECLARED_PATIENCE,",
+            "                look_every=None,",
             f"{LEDGER}test_after_an_hour_a_person_is_asked_and_the_workflow_goes_on_looking",
         ),
         (
             "a question that nobody has answered about a step is not asked again",
-            '            waits.withdraw(self.workflow, f"{name}:asked")',
+            '            waits.withdraw(self.workflow, _undeclared_asked(effect))',
             "            return",
             f"{LEDGER}test_a_question_that_nobody_answers_in_a_month_is_asked_again",
         ),
@@ -1099,6 +1129,12 @@ MUTANTS: list[Mutant] = [
     *_in(
         "executor.py",
         (
+            "a release that makes no calls does not look for those of its predecessors",
+            "keeps_calls = attempt.number > 1 or any(",
+            "keeps_calls = any(",
+            f"{LEDGER}test_nothing_is_complete_while_a_call_of_a_step_that_left_the_list_is_in_doubt",
+        ),
+        (
             "an error on a lost claim is the step's failure",
             "        journal.prove(attempt)  # on a lost",
             "        pass  # on a lost",
@@ -1521,7 +1557,7 @@ MUTANTS: list[Mutant] = [
             "a worker works behind a pooler that lends backends",
             "    if not _is_one_backend_each(*sessions):",
             "    if False:",
-            "acceptance/test_pooler.py::test_a_worker_refuses_a_pooler_in_one_line",
+            f"{UNFIT}test_a_worker_refuses_it_and_names_the_cause",
         ),
         (
             "a pool that lends its backends in turns is not found out",

@@ -36,7 +36,7 @@ class Downstream:
         self.looked_up: list[ledger.KnownEffect] = []
 
     def call(self, *, workflow: Workflow, context: Any) -> dict[str, Any] | None:
-        self.calls.append(ledger.key_for(workflow, "call"))
+        self.calls.append(ledger.key_in_use(workflow))
         if self.errors:
             raise self.errors.pop(0)
         if self.answers:
@@ -510,6 +510,16 @@ def test_after_a_repeat_that_does_not_apply_a_person_is_asked_and_it_is_repeated
     assert (state(), len(service.calls)) == (("done", 2) if happened else ("skipped", 3))
 
 
+def test_a_step_that_asks_for_its_key_and_returns_none_may_have_called() -> None:
+    def call(*, workflow: Workflow, context: Any) -> None:
+        ledger.key_for(workflow, "call")
+
+    define([Step(call, once=True, settle=0)])
+    workflow = work(submit())
+    assert (state(), workflow.status, workflow.last_error_code) == ("unknown", "PENDING", "none_after_key")
+    assert again(workflow).waiting_for == "Did call happen?"
+
+
 def test_nobody_is_asked_about_a_repeat_that_does_not_apply_while_the_call_may_be_on_its_way() -> None:
     service = Downstream()
     workflow = unknown(service, key_ttl=KEY_TTL)
@@ -841,6 +851,72 @@ def test_a_step_that_did_not_apply_begins_no_call_beside_it() -> None:
     assert len(service.calls) == 1
 
 
+def left_in_doubt(**definition: Any) -> Workflow:
+    """A call that was broken off; the next release has no step `call`, and none that calls anything."""
+    service = Downstream()
+    service.errors = [UnknownOutcome("no answer")]
+    define([call_step(service)])
+    workflow = work(submit())
+    Effect.objects.update(begun_at=workflow.created_at - timedelta(minutes=1))
+    define([fail_at_first], **definition)
+    return again(workflow)
+
+
+@pytest.mark.parametrize("retired", [(), ("call",)])
+@pytest.mark.parametrize("happened", [True, False])
+def test_nothing_is_complete_while_a_call_of_a_step_that_left_the_list_is_in_doubt(
+    retired: tuple[str, ...], happened: bool
+) -> None:
+    workflow = left_in_doubt(retired=retired)
+    assert (workflow.status, workflow.waiting_for) == ("PENDING", "Did call happen?")
+    task, ada = ManualTask.objects.get(), User.objects.create_superuser("ada")
+    if happened:
+        operations.approve(task.pk, user=ada, answer={})
+    else:
+        operations.reject(task.pk, user=ada, reason="The service knows nothing of it.")
+    assert work(workflow).status == "COMPLETE"
+    assert state() == ("done" if happened else "not_done")
+
+
+def test_it_is_asked_about_beside_a_call_that_a_person_let_be_made() -> None:
+    service, workflow = renamed("unknown")
+    Effect.objects.update(begun_at=workflow.created_at - timedelta(minutes=1))
+    engine.expire(workflow)
+    work(workflow)
+    operations.approve(ManualTask.objects.get().pk, user=User.objects.create_superuser("ada"))
+    assert work(workflow).waiting_for == "Did call happen?"
+    assert len(service.calls) == 2
+
+
+def test_a_question_about_it_is_closed_by_a_release_that_finds_out() -> None:
+    workflow = left_in_doubt()
+    look = workflow.invisible_until - last_attempt(workflow).closed_at  # type: ignore[operator]
+    assert look < timedelta(hours=1)
+    service = Downstream()
+    service.found = [{"number": 7}]
+    define([call_step(service, lookup=service.lookup)])
+    assert again(workflow).status == "COMPLETE"
+    assert (ManualTask.objects.get().state, service.calls) == ("closed", [])
+
+
+def test_it_is_not_asked_about_while_it_may_be_on_its_way() -> None:
+    service = Downstream()
+    service.errors = [UnknownOutcome("no answer")]
+    define([call_step(service)])
+    workflow = work(submit())
+    define([fail_at_first])
+    assert again(workflow).last_error_code == "unsettled"
+    assert not ManualTask.objects.exists()
+
+
+def test_of_a_best_effort_call_nobody_needs_to_know() -> None:
+    service = Downstream()
+    service.errors = [UnknownOutcome("no answer")]
+    define([call_step(service, best_effort=True)])
+    assert work(submit()).status == "COMPLETE"
+    assert state() == "unknown"
+
+
 def test_a_step_that_is_no_longer_once_is_not_declared() -> None:
     service = Downstream()
     define([call_step(service), fail_at_first])
@@ -875,6 +951,21 @@ def test_a_person_says_that_it_is_right_and_the_new_call_is_made() -> None:
     operations.approve(task.pk, user=ada)
     assert work(workflow).status == "COMPLETE"
     assert service.calls == [f"{workflow.key}:call", f"{workflow.key}:charge"]
+
+
+def test_what_a_person_said_is_forgotten_once_the_step_is_declared_again() -> None:
+    """The release was taken back; the next one that lacks the step is another question."""
+    service, workflow, task, ada = asked_whether_it_is_right()
+    operations.approve(task.pk, user=ada)
+    define([fail, call_step(service)])  # it does not come as far as the step
+    workflow = work(workflow)
+    assert workflow.status == "FAILED"
+    operations.retry(workflow.pk, user=ada)
+    without(service)
+    assert work(workflow).waiting_for.startswith("a release that declares the step call")
+    engine.expire(workflow)
+    assert work(workflow).waiting_for == task.question
+    assert len(service.calls) == 1
 
 
 def test_a_person_says_that_it_is_wrong_and_a_retry_asks_again() -> None:
@@ -931,8 +1022,12 @@ def test_of_a_step_that_says_its_names_too_late_what_has_happened_counts(said: s
     service, workflow = unreachable_and_then_renamed()
     Effect.objects.filter(step="call").update(state=said)
     define([Step(service.call, once=True, name="charge", formerly=("call",))])
-    assert again(workflow).status == "COMPLETE"
+    workflow = again(workflow)
     assert len(service.calls) == 2
+    if said in ledger.IN_DOUBT:  # both calls may have happened
+        assert workflow.last_error_code == "unsettled"
+    else:
+        assert workflow.status == "COMPLETE"
 
 
 def test_of_a_step_that_says_its_names_too_late_a_doubt_counts_before_what_did_not_happen() -> None:

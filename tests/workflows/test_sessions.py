@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pytest
@@ -123,6 +123,27 @@ def test_a_pool_that_lends_backends_is_found_out(size: int, in_turns: bool) -> N
     pool = Pool(size=size, in_turns=in_turns)
     try:
         assert not sessions._is_one_backend_each(Client(pool), Client(pool))
+    finally:
+        pool.close()
+
+
+def test_a_worker_refuses_it_and_names_the_cause() -> None:
+    pool = Pool(size=2, in_turns=False)
+
+    class Wrapper:
+        """A connection that Django has opened to the pool, and that asks for nothing of its own."""
+
+        alias = "default"
+        settings_dict: ClassVar[dict[str, Any]] = {}
+
+        def __init__(self) -> None:
+            self.connection = Client(pool)
+
+        def ensure_connection(self) -> None: ...
+
+    try:
+        with pytest.raises(sessions.Refused, match="lends a session one backend after another"):
+            sessions._check(Wrapper(), Wrapper())
     finally:
         pool.close()
 
