@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, TypeVar
@@ -55,6 +55,13 @@ def parameters_beside() -> Iterator[None]:
         yield
     finally:
         raw.cursor_factory = usual
+
+
+def execute(sql: str, parameters: Sequence[Any]) -> int:
+    """Run one statement of the engine with its parameters beside it; how many rows it has changed."""
+    with parameters_beside(), connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return int(cursor.rowcount)
 
 
 def fetch_one(sql: str, parameters: tuple[Any, ...]) -> tuple[Any, ...] | None:

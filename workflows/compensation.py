@@ -21,7 +21,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
-from workflows import inbox, journal, waits
+from workflows import inbox, journal, transitions, waits
 from workflows.definition import Step, Undo, WorkflowDefinition, definitions, left_step, undo_of
 from workflows.errors import ClaimLost, StepError, Suspend
 from workflows.executor import (
@@ -37,8 +37,7 @@ from workflows.executor import (
 from workflows.journal import OpenAttempt
 from workflows.ledger import DOUBT_TASK, DOUBT_TIMEOUT, MAY_HAVE_HAPPENED, KnownEffect, Ledger, Unsettled
 from workflows.models import Effect, ManualTask, Wait, Workflow
-from workflows.models.clock import ClockTimestamp
-from workflows.models.workflow import DUE_AT_ONCE
+from workflows.transitions import KEPT, Beside
 
 # Failures of an undo before a person is asked.
 TRIES = 3
@@ -81,17 +80,22 @@ class UndoWaiting:
 Outcome = Compensated | UndoFailed | UndoWaiting | GivenBack
 
 
-def ending(workflow: Workflow) -> dict[str, Any]:
-    """What becomes of the row of a workflow that fails for good: at rest, or due at once for compensation.
+def fail(
+    workflow: Workflow, *, step: str | transitions.Kept = KEPT, failures: int | transitions.Kept = KEPT, beside: Beside
+) -> bool:
+    """Fail a workflow for good: it is at rest, or due at once for its compensation. Returns whether it has one.
 
-    In the transaction that holds the row. What people are still being asked is closed with it.
+    In the transaction that holds the row. What people are still being asked is closed with it. `step` and `failures`
+    say where it failed, and how often in a row; `beside` holds the other columns to be written.
     """
-    nothing_is_waited_for = {"waiting_for": "", "wake_on": [], "seen_signals": []}
-    if not _needed(workflow):
+    compensates = _needed(workflow)
+    if compensates:
+        close_questions(workflow.pk)
+        transitions.begin_compensation(workflow.pk, step=step, failures=failures, beside=beside)
+    else:
         end_asking(workflow)
-        return {**nothing_is_waited_for, "status": Workflow.Status.FAILED, "completed_at": ClockTimestamp()}
-    close_questions(workflow.pk)
-    return {**nothing_is_waited_for, "compensating": True, "invisible_until": DUE_AT_ONCE}
+        transitions.fail(workflow.pk, step=step, failures=failures, beside=beside)
+    return compensates
 
 
 def close_questions(workflow_id: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db.models.expressions import RawSQL
 
-from workflows import compensation, history, inbox, poison, waits
+from workflows import compensation, history, inbox, poison, transitions, waits
 from workflows.backoff import Policy, calculate_invisible_until, resolve
 from workflows.bounded import parameters_beside
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
@@ -23,9 +23,9 @@ from workflows.journal import OpenAttempt
 from workflows.ledger import Unsettled
 from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.workflow import DUE_AT_ONCE
 from workflows.poison import Held, PutOff
 from workflows.scrub import frames
+from workflows.transitions import NOTHING, Awaited
 
 logger = logging.getLogger(__name__)
 
@@ -80,15 +80,7 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None)
 
 
 def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:
-    _update(
-        workflow,
-        outcome,
-        status=Workflow.Status.COMPLETE,
-        completed_at=ClockTimestamp(),
-        retry_count=0,
-        current_step="",
-        **_NO_ERROR,
-    )
+    transitions.complete(workflow.pk, _context(outcome))
     if attempt.number > 1:  # a first attempt has asked nobody, and what came meanwhile the chores put aside
         compensation.end_asking(workflow)
     for entry in attempt.steps:
@@ -103,17 +95,7 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
 
 def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Attempt.Outcome:
     suspend, step = outcome.suspend, outcome.step.name
-    _update(
-        workflow,
-        outcome,
-        invisible_until=suspend.until,
-        waiting_for=suspend.waiting_for,
-        wake_on=suspend.wake_on,
-        seen_signals=suspend.seen,
-        retry_count=0,
-        current_step=step,
-        **_NO_ERROR,
-    )
+    transitions.suspend(workflow.pk, suspend, step=step, beside=_context(outcome))
     _record_waiting(workflow, attempt, step, suspend)
     return Attempt.Outcome.WAITING
 
@@ -142,14 +124,13 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
     failures = workflow.retry_count + 1 if again else 1
     if failures >= policy.max_attempts and not isinstance(outcome.error, Unsettled):
         return _fail(workflow, attempt, outcome, failures=failures)
-    _update(
-        workflow,
-        outcome,
-        invisible_until=policy.due_after(failures),
-        retry_count=failures,
-        current_step=step.name,
-        **_woken_by(attempt, outcome.error),
-        **last_error(outcome.description),
+    transitions.schedule_retry(
+        workflow.pk,
+        policy.due_after(failures),
+        woken_by=_woken_by(attempt, outcome.error),
+        step=step.name,
+        failures=failures,
+        beside=_context(outcome) | last_error(outcome.description),
     )
     history.record(
         workflow.pk,
@@ -164,19 +145,18 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
     return Attempt.Outcome.RETRY
 
 
-def _woken_by(attempt: OpenAttempt, error: BaseException) -> dict[str, Any]:
+def _woken_by(attempt: OpenAttempt, error: BaseException) -> Awaited:
     """The signals that cut a retry's back-off short: those that the error names, and that the attempt has not seen.
 
     An old one would wake it in a hot loop, and any other would burn its retries. What no signal can be called is left
     out: no row could hold it, and the decision would fail for ever.
     """
-    if not isinstance(error, RetryableStepError):
-        return {}
-    names = [name for name in error.wake_on if inbox.is_name(name)]
+    stated = error.wake_on if isinstance(error, RetryableStepError) else []
+    names = [name for name in stated if inbox.is_name(name)]
     if not names:
-        return {}
+        return NOTHING
     named = "ARRAY(SELECT id FROM workflows_signal WHERE id = ANY (%s) AND name = ANY (%s))"
-    return {"wake_on": names, "seen_signals": RawSQL(named, [attempt.seen, names])}  # noqa: S611 (no input in it)
+    return Awaited("", names, RawSQL(named, [attempt.seen, names]))  # noqa: S611 (no input in it)
 
 
 def _policy(workflow: Workflow, outcome: Failed | UndoFailed) -> Policy:
@@ -196,15 +176,15 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
     """FAILED, for good, or on the way there by compensation; `failures` in a row when it was tried too often."""
     failures = workflow.retry_count if failures is None else failures
     cancelled = outcome.error if isinstance(outcome.error, WorkflowCancelled) else None
-    ending = compensation.ending(workflow)
-    _update(
+    compensates = compensation.fail(
         workflow,
-        outcome,
-        **ending,
-        cancelled_at=ClockTimestamp() if cancelled else None,
-        retry_count=failures,
-        current_step=outcome.step.name,
-        **last_error(outcome.description),
+        step=outcome.step.name,
+        failures=failures,
+        beside={
+            **_context(outcome),
+            **last_error(outcome.description),
+            "cancelled_at": ClockTimestamp() if cancelled else None,
+        },
     )
     waits.supersede_failed(workflow.pk, outcome.error)
     if cancelled:
@@ -227,14 +207,14 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
             failures=failures,
             **outcome.description,
         )
-    if "compensating" in ending:
+    if compensates:
         history.record(workflow.pk, Event.Kind.COMPENSATING, attempt=attempt.number)
     return Attempt.Outcome.FAILED
 
 
 def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated) -> Attempt.Outcome:
     """FAILED at last. What it failed with stays as it was."""
-    _update(workflow, None, status=Workflow.Status.FAILED, completed_at=ClockTimestamp(), compensating=False)
+    transitions.end_compensation(workflow.pk)
     compensation.end_asking(workflow)
     history.record(workflow.pk, Event.Kind.COMPENSATED, attempt=attempt.number, undone=outcome.undone)
     return Attempt.Outcome.COMPENSATED
@@ -244,8 +224,8 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
     """Later; at once when it has failed too often, for then a person is asked. What the row failed with stays."""
     step, policy = outcome.step, _policy(workflow, outcome)
     exhausted = outcome.failures >= compensation.TRIES
-    due = DUE_AT_ONCE if exhausted else policy.due_after(max(outcome.failures, 1))
-    _update(workflow, None, invisible_until=due)
+    due = transitions.AT_ONCE if exhausted else policy.due_after(max(outcome.failures, 1))
+    transitions.put_off(workflow.pk, due)
     if not outcome.failures:
         history.record(
             workflow.pk,
@@ -288,7 +268,7 @@ def _put_off(workflow: Workflow, attempt: OpenAttempt, outcome: PutOff) -> Attem
         max_delay=poison.MAX_DELAY,
         jitter_factor=poison.JITTER,
     )
-    _update(workflow, None, invisible_until=due)
+    transitions.put_off(workflow.pk, due)
     reason = f"Its worker died {outcome.deaths} times in a row; it is tried again later."
     history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, step=outcome.step, reason=reason)
     return Attempt.Outcome.PUT_BACK
@@ -298,7 +278,7 @@ def _await_a_person(
     workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend, ended: Attempt.Outcome
 ) -> Attempt.Outcome:
     """Wait for an answer that is no step's: what the row failed with, and how often, stays."""
-    _update(workflow, None, invisible_until=suspend.until, waiting_for=suspend.waiting_for, wake_on=suspend.wake_on)
+    transitions.ask_a_person(workflow.pk, suspend)
     _record_waiting(workflow, attempt, step, suspend)
     return ended
 
@@ -306,24 +286,12 @@ def _await_a_person(
 def _put_back(workflow: Workflow, attempt: OpenAttempt) -> Attempt.Outcome:
     """A type that this release does not know: another may, or the next one will. Never FAILED."""
     waiting_for = f"a release that knows the workflow type {workflow.workflow_type}"
-    _update(workflow, None, invisible_until=ClockTimestamp() + UNKNOWN_TYPE_DELAY, waiting_for=waiting_for)
+    transitions.put_off(workflow.pk, ClockTimestamp() + UNKNOWN_TYPE_DELAY, waiting_for=waiting_for)
     if workflow.waiting_for != waiting_for:  # once, not once a minute
         history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, reason=f"It waits for {waiting_for}.")
     return Attempt.Outcome.PUT_BACK
 
 
-_NO_ERROR = {"last_error_class": "", "last_error_code": "", "last_error_message": ""}
-
-
-def _update(workflow: Workflow, outcome: Outcome | None, **fields: Any) -> None:
-    """Update the row that we hold: once, and outside the savepoint.
-
-    A row locked by the outer transaction and updated inside a savepoint gets a multixact as its xmax. Index scans then
-    cannot mark the dead entry as killable, and every later claim walks over all of them until vacuum. Measured with
-    300,000 pending and 4 clients: 640 workflows/s and 3,376 buffers a claim, against 5,490/s and 197.
-    """
-    fields = {"waiting_for": "", "wake_on": [], "seen_signals": [], **fields}
-    if outcome and outcome.context is not None:
-        fields["context"] = outcome.context  # a copy for people
-    if Workflow.objects.filter(pk=workflow.pk).update(**fields) != 1:
-        raise ClaimLost("the row is gone")
+def _context(outcome: Outcome) -> dict[str, Any]:
+    """The column that holds a copy of the context, for people; nothing when no step has run."""
+    return {} if outcome.context is None else {"context": outcome.context}

@@ -23,10 +23,11 @@ from typing import Any
 
 from django.db import Error, connection, transaction
 
-from workflows.bounded import fetch_one, parameters_beside
+from workflows.bounded import execute, fetch_one
 from workflows.definition import definitions
 from workflows.errors import WorkflowCancelled
 from workflows.jsonb import Document, document_of
+from workflows.transitions import make_due_where
 
 logger = logging.getLogger(__name__)
 
@@ -124,15 +125,6 @@ def store(
 
 # --- Waking -----------------------------------------------------------------------------------------
 
-# Due before the backlog, not behind it: it has waited already. (now() keeps a row from a clock that was ahead.)
-_WAKE = """
-    UPDATE workflows_workflow SET invisible_until = least(created_at, now())
-     WHERE id IN (
-        SELECT w.id FROM workflows_workflow w
-         WHERE {condition} AND w.status = 'PENDING' AND w.invisible_until > now()
-           FOR NO KEY UPDATE OF w SKIP LOCKED)
-"""
-
 # Signals that the row `w` waits for. A retry is woken by those only that its attempt has not seen: else an old one
 # would wake it in a hot loop.
 _LISTENS = "s.closed_at IS NULL AND s.name = ANY (w.wake_on) AND s.id <> ALL (w.seen_signals)"
@@ -154,14 +146,14 @@ def wake(workflow_id: int) -> bool:
 
     Whoever sends, after the signal's commit; a worker, after that of a suspension: a new statement, never before.
     """
-    return _execute(_WAKE.format(condition=f"w.id = %s AND {_ANSWERED}"), [workflow_id]) == 1
+    return make_due_where(f"w.id = %s AND {_ANSWERED}", [workflow_id]) == 1
 
 
 def wake_linked(linking_id: str) -> int:
     """The same for every workflow of a linking id; how many."""
     # In the words of the index of those that listen.
     listens = f"w.linking_id = %s AND w.wake_on <> '{{}}' AND EXISTS (SELECT FROM workflows_signal s WHERE {_LINKED})"
-    return _execute(_WAKE.format(condition=listens), [linking_id])
+    return make_due_where(listens, [linking_id])
 
 
 def wake_soon(*, workflow_id: int | None = None, linking_id: str | None = None) -> None:
@@ -193,7 +185,7 @@ def sweep() -> int:
                   WHERE {_ASLEEP} AND w.linking_id IS NOT NULL AND w.wake_on <> '{{}}'"""  # noqa: S608 (ours)
     joined = f"""SELECT w.id FROM workflows_wait j JOIN workflows_workflow w ON w.id = j.workflow_id
                   WHERE {_OPEN_JOIN} AND {_ASLEEP} AND 'child:' || j.name = ANY (w.wake_on)"""  # noqa: S608 (ours)
-    return _execute(_WAKE.format(condition=f"w.id IN ({addressed} UNION ALL {linked} UNION ALL {joined})"), [])
+    return make_due_where(f"w.id IN ({addressed} UNION ALL {linked} UNION ALL {joined})", [])
 
 
 # The open wait `j` for children all of which have ended.
@@ -213,7 +205,7 @@ def wake_expired() -> int:
     """
     # statement_timestamp(), for an index is not searched by what changes from row to row, as clock_timestamp() does.
     expired = "w.expires_at <= statement_timestamp() AND w.expires_at IS NOT NULL AND NOT w.compensating"
-    return _execute(_WAKE.format(condition=f"{expired} AND w.workflow_type = ANY (%s)"), [list(definitions())])
+    return make_due_where(f"{expired} AND w.workflow_type = ANY (%s)", [list(definitions())])
 
 
 # --- Requests to cancel -----------------------------------------------------------------------------
@@ -243,7 +235,7 @@ def cancellation(workflow_id: int) -> WorkflowCancelled | None:
 
 def close_cancellations(workflow_id: int) -> None:
     """Put the requests to cancel a workflow aside: they are obeyed, or its new run knows nothing of them."""
-    _execute(
+    execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp()
             WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL""",
         [workflow_id],
@@ -284,7 +276,7 @@ def tell_parent_soon(child_id: int) -> None:
 
 def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
     """Ask for the children of a cancelled workflow to be cancelled; in its transaction. The sweep wakes them."""
-    _execute(
+    execute(
         """INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, payload)
            SELECT 'engine', 'cancel:' || id || ':' || gen_random_uuid(), 'cancel', id, %s::jsonb
              FROM workflows_workflow WHERE parent_id = %s AND status = 'PENDING' AND NOT compensating""",
@@ -294,7 +286,7 @@ def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
 
 def spare_children(workflow_id: int) -> None:
     """Take back what `cancel_children` has asked for, of those that have not obeyed yet."""
-    _execute(
+    execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp()
             WHERE name = 'cancel' AND source = 'engine' AND closed_at IS NULL
               AND workflow_id IN (SELECT id FROM workflows_workflow WHERE parent_id = %s)""",
@@ -307,7 +299,7 @@ def spare_children(workflow_id: int) -> None:
 
 def ignore_all(workflow_id: int) -> None:
     """Put aside what was told a workflow and never used, as it ends; in the transaction that ends it."""
-    _execute(
+    execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp(), ignored = true
             WHERE workflow_id = %s AND closed_at IS NULL AND name <> 'cancel'""",
         [workflow_id],
@@ -316,7 +308,7 @@ def ignore_all(workflow_id: int) -> None:
 
 def heed_again(workflow_id: int) -> None:
     """Take out again what was put aside when the workflow ended, or since: it has been started again."""
-    _execute(
+    execute(
         """UPDATE workflows_signal SET closed_at = NULL, ignored = false
             WHERE workflow_id = %s AND ignored AND name <> 'cancel'""",
         [workflow_id],
@@ -329,7 +321,7 @@ def put_aside() -> None:
     Of requests to cancel the history tells that they came too late: the workflow had come to its end by itself. What
     has ended is locked meanwhile: a retry in between would not see what it is to heed.
     """
-    _execute(
+    execute(
         f"""
         WITH ended AS MATERIALIZED (
             SELECT w.id FROM workflows_workflow w
@@ -349,7 +341,7 @@ def put_aside() -> None:
         """,  # noqa: S608 (the name is ours)
         [],
     )
-    _execute(
+    execute(
         f"""UPDATE workflows_signal s SET closed_at = clock_timestamp(), ignored = true
              WHERE s.closed_at IS NULL AND s.linking_id IS NOT NULL
                AND s.created_at < now() - interval '{KEPT_FOR_DAYS} days'
@@ -357,10 +349,3 @@ def put_aside() -> None:
                    SELECT FROM workflows_workflow w WHERE w.linking_id = s.linking_id AND w.status = 'PENDING')""",  # noqa: S608
         [],
     )
-
-
-def _execute(sql: str, parameters: list[Any]) -> int:
-    """Run a statement with its parameters beside it, not in its text: linking ids and reasons are people's."""
-    with parameters_beside(), connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return int(cursor.rowcount)

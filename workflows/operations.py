@@ -19,11 +19,10 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import Exists, OuterRef, Q
-from django.db.models.functions import Now
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
-from workflows import answers, api_keys, compensation, history, inbox, taken_back
+from workflows import answers, api_keys, compensation, history, inbox, taken_back, transitions
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_own, last_error
@@ -32,7 +31,6 @@ from workflows.ledger import DOUBT_TASK, asked_about
 from workflows.models import ApiKey, Effect, Event, ManualTask, Signal, State, Wait, Workflow, manual_task
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import ManualTaskQuerySet
-from workflows.models.workflow import DUE_AT_ONCE
 from workflows.scrub import faults, private_part, reference
 
 if TYPE_CHECKING:
@@ -62,18 +60,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
         if workflow.status != Workflow.Status.FAILED:
             raise NotAllowed(f"Only a failed workflow can be retried; this one is {state.label.lower()}.")
         definition = definitions().get(workflow.workflow_type)
-        expires_after = definition.expires_after if definition else None
-        Workflow.objects.filter(pk=workflow_id).update(
-            status=Workflow.Status.PENDING,
-            completed_at=None,
-            cancelled_at=None,
-            expires_at=ClockTimestamp() + expires_after if expires_after else None,
-            retry_count=0,
-            waiting_for="",
-            wake_on=[],
-            seen_signals=[],
-            invisible_until=DUE_AT_ONCE,
-        )
+        transitions.reopen(workflow_id, expires_after=definition.expires_after if definition else None)
         _ask_anew(workflow_id)
         kept = Effect.objects.filter(workflow=workflow_id, state=Effect.State.KEPT)
         kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0)
@@ -122,8 +109,7 @@ def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
             raise NotAllowed(
                 f"Only a workflow that is still under way can be run now; this one is {state.label.lower()}."
             )
-        moved = Workflow.objects.filter(pk=workflow_id, invisible_until__gt=Now()).update(invisible_until=DUE_AT_ONCE)
-        if not moved:
+        if not transitions.make_due(workflow_id):
             raise NotAllowed("It is due already: a worker takes it as soon as one is free.")
         _record(workflow_id, Event.Kind.RUN_NOW, user, step=workflow.current_step, reason=reason)
 
@@ -233,14 +219,13 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
         workflow, state = _take(workflow_id)
         _require_cancellable(workflow, state)
         _require_undecided(_locked(workflow_id, open_tasks))
-        ending = compensation.ending(workflow)
-        Workflow.objects.filter(pk=workflow_id).update(**ending, cancelled_at=ClockTimestamp(), **last_error(told))
+        compensates = compensation.fail(workflow, beside={"cancelled_at": ClockTimestamp(), **last_error(told)})
         inbox.close_cancellations(workflow_id)
         inbox.cancel_children(workflow_id, by=user.get_username(), reason=reason.strip())
         _record(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
-        if "compensating" in ending:
+        if compensates:
             history.record(workflow_id, Event.Kind.COMPENSATING)
-    if "compensating" in ending:
+    if compensates:
         return "It is cancelled; a worker now undoes what it has done."
     if workflow.parent_id is not None:
         inbox.tell_parent_soon(workflow_id)

@@ -23,12 +23,11 @@ from enum import Enum
 
 from django.db.models import Q
 
-from workflows import compensation, history
+from workflows import compensation, history, transitions
 from workflows.definition import definitions
 from workflows.ledger import DOUBT_TASK, MAY_HAVE_HAPPENED, asked_about
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.workflow import DUE_AT_ONCE
 
 State = Effect.State
 
@@ -146,14 +145,12 @@ def take_back(answer: Answer) -> str:
     unread.update(closed_at=ClockTimestamp(), ignored=False)
     if answer.decided:
         _restore(answer)
-    row = Workflow.objects.filter(pk=task.workflow_id)
     again = when_asked_again(task)
     match again:
         case Again.AT_ONCE | Again.NOT:
-            row.update(invisible_until=DUE_AT_ONCE)
+            transitions.make_due(task.workflow_id)
         case Again.TO_UNDO:
-            again_under_way = {"status": Workflow.Status.PENDING, "completed_at": None, "compensating": True}
-            row.update(**again_under_way, invisible_until=DUE_AT_ONCE)
+            transitions.reopen_compensation(task.workflow_id)
             history.record(task.workflow_id, Event.Kind.COMPENSATING, step=effect.step)
     return f"It is taken back; the workflow {again.value}."
 

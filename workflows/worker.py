@@ -31,6 +31,7 @@ from workflows import (
     sessions,
     sqlstates,
     stamps,
+    transitions,
 )
 from workflows.backoff import calculate_invisible_until
 from workflows.decisions import Decidable, decide
@@ -339,7 +340,7 @@ class Worker:
         due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
         with transaction.atomic():
             if due.select_for_update(skip_locked=True, no_key=True).first():
-                due.update(invisible_until=later, wake_on=[], seen_signals=[])
+                transitions.put_off(attempt.workflow_id, later)
                 history.record(attempt.workflow_id, Event.Kind.PUT_BACK, attempt=attempt.number, reason=reason)
 
 

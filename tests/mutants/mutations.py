@@ -456,7 +456,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a question that nobody has answered about a step is not asked again",
-            '            waits.withdraw(self.workflow, _undeclared_asked(effect))',
+            "            waits.withdraw(self.workflow, _undeclared_asked(effect))",
             "            return",
             f"{LEDGER}test_a_question_that_nobody_answers_in_a_month_is_asked_again",
         ),
@@ -693,6 +693,57 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *_in(
+        "transitions.py",
+        (
+            "the sender waits for the worker that holds the row",
+            "FOR NO KEY UPDATE OF w SKIP LOCKED)",
+            "FOR NO KEY UPDATE OF w)",
+            f"{OPERATIONS}test_a_decision_does_not_wait_for_the_worker_that_holds_the_row",
+        ),
+        (
+            "what has ended is woken",
+            "WHERE {condition} AND w.status = 'PENDING' AND w.inv",
+            "WHERE {condition} AND w.inv",
+            f"{WAKERS}test_nobody_wakes_what_has_ended",
+        ),
+        (
+            "what is due is moved to the front, over and over",
+            " AND w.invisible_until > now()\n                   FOR",
+            "\n                   FOR",
+            f"{WAKERS}test_nobody_wakes_what_is_due",
+        ),
+        (
+            "what is woken goes behind the backlog",
+            "invisible_until = least(created_at, now())",
+            "invisible_until = now()",
+            f"{WAKERS}test_what_is_woken_goes_before_the_backlog",
+        ),
+        (
+            "what a clock that was ahead has made sleeps on when it is woken",
+            "invisible_until = least(created_at, now())",
+            "invisible_until = created_at",
+            f"{WAKERS}test_what_a_clock_that_was_ahead_has_stored_is_due_when_it_is_woken",
+        ),
+        (
+            "a row that is gone is decided",
+            ".update(**columns) != 1:",
+            ".update(**columns) < 0:",
+            f"{SESSIONS}test_a_row_that_is_gone_is_not_decided",
+        ),
+        (
+            "what a workflow listened to before wakes its retries",
+            "        **awaited._asdict(),",
+            "        **{name: value for name, value in awaited._asdict().items() if value},",
+            f"{WAKERS}test_what_it_listened_to_before_does_not_wake_its_retry",
+        ),
+        (
+            "a signal wakes what is put off",
+            "        **awaited._asdict(),",
+            "        **{name: value for name, value in awaited._asdict().items() if value},",
+            f"{SIGNAL}test_a_signal_does_not_wake_what_is_put_off_because_its_claim_is_lost_again_and_again",
+        ),
+    ),
+    *_in(
         "inbox.py",
         # --- The sender's half ---
         (
@@ -726,36 +777,6 @@ MUTANTS: list[Mutant] = [
             f"{OPERATIONS}test_a_decision_is_stored_though_the_database_fails_at_the_wake_up",
         ),
         # --- Whom it wakes ---
-        (
-            "the sender waits for the worker that holds the row",
-            '           FOR NO KEY UPDATE OF w SKIP LOCKED)\n"""',
-            '           FOR NO KEY UPDATE OF w)\n"""',
-            f"{OPERATIONS}test_a_decision_does_not_wait_for_the_worker_that_holds_the_row",
-        ),
-        (
-            "what has ended is woken",
-            "WHERE {condition} AND w.status = 'PENDING' AND w.inv",
-            "WHERE {condition} AND w.inv",
-            f"{WAKERS}test_nobody_wakes_what_has_ended",
-        ),
-        (
-            "what is due is moved to the front, over and over",
-            " AND w.invisible_until > now()\n           FOR",
-            "\n           FOR",
-            f"{WAKERS}test_nobody_wakes_what_is_due",
-        ),
-        (
-            "what is woken goes behind the backlog",
-            "invisible_until = least(created_at, now())",
-            "invisible_until = now()",
-            f"{WAKERS}test_what_is_woken_goes_before_the_backlog",
-        ),
-        (
-            "what a clock that was ahead has made sleeps on when it is woken",
-            "invisible_until = least(created_at, now())",
-            "invisible_until = created_at",
-            f"{WAKERS}test_what_a_clock_that_was_ahead_has_stored_is_due_when_it_is_woken",
-        ),
         (
             "waking by linking id reads all that have it",
             "w.linking_id = %s AND w.wake_on <> '{{}}' AND EXISTS",
@@ -1119,12 +1140,6 @@ MUTANTS: list[Mutant] = [
             "if put_off:",
             f"{FAULTS}test_a_row_whose_steps_end_the_claim_does_not_hold_up_the_others",
         ),
-        (
-            "a signal wakes what is put off",
-            "due.update(invisible_until=later, wake_on=[], seen_signals=[])",
-            "due.update(invisible_until=later)",
-            f"{SIGNAL}test_a_signal_does_not_wake_what_is_put_off_because_its_claim_is_lost_again_and_again",
-        ),
     ),
     *_in(
         "executor.py",
@@ -1239,18 +1254,6 @@ MUTANTS: list[Mutant] = [
             "    if False:",
             f"{CANCEL}test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock",
         ),
-        (
-            "a row that is gone is decided",
-            ".update(**fields) != 1:",
-            ".update(**fields) < 0:",
-            f"{SESSIONS}test_a_row_that_is_gone_is_not_decided",
-        ),
-        (
-            "what a workflow listened to before wakes its retries",
-            '"wake_on": [], "seen_signals": [], **fields}',
-            "**fields}",
-            f"{WAKERS}test_what_it_listened_to_before_does_not_wake_its_retry",
-        ),
     ),
     *_in(
         "compensation.py",
@@ -1298,8 +1301,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "questions stay open while the workflow is undone",
-            "    close_questions(workflow.pk)\n    return",
-            "    return",
+            "        close_questions(workflow.pk)\n        transitions",
+            "        transitions",
             f"{UNDO}test_other_questions_are_closed_when_it_fails",
         ),
         (

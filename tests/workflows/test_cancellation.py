@@ -252,10 +252,10 @@ def test_who_requests_it_while_somebody_else_is_cancelling_it_is_told(
 ) -> None:
     """They wait for the questions, which the other has locked, and see the row as it is then."""
 
-    def request_meanwhile(workflow: Workflow) -> dict[str, Any]:
+    def request_meanwhile(workflow: Workflow, **columns: Any) -> bool:
         other.start()
         until_blocked()
-        return ending(workflow)
+        return fail(workflow, **columns)
 
     def request() -> None:
         with pytest.raises(NotAllowed, match="this one is cancelled"):
@@ -264,9 +264,9 @@ def test_who_requests_it_while_somebody_else_is_cancelling_it_is_told(
 
     define([ask])
     work(submit())
-    task, told, ending = ManualTask.objects.get(), Flag(), compensation.ending
+    task, told, fail = ManualTask.objects.get(), Flag(), compensation.fail
     other = threading.Thread(target=with_its_connections, args=[request])
-    monkeypatch.setattr(compensation, "ending", request_meanwhile)
+    monkeypatch.setattr(compensation, "fail", request_meanwhile)
     operations.cancel(task.workflow_id, user=ada, reason=BY_PHONE, open_tasks=[task.pk])
     other.join(30)
     assert told.is_set()

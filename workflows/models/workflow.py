@@ -7,10 +7,7 @@ from typing import Any, ClassVar
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Case, Exists, OuterRef, Q, Value, When
-from django.db.models.functions import Least, Now
-
-# Due before the backlog, not behind it: it has waited already.
-DUE_AT_ONCE = Least("created_at", Now())
+from django.db.models.functions import Now
 
 
 class State(models.TextChoices):

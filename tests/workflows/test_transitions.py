@@ -1,0 +1,132 @@
+"""What says when a workflow is run is written in one module: the rest of the engine calls its functions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+
+from tests.workflows import rows
+from workflows import transitions
+from workflows.errors import ClaimLost
+from workflows.models import Workflow
+
+PACKAGE = Path(transitions.__file__).parent
+HOME = PACKAGE / "transitions.py"
+# What moves rows through time in the tests of those who write steps: no engine runs while it does.
+TEST_KIT = PACKAGE / "testing.py"
+
+WRITES = re.compile(r"\b(update|insert\s+into)\s+(only\s+)?\"?workflows_workflow\b(?!_)", re.IGNORECASE)
+INTAKE = re.compile(r"insert\s+into\s+\"?workflows_workflow\b(?!_)", re.IGNORECASE)
+
+
+def sources() -> Iterator[Path]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "migrations" not in path.parts and path not in (HOME, TEST_KIT):
+            yield path
+
+
+def faults_in(source: str) -> list[str]:
+    """What of a module's source writes the schedule of a workflow, or may."""
+    faults = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and WRITES.search(node.value):
+            if not INTAKE.search(node.value):
+                faults.append(f"line {node.lineno}: SQL that updates the table")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr not in ("update", "bulk_update", "update_or_create"):
+                continue
+            named = {keyword.arg for keyword in node.keywords}
+            of_workflows = "Workflow.objects" in ast.unparse(node.func)
+            if of_workflows or named & set(transitions.COLUMNS):
+                faults.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return faults
+
+
+def test_nothing_else_writes_the_schedule_of_a_workflow() -> None:
+    faults = {str(path.relative_to(PACKAGE)): faults_in(path.read_text()) for path in sources()}
+    assert {path: found for path, found in faults.items() if found} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "Workflow.objects.filter(pk=1).update(**fields)",
+        "due.update(invisible_until=later)",
+        "cursor.execute('UPDATE workflows_workflow SET status = %s')",
+        "cursor.execute(f'''WITH a AS (update only workflows_workflow SET queue = {queue})''')",
+    ],
+)
+def test_what_would_write_it_is_found(source: str) -> None:
+    assert faults_in(source)
+
+
+@pytest.mark.parametrize(
+    "source", ["effects.update(state='done')", "execute('UPDATE workflows_workflow_log SET a = 1')"]
+)
+def test_what_writes_something_else_is_not(source: str) -> None:
+    assert not faults_in(source)
+
+
+def test_the_columns_of_the_schedule_are_columns_of_the_row() -> None:
+    assert set(transitions.COLUMNS) <= {field.name for field in Workflow._meta.get_fields()}
+
+
+@pytest.mark.django_db
+def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
+    """Of each change of state: no column of the state before is left behind."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (now,) = cursor.fetchone()
+    row = rows.workflow(status="FAILED", completed_at=now, retry_count=3, current_step="pay", waiting_for="a parcel")
+    transitions.reopen(row.pk, expires_after=None)
+    assert schedule_of(row) == ("PENDING", False, False, "", [], [], "pay", 0)
+    transitions.put_off(row.pk, transitions.AT_ONCE, waiting_for="a release")
+    assert schedule_of(row) == ("PENDING", False, False, "a release", [], [], "pay", 0)
+    transitions.schedule_retry(
+        row.pk,
+        transitions.AT_ONCE,
+        woken_by=transitions.Awaited("", ["paid"], [7]),
+        step="ship",
+        failures=2,
+        beside={"last_error_code": "late"},
+    )
+    assert schedule_of(row) == ("PENDING", False, False, "", ["paid"], [7], "ship", 2)
+    transitions.begin_compensation(row.pk, beside={})
+    assert schedule_of(row) == ("PENDING", True, False, "", [], [], "ship", 2)
+    transitions.end_compensation(row.pk)
+    assert schedule_of(row) == ("FAILED", False, True, "", [], [], "ship", 2)
+    transitions.reopen_compensation(row.pk)
+    assert schedule_of(row) == ("PENDING", True, False, "", [], [], "ship", 2)
+    transitions.fail(row.pk, step="undo ship", failures=1, beside={})
+    assert schedule_of(row) == ("FAILED", False, True, "", [], [], "undo ship", 1)
+    transitions.reopen(row.pk, expires_after=None)
+    transitions.complete(row.pk, {"context": {"parcel": 1}})
+    assert schedule_of(row) == ("COMPLETE", False, True, "", [], [], "", 0)
+    row.refresh_from_db()
+    assert (row.context, row.last_error_code) == ({"parcel": 1}, "")
+
+
+def schedule_of(row: Workflow) -> tuple[object, ...]:
+    row.refresh_from_db()
+    return (
+        *(row.status, row.compensating, row.completed_at is not None, row.waiting_for, row.wake_on, row.seen_signals),
+        *(row.current_step, row.retry_count),
+    )
+
+
+@pytest.mark.django_db
+def test_a_row_that_is_due_or_at_rest_is_not_made_due() -> None:
+    assert not transitions.make_due(rows.workflow().pk)
+    assert not transitions.make_due(rows.workflow(status="FAILED", completed_at=Now()).pk)
+
+
+@pytest.mark.django_db
+def test_a_row_that_is_gone_is_not_written() -> None:
+    with pytest.raises(ClaimLost):
+        transitions.end_compensation(-1)

@@ -1,0 +1,253 @@
+"""TRANSITIONS: when, and whether, a workflow is run. No other module writes the columns that say so.
+
+These columns of a workflow's row are its schedule:
+
+| column | what it says |
+|---|---|
+| `status`, `compensating`, `completed_at` | under way, being undone, or at rest since then: COMPLETE or FAILED |
+| `invisible_until` | no worker takes the workflow before this time |
+| `waiting_for`, `wake_on`, `seen_signals` | what it waits for; the signals that wake it, and those that no longer do |
+| `current_step`, `retry_count` | the step where it failed or waits, and how many times in a row that step failed |
+
+There is one function for each change of state (docs/architecture.md has the diagram). Each function says of every
+column what becomes of it: a new value, or KEPT. The caller holds the lock of the row, in the transaction in which it
+decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Least, Now
+
+from workflows.bounded import execute
+from workflows.errors import ClaimLost, Suspend
+from workflows.models import Workflow
+from workflows.models.clock import ClockTimestamp
+
+COLUMNS = (
+    *("status", "compensating", "completed_at", "invisible_until"),
+    *("waiting_for", "wake_on", "seen_signals", "current_step", "retry_count"),
+)
+
+# Due before the backlog, not behind it: the workflow has waited already. Now(), for a row whose clock was ahead.
+AT_ONCE = Least("created_at", Now())
+
+
+class Kept:
+    """Says that a column stays as it is."""
+
+
+KEPT: Final = Kept()
+
+# The four phases of a workflow, and the columns that say which one it is in.
+Phase = Mapping[str, Any]
+UNDER_WAY: Phase = {"status": Workflow.Status.PENDING, "compensating": False, "completed_at": None}
+COMPENSATING: Phase = {"status": Workflow.Status.PENDING, "compensating": True, "completed_at": None}
+COMPLETE: Phase = {"status": Workflow.Status.COMPLETE, "compensating": False, "completed_at": ClockTimestamp()}
+FAILED: Phase = {"status": Workflow.Status.FAILED, "compensating": False, "completed_at": ClockTimestamp()}
+
+
+class Awaited(NamedTuple):
+    """What a workflow waits for, in words; the names of the signals that wake it, and the ids of those that do not."""
+
+    waiting_for: str = ""
+    wake_on: Sequence[str] = ()
+    seen_signals: Sequence[int] | Combinable = ()
+
+    @classmethod
+    def of(cls, suspend: Suspend) -> Awaited:
+        """What a step, or a question to a person, waits for."""
+        return cls(suspend.waiting_for, suspend.wake_on, suspend.seen)
+
+
+NOTHING = Awaited()
+
+# Columns that stand beside the schedule: what came of the attempt, for people.
+Beside = Mapping[str, Any]
+_NO_ERROR = {"last_error_class": "", "last_error_code": "", "last_error_message": ""}
+
+
+# --- Decided by an attempt ----------------------------------------------------------------------------
+
+
+def complete(workflow_id: int, beside: Beside) -> None:
+    """Every step has run."""
+    _write(
+        workflow_id,
+        phase=COMPLETE,
+        due=KEPT,
+        awaited=NOTHING,
+        step="",
+        failures=0,
+        beside={**beside, **_NO_ERROR},
+    )
+
+
+def suspend(workflow_id: int, suspended: Suspend, *, step: str, beside: Beside) -> None:
+    """A step waits for something: its failures before that no longer count."""
+    _write(
+        workflow_id,
+        phase=KEPT,
+        due=suspended.until,
+        awaited=Awaited.of(suspended),
+        step=step,
+        failures=0,
+        beside={**beside, **_NO_ERROR},
+    )
+
+
+def ask_a_person(workflow_id: int, suspended: Suspend) -> None:
+    """The engine waits for an answer: the step where the workflow failed, and how often it did, stay."""
+    _write(
+        workflow_id,
+        phase=KEPT,
+        due=suspended.until,
+        awaited=Awaited.of(suspended),
+        step=KEPT,
+        failures=KEPT,
+    )
+
+
+def schedule_retry(
+    workflow_id: int, due: Combinable, *, woken_by: Awaited, step: str, failures: int, beside: Beside
+) -> None:
+    """A step failed, and may succeed later; a signal may cut the delay short."""
+    _write(
+        workflow_id,
+        phase=KEPT,
+        due=due,
+        awaited=woken_by,
+        step=step,
+        failures=failures,
+        beside=beside,
+    )
+
+
+def put_off(workflow_id: int, due: Combinable, *, waiting_for: str = "") -> None:
+    """The workflow is tried again later, and no step has failed: no signal cuts that short."""
+    _write(
+        workflow_id,
+        phase=KEPT,
+        due=due,
+        awaited=Awaited(waiting_for),
+        step=KEPT,
+        failures=KEPT,
+    )
+
+
+# --- The end ------------------------------------------------------------------------------------------
+
+
+def fail(workflow_id: int, *, step: str | Kept = KEPT, failures: int | Kept = KEPT, beside: Beside) -> None:
+    """The workflow is at rest, and nothing has to be undone."""
+    _write(
+        workflow_id,
+        phase=FAILED,
+        due=KEPT,
+        awaited=NOTHING,
+        step=step,
+        failures=failures,
+        beside=beside,
+    )
+
+
+def begin_compensation(
+    workflow_id: int, *, step: str | Kept = KEPT, failures: int | Kept = KEPT, beside: Beside
+) -> None:
+    """The workflow has failed, and what it did elsewhere is undone first."""
+    _write(
+        workflow_id,
+        phase=COMPENSATING,
+        due=AT_ONCE,
+        awaited=NOTHING,
+        step=step,
+        failures=failures,
+        beside=beside,
+    )
+
+
+def end_compensation(workflow_id: int) -> None:
+    """Nothing is left to undo. What the workflow failed with stays."""
+    fail(workflow_id, beside={})
+
+
+# --- Again --------------------------------------------------------------------------------------------
+
+
+def reopen(workflow_id: int, *, expires_after: timedelta | None) -> None:
+    """A person retries a workflow that has failed or was cancelled. The time that it may take begins anew."""
+    _write(
+        workflow_id,
+        phase=UNDER_WAY,
+        due=AT_ONCE,
+        awaited=NOTHING,
+        step=KEPT,
+        failures=0,
+        beside={"cancelled_at": None, "expires_at": ClockTimestamp() + expires_after if expires_after else None},
+    )
+
+
+def reopen_compensation(workflow_id: int) -> None:
+    """A workflow at rest is undone once more: what was said of one of its calls was taken back."""
+    _write(
+        workflow_id,
+        phase=COMPENSATING,
+        due=AT_ONCE,
+        awaited=NOTHING,
+        step=KEPT,
+        failures=KEPT,
+    )
+
+
+def make_due(workflow_id: int) -> bool:
+    """Run the workflow now and not later; False when it is due already, or at rest. What it waits for stays."""
+    later = Workflow.objects.filter(pk=workflow_id, status="PENDING", invisible_until__gt=Now())
+    return later.update(invisible_until=AT_ONCE) == 1
+
+
+def make_due_where(condition: str, parameters: Sequence[Any]) -> int:
+    """The same for every sleeping workflow `w` for which the SQL `condition` holds, and that nobody holds; how many."""
+    return execute(
+        f"""UPDATE workflows_workflow SET invisible_until = least(created_at, now())
+             WHERE id IN (
+                SELECT w.id FROM workflows_workflow w
+                 WHERE {condition} AND w.status = 'PENDING' AND w.invisible_until > now()
+                   FOR NO KEY UPDATE OF w SKIP LOCKED)""",  # noqa: S608 (the condition is the engine's)
+        parameters,
+    )
+
+
+# --- How ----------------------------------------------------------------------------------------------
+
+
+def _write(
+    workflow_id: int,
+    *,
+    phase: Phase | Kept,
+    due: datetime | Combinable | Kept,
+    awaited: Awaited,
+    step: str | Kept,
+    failures: int | Kept,
+    beside: Beside | None = None,
+) -> None:
+    """Update the row: once, and outside the savepoint of the steps. Raises ClaimLost when there is no such row.
+
+    A row locked by the outer transaction and updated inside a savepoint gets a multixact as its xmax. Index scans then
+    cannot mark the dead entry as killable, and every later claim walks over all of them until vacuum. Measured with
+    300,000 pending and 4 clients: 640 workflows/s and 3,376 buffers a claim, against 5,490/s and 197.
+    """
+    columns = {
+        **({} if isinstance(phase, Kept) else phase),
+        **awaited._asdict(),
+        "invisible_until": due,
+        "current_step": step,
+        "retry_count": failures,
+        **(beside or {}),
+    }
+    columns = {name: value for name, value in columns.items() if value is not KEPT}
+    if Workflow.objects.filter(pk=workflow_id).update(**columns) != 1:
+        raise ClaimLost("the row is gone")
