@@ -1324,6 +1324,18 @@ MUTANTS: list[Mutant] = [
             f"{WAKERS}test_whoever_requests_a_cancellation_wakes_the_workflow_that_its_worker_has_let_go_of",
         ),
         (
+            "the attempt of a lost host stays open when its workflow is cancelled",
+            "        _close_open_attempt(workflow_id)\n",
+            "",
+            f"{CANCEL}test_the_attempt_of_a_worker_that_was_lost_with_its_host_is_closed_with_it",
+        ),
+        (
+            "an attempt that has ended vanishes when its workflow is cancelled",
+            "WHERE workflow_id = %s AND closed_at IS NULL RETURNING workflow_id, number)\n            INSERT",
+            "WHERE workflow_id = %s RETURNING workflow_id, number)\n            INSERT",
+            f"{CANCEL}test_what_nobody_runs_is_cancelled_here_and_now",
+        ),
+        (
             "a cancelled child does not tell its parent",
             "        inbox.tell_parent_soon(workflow_id)\n",
             "        pass\n",
