@@ -926,12 +926,6 @@ MUTANTS: list[Mutant] = [
     ),
     *_in(
         "worker.py",
-        (
-            "a result that only a stopping worker knows is dropped",
-            "        self._write_what_is_left()\n",
-            "",
-            f"{REFUSALS}test_a_worker_that_is_stopped_goes_on_trying_to_write_a_result_for_its_grace",
-        ),
         # --- The claim ---
         (
             "a worker waits for the row that another one holds",
@@ -1514,6 +1508,12 @@ MUTANTS: list[Mutant] = [
     ),
     *_in(
         "worker.py",
+        (
+            "a result that only a stopping worker knows is dropped",
+            "        self._write_what_is_left()\n",
+            "",
+            f"{REFUSALS}test_a_worker_that_is_stopped_goes_on_trying_to_write_a_result_for_its_grace",
+        ),
         (
             "the next workflow is taken while the last one has something to tell",
             "        if self._attempt:  # taking another workflow would forget it\n",
