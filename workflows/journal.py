@@ -83,15 +83,19 @@ def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Run one statement on the journal, its parameters beside it and not in its text, and return its rows.
 
     Raises ClaimLost when the database refuses it, whyever: the connection is gone, a lock is not given within the
-    session's `lock_timeout`, or the statement does not fit the database as it is now.
+    session's `lock_timeout`, or the statement does not fit the database as it is now. From then on nothing more is sent
+    while the attempt runs: a step, or its lookup, may have swallowed that, and opened the connection anew.
     """
+    attempt = _current.get()
+    if attempt and attempt.lost:
+        raise attempt.lost
     try:
         with connections[ALIAS].cursor() as cursor:
             cursor.execute(sql, parameters)
             return cursor.fetchall() if cursor.description else []
     except Error as error:
         lost = ClaimLost(f"the journal failed with {sqlstates.told(error)}")
-        if attempt := _current.get():
+        if attempt:
             attempt.lost = lost  # should a step swallow even that
         raise lost from error
 

@@ -99,6 +99,12 @@ MUTANTS: list[Mutant] = [
             "            pass",
             f"{APPROVAL}test_a_step_that_swallows_everything_does_not_go_on_when_the_journal_fails",
         ),
+        (
+            "a lookup that swallows the loss of the journal goes on with a new one",
+            "    if attempt and attempt.lost:\n        raise attempt.lost\n    try:",
+            "    try:",
+            f"{REFUSALS}test_a_lookup_that_swallows_the_loss_is_not_believed",
+        ),
         # --- What ended an attempt ---
         (
             "an attempt that was decided is closed as lost",

@@ -2,7 +2,7 @@
 
 from collections import UserDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -297,6 +297,23 @@ def test_a_step_that_swallows_the_loss_and_raises_its_own_is_not_believed() -> N
             workflow = lose(workflow)
         assert_put_back(workflow)
         Workflow.objects.filter(pk=workflow.pk).update(status="COMPLETE")
+
+
+@pytest.mark.parametrize("found", [None, {"number": 2}])
+def test_a_lookup_that_swallows_the_loss_is_not_believed(found: dict[str, Any] | None) -> None:
+    def lookup(*, workflow: Workflow, context: Any, effect: KnownEffect) -> dict[str, Any] | None:
+        with suppress(ClaimLost):
+            pause(workflow=workflow, context=context)
+        connections["journal"].close()  # the next statement would open it anew
+        return found
+
+    define([Step(call, once=True, lookup=lookup, settle=0)])
+    workflow = submit()
+    Effect.objects.create(workflow=workflow, step="call", state="unknown", idempotency_key="k", attempt=1)
+    with refused("INSERT INTO workflows_wait", "journal"):
+        workflow = lose(workflow)
+    assert_put_back(workflow)
+    assert (Effect.objects.get().state, CALLED) == ("unknown", [])
 
 
 def test_a_loss_that_could_not_be_told_at_once_is_told_before_the_next_claim() -> None:
