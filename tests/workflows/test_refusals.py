@@ -11,7 +11,7 @@ from django.db import Error, connection, connections
 from pydantic import AfterValidator, BaseModel
 
 from tests import engine
-from tests.engine import define, kinds, last_attempt, make_due, submit, work, worker
+from tests.engine import a_column_ahead, define, kinds, last_attempt, make_due, submit, work, worker
 from workflows import inbox
 from workflows import worker as workers
 from workflows.definition import Step
@@ -59,19 +59,6 @@ def lose(workflow: Workflow) -> Workflow:
 def assert_put_back(workflow: Workflow) -> None:
     assert (workflow.status, workflow.retry_count, workflow.last_error_class) == ("PENDING", 0, "")
     assert (kinds(workflow), last_attempt(workflow).outcome) == (["lost"], "lost")
-
-
-@contextmanager
-def a_column_ahead(table: str) -> Iterator[None]:
-    """The next release's migration, before its workers: a column that this release's statements do not fill."""
-    with engine.another_connection() as other:
-        other.execute(f"ALTER TABLE {table} ADD COLUMN ahead int NOT NULL DEFAULT 1")
-        other.execute(f"ALTER TABLE {table} ALTER COLUMN ahead DROP DEFAULT")
-        try:
-            yield
-        finally:
-            connections.close_all()
-            other.execute(f"ALTER TABLE {table} DROP COLUMN ahead")
 
 
 @contextmanager
