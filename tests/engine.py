@@ -115,6 +115,22 @@ def another_connection() -> Iterator[psycopg.Connection[Any]]:
         yield other
 
 
+@contextmanager
+def a_column_ahead(table: str, *, drop: bool = True) -> Iterator[None]:
+    """The next release's migration, before its workers: a column that this release's statements do not fill.
+
+    Without `drop` it stays, with a default, for workers that run on.
+    """
+    with another_connection() as other:
+        other.execute(f"ALTER TABLE {table} ADD COLUMN ahead int NOT NULL DEFAULT 1")
+        other.execute(f"ALTER TABLE {table} ALTER COLUMN ahead DROP DEFAULT")
+        try:
+            yield
+        finally:
+            connections.close_all()
+            other.execute(f"ALTER TABLE {table} {'DROP COLUMN ahead' if drop else 'ALTER COLUMN ahead SET DEFAULT 1'}")
+
+
 def is_locked(workflow: Workflow) -> bool:
     """Whether somebody holds the row just now, seen from another connection."""
     with another_connection() as other:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db.models.expressions import CombinedExpression
 
 from workflows.definition import Retry
-from workflows.errors import RetryableStepError
+from workflows.errors import RetryableStepError, as_stated
 from workflows.models.clock import ClockTimestamp
 
 
@@ -37,13 +39,16 @@ LONGEST = 365 * 86_400.0
 
 def resolve(*stated: RetryableStepError | Retry | None) -> Policy:
     """Merge policies: of each field the first that states it, `DEFAULT` when none does."""
-    policies = [policy for policy in stated if policy is not None]
-    return Policy(
-        next((p.max_attempts for p in policies if p.max_attempts is not None), DEFAULT.max_attempts),
-        next((p.base_delay for p in policies if p.base_delay is not None), DEFAULT.base_delay),
-        next((p.max_delay for p in policies if p.max_delay is not None), DEFAULT.max_delay),
-        next((p.jitter_factor for p in policies if p.jitter_factor is not None), DEFAULT.jitter_factor),
-    )
+    return Policy(*(_first(field, stated) for field in Policy._fields))
+
+
+def _first(field: str, policies: Sequence[RetryableStepError | Retry | None]) -> Any:
+    """What is no number counts as not stated: a class of a step's own may state anything, and nobody has refused it."""
+    for policy in policies:
+        with suppress(Exception):
+            if (value := as_stated(field, getattr(policy, field, None))) is not None:
+                return value
+    return getattr(DEFAULT, field)
 
 
 def delay_seconds(failures: int, *, base_delay: float, max_delay: float, jitter_factor: float) -> float:

@@ -7,6 +7,7 @@ COMMIT.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from workflows.backoff import Policy, calculate_invisible_until, resolve
 from workflows.bounded import parameters_beside
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled
+from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled, names_in
 from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting, last_error
 from workflows.journal import OpenAttempt
 from workflows.ledger import Unsettled
@@ -151,8 +152,10 @@ def _woken_by(attempt: OpenAttempt, error: BaseException) -> Awaited:
     An old one would wake it in a hot loop, and any other would burn its retries. What no signal can be called is left
     out: no row could hold it, and the decision would fail for ever.
     """
-    stated = error.wake_on if isinstance(error, RetryableStepError) else []
-    names = [name for name in stated if inbox.is_name(name)]
+    names: list[str] = []
+    if isinstance(error, RetryableStepError):
+        with suppress(Exception):  # a class of a step's own may name anything
+            names = [name for name in names_in(error.wake_on) if inbox.is_name(name)]
     if not names:
         return NOTHING
     named = "ARRAY(SELECT id FROM workflows_signal WHERE id = ANY (%s) AND name = ANY (%s))"

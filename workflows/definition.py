@@ -12,6 +12,7 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 from pydantic import BaseModel
 
+from workflows.errors import as_stated
 from workflows.models import Workflow
 
 
@@ -27,13 +28,18 @@ class WorkflowStep(Protocol):
 class Retry:
     """A retry policy: `max_attempts` failures of one step in a row, delays in seconds, jitter as a share of the delay.
 
-    None leaves the field to the next policy asked: the error's, then the step's, then the definition's.
+    None leaves the field to the next policy asked: the error's, then the step's, then the definition's. Raises
+    TypeError or ValueError, naming the field, for what is no number.
     """
 
     max_attempts: int | None = None
     base_delay: float | None = None
     max_delay: float | None = None
     jitter_factor: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("max_attempts", "base_delay", "max_delay", "jitter_factor"):
+            as_stated(field, getattr(self, field))
 
 
 class Lookup(Protocol):

@@ -5,8 +5,10 @@ Messages are written for support staff and never hold what a person typed: the e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from math import isnan
+from typing import Any
 
 
 class StepError(Exception):
@@ -33,7 +35,8 @@ class RetryableStepError(StepError):
     `base_delay` and `max_delay` are seconds (or timedeltas), `jitter_factor` a share of the delay (0.2 is plus or
     minus 20 %), `max_attempts` how many failures of one step in a row make it FAILED. What is left out is decided by
     the step's policy, then by the definition's. A signal of one of the names `wake_on` that this attempt has not seen
-    cuts the delay short.
+    cuts the delay short. Raises TypeError or ValueError, naming the argument, for what is no number or no name: then
+    that is what the step fails with.
     """
 
     wake_on: Sequence[str] = ()
@@ -55,11 +58,11 @@ class RetryableStepError(StepError):
         answers_key: bool = False,
     ) -> None:
         super().__init__(message, code=code, answers_key=answers_key)
-        self.wake_on = [wake_on] if isinstance(wake_on, str) else list(wake_on)
-        self.base_delay = _seconds(base_delay)
-        self.max_delay = _seconds(max_delay)
-        self.jitter_factor = jitter_factor
-        self.max_attempts = max_attempts
+        self.wake_on = names_in(wake_on)
+        self.base_delay = as_stated("base_delay", base_delay)
+        self.max_delay = as_stated("max_delay", max_delay)
+        self.jitter_factor = as_stated("jitter_factor", jitter_factor)
+        self.max_attempts = as_stated("max_attempts", max_attempts)
 
 
 class UnknownOutcome(RetryableStepError):
@@ -121,5 +124,33 @@ def all_of(error: BaseException | None) -> Iterator[BaseException]:
             ahead += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
 
 
-def _seconds(delay: float | timedelta | None) -> float | None:
-    return delay.total_seconds() if isinstance(delay, timedelta) else delay
+# More than any policy means. What is much larger fits neither a float nor a row.
+_MOST = 10**9
+
+
+def as_stated(field: str, value: object) -> Any:
+    """What a retry policy states in `field`, as a number: delays in seconds. None leaves it to the next policy.
+
+    Raises TypeError or ValueError for what no delay can be computed of.
+    """
+    if field in ("base_delay", "max_delay") and isinstance(value, timedelta):
+        value = value.total_seconds()
+    if value is None:
+        return None
+    if field == "max_attempts" and not isinstance(value, int):
+        raise TypeError(f"{field} is a whole number, and not of type {type(value).__name__}.")
+    if not isinstance(value, int | float):
+        raise TypeError(f"{field} is a number, and not of type {type(value).__name__}.")
+    if isnan(stated := min(value, _MOST)):
+        raise ValueError(f"{field} is a number, and not NaN.")
+    return stated
+
+
+def names_in(wake_on: object) -> list[str]:
+    """The names of signals in `wake_on`: one name, or several. Raises TypeError for what is no name."""
+    if isinstance(wake_on, str):
+        return [wake_on]
+    names: list[Any] = list(wake_on) if isinstance(wake_on, Iterable) else [wake_on]
+    if wrong := [type(name).__name__ for name in names if not isinstance(name, str)]:
+        raise TypeError(f"wake_on holds names of signals, and nothing of type {wrong[0]}.")
+    return names

@@ -7,9 +7,12 @@ to the database, and why.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +40,25 @@ def heard_until(stamp: Stamp, now: float) -> float:
     """Until when a process was with the database: inside a step it need not be, for as long as the step may take."""
     in_step = min(now, stamp.deadline) if stamp.deadline != NEVER else 0.0
     return max(stamp.heard_at, in_step)
+
+
+class InUse(Exception):
+    """Another process keeps the file."""
+
+
+@contextmanager
+def kept(path: Path) -> Iterator[None]:
+    """Keep others from keeping the file, too: each would hide the end of the other. Raises InUse or OSError.
+
+    The lock is on a file beside it, which stays: each `write` replaces the file itself. By `lockf` it ends with this
+    process, however that ends, and the processes that are forked do not have it.
+    """
+    with path.with_name(f".{path.name}.lock").open("a") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise InUse from None
+        yield
 
 
 def write(path: Path, report: Report) -> None:

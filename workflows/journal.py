@@ -63,6 +63,7 @@ class OpenAttempt:
     token: str = field(default_factory=lambda: str(uuid4()))
     steps: list[dict[str, Any]] = field(default_factory=list)
     deferred: tuple[str, list[Any]] | None = None  # a statement that may wait for the next one: see defer
+    deferred_in: str = ""  # the step that it is about
     suspended: Suspend | None = None  # by a wait
     lost: ClaimLost | None = None  # the journal has failed
     own_error: BaseException | None = None  # the last one that came from what a step's author wrote
@@ -82,15 +83,19 @@ def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Run one statement on the journal, its parameters beside it and not in its text, and return its rows.
 
     Raises ClaimLost when the database refuses it, whyever: the connection is gone, a lock is not given within the
-    session's `lock_timeout`, or the statement does not fit the database as it is now.
+    session's `lock_timeout`, or the statement does not fit the database as it is now. From then on nothing more is sent
+    while the attempt runs: a step, or its lookup, may have swallowed that, and opened the connection anew.
     """
+    attempt = _current.get()
+    if attempt and attempt.lost:
+        raise attempt.lost
     try:
         with connections[ALIAS].cursor() as cursor:
             cursor.execute(sql, parameters)
             return cursor.fetchall() if cursor.description else []
     except Error as error:
         lost = ClaimLost(f"the journal failed with {sqlstates.told(error)}")
-        if attempt := _current.get():
+        if attempt:
             attempt.lost = lost  # should a step swallow even that
         raise lost from error
 
@@ -103,6 +108,7 @@ def defer(attempt: OpenAttempt, sql: str, parameters: list[Any]) -> None:
     """
     flush(attempt)
     attempt.deferred = (sql, parameters)
+    attempt.deferred_in = _last_step(attempt)
 
 
 def flush(attempt: OpenAttempt) -> None:
@@ -225,13 +231,18 @@ def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
         if not (connections[ALIAS].is_usable() and sqlstates.is_refusal(lost)):
             raise
         refused = lost
-    last = attempt.steps[-1] if attempt.steps else {"step": ""}
-    step = undo_of(last["step"]) if last.get("undo") else last["step"]
+    step, steps = _last_step(attempt), attempt.steps
     with transaction.atomic(using=ALIAS):
-        for sql, parameters in closing(attempt.id, Attempt.Outcome.LOST, step=step, how=how[:50], steps=attempt.steps):
+        for sql, parameters in closing(attempt.id, Attempt.Outcome.LOST, step=step, how=how[:50], steps=steps):
             execute(sql, parameters)
     if refused:
         logger.error("workflow %s: what came of its last call cannot be written: %s", attempt.workflow_id, refused)
+
+
+def _last_step(attempt: OpenAttempt) -> str:
+    """The step that was entered last, or its undo."""
+    last = attempt.steps[-1] if attempt.steps else {"step": ""}
+    return undo_of(last["step"]) if last.get("undo") else str(last["step"])
 
 
 def closing(

@@ -17,7 +17,7 @@ import psycopg
 import psycopg.errors
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.db import IntegrityError, OperationalError, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import Exists, OuterRef, Q
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
@@ -219,6 +219,7 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
         workflow, state = _take(workflow_id)
         _require_cancellable(workflow, state)
         _require_undecided(_locked(workflow_id, open_tasks))
+        _close_open_attempt(workflow_id)
         compensates = compensation.fail(workflow, beside={"cancelled_at": ClockTimestamp(), **last_error(told)})
         inbox.close_cancellations(workflow_id)
         inbox.cancel_children(workflow_id, by=user.get_username(), reason=reason.strip())
@@ -230,6 +231,24 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
     if workflow.parent_id is not None:
         inbox.tell_parent_soon(workflow_id)
     return "It is cancelled."
+
+
+def _close_open_attempt(workflow_id: int) -> None:
+    """Close the attempt of a worker that was lost with its host, as the next worker would: there may never be one.
+
+    We hold the row, so no worker does. A worker that has lost it, or its supervisor, may tell later how it ended.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH vanished AS (
+                UPDATE workflows_attempt SET outcome = 'vanished', closed_at = clock_timestamp()
+                 WHERE workflow_id = %s AND closed_at IS NULL RETURNING workflow_id, number)
+            INSERT INTO workflows_event (workflow_id, kind, attempt)
+            SELECT workflow_id, 'vanished', number FROM vanished
+            """,
+            [workflow_id],
+        )
 
 
 def _ask_to_cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -55,6 +55,8 @@ FULL_LOOK_EVERY = 0.25
 IDLE_DELAY, MAX_IDLE_DELAY = 0.02, 0.5
 # Seconds between attempts to reach a lost database, doubling.
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
+# The same at the end, when a result is still to be written and the grace may be over before the next attempt.
+MAX_LAST_DELAY = 1.0
 TICK_EVERY = SPEAK_EVERY = 1.0
 # The sweep reads the signals that nobody has used: of very many it takes a twentieth of each worker's time, at most.
 REST_AFTER_SWEEP = 20
@@ -108,6 +110,10 @@ class Worker:
 
     def run(self, *, drain: bool = False) -> None:
         """Process workflows until `stopping` is set; with `drain`, until none is due. Raises `sessions.Refused`."""
+        self._work(drain=drain)
+        self._write_what_is_left()
+
+    def _work(self, *, drain: bool) -> None:
         idle, lost = _Delay(IDLE_DELAY, MAX_IDLE_DELAY), _Delay(LOST_DELAY, MAX_LOST_DELAY)
         while not self.stopping.is_set():
             try:
@@ -331,6 +337,24 @@ class Worker:
         except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
             self._why_untold = sqlstates.told(error).removeprefix("ClaimLost: ")
             connections.close_all()
+
+    def _write_what_is_left(self) -> None:
+        """Before the end go on trying to write a result that only we know, for as long as `must_stop` lets us.
+
+        What cannot be written then is lost with this process, and the log says so.
+        """
+        delay = _Delay(LOST_DELAY, MAX_LAST_DELAY)
+        while self._attempt and self._attempt.deferred and not self.must_stop():
+            sleep(delay.next())
+            self._recover()
+        if self._attempt and self._attempt.deferred:
+            logger.error(
+                "workflow %s: what came of the call of %s is lost, it could not be written before the end (%s); "
+                "the next attempt asks whether it happened",
+                self._attempt.workflow_id,
+                self._attempt.deferred_in,
+                self._why_untold,
+            )
 
     def _let_others_go_first(self, attempt: OpenAttempt, losses: int, reason: str) -> None:
         """Put the row off, unless somebody holds the row already. A signal does not cut that short: it heeds none."""

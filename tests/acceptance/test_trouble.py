@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,22 +52,9 @@ def assert_nothing_was_charged(worker: Runworker, effects: Path) -> None:
     assert len(worker.children()) == 2
 
 
-@contextmanager
-def a_column_ahead(table: str) -> Iterator[None]:
-    """Migrated before the workers are restarted, with a column that their statements do not fill."""
-    with engine.another_connection() as other:
-        other.execute(f"ALTER TABLE {table} ADD COLUMN ahead int NOT NULL DEFAULT 1")
-        other.execute(f"ALTER TABLE {table} ALTER COLUMN ahead DROP DEFAULT")
-        try:
-            yield
-            other.execute(f"ALTER TABLE {table} ALTER COLUMN ahead SET DEFAULT 1")
-        finally:
-            connections.close_all()
-    # The column stays until the workers have ended: see `drop_what_was_ahead`.
-
-
 @pytest.fixture(autouse=True)
 def drop_what_was_ahead(transactional_db: None) -> Iterator[None]:
+    """When the workers have ended, for they run on after the trouble."""
     yield
     with connection.cursor() as cursor:
         for table in TABLES:
@@ -77,7 +63,7 @@ def drop_what_was_ahead(transactional_db: None) -> Iterator[None]:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_column_that_the_workers_do_not_know_fails_nothing(workers: Runworker, effects: Path, table: str) -> None:
-    with a_column_ahead(table):
+    with engine.a_column_ahead(table, drop=False):
         until(lambda: workers.output.count(f"NotNullViolation 23502 ({table}.ahead)") > 3, what=lambda: workers.output)
         assert Workflow.objects.filter(status="PENDING").exists(), "there was load"
         assert not Workflow.objects.filter(status="FAILED").exists()

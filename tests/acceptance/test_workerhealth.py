@@ -14,9 +14,9 @@ import pytest
 from django.conf import settings
 
 from tests.acceptance.conftest import Start
-from tests.acceptance.outside import begun, open_gate, submit
+from tests.acceptance.outside import begun, open_gate, submit, who_runs
 from tests.acceptance.test_runworker import end_group, run_a_supervisor
-from tests.processes import environment, until
+from tests.processes import environment, is_alive, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -73,6 +73,26 @@ def test_workers_without_a_database_are_not_well_and_alive(runworker: Start, tmp
     assert workerhealth(file, "--liveness") == (0, "The workers are well.\n")
     assert "hunter2" not in worker.output
     assert "onramp" not in worker.output.split("lost the database", 1)[1].splitlines()[0]
+
+
+def test_a_second_runworker_with_the_same_file_does_not_start(runworker: Start, effects: Path, tmp_path: Path) -> None:
+    """Each would keep the file young after the other's death."""
+    file = tmp_path / "health"
+    arguments = ("--health-file", str(file))
+    workflow = submit("held", effects)
+    first = runworker("HELD", arguments=arguments)
+    until(begun(workflow, effects), what=lambda: first.output)
+    second = runworker("HELD", arguments=arguments)
+    assert second.wait() == 1
+    assert second.output.splitlines()[-1] == (
+        f"CommandError: Another runworker keeps the health file {file}: give each of them its own."
+    )
+    first.signal(signal.SIGKILL)
+    first.process.wait()
+    assert is_alive(who_runs(workflow)), "it finishes its workflow, and does not keep the lock"
+    third = runworker("HELD", arguments=(*arguments, "--drain"))
+    assert third.wait() == 0, third.output
+    open_gate(effects)
 
 
 def test_the_supervisor_says_so_once_a_minute(effects: Path, end_group: Any) -> None:

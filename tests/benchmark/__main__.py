@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
-from types import FrameType
-from typing import NoReturn
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
@@ -23,6 +21,7 @@ from tests.benchmark import STEPS, takeover, throughput, waking
 from tests.benchmark.database import BenchmarkError, throwaway_database
 from tests.benchmark.progress import tracking
 from tests.benchmark.throughput import Speed
+from tests.commands import complain, exit_in_order
 
 GOAL = 0.4
 # Seconds, of the 99th percentile.
@@ -59,17 +58,17 @@ examples:
 def main() -> int:
     arguments = parse_arguments()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    signal.signal(signal.SIGTERM, _exit_in_order)
+    signal.signal(signal.SIGTERM, exit_in_order)
     try:
         run(arguments)
     except KeyboardInterrupt:
-        return _complain("Interrupted. The database is dropped.", 130)
+        return complain("Interrupted. The database is dropped.", 130)
     except BenchmarkError as error:
-        return _complain(str(error))
+        return complain(str(error))
     except (ImproperlyConfigured, psycopg.Error, Error) as error:
-        return _complain(f"The database cannot be used. {error}")
+        return complain(f"The database cannot be used. {error}")
     except AssertionError as error:
-        return _complain(f"The workers do not do what they should: {error}")
+        return complain(f"The workers do not do what they should: {error}")
     return 0
 
 
@@ -160,16 +159,6 @@ def _at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return number
-
-
-def _complain(message: str, code: int = 1) -> int:
-    print(message.strip(), file=sys.stderr)
-    return code
-
-
-def _exit_in_order(number: int, frame: FrameType | None) -> NoReturn:
-    """By an exception, so that what was started is ended, and the database dropped."""
-    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

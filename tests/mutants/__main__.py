@@ -8,8 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,6 +16,7 @@ from rich.table import Column, Table
 
 from config.embedded.server import EmbeddedServerError
 from tests.benchmark.progress import Track, tracking
+from tests.commands import complain, exit_in_order
 from tests.mutants.mutant import Mutant, MutantError, faults_of
 from tests.mutants.mutations import MUTANTS
 from tests.mutants.tree import FAILED, PASSED, Run, Tree, TreeError, copied
@@ -71,19 +71,19 @@ def main() -> int:
     chosen = [mutant for mutant in MUTANTS if _is_meant(mutant, arguments.only)]
     console = Console(width=None if sys.stdout.isatty() else 240)
     if not chosen:
-        return _complain(f"No mutant has {arguments.only.pattern!r} in its name, its file or its tests.")
+        return complain(f"No mutant has {arguments.only.pattern!r} in its name, its file or its tests.")
     if arguments.list:
         console.print(_listed(chosen))
         return 0
     if faults := faults_of(chosen, ROOT):
-        return _complain("\n".join(["The list does not fit the sources:", *faults]))
-    signal.signal(signal.SIGTERM, _exit_in_order)
+        return complain("\n".join(["The list does not fit the sources:", *faults]))
+    signal.signal(signal.SIGTERM, exit_in_order)
     try:
         verdicts = run(chosen, timeout=arguments.timeout, exit_first=arguments.exitfirst)
     except KeyboardInterrupt:
-        return _complain("Interrupted. The copy is removed.", 130)
+        return complain("Interrupted. The copy is removed.", 130)
     except (MutantError, TreeError, EmbeddedServerError) as error:
-        return _complain(str(error))
+        return complain(str(error))
     console.print(_table(verdicts))
     survived = [verdict for verdict in verdicts if not verdict.killed]
     console.print(f"{len(verdicts)} mutants, {len(verdicts) - len(survived)} killed, {len(survived)} survived")
@@ -191,16 +191,6 @@ def _seconds(text: str) -> float:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} will not do: give a whole number, 1 or more")
     return int(text)
-
-
-def _complain(message: str, code: int = 1) -> int:
-    print(message.strip(), file=sys.stderr)
-    return code
-
-
-def _exit_in_order(number: int, frame: FrameType | None) -> NoReturn:
-    """By an exception, so that the tests in hand are ended, and the copy removed."""
-    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

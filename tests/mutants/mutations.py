@@ -99,6 +99,12 @@ MUTANTS: list[Mutant] = [
             "            pass",
             f"{APPROVAL}test_a_step_that_swallows_everything_does_not_go_on_when_the_journal_fails",
         ),
+        (
+            "a lookup that swallows the loss of the journal goes on with a new one",
+            "    if attempt and attempt.lost:\n        raise attempt.lost\n    try:",
+            "    try:",
+            f"{REFUSALS}test_a_lookup_that_swallows_the_loss_is_not_believed",
+        ),
         # --- What ended an attempt ---
         (
             "an attempt that was decided is closed as lost",
@@ -1363,6 +1369,18 @@ MUTANTS: list[Mutant] = [
             f"{WAKERS}test_whoever_requests_a_cancellation_wakes_the_workflow_that_its_worker_has_let_go_of",
         ),
         (
+            "the attempt of a lost host stays open when its workflow is cancelled",
+            "        _close_open_attempt(workflow_id)\n",
+            "",
+            f"{CANCEL}test_the_attempt_of_a_worker_that_was_lost_with_its_host_is_closed_with_it",
+        ),
+        (
+            "an attempt that has ended vanishes when its workflow is cancelled",
+            "WHERE workflow_id = %s AND closed_at IS NULL RETURNING workflow_id, number)\n            INSERT",
+            "WHERE workflow_id = %s RETURNING workflow_id, number)\n            INSERT",
+            f"{CANCEL}test_what_nobody_runs_is_cancelled_here_and_now",
+        ),
+        (
             "a cancelled child does not tell its parent",
             "        inbox.tell_parent_soon(workflow_id)\n",
             "        pass\n",
@@ -1535,6 +1553,12 @@ MUTANTS: list[Mutant] = [
     ),
     *_in(
         "worker.py",
+        (
+            "a result that only a stopping worker knows is dropped",
+            "        self._write_what_is_left()\n",
+            "",
+            f"{REFUSALS}test_a_worker_that_is_stopped_goes_on_trying_to_write_a_result_for_its_grace",
+        ),
         (
             "the next workflow is taken while the last one has something to tell",
             "        if self._attempt:  # taking another workflow would forget it\n",

@@ -1,3 +1,6 @@
+from datetime import timedelta
+from typing import Any
+
 import pytest
 
 from workflows.backoff import DEFAULT, LONGEST, delay_seconds, resolve
@@ -39,3 +42,14 @@ def test_each_field_is_decided_by_the_first_that_states_it() -> None:
 @pytest.mark.parametrize("field", ["max_attempts", "base_delay", "max_delay", "jitter_factor"])
 def test_zero_is_a_statement(field: str) -> None:
     assert getattr(resolve(Retry(**{field: 0})), field) == 0
+
+
+@pytest.mark.parametrize("stated", ["soon", [3], float("nan")])
+@pytest.mark.parametrize("field", ["max_attempts", "base_delay", "max_delay", "jitter_factor"])
+def test_a_policy_of_what_is_no_number_is_refused_where_it_is_made(field: str, stated: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=field):
+        Retry(**{field: stated})
+
+
+def test_a_delay_may_be_a_timedelta() -> None:
+    assert resolve(Retry(base_delay=timedelta(minutes=1))).base_delay == 60  # type: ignore[arg-type]

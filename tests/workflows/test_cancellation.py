@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db import connection
+from django.db import connection, transaction
 
 from tests import engine
 from tests.engine import (
@@ -27,11 +27,11 @@ from tests.engine import (
     work,
     worker,
 )
-from workflows import compensation, inbox, operations
+from workflows import compensation, inbox, journal, operations
 from workflows.definition import Step
 from workflows.errors import NotAllowed, RetryableStepError, StepError
 from workflows.flag import Flag
-from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.waits import require_approval
 
 pytestmark = engine.ENGINE
@@ -85,6 +85,7 @@ def test_what_nobody_runs_is_cancelled_here_and_now(ada: User, steps: list[Any])
     assert workflow.last_error_message == f"Cancelled by ada: {BY_PHONE}"
     event = Event.objects.latest("id")
     assert (event.kind, event.actor, event.detail) == ("cancelled", "ada", {"reason": BY_PHONE})
+    assert "vanished" not in kinds(workflow)
     make_due(workflow)
     assert not worker().process_next()
 
@@ -98,6 +99,25 @@ def test_what_it_has_done_is_undone(ada: User) -> None:
     workflow = reread(workflow)
     assert (workflow.state, Effect.objects.get(undo=False).state) == (State.CANCELLED, "undone")
     assert kinds(workflow) == ["waiting", "cancelled", "compensating", "compensated"]
+
+
+@pytest.mark.parametrize("has_effects", [False, True])
+def test_the_attempt_of_a_worker_that_was_lost_with_its_host_is_closed_with_it(ada: User, has_effects: bool) -> None:
+    """No other worker has claimed it since; and of one that has nothing to undo, none ever would."""
+    define([CHARGE])
+    workflow = submit()
+    if has_effects:
+        Effect.objects.create(workflow=workflow, step="charge", state="done", result={}, idempotency_key="k", attempt=1)
+    attempt = Attempt.objects.create(workflow=workflow, number=1, worker="lost-host:1")
+    operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
+    told = last_attempt(workflow)
+    assert (told.outcome, told.closed_at is not None) == ("vanished", True)
+    assert kinds(workflow) == ["vanished", "cancelled", *["compensating"] * has_effects]
+    assert Event.objects.get(kind="vanished").attempt == 1
+    with transaction.atomic("journal"):  # its supervisor lives, and knows better
+        for statement in journal.closing(attempt.pk, Attempt.Outcome.KILLED, step="charge", how="SIGKILL"):
+            journal.execute(*statement)
+    assert kinds(workflow)[:2] == ["killed", "cancelled"]
 
 
 def test_it_can_be_retried_afterwards(ada: User) -> None:

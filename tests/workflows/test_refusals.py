@@ -2,7 +2,7 @@
 
 from collections import UserDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ from django.db import Error, connection, connections
 from pydantic import AfterValidator, BaseModel
 
 from tests import engine
-from tests.engine import define, kinds, last_attempt, make_due, submit, work, worker
+from tests.engine import a_column_ahead, define, kinds, last_attempt, make_due, submit, work, worker
 from workflows import inbox
 from workflows import worker as workers
 from workflows.definition import Step
@@ -59,19 +59,6 @@ def lose(workflow: Workflow) -> Workflow:
 def assert_put_back(workflow: Workflow) -> None:
     assert (workflow.status, workflow.retry_count, workflow.last_error_class) == ("PENDING", 0, "")
     assert (kinds(workflow), last_attempt(workflow).outcome) == (["lost"], "lost")
-
-
-@contextmanager
-def a_column_ahead(table: str) -> Iterator[None]:
-    """The next release's migration, before its workers: a column that this release's statements do not fill."""
-    with engine.another_connection() as other:
-        other.execute(f"ALTER TABLE {table} ADD COLUMN ahead int NOT NULL DEFAULT 1")
-        other.execute(f"ALTER TABLE {table} ALTER COLUMN ahead DROP DEFAULT")
-        try:
-            yield
-        finally:
-            connections.close_all()
-            other.execute(f"ALTER TABLE {table} DROP COLUMN ahead")
 
 
 @contextmanager
@@ -196,11 +183,9 @@ def test_a_result_that_is_refused_for_good_is_asked_about_and_its_worker_goes_on
     assert (Workflow.objects.get(pk=workflow.pk).context["number"], len(found), CALLED) == (2, 1, ["call"])
 
 
-@pytest.mark.parametrize("sqlstate", ["53100", "55P03", "57014"])
-def test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken(sqlstate: str) -> None:
-    """A full disk, a migration that holds the table for ten seconds. Without a lookup a person would be asked."""
-    define([Step(call, once=True), say_one])
-    workflow, this = submit(), worker()
+@contextmanager
+def results_refused(sqlstate: str = "55P03") -> Iterator[Callable[[], None]]:
+    """No result of a call can be written just now: until what is given is called, or the end."""
     with engine.another_connection() as other:
         other.execute(
             f"""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
@@ -208,21 +193,64 @@ def test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_ta
         )
         other.execute("CREATE TRIGGER refuse BEFORE UPDATE ON workflows_effect FOR EACH ROW EXECUTE FUNCTION refuse()")
         try:
-            with pytest.raises(ClaimLost):
-                this.process_next()
-            this._recover()
-            next_one = submit()
-            with pytest.raises(ClaimLost, match="cannot be written"):
-                this.process_next()
+            yield lambda: other.execute("ALTER TABLE workflows_effect DISABLE TRIGGER refuse")
         finally:
             connections.close_all()
             other.execute("DROP TRIGGER refuse ON workflows_effect")
             other.execute("DROP FUNCTION refuse")
+
+
+@pytest.mark.parametrize("sqlstate", ["53100", "55P03", "57014"])
+def test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken(sqlstate: str) -> None:
+    """A full disk, a migration that holds the table for ten seconds. Without a lookup a person would be asked."""
+    define([Step(call, once=True), say_one])
+    workflow, this = submit(), worker()
+    with results_refused(sqlstate):
+        with pytest.raises(ClaimLost):
+            this.process_next()
+        this._recover()
+        next_one = submit()
+        with pytest.raises(ClaimLost, match="cannot be written"):
+            this.process_next()
     assert not Attempt.objects.filter(workflow=next_one).exists()
     this.run(drain=True)
     assert set(Workflow.objects.values_list("status", flat=True)) == {"COMPLETE"}
     assert list(Effect.objects.values_list("settled_by", flat=True)) == ["call", "call"]
     assert (len(CALLED), last_attempt(workflow).number) == (2, 2)
+
+
+def test_a_worker_that_is_stopped_goes_on_trying_to_write_a_result_for_its_grace() -> None:
+    with results_refused() as take_them_again:
+        asked = []
+
+        def must_stop() -> bool:
+            """Asked before the step, and then before each new attempt to write."""
+            asked.append(1)
+            if len(asked) == 3:
+                take_them_again()
+            return False
+
+        this = worker(must_stop=must_stop)
+        define([Step(call_and(this.stopping.set), once=True, name="call")])
+        workflow = submit()
+        this.run()
+    assert len(asked) == 3
+    assert (Effect.objects.get().state, last_attempt(workflow).outcome) == ("done", "lost")
+    assert work(workflow).status == "COMPLETE"
+    assert CALLED == ["call"]
+
+
+def test_a_result_that_cannot_be_written_before_the_end_of_the_grace_is_lost_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    this = worker(must_stop=lambda: this.stopping.is_set())
+    define([Step(call_and(this.stopping.set), once=True, name="call")])
+    workflow = submit()
+    with results_refused():
+        this.run()
+    lost = f"workflow {workflow.pk}: what came of the call of call is lost, it could not be written before the end "
+    assert lost + "(LockNotAvailable 55P03); the next attempt asks whether it happened" in caplog.text
+    assert Effect.objects.get().state == "intent"
 
 
 def test_prepared_statements_that_are_gone_fail_nothing() -> None:
@@ -256,6 +284,23 @@ def test_a_step_that_swallows_the_loss_and_raises_its_own_is_not_believed() -> N
             workflow = lose(workflow)
         assert_put_back(workflow)
         Workflow.objects.filter(pk=workflow.pk).update(status="COMPLETE")
+
+
+@pytest.mark.parametrize("found", [None, {"number": 2}])
+def test_a_lookup_that_swallows_the_loss_is_not_believed(found: dict[str, Any] | None) -> None:
+    def lookup(*, workflow: Workflow, context: Any, effect: KnownEffect) -> dict[str, Any] | None:
+        with suppress(ClaimLost):
+            pause(workflow=workflow, context=context)
+        connections["journal"].close()  # the next statement would open it anew
+        return found
+
+    define([Step(call, once=True, lookup=lookup, settle=0)])
+    workflow = submit()
+    Effect.objects.create(workflow=workflow, step="call", state="unknown", idempotency_key="k", attempt=1)
+    with refused("INSERT INTO workflows_wait", "journal"):
+        workflow = lose(workflow)
+    assert_put_back(workflow)
+    assert (Effect.objects.get().state, CALLED) == ("unknown", [])
 
 
 def test_a_loss_that_could_not_be_told_at_once_is_told_before_the_next_claim() -> None:

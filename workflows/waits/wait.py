@@ -50,6 +50,8 @@ def ensure_time(what: str, time: timedelta) -> None:
 class WaitFailed(StepError):
     """What came of a wait was not what was hoped for. Let it pass, and the workflow is FAILED; a retry waits anew."""
 
+    wait_id = 0  # of a class of a step's own that does not call our __init__
+
     def __init__(self, message: str, *, code: str = "", wait_id: int = 0) -> None:
         super().__init__(message, code=code)
         self.wait_id = wait_id

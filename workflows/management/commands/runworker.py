@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +62,24 @@ class Command(BaseCommand):
         supervisor = Supervisor(Options(**{name: value for name, value in options.items() if name in names}))
         try:
             sessions.refuse_unfit(f"{socket.gethostname()}:{os.getpid()}")
-            _ensure_writable(options["health_file"])
-            supervisor.run()
+            with ExitStack() as stack:
+                if options["health_file"]:
+                    _keep(options["health_file"], stack)
+                supervisor.run()
         except sessions.Refused as refused:
             raise CommandError(str(refused)) from None
 
 
-def _ensure_writable(health_file: str) -> None:
+def _keep(health_file: str, stack: ExitStack) -> None:
+    """Begin the health file, which nobody else may keep until the stack is closed."""
+    path = Path(health_file)
     try:
-        if health_file:
-            healthfile.write(Path(health_file), Report([], ""))
+        stack.enter_context(healthfile.kept(path))
+        healthfile.write(path, Report([], ""))
+    except healthfile.InUse:
+        raise CommandError(f"Another runworker keeps the health file {path}: give each of them its own.") from None
     except OSError as error:
-        raise CommandError(f"The health file {health_file} cannot be written: {error.strerror}.") from None
+        raise CommandError(f"The health file {path} cannot be written: {error.strerror}.") from None
 
 
 def _positive_int(text: str) -> int:
