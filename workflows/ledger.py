@@ -697,7 +697,7 @@ def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> 
 
 
 # A wait, because the step may have called before it.
-_NOBODY_KNOWS = (UnknownOutcome, StepTimeout, Suspend)
+_NOBODY_KNOWS = (UnknownOutcome, StepTimeout, Suspend, waits.WaitError)
 
 
 def _boundary(step: str, undo: bool) -> str:

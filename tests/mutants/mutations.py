@@ -414,9 +414,15 @@ MUTANTS: list[Mutant] = [
         # --- What a step makes of not knowing ---
         (
             "a wait after the call says that there was none",
-            "_NOBODY_KNOWS = (UnknownOutcome, StepTimeout, Suspend)",
-            "_NOBODY_KNOWS = (UnknownOutcome, StepTimeout)",
+            "(UnknownOutcome, StepTimeout, Suspend, waits.WaitError)",
+            "(UnknownOutcome, StepTimeout, waits.WaitError)",
             f"{LEDGER}test_what_a_step_has_called_before_it_waits_is_not_forgotten",
+        ),
+        (
+            "a wait that fails after the call says that there was none",
+            "(UnknownOutcome, StepTimeout, Suspend, waits.WaitError)",
+            "(UnknownOutcome, StepTimeout, Suspend)",
+            f"{LEDGER}test_a_wait_that_fails_says_nothing_of_the_call_before_it",
         ),
         (
             "a step that catches that nobody knows says that nothing happened",

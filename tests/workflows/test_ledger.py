@@ -14,7 +14,7 @@ from pydantic import field_validator
 
 from tests import engine
 from tests.engine import define, expire, last_attempt, make_due, outcomes, submit, work, worker
-from workflows import failpoints, journal, ledger, operations
+from workflows import failpoints, journal, ledger, operations, waits
 from workflows.definition import Retry, Step
 from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, Suspend, UnknownOutcome
 from workflows.models import Attempt, Effect, ManualTask, Signal, Workflow
@@ -793,6 +793,34 @@ def test_an_error_of_its_own_for_an_unknown_outcome_says_nothing_of_the_call(own
     define([Step(call, once=True)])
     work(submit())
     assert state() == then
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda workflow: waits.wait_for_time(workflow, "a\x00b", HOUR),
+        lambda workflow: waits.wait_for_time(workflow, "pause", 3600),
+        lambda workflow: waits.wait_for_signal(workflow, "paid", "cancel", timeout=HOUR),
+        lambda workflow: waits.wait_for_children(workflow, "parts", [waits.Child("unheard of", {})], timeout=HOUR),
+        lambda workflow: waits.require_approval(workflow, "review", question="May it?", team="nobody", timeout=HOUR),
+        lambda workflow: waits.wait_for_signal(workflow, "paid", "paid", timeout=-HOUR),
+    ],
+    ids=["name", "time", "signal", "child", "team", "over"],
+)
+def test_a_wait_that_fails_says_nothing_of_the_call_before_it(wait: Callable[[Workflow], Any]) -> None:
+    service = Downstream()
+
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        result = service.call(workflow=workflow, context=context)
+        wait(workflow)
+        return result
+
+    define([Step(call, once=True)])
+    work(submit())
+    assert (len(service.calls), state()) == (1, "unknown")
 
 
 # --- Steps that have left the list --------------------------------------------------------------------

@@ -18,7 +18,7 @@ from workflows.waits.approval import (
 from workflows.waits.children import Child, ChildOutcome, wait_for_children
 from workflows.waits.signal import Received, wait_for_signal
 from workflows.waits.time import wait_for_time
-from workflows.waits.wait import WaitExpired, WaitFailed, supersede_failed
+from workflows.waits.wait import WaitError, WaitExpired, WaitFailed, supersede_failed
 
 __all__ = [
     "Answer",
@@ -28,6 +28,7 @@ __all__ = [
     "Child",
     "ChildOutcome",
     "Received",
+    "WaitError",
     "WaitExpired",
     "WaitFailed",
     "ask",

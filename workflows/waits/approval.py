@@ -13,7 +13,7 @@ from django.contrib.auth import get_user_model
 from pydantic import BaseModel, RootModel, ValidationError
 
 from workflows import journal
-from workflows.errors import RetryableStepError, StepError
+from workflows.errors import RetryableStepError
 from workflows.journal import FENCE, OpenAttempt
 from workflows.models import ManualTask, Workflow
 from workflows.scrub import faults
@@ -21,6 +21,7 @@ from workflows.waits.wait import (
     OPENING,
     Kind,
     Open,
+    WaitError,
     WaitExpired,
     WaitFailed,
     answered,
@@ -57,6 +58,10 @@ class ApprovalExpired(WaitExpired):
     """Nobody decided in time. Let it pass, and the workflow is FAILED."""
 
 
+class NobodyToAsk(WaitError, RetryableStepError):
+    """There is no such user, or team: not yet, perhaps."""
+
+
 def require_approval(
     workflow: Workflow,
     name: str,
@@ -81,7 +86,7 @@ def require_approval(
     both run from the first call and never move. `on_expiry` is what it counts as then. With `four_eyes` the user
     `requested_by` may not decide it.
 
-    Raises ApprovalRejected or ApprovalExpired; RetryableStepError while there is no such user or team.
+    Raises ApprovalRejected or ApprovalExpired; NobodyToAsk while there is no such user or team.
     """
     task = _Task(question, facts or {}, task_type, form, team, assignee, due, on_expiry, requested_by, four_eyes)
     answer = _ask(workflow, name, task, timeout)
@@ -178,13 +183,13 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
     _ensure_storable(task)
     assignee, requester = _user_id(task.assignee), _user_id(task.requested_by)
     if task.four_eyes and requester is None:
-        raise RetryableStepError("Four eyes need a requester who is a user of the console.", code="requester_unknown")
+        raise NobodyToAsk("Four eyes need a requester who is a user of the console.", code="requester_unknown")
     if task.four_eyes and requester == assignee:
-        raise StepError("It is for whom it may not be decided by: four eyes.", code="requester_is_assignee")
+        raise WaitError("It is for whom it may not be decided by: four eyes.", code="requester_is_assignee")
     if task.assignee and assignee is None:
-        raise RetryableStepError("It is for somebody who is no user of the console.", code="assignee_unknown")
+        raise NobodyToAsk("It is for somebody who is no user of the console.", code="assignee_unknown")
     if task.team and not journal.execute("SELECT 1 FROM auth_group WHERE name = %s", [task.team]):
-        raise RetryableStepError(f"It is for the team {task.team}, and there is no such group.", code="team_unknown")
+        raise NobodyToAsk(f"It is for the team {task.team}, and there is no such group.", code="team_unknown")
     rows = journal.execute(
         f"""
         WITH wait AS ({OPENING} RETURNING id, deadline)
@@ -206,7 +211,7 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
 
 
 def _ensure_storable(task: _Task) -> None:
-    """Raise StepError for what the task's row could not hold; of a user's or a group's name, that nobody can have."""
+    """Raise WaitError for what the task's row could not hold; of a user's or a group's name, that nobody can have."""
     ensure_text("A question's task_type", task.task_type, longest=100)
     for what in ("team", "assignee", "requested_by"):
         ensure_text(f"A question's {what}", getattr(task, what), longest=150)
@@ -215,7 +220,7 @@ def _ensure_storable(task: _Task) -> None:
     if task.due is not None:
         ensure_time("A question's due time", task.due)
     if task.on_expiry not in get_args(OnExpiry):
-        raise StepError(f"A question's on_expiry is one of {', '.join(get_args(OnExpiry))}.")
+        raise WaitError(f"A question's on_expiry is one of {', '.join(get_args(OnExpiry))}.")
 
 
 def _answer(attempt: OpenAttempt, wait: Open, task: ManualTask) -> Open | None:
@@ -289,21 +294,21 @@ def _user_id(username: str) -> int | None:
 
 
 def _path_of(form: type[BaseModel] | None) -> str:
-    """The form's dotted path, by which the console finds it. Raises StepError when it could not."""
+    """The form's dotted path, by which the console finds it. Raises WaitError when it could not."""
     if form is None:
         return ""
     if issubclass(form, RootModel):
-        raise StepError(f"The form {form.__name__} has no fields that a person could fill in.")
+        raise WaitError(f"The form {form.__name__} has no fields that a person could fill in.")
     path = form.__qualname__
     if vars(sys.modules[form.__module__]).get(path) is not form:
-        raise StepError(f"The form {path} is not at the top of its module: the console could not find it.")
+        raise WaitError(f"The form {path} is not at the top of its module: the console could not find it.")
     return f"{form.__module__}.{path}"
 
 
 def _filled_in(workflow: Workflow, name: str, form: type[BaseModel], result: Mapping[str, Any]) -> BaseModel | None:
     """The answer as the form's model; None when nobody gave one.
 
-    Raises StepError when this release's model refuses what a person gave another. The question is withdrawn then: kept,
+    Raises WaitError when this release's model refuses what a person gave another. The question is withdrawn then: kept,
     the answer would fail every retry, and nobody could give another one.
     """
     if "expired" in result:
@@ -312,4 +317,4 @@ def _filled_in(workflow: Workflow, name: str, form: type[BaseModel], result: Map
         return form.model_validate_json(json.dumps(result.get("answer") or {}))
     except ValidationError as error:
         withdraw(workflow, name)
-        raise StepError(f"The answer does not fit {form.__name__}: {faults(error)}.", code="answer_invalid") from None
+        raise WaitError(f"The answer does not fit {form.__name__}: {faults(error)}.", code="answer_invalid") from None

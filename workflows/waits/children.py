@@ -12,7 +12,6 @@ from pydantic_core import to_json
 
 from workflows import inbox, journal
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.errors import StepError
 from workflows.journal import FENCE, OpenAttempt
 from workflows.jsonb import as_json
 from workflows.models import Workflow
@@ -20,6 +19,7 @@ from workflows.waits.wait import (
     OPENING,
     Kind,
     Open,
+    WaitError,
     WaitExpired,
     answered,
     ensure_text,
@@ -98,10 +98,10 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
     keys. A retry of the parent asks for them under a new wait, by the same keys: those there are, are joined.
     """
     if len(inbox.child_signal(name)) > 200:
-        raise StepError("The name of a wait for children is too long for the signal of their end.")
+        raise WaitError("The name of a wait for children is too long for the signal of their end.")
     rows = [_row(child, child.key or str(place)) for place, child in enumerate(children)]
     if twice := [key for key, count in Counter(row["child_key"] for row in rows).items() if count > 1]:
-        raise StepError(f"{len(twice)} keys of children are used twice, the first is {twice[0]!r}.")
+        raise WaitError(f"{len(twice)} keys of children are used twice, the first is {twice[0]!r}.")
     started = journal.execute(
         f"""
         WITH wait AS ({OPENING} RETURNING id, deadline),
@@ -142,7 +142,7 @@ def _row(child: Child, key: str) -> dict[str, Any]:
 
 def _definition_of(child: Child) -> WorkflowDefinition:
     if child.workflow_type not in definitions():
-        raise StepError(f"No definition in WORKFLOWS is called {child.workflow_type!r}.")
+        raise WaitError(f"No definition in WORKFLOWS is called {child.workflow_type!r}.")
     return definitions()[child.workflow_type]
 
 

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from workflows import inbox, journal
-from workflows.errors import RetryableStepError, StepError
+from workflows.errors import RetryableStepError
 from workflows.journal import FENCE, OpenAttempt
 from workflows.jsonb import as_json
 from workflows.models import Workflow
-from workflows.waits.wait import Kind, Open, WaitExpired, answered, begin, expire, find, suspended, written
+from workflows.waits.wait import Kind, Open, WaitError, WaitExpired, answered, begin, expire, find, suspended, written
 
 LOOK_EVERY = timedelta(minutes=15)
 
@@ -62,9 +62,9 @@ def wait_for_signal(
     """
     names = [signals] if isinstance(signals, str) else list(signals)
     if refused := [each for each in names if not inbox.is_name(each)] or not names:
-        raise StepError(f"No signal from outside can be called {refused}.")
+        raise WaitError(f"No signal from outside can be called {refused}.")
     if look_every < SHORTEST_LOOK:
-        raise StepError(f"A workflow that looks every {look_every} would do nothing else: once a second at most.")
+        raise WaitError(f"A workflow that looks every {look_every} would do nothing else: once a second at most.")
     attempt = journal.attempt_of(workflow)
     waiting_for = waiting_for or f"the signal {' or '.join(names)}"
     every = look_every if look else None

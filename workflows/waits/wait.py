@@ -23,31 +23,38 @@ LONGEST = timedelta(days=36_500)
 
 
 def ensure_text(what: str, text: str, *, longest: int | None = None, empty: bool = True) -> None:
-    """Raise StepError for what no column could hold. It is never sent: what a statement raises is not the step's."""
+    """Raise WaitError for what no column could hold. It is never sent: what a statement raises is not the step's."""
     if not isinstance(text, str):
-        raise StepError(f"{what} is text, and not of type {type(text).__name__}.")
+        raise WaitError(f"{what} is text, and not of type {type(text).__name__}.")
     if (longest is not None and len(text) > longest) or (not text and not empty):
-        raise StepError(f"{what} has {0 if empty else 1} to {longest} characters.")
+        raise WaitError(f"{what} has {0 if empty else 1} to {longest} characters.")
     ensure_kept(what, text)
 
 
 def ensure_kept(what: str, value: Any) -> None:
-    """Raise StepError unless jsonb can keep the value, or a column the text."""
+    """Raise WaitError unless jsonb can keep the value, or a column the text."""
     try:
         ensure_storable(value)
     except Unstorable as refused:
-        raise StepError(f"{what} cannot be stored: {refused}") from None
+        raise WaitError(f"{what} cannot be stored: {refused}") from None
 
 
 def ensure_time(what: str, time: timedelta) -> None:
-    """Raise StepError for a time from now on that the database, or who reads it, cannot tell."""
+    """Raise WaitError for a time from now on that the database, or who reads it, cannot tell."""
     if not isinstance(time, timedelta):
-        raise StepError(f"{what} is a timedelta, and not of type {type(time).__name__}.")
+        raise WaitError(f"{what} is a timedelta, and not of type {type(time).__name__}.")
     if abs(time) > LONGEST:
-        raise StepError(f"{what} is within {LONGEST.days} days: a wait has an end.")
+        raise WaitError(f"{what} is within {LONGEST.days} days: a wait has an end.")
 
 
-class WaitFailed(StepError):
+class WaitError(StepError):
+    """A wait cannot be made as it is asked for, or has failed. Let it pass, and the workflow is FAILED.
+
+    In a `once` step it says nothing about a call that the step has made before it.
+    """
+
+
+class WaitFailed(WaitError):
     """What came of a wait was not what was hoped for. Let it pass, and the workflow is FAILED; a retry waits anew."""
 
     wait_id = 0  # of a class of a step's own that does not call our __init__
@@ -97,7 +104,7 @@ _LOOK_AT = f"""
 def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timedelta | None = None) -> Open | None:
     """The wait of that name, if it has been met before.
 
-    Raises StepError when the name is that of another kind, or no name.
+    Raises WaitError when the name is that of another kind, or no name.
     """
     ensure_text("A wait's name", name, longest=200, empty=False)
     rows = journal.execute(
@@ -107,7 +114,7 @@ def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timede
     )
     for found, wait_id, deadline, overdue, look_at, outcome, result in rows:
         if found != kind:
-            raise StepError(f"Two waits are named {name!r}, one for {found} and one for {kind}: rename one of them.")
+            raise WaitError(f"Two waits are named {name!r}, one for {found} and one for {kind}: rename one of them.")
         return Open(wait_id, deadline, overdue, look_at, outcome, json.loads(result))
     return None
 
@@ -123,7 +130,7 @@ OPENING = f"""
 
 
 def opening(attempt: OpenAttempt, kind: Wait.Kind, name: str, waiting_for: str, timeout: timedelta) -> list[Any]:
-    """The parameters of OPENING. Raises StepError for what no row could hold."""
+    """The parameters of OPENING. Raises WaitError for what no row could hold."""
     ensure_text("What a wait is for", waiting_for)
     ensure_time("A wait's timeout", timeout)
     return [*(attempt.workflow_id, kind, name, attempt.workflow_id, name, waiting_for, timeout), attempt.claim_xid]
@@ -179,7 +186,7 @@ def suspended(
 
     The attempt remembers it, should a step swallow even that. Raises ClaimLost when the wait has been answered: by a
     worker that had lost the row in the midst of the very statement, and with the signal that is now used up. Raises
-    StepError for words that no row could hold.
+    WaitError for words that no row could hold.
     """
     ensure_text("What a wait is for", waiting_for)
     if journal.execute("SELECT 1 FROM workflows_wait WHERE id = %s AND outcome <> ''", [wait.id]):

@@ -73,7 +73,7 @@ def test_what_no_row_could_hold_is_the_steps_failure(wait: Callable[[Workflow], 
 
     define([step])
     workflow = work(submit())
-    assert (workflow.status, workflow.last_error_class) == ("FAILED", "workflows.errors.StepError")
+    assert (workflow.status, workflow.last_error_class) == ("FAILED", "workflows.waits.wait.WaitError")
 
 
 @pytest.mark.parametrize(

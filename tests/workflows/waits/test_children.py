@@ -276,5 +276,5 @@ def test_a_name_that_the_signal_of_their_end_could_not_have_is_refused(monkeypat
 
     monkeypatch.setattr(PARENT, "steps", WorkflowDefinition(name="x", steps=[start], context_class=Context).steps)
     workflow = work(parent(0))
-    assert (workflow.status, workflow.last_error_class) == ("FAILED", "workflows.errors.StepError")
+    assert (workflow.status, workflow.last_error_class) == ("FAILED", "workflows.waits.wait.WaitError")
     assert not workflow.children.exists()

@@ -465,7 +465,7 @@ def test_a_signal_does_not_wake_what_is_put_off_because_its_claim_is_lost_again_
 @pytest.mark.parametrize("every", [timedelta(0), timedelta(seconds=-5), timedelta(milliseconds=1)])
 def test_looks_that_would_leave_no_time_for_anything_else_are_refused(every: timedelta) -> None:
     define([await_signals("paid", look=lambda: None, look_every=every)])
-    assert work(submit()).last_error_class == "workflows.errors.StepError"
+    assert work(submit()).last_error_class == "workflows.waits.wait.WaitError"
     assert worker().process_next() is False
 
 
@@ -485,7 +485,7 @@ def test_a_deadline_that_no_worker_could_read_is_refused_and_shorter_it_waits() 
 
     define([await_for_days(3_000_000)])
     workflow = work(submit())
-    assert (workflow.status, workflow.last_error_class) == ("FAILED", "workflows.errors.StepError")
+    assert (workflow.status, workflow.last_error_class) == ("FAILED", "workflows.waits.wait.WaitError")
     define([await_for_days(30)])
     operations.retry(workflow.pk, user=User.objects.create(username="boss", is_superuser=True))
     assert work(workflow).waiting_for == "the signal paid"
