@@ -19,7 +19,8 @@ backlog = 2048
 # Longer than a load balancer keeps its connections idle (60 s, most of them): it, not we, should close first.
 keepalive = 75
 
-# On SIGTERM, for requests under way; the longest waits for the database (workflows/bounded.py) and is over by then.
+# On SIGTERM, for requests under way; the longest waits for the database (workflows/postgres/deadlines.py) and is over
+# by then.
 graceful_timeout = 20
 
 # Two requests of the largest headers we take; a client has no use for more.

@@ -34,7 +34,7 @@ def api_as_in_the_intake(
 
     def respond(request: HttpRequest) -> HttpResponse:
         try:
-            match = resolve(request.path_info, "workflows.urls")
+            match = resolve(request.path_info, "workflows.api.urls")
         except Resolver404:
             match = None
         if match is None:  # not in the `except`: every error of the console would be logged as one that came of this

@@ -72,7 +72,8 @@ else:
 
 database["CONN_MAX_AGE"] = None
 # Each of the console's requests first tries the connection that the one before has left: PostgreSQL may have restarted
-# since. The API and the workers find that out by themselves, without a round trip more: see workflows/bounded.py.
+# since. The API and the workers find that out by themselves, without a round trip more: see
+# workflows/postgres/deadlines.py.
 database["CONN_HEALTH_CHECKS"] = True
 # Seconds. Without it a server that takes connections and then says nothing would hold whoever asks for minutes.
 database.setdefault("OPTIONS", {}).setdefault("connect_timeout", 3)
@@ -82,7 +83,8 @@ database.setdefault("OPTIONS", {}).setdefault("connect_timeout", 3)
 #
 # The journal's parameters are sent beside its statements, not in them: a manual task's facts are about a patient, and
 # PostgreSQL's log and pg_stat_activity show the text of statements. The few statements that it repeats for every step
-# are prepared at the fifth time, psycopg's own default: the server then plans them no more (see workflows/lease.py).
+# are prepared at the fifth time, psycopg's own default: the server then plans them no more (see
+# workflows/worker/lease.py).
 DATABASES = {
     "default": database,
     "journal": {

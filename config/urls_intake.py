@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, re_path
 
-from workflows.urls import INTAKE
-from workflows.views.problems import not_found
+from workflows.api.problems import not_found
+from workflows.api.urls import INTAKE
 
 urlpatterns: list[URLPattern] = [*INTAKE, re_path("", not_found)]

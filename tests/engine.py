@@ -16,9 +16,9 @@ from django.db import connection, connections, transaction
 from pydantic import BaseModel
 
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep, definitions
-from workflows.flag import Flag
 from workflows.models import Attempt, Event, Workflow
-from workflows.worker import TICK_LOCK, Worker
+from workflows.stop_flag import Flag
+from workflows.worker.loop import TICK_LOCK, Worker
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
-from workflows.glance import glance
+from workflows.overview import glance
 
 
 class ConsoleSite(admin.AdminSite):

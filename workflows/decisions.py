@@ -15,7 +15,6 @@ from django.db.models.expressions import RawSQL
 
 from workflows import compensation, history, inbox, poison, transitions, waits
 from workflows.backoff import Policy, calculate_invisible_until, resolve
-from workflows.bounded import parameters_beside
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled, names_in
@@ -25,7 +24,8 @@ from workflows.ledger import Unsettled
 from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.poison import Held, PutOff
-from workflows.scrub import frames
+from workflows.postgres.statements import parameters_beside
+from workflows.redaction import frames
 from workflows.transitions import NOTHING, Awaited
 
 logger = logging.getLogger(__name__)

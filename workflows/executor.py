@@ -18,14 +18,15 @@ from psycopg.pq import TransactionStatus
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from workflows import journal, sqlstates
+from workflows import journal
 from workflows.definition import Step, WorkflowDefinition, left_step
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, WorkflowCancelled
 from workflows.journal import OpenAttempt
-from workflows.jsonb import as_json, ensure_storable
 from workflows.ledger import Ledger, Result
 from workflows.models import Workflow
-from workflows.scrub import class_name, faults, private_part, scrub, scrub_foreign
+from workflows.postgres import sqlstates
+from workflows.postgres.jsonb import as_json, ensure_storable
+from workflows.redaction import class_name, faults, private_part, scrub, scrub_foreign
 from workflows.timeouts import StepTimeout, call_within
 
 

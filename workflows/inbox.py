@@ -23,10 +23,10 @@ from typing import Any
 
 from django.db import Error, connection, transaction
 
-from workflows.bounded import execute, fetch_one
 from workflows.definition import definitions
 from workflows.errors import WorkflowCancelled
-from workflows.jsonb import Document, document_of
+from workflows.postgres.jsonb import Document, document_of
+from workflows.postgres.statements import execute, fetch_one
 from workflows.transitions import make_due_where
 
 logger = logging.getLogger(__name__)

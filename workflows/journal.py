@@ -25,10 +25,11 @@ from uuid import uuid4
 
 from django.db import Error, connections, transaction
 
-from workflows import failpoints, sqlstates
+from workflows import failpoints
 from workflows.definition import undo_of
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Workflow
+from workflows.postgres import sqlstates
 
 logger = logging.getLogger(__name__)
 

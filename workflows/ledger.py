@@ -33,8 +33,8 @@ from workflows import failpoints, inbox, journal, waits
 from workflows.definition import Lookup, Step, WorkflowDefinition, left_step, undo_of
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, UnknownOutcome, all_of
 from workflows.journal import FENCE, OpenAttempt
-from workflows.jsonb import as_json
 from workflows.models import Effect, Workflow
+from workflows.postgres.jsonb import as_json
 from workflows.timeouts import StepTimeout, call_within
 
 DONE, INTENT, NOT_DONE = Effect.State.DONE, Effect.State.INTENT, Effect.State.NOT_DONE

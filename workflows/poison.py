@@ -37,7 +37,7 @@ FIRST_DELAY, MAX_DELAY, JITTER = 2.0, 300.0, 0.2
 
 TASK_TYPE = "keeps_dying"
 
-# They are put off from the second one on (see workflows.worker): these take more than an hour.
+# They are put off from the second one on (see workflows.worker.loop): these take more than an hour.
 LOSSES_BEFORE_A_PERSON = 10
 # It is tried again after a day without an answer: the database may have come to itself long before.
 TIME_TO_ANSWER_ABOUT_LOSSES = timedelta(hours=24)

@@ -15,11 +15,12 @@ from django.db.models import BooleanField, Q
 from django.db.models.expressions import RawSQL
 from pydantic import ValidationError
 
-from workflows.bounded import DatabaseUnavailable, ask, fetch_one
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.jsonb import Document
 from workflows.models import State, Workflow
-from workflows.scrub import faults_for_senders
+from workflows.postgres.deadlines import DatabaseUnavailable, ask
+from workflows.postgres.jsonb import Document
+from workflows.postgres.statements import fetch_one
+from workflows.redaction import faults_for_senders
 
 # The target is named: without it ON CONFLICT would swallow the violation of any other constraint too.
 _INSERT = f"""

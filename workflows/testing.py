@@ -47,9 +47,9 @@ from django.utils import timezone
 from workflows import compensation, failpoints, inbox, journal, ledger, operations
 from workflows.definition import Step, Undo, WorkflowDefinition, WorkflowStep, definitions
 from workflows.errors import ClaimLost, StepError
-from workflows.flag import Flag
 from workflows.models import Attempt, Effect, ManualTask, Wait, Workflow
-from workflows.worker import Worker
+from workflows.stop_flag import Flag
+from workflows.worker.loop import Worker
 
 if TYPE_CHECKING:
     import pytest

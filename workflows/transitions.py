@@ -23,10 +23,10 @@ from typing import Any, Final, NamedTuple
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Least, Now
 
-from workflows.bounded import execute
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.postgres.statements import execute
 
 COLUMNS = (
     *("status", "compensating", "completed_at", "invisible_until"),

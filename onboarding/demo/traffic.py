@@ -18,8 +18,9 @@ from django.contrib.auth.models import User
 from onboarding.demo.processes import DemoError
 from onboarding.samples import Kind, Sample
 from onboarding.steps.account import ACCOUNT_CREATED
-from workflows import operations, webhooks
+from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.ingress import webhooks
 from workflows.models import ManualTask
 
 CONNECTIONS = 16

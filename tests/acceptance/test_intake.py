@@ -16,7 +16,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from tests.servers import Gunicorn, Proxy, database_url, gunicorn
-from workflows import api_keys
+from workflows.ingress import api_keys
 from workflows.models import ApiKey, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)

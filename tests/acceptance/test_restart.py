@@ -21,7 +21,7 @@ from tests.acceptance.outside import done
 from tests.postgres import Restart
 from tests.processes import until
 from tests.servers import gunicorn
-from workflows import api_keys
+from workflows.ingress import api_keys
 from workflows.models import Attempt, Event, Workflow
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]

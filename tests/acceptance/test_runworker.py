@@ -242,7 +242,7 @@ def run_a_supervisor(effects: Path, before: str, **environ: str) -> subprocess.P
 import django; django.setup()
 import os, signal, time
 from django.db import connections
-from workflows.supervisor import Options, Supervisor
+from workflows.worker.supervisor import Options, Supervisor
 {before}
 Supervisor(Options()).run()
 """

@@ -28,10 +28,11 @@ from tests.processes import Runworker, environment, is_stopped, until
 from tests.scenarios import services
 from tests.scenarios.loan_approval import ONE_APPROVER
 from tests.servers import gunicorn
-from workflows import inbox, operations, webhooks
+from workflows import inbox, operations
 from workflows.checks import check_definitions
 from workflows.definition import definitions
 from workflows.errors import NotAllowed
+from workflows.ingress import webhooks
 from workflows.models import Attempt, ManualTask, Signal, State, Wait, Workflow
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]

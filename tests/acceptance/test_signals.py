@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import connection
 
 from tests.servers import Gunicorn, Proxy, bash, database_url, gunicorn
-from workflows import api_keys, webhooks
+from workflows.ingress import api_keys, webhooks
 from workflows.models import Signal, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -18,11 +18,12 @@ from pytest_django import Settings
 
 from tests import engine
 from tests.engine import define, submit, work, worker
-from workflows import api_keys, inbox, kafka, submissions
+from workflows import inbox, submissions
 from workflows.definition import definitions
 from workflows.errors import ClaimLost
-from workflows.jsonb import document_of
+from workflows.ingress import api_keys, kafka
 from workflows.models import Signal, Workflow
+from workflows.postgres.jsonb import document_of
 from workflows.waits import Child, wait_for_children, wait_for_time
 
 pytestmark = engine.ENGINE

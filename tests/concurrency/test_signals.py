@@ -24,10 +24,10 @@ from tests.engine import Context, define, elsewhere, no_sweep, submit, work, wor
 from workflows import inbox, operations
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import RetryableStepError
-from workflows.flag import Flag
 from workflows.models import Attempt, Signal, Wait, Workflow
+from workflows.stop_flag import Flag
 from workflows.waits import Child, wait_for_children, wait_for_signal
-from workflows.worker import Worker
+from workflows.worker.loop import Worker
 
 pytestmark = engine.ENGINE
 

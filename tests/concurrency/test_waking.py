@@ -22,10 +22,10 @@ from tests.engine import define, elsewhere, no_sweep, submit, work, worker
 from tests.processes import until
 from workflows import inbox
 from workflows.errors import ClaimLost
-from workflows.flag import Flag
 from workflows.models import Attempt, ManualTask, Signal, Workflow
+from workflows.stop_flag import Flag
 from workflows.waits import require_approval
-from workflows.worker import Worker
+from workflows.worker.loop import Worker
 
 pytestmark = engine.ENGINE
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from django.test import Client, override_settings
 
 from config import wsgi
 from tests import engine
-from workflows.bounded import ask
 from workflows.models import Workflow
+from workflows.postgres.deadlines import ask
 
 
 def get(path: str, **environ: Any) -> tuple[str, dict[str, str], bytes]:

@@ -101,7 +101,7 @@ def test_the_header_of_a_proxy_is_believed_when_it_is_named() -> None:
 
 
 def test_logs_go_to_stderr_one_readable_line_each() -> None:
-    result = python("import logging; logging.getLogger('workflows.worker').info('Claimed %s', 7)", DEBUG="1")
+    result = python("import logging; logging.getLogger('workflows.worker.loop').info('Claimed %s', 7)", DEBUG="1")
     assert result.stdout == ""
-    assert result.stderr.rstrip().endswith("workflows.worker: Claimed 7")
+    assert result.stderr.rstrip().endswith("workflows.worker.loop: Claimed 7")
     assert "INFO" in result.stderr

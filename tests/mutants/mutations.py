@@ -46,7 +46,7 @@ def _in(file: str, *lines: Line) -> Iterator[Mutant]:
         yield Mutant(why, f"workflows/{file}", old, new, tuple(f"tests/{test}" for test in tests))
 
 
-# In operations._ask_to_cancel, one after the other.
+# In operations.workflows._ask_to_cancel, one after the other.
 _LOCKS_THE_QUESTIONS = (
     "        tasks = _locked(workflow_id, open_tasks)"
     "  # before the row is read: who holds both may be cancelling it just now\n"
@@ -988,7 +988,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *_in(
-        "worker.py",
+        "worker/loop.py",
         # --- The claim ---
         (
             "a worker waits for the row that another one holds",
@@ -1349,13 +1349,16 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *_in(
-        "operations.py",
+        "operations/guards.py",
         (
             "an operation waits for the worker that holds the row",
             "select_for_update(nowait=True, no_key=True)",
             "select_for_update(no_key=True)",
             f"{OPERATIONS}test_a_row_that_a_worker_holds_is_refused_without_waiting",
         ),
+    ),
+    *_in(
+        "operations/tasks.py",
         (
             "a decision wakes before it is committed",
             "    inbox.wake_soon(workflow_id=told.workflow_id)\n",
@@ -1368,6 +1371,21 @@ MUTANTS: list[Mutant] = [
             "",
             f"{OPERATIONS}test_a_decision_is_kept_sent_to_the_inbox_and_wakes_the_workflow",
         ),
+        (
+            "a decision comes after the deadline",
+            "tasks.open().filter(expires_at__gt=ClockTimestamp())",
+            "tasks.open()",
+            f"{OPERATIONS}test_a_decision_after_the_deadline_is_told_that_it_expired",
+        ),
+        (
+            "a question takes an answer that nobody will heed",
+            "        _require_heeded(told)\n",
+            "",
+            f"{CANCEL}test_a_question_that_is_asked_after_the_request_takes_no_answer",
+        ),
+    ),
+    *_in(
+        "operations/workflows.py",
         (
             "a request to cancel wakes nobody, should the worker just have let go",
             '    inbox.wake_soon(workflow_id=workflow_id)\n    return "It is running',
@@ -1393,12 +1411,6 @@ MUTANTS: list[Mutant] = [
             f"{CHILDREN}test_a_cancelled_child_is_a_failed_one",
         ),
         (
-            "a decision comes after the deadline",
-            "tasks.open().filter(expires_at__gt=ClockTimestamp())",
-            "tasks.open()",
-            f"{OPERATIONS}test_a_decision_after_the_deadline_is_told_that_it_expired",
-        ),
-        (
             "who requests a cancellation reads the row before the questions",
             _LOCKS_THE_QUESTIONS + _READS_THE_ROW,
             _READS_THE_ROW + _LOCKS_THE_QUESTIONS,
@@ -1422,15 +1434,9 @@ MUTANTS: list[Mutant] = [
             "        inbox.heed_again(workflow_id)\n",
             f"{CANCEL}test_a_request_of_the_last_run_does_not_cancel_the_next",
         ),
-        (
-            "a question takes an answer that nobody will heed",
-            "        _require_heeded(told)\n",
-            "",
-            f"{CANCEL}test_a_question_that_is_asked_after_the_request_takes_no_answer",
-        ),
     ),
     *_in(
-        "stamps.py",
+        "worker/slots.py",
         (
             "a stamp that was half written is read",
             "            if zlib.crc32(record) == checksum:",
@@ -1448,7 +1454,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *_in(
-        "lease.py",
+        "worker/lease.py",
         (
             "the journal waits for the claim for ever",
             '"lock_timeout": "5000"',
@@ -1558,7 +1564,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *_in(
-        "worker.py",
+        "worker/loop.py",
         (
             "a result that only a stopping worker knows is dropped",
             "        self._write_what_is_left()\n",
@@ -1579,7 +1585,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *_in(
-        "sessions.py",
+        "worker/sessions.py",
         (
             "a worker claims on a server that is read-only",
             "transaction_read_only')::bool\") == (True,):",

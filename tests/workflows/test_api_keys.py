@@ -7,10 +7,10 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from tests.servers import connecting_to
-from workflows import api_keys
-from workflows.api_keys import KeyTable
-from workflows.bounded import DatabaseUnavailable
+from workflows.ingress import api_keys
+from workflows.ingress.api_keys import KeyTable
 from workflows.models import ApiKey
+from workflows.postgres.deadlines import DatabaseUnavailable
 
 pytestmark = pytest.mark.django_db
 

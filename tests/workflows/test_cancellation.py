@@ -30,8 +30,8 @@ from tests.engine import (
 from workflows import compensation, inbox, journal, operations
 from workflows.definition import Step
 from workflows.errors import NotAllowed, RetryableStepError, StepError
-from workflows.flag import Flag
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, State, Wait, Workflow
+from workflows.stop_flag import Flag
 from workflows.waits import require_approval
 
 pytestmark = engine.ENGINE

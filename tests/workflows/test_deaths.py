@@ -9,11 +9,11 @@ from django.db import OperationalError, connection, connections
 
 from tests import engine
 from tests.engine import kinds, last_attempt, submit
-from workflows import deaths, stamps
-from workflows.deaths import Register
 from workflows.errors import ClaimLost
 from workflows.models import Attempt, Event, Workflow
-from workflows.stamps import Stamp
+from workflows.worker import exits, slots
+from workflows.worker.exits import Register
+from workflows.worker.slots import Stamp
 
 pytestmark = engine.ENGINE
 
@@ -33,17 +33,17 @@ pytestmark = engine.ENGINE
     ],
 )
 def test_a_crash_is_told_from_a_kill(exit_code: int, ended_by_us: str, told: tuple[str, str]) -> None:
-    death = deaths.death(Stamp(attempt_id=1), exit_code, ended_by_us=ended_by_us)
+    death = exits.death(Stamp(attempt_id=1), exit_code, ended_by_us=ended_by_us)
     assert (death.outcome, death.how) == told
 
 
 def test_what_dies_after_it_has_lost_its_database_did_not_crash() -> None:
-    assert deaths.death(Stamp(attempt_id=1, lost=True), 0).outcome == "lost"
+    assert exits.death(Stamp(attempt_id=1, lost=True), 0).outcome == "lost"
 
 
 def test_a_worker_that_has_lost_its_database_says_so_to_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Told to stop while the database is away, it exits with the attempt open: that is no crash."""
-    (slot,) = stamps.slots(1)
+    (slot,) = slots.slots(1)
     this = engine.worker(slot=slot)
     seen = []
 
@@ -65,7 +65,7 @@ def test_a_worker_that_has_lost_its_database_says_so_to_its_supervisor(monkeypat
     assert before is not None
     assert (before.step, before.lost) == ("lose_it", False)
     assert before.deadline == before.since + 30
-    assert (stamp.attempt_id, stamp.lost, stamp.deadline) == (Attempt.objects.get().pk, True, stamps.NEVER)
+    assert (stamp.attempt_id, stamp.lost, stamp.deadline) == (Attempt.objects.get().pk, True, slots.NEVER)
 
 
 def attempt(workflow: Workflow, **fields: Any) -> Attempt:
@@ -76,7 +76,7 @@ def register(*attempts: Attempt, how: str = "SIGSEGV") -> Register:
     made = Register("test-host:0")
     for each in attempts:
         stamp = Stamp(attempt_id=each.pk, step="charge")
-        made.note(deaths.Death(stamp, Attempt.Outcome.CRASHED, how))
+        made.note(exits.Death(stamp, Attempt.Outcome.CRASHED, how))
     return made
 
 
@@ -161,8 +161,8 @@ def test_it_keeps_no_connection_and_no_more_than_it_can_bear() -> None:
             return int(cursor.fetchone()[0])
 
     row = attempt(submit())
-    this = register(*[row] * (deaths.MOST_KEPT + 1))
-    assert len(this) == deaths.MOST_KEPT
+    this = register(*[row] * (exits.MOST_KEPT + 1))
+    assert len(this) == exits.MOST_KEPT
     this.tell()
     for _ in range(100):
         if not supervisors():

@@ -8,25 +8,25 @@ from typing import Any
 
 import pytest
 
-from workflows import facts
-from workflows.jsonb import document_of
+from workflows.ingress import signal_bodies
+from workflows.postgres.jsonb import document_of
 
 KEY = uuid.UUID("0190a0b0-7c3e-7d7e-9a3c-2f4f6a1b2c3d")
 
 
-def parse(**told: Any) -> facts.Fact:
-    return facts.parse(json.dumps(told).encode())
+def parse(**told: Any) -> signal_bodies.Fact:
+    return signal_bodies.parse(json.dumps(told).encode())
 
 
 def test_it_reads_whom_a_signal_is_for_and_what_it_says() -> None:
     fact = parse(name="account.created", linking_id="L-1", payload={"a": 1})
     assert (fact.name, fact.linking_id, fact.workflow) == ("account.created", "L-1", None)
     assert fact.payload.value == {"a": 1}
-    assert parse(name="sent", workflow=str(KEY).upper()) == facts.Fact("sent", None, KEY, document_of({}))
+    assert parse(name="sent", workflow=str(KEY).upper()) == signal_bodies.Fact("sent", None, KEY, document_of({}))
 
 
 def test_what_is_null_is_left_out() -> None:
-    assert parse(name="sent", linking_id="L-1", workflow=None, payload=None) == facts.Fact(
+    assert parse(name="sent", linking_id="L-1", workflow=None, payload=None) == signal_bodies.Fact(
         "sent", "L-1", None, document_of({})
     )
 
@@ -51,11 +51,11 @@ def test_what_is_null_is_left_out() -> None:
         ("field_unknown", {"name": "sent", "linkingid": "L-1"}),
         ("signal_payload_invalid", {"name": "sent", "linking_id": "L-1", "payload": ["a"]}),
         ("null_character", {"name": "sent", "linking_id": "L-1\0"}),
-        ("too_large", {"name": "sent", "linking_id": "L-1", "payload": {"a": "b" * facts.MAX_BYTES}}),
+        ("too_large", {"name": "sent", "linking_id": "L-1", "payload": {"a": "b" * signal_bodies.MAX_BYTES}}),
     ],
 )
 def test_anything_else_is_refused_by_a_stable_code(code: str, told: dict[str, Any]) -> None:
-    with pytest.raises(facts.Refused) as refused:
+    with pytest.raises(signal_bodies.Refused) as refused:
         parse(**told)
     assert refused.value.code == code
 
@@ -65,7 +65,7 @@ def test_anything_else_is_refused_by_a_stable_code(code: str, told: dict[str, An
     [("malformed_json", b"{canary"), ("not_an_object", b'["canary"]'), ("not_utf8", b"canary\xff")],
 )
 def test_what_is_no_json_object_is_refused_and_nothing_of_it_quoted(code: str, body: bytes) -> None:
-    with pytest.raises(facts.Refused) as refused:
-        facts.parse(body)
+    with pytest.raises(signal_bodies.Refused) as refused:
+        signal_bodies.parse(body)
     assert refused.value.code == code
     assert "canary" not in f"{refused.value} {refused.value!r}"

@@ -7,12 +7,12 @@ import subprocess
 import sys
 import time
 
-from workflows.flag import Flag
+from workflows.stop_flag import Flag
 
 # With threading.Event in its place this ends within a second: the handler waits for the thread that it interrupted.
 SHOWER = """
 import signal, sys
-from workflows.flag import Flag
+from workflows.stop_flag import Flag
 flag, rounds = Flag(), 0
 signal.signal(signal.SIGTERM, lambda *_: flag.set())
 print("ready", flush=True)

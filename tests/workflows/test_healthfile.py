@@ -8,10 +8,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
-from workflows import healthfile
-from workflows.healthfile import Report
-from workflows.stamps import NEVER, Stamp
-from workflows.supervisor import Child, Options, Supervisor
+from workflows.worker import healthfile
+from workflows.worker.healthfile import Report
+from workflows.worker.slots import NEVER, Stamp
+from workflows.worker.supervisor import Child, Options, Supervisor
 
 REFUSED = "OperationalError: connection refused, at db.example:5432"
 

@@ -10,10 +10,10 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, submit, worker
-from workflows import heartbeat
 from workflows.models import Attempt, WorkerProcess, Workflow
-from workflows.stamps import Stamp
-from workflows.worker import Worker
+from workflows.worker import heartbeat
+from workflows.worker.loop import Worker
+from workflows.worker.slots import Stamp
 
 pytestmark = engine.ENGINE
 

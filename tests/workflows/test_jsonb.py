@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from django.db import DataError, connection, transaction
 
-from workflows.jsonb import MAX_DEPTH, MAX_DIGITS, MAX_SCALE, Malformed, Unstorable, ensure_storable, parse
+from workflows.postgres.jsonb import MAX_DEPTH, MAX_DIGITS, MAX_SCALE, Malformed, Unstorable, ensure_storable, parse
 
 
 def nested(levels: int) -> str:

@@ -8,8 +8,8 @@ from django.db import connections
 
 from tests import engine
 from tests.engine import define
-from workflows import lease
 from workflows.definition import Step
+from workflows.worker import lease
 
 pytestmark = engine.ENGINE
 

@@ -31,7 +31,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("workflows.worker.monotonic", clock)
+    monkeypatch.setattr("workflows.worker.loop.monotonic", clock)
     return clock
 
 

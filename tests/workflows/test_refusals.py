@@ -13,12 +13,12 @@ from pydantic import AfterValidator, BaseModel
 from tests import engine
 from tests.engine import a_column_ahead, define, kinds, last_attempt, make_due, submit, work, worker
 from workflows import inbox
-from workflows import worker as workers
 from workflows.definition import Step
 from workflows.errors import ClaimLost, StepError
 from workflows.ledger import KnownEffect
 from workflows.models import Attempt, Effect, Wait, Workflow
 from workflows.waits import require_approval, wait_for_time
+from workflows.worker.loop import loop as workers
 
 pytestmark = engine.ENGINE
 

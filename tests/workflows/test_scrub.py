@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from workflows.scrub import frames, private_part, reference, scrub, scrub_foreign
+from workflows.redaction import frames, private_part, reference, scrub, scrub_foreign
 
 
 @pytest.mark.parametrize(

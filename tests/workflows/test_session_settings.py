@@ -11,10 +11,11 @@ from django.db import connection, connections
 
 from tests import engine
 from tests.engine import define, submit, work, worker
-from workflows import failpoints, lease
+from workflows import failpoints
 from workflows.definition import Step
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Workflow
+from workflows.worker import lease
 
 pytestmark = engine.ENGINE
 

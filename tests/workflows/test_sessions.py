@@ -12,9 +12,10 @@ from django.db import OperationalError, connection, connections
 from tests import engine
 from tests.engine import define, submit, worker
 from tests.processes import until
-from workflows import lease, sessions, sqlstates
 from workflows.errors import ClaimLost
 from workflows.models import Workflow
+from workflows.postgres import sqlstates
+from workflows.worker import lease, sessions
 
 pytestmark = engine.ENGINE
 

@@ -5,8 +5,8 @@ import pytest
 from django.db import Error, connection, transaction
 
 from tests.servers import connecting_to
-from workflows import sqlstates
 from workflows.errors import ClaimLost
+from workflows.postgres import sqlstates
 
 
 def error_of(sql: str) -> Error:

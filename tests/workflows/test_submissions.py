@@ -12,11 +12,10 @@ from django.db import DataError, connection
 from pydantic import BaseModel
 
 from tests.servers import Proxy, connecting_to
-from workflows import bounded
-from workflows.bounded import DatabaseUnavailable, ask
 from workflows.definition import WorkflowDefinition
-from workflows.jsonb import Document, parse
 from workflows.models import Attempt, Workflow
+from workflows.postgres.deadlines import DatabaseUnavailable, ask
+from workflows.postgres.jsonb import Document, parse
 from workflows.submissions import Entry, KeyReused, KeyTaken, enter
 
 pytestmark = pytest.mark.django_db
@@ -55,7 +54,7 @@ def test_it_becomes_one_row_that_is_due() -> None:
 
 def test_it_costs_one_statement(monkeypatch: pytest.MonkeyPatch) -> None:
     statements = 0
-    execute = bounded.psycopg.Cursor.execute
+    execute = statements.psycopg.Cursor.execute
 
     def counting(*args: Any, **kwargs: Any) -> Any:
         nonlocal statements
@@ -63,7 +62,7 @@ def test_it_costs_one_statement(monkeypatch: pytest.MonkeyPatch) -> None:
         return execute(*args, **kwargs)
 
     connection.ensure_connection()
-    monkeypatch.setattr(bounded.psycopg.Cursor, "execute", counting)
+    monkeypatch.setattr(statements.psycopg.Cursor, "execute", counting)
     send("{}", key=uuid4())
     assert statements == 1
 

@@ -9,9 +9,9 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from workflows import webhooks
+from workflows.ingress import webhooks
+from workflows.ingress.webhooks import Delivery, key_of, keys_of
 from workflows.models import WebhookSecret
-from workflows.webhooks import Delivery, key_of, keys_of
 
 pytestmark = pytest.mark.django_db
 

@@ -13,11 +13,11 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, outcomes, submit, work, worker
-from workflows import lease
 from workflows.definition import Retry, Step
 from workflows.errors import ClaimLost, RetryableStepError, StepError
 from workflows.models import Attempt, Effect, Event, Workflow
 from workflows.waits import WaitFailed
+from workflows.worker import lease
 
 pytestmark = engine.ENGINE
 

@@ -21,9 +21,9 @@ from pydantic import AliasChoices, AwareDatetime, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
-from workflows import answers
 from workflows.admin import words
-from workflows.jsonb import Unstorable, ensure_storable
+from workflows.operations import answer_models
+from workflows.postgres.jsonb import Unstorable, ensure_storable
 
 # What may be longer wants more than one line. A model can also ask for that: json_schema_extra={"format": "textarea"}.
 ONE_LINE = 200
@@ -86,10 +86,10 @@ class AnswerForm(YesForm):
             return
         given = {name: value for name, value in self.cleaned_data.items() if self._is_given(name, value)}
         try:
-            self.answer = answers.validated(self.model, {self._key(name): value for name, value in given.items()})
+            self.answer = answer_models.validated(self.model, {self._key(name): value for name, value in given.items()})
         except ValidationError as error:
             self._tell(error)
-        except (Unstorable, answers.CheckFailed) as error:
+        except (Unstorable, answer_models.CheckFailed) as error:
             self.add_error(None, str(error))
 
     def _is_given(self, name: str, value: Any) -> bool:

@@ -9,9 +9,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from workflows import api_keys, operations
+from workflows import operations
 from workflows.admin import words
 from workflows.admin.base import ConsoleAdmin, Verb
+from workflows.ingress import api_keys
 from workflows.models import ApiKey
 
 REVOKE = Verb(

@@ -21,7 +21,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
 from workflows.errors import NotAllowed
-from workflows.glance import COUNT_LIMIT
+from workflows.overview import COUNT_LIMIT
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]

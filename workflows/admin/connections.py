@@ -11,8 +11,8 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows.admin import words
-from workflows.glance import COUNT_LIMIT
 from workflows.models import ManualTask, Signal, State, Wait, Workflow
+from workflows.overview import COUNT_LIMIT
 
 WAITS_SHOWN = 50
 SIGNALS_SHOWN = 50

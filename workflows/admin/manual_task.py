@@ -21,7 +21,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
-from workflows import operations, taken_back
+from workflows import operations
 from workflows.admin import words
 from workflows.admin.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
 from workflows.admin.base import ConsoleAdmin, Verb
@@ -29,8 +29,9 @@ from workflows.compensation import TASK_TYPE as UNDO_TASK
 from workflows.errors import NotAllowed
 from workflows.ledger import DOUBT_TASK, UNDECLARED_TASK
 from workflows.models import Event, ManualTask, State, Workflow
+from workflows.operations import taking_back
+from workflows.operations.taking_back import Again
 from workflows.poison import LOSSES_TASK_TYPE as LOSSES_TASK
-from workflows.taken_back import Again
 
 if TYPE_CHECKING:
     from workflows.models.manual_task import ManualTaskQuerySet
@@ -144,7 +145,7 @@ TAKE_BACK = Verb(
     permission=operations.DECIDE,
     operation=operations.take_back,
     applies=lambda row: (
-        row.state in (ManualTask.State.APPROVED, ManualTask.State.REJECTED) and not taken_back.why_not(row)
+        row.state in (ManualTask.State.APPROVED, ManualTask.State.REJECTED) and not taking_back.why_not(row)
     ),
     consequences=lambda row: _once_taken_back(row),
     done="It is taken back.",
@@ -152,9 +153,9 @@ TAKE_BACK = Verb(
 
 
 def _once_taken_back(row: ManualTask) -> list[str]:
-    if why_not := taken_back.why_not(row):
+    if why_not := taking_back.why_not(row):
         return [f"Nothing: it cannot be taken back. {why_not}"]
-    step = taken_back.read(row).effect.step
+    step = taking_back.read(row).effect.step
     in_doubt = f"Whether {step} happened" if row.task_type == DOUBT_TASK else f"Whether {step} is undone"
     asked = {
         Again.AT_ONCE: f"The workflow asks again at once: “{row.question}” is then another task.",
@@ -164,7 +165,7 @@ def _once_taken_back(row: ManualTask) -> list[str]:
     }
     return [
         f"{in_doubt} counts as not known again. Nothing is called, and nothing undone, by taking the answer back.",
-        asked[taken_back.when_asked_again(row)],
+        asked[taking_back.when_asked_again(row)],
         "The answer stays in the history, with who took it back, and why.",
     ]
 

@@ -14,10 +14,10 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from workflows import lease
 from workflows.admin import words
 from workflows.admin.base import ConsoleAdmin
 from workflows.models import Attempt, WorkerProcess
+from workflows.worker import lease
 
 
 @admin.register(WorkerProcess)

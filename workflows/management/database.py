@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 
-from workflows.bounded import DatabaseUnavailable, ask
-from workflows.schema import missing_migrations
+from workflows.postgres.deadlines import DatabaseUnavailable, ask
+from workflows.postgres.missing_migrations import missing_migrations
 
 
 class DatabaseCommand(BaseCommand):

@@ -16,7 +16,7 @@ from workflows import journal
 from workflows.errors import RetryableStepError
 from workflows.journal import FENCE, OpenAttempt
 from workflows.models import ManualTask, Workflow
-from workflows.scrub import faults
+from workflows.redaction import faults
 from workflows.waits.wait import (
     OPENING,
     Kind,

@@ -13,8 +13,8 @@ from pydantic_core import to_json
 from workflows import inbox, journal
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.journal import FENCE, OpenAttempt
-from workflows.jsonb import as_json
 from workflows.models import Workflow
+from workflows.postgres.jsonb import as_json
 from workflows.waits.wait import (
     OPENING,
     Kind,

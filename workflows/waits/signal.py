@@ -11,8 +11,8 @@ from typing import Any
 from workflows import inbox, journal
 from workflows.errors import RetryableStepError
 from workflows.journal import FENCE, OpenAttempt
-from workflows.jsonb import as_json
 from workflows.models import Workflow
+from workflows.postgres.jsonb import as_json
 from workflows.waits.wait import Kind, Open, WaitError, WaitExpired, answered, begin, expire, find, suspended, written
 
 LOOK_EVERY = timedelta(minutes=15)

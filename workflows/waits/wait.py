@@ -11,8 +11,8 @@ from typing import Any
 from workflows import journal
 from workflows.errors import ClaimLost, StepError, Suspend, all_of
 from workflows.journal import FENCE, OpenAttempt
-from workflows.jsonb import Unstorable, ensure_storable
 from workflows.models import Wait
+from workflows.postgres.jsonb import Unstorable, ensure_storable
 
 Kind = Wait.Kind
 

@@ -26,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from onboarding.demo import report, traffic
 from onboarding.demo.processes import DemoError, Processes, require_free_ports
 from onboarding.samples import Sample, samples
-from workflows import api_keys, webhooks
+from workflows.ingress import api_keys, webhooks
 from workflows.models import State
 
 # Far longer than it takes (about 30 s for 300): so that --exit ends by itself whatever happens.

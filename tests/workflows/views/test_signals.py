@@ -17,9 +17,10 @@ from django.test.utils import CaptureQueriesContext
 from tests.servers import Proxy, connecting_to
 from tests.workflows import rows
 from tests.workflows.views.answers import assert_problem
-from workflows import api_keys, inbox, webhooks
+from workflows import inbox
+from workflows.api import requests
+from workflows.ingress import api_keys, webhooks
 from workflows.models import Signal, Workflow
-from workflows.views import requests
 
 pytestmark = pytest.mark.django_db
 

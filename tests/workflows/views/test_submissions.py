@@ -9,9 +9,9 @@ from django.test.client import ClientHandler
 
 from config.intake import application
 from tests.workflows.views.answers import assert_problem
-from workflows import api_keys
+from workflows.api import requests, submissions
+from workflows.ingress import api_keys
 from workflows.models import Workflow
-from workflows.views import requests, submissions
 
 pytestmark = pytest.mark.django_db
 

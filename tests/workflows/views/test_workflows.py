@@ -16,10 +16,11 @@ from pydantic import BaseModel, ConfigDict
 from pytest_django import Settings
 
 from tests.workflows.views.answers import assert_problem
-from workflows import api_keys, submissions
+from workflows import submissions
+from workflows.api import requests
 from workflows.definition import WorkflowDefinition, definitions
+from workflows.ingress import api_keys
 from workflows.models import Workflow
-from workflows.views import requests
 
 pytestmark = pytest.mark.django_db
 

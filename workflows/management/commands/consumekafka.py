@@ -12,10 +12,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from workflows.flag import Flag
 from workflows.management.arguments import seconds
 from workflows.management.database import refuse_unmigrated
-from workflows.scrub import frames
+from workflows.redaction import frames
+from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Command(BaseCommand):
 def _kafka() -> ModuleType:
     """The module that needs Kafka's client: an extra, that no other process has to have."""
     try:
-        from workflows import kafka
+        from workflows.ingress import kafka
     except ModuleNotFoundError as error:
         if error.name != "confluent_kafka":
             raise

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from workflows import webhooks
+from workflows.ingress import webhooks
 from workflows.management.database import DatabaseCommand
 
 

@@ -1,6 +1,6 @@
 from typing import Any
 
-from workflows import webhooks
+from workflows.ingress import webhooks
 from workflows.management.database import DatabaseCommand
 from workflows.models import WebhookSecret
 

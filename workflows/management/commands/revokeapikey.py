@@ -3,7 +3,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from workflows import api_keys
+from workflows.ingress import api_keys
 from workflows.management.database import DatabaseCommand
 
 

@@ -12,12 +12,12 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from workflows import healthfile, sessions
-from workflows.healthfile import Report
 from workflows.management.arguments import seconds
 from workflows.management.database import refuse_unmigrated
-from workflows.supervisor import Options, Supervisor
-from workflows.worker import COMPENSATION
+from workflows.worker import healthfile, sessions
+from workflows.worker.healthfile import Report
+from workflows.worker.loop import COMPENSATION
+from workflows.worker.supervisor import Options, Supervisor
 
 
 class Command(BaseCommand):

@@ -15,7 +15,7 @@ from django.db import connection
 
 from workflows import journal
 from workflows.journal import OpenAttempt
-from workflows.stamps import Stamp
+from workflows.worker.slots import Stamp
 
 EVERY = 1.0
 # Long enough to ask in the morning what died in the night.

@@ -12,9 +12,9 @@ from typing import Any, Concatenate, ParamSpec
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from workflows.bounded import DatabaseUnavailable
-from workflows.facts import NoSuchWorkflow
-from workflows.jsonb import Malformed, Refused
+from workflows.ingress.signal_bodies import NoSuchWorkflow
+from workflows.postgres.deadlines import DatabaseUnavailable
+from workflows.postgres.jsonb import Malformed, Refused
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,10 @@ from uuid import UUID
 
 from django.http import HttpRequest, UnreadablePostError
 
-from workflows import api_keys, jsonb
-from workflows.facts import MAX_BYTES, uuid_of
-from workflows.views.problems import Problem
+from workflows.api.problems import Problem
+from workflows.ingress import api_keys
+from workflows.ingress.signal_bodies import MAX_BYTES, uuid_of
+from workflows.postgres import jsonb
 
 
 def client_of(request: HttpRequest) -> str:

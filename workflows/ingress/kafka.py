@@ -27,11 +27,13 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from django.db import DataError, IntegrityError, connection
 
-from workflows import facts, failpoints, inbox
-from workflows.bounded import DatabaseUnavailable, ask, fetch_one
-from workflows.flag import Flag
-from workflows.jsonb import Refused
-from workflows.scrub import frames
+from workflows import failpoints, inbox
+from workflows.ingress import signal_bodies
+from workflows.postgres.deadlines import DatabaseUnavailable, ask
+from workflows.postgres.jsonb import Refused
+from workflows.postgres.statements import fetch_one
+from workflows.redaction import frames
+from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
 
@@ -283,13 +285,13 @@ class Relay:
 
 def _tell(message: Message, value: bytes) -> bool:
     """Send what the message says; False when it had been told before. Raises Refused."""
-    fact = facts.parse(value)
+    fact = signal_bodies.parse(value)
     try:
         return inbox.send(
             source=f"kafka:{message.topic()}",
             dedupe_key=_dedupe_key(message),
             name=fact.name,
-            workflow_id=facts.workflow_called(fact.workflow) if fact.workflow else None,
+            workflow_id=signal_bodies.workflow_called(fact.workflow) if fact.workflow else None,
             linking_id=fact.linking_id,
             payload=fact.payload,
         )

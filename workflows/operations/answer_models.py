@@ -26,8 +26,8 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, PydanticSerializationError, to_json
 
-from workflows.jsonb import Unstorable, as_json, ensure_storable
-from workflows.scrub import frames
+from workflows.postgres.jsonb import Unstorable, as_json, ensure_storable
+from workflows.redaction import frames
 
 logger = logging.getLogger(__name__)
 

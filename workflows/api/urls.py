@@ -2,11 +2,11 @@
 
 from django.urls import URLPattern, path, re_path
 
-from workflows.views.health import healthz, readyz
-from workflows.views.problems import not_found
-from workflows.views.signals import tell_workflow, webhook
-from workflows.views.submissions import submission, submit
-from workflows.views.workflows import start_workflow, workflow
+from workflows.api.health import healthz, readyz
+from workflows.api.problems import not_found
+from workflows.api.signals import tell_workflow, webhook
+from workflows.api.submissions import submission, submit
+from workflows.api.workflows import start_workflow, workflow
 
 INTAKE: list[URLPattern] = [
     path("v1/submissions", submit, name="submissions"),

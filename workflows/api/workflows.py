@@ -5,13 +5,13 @@ from __future__ import annotations
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
+from workflows.api.problems import Problem, api
+from workflows.api.requests import client_of, json_object_of, optional_idempotency_key_of
+from workflows.api.submissions import refusal, sent_by
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.facts import refuse_others, text_of
-from workflows.jsonb import Document
+from workflows.ingress.signal_bodies import refuse_others, text_of
+from workflows.postgres.jsonb import Document
 from workflows.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken, start
-from workflows.views.problems import Problem, api
-from workflows.views.requests import client_of, json_object_of, optional_idempotency_key_of
-from workflows.views.submissions import refusal, sent_by
 
 
 @api("POST")

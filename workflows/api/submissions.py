@@ -7,12 +7,12 @@ from typing import Any
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
-from workflows.bounded import ask
-from workflows.facts import uuid_of
+from workflows.api.problems import Problem, api
+from workflows.api.requests import client_of, idempotency_key_of, json_object_of
+from workflows.ingress.signal_bodies import uuid_of
 from workflows.models import Workflow
+from workflows.postgres.deadlines import ask
 from workflows.submissions import KeyReused, KeyTaken, enter, submission_definition
-from workflows.views.problems import Problem, api
-from workflows.views.requests import client_of, idempotency_key_of, json_object_of
 
 
 @api("POST")

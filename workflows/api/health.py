@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
-from workflows.bounded import ask
-from workflows.schema import missing_migrations
-from workflows.views.problems import RETRY_AFTER_SECONDS, Problem, api
+from workflows.api.problems import RETRY_AFTER_SECONDS, Problem, api
+from workflows.postgres.deadlines import ask
+from workflows.postgres.missing_migrations import missing_migrations
 
 
 @api("GET")

@@ -14,8 +14,8 @@ from django.db.models.functions import Now
 from django.db.models.signals import post_save
 from django.dispatch import receiver
 
-from workflows.bounded import DatabaseUnavailable, ask
 from workflows.models import ApiKey
+from workflows.postgres.deadlines import DatabaseUnavailable, ask
 
 PREFIX = "onramp_"  # so that a key found in a log or a repository says what it opens
 PREFIX_LENGTH = len(PREFIX) + 8  # shown to tell keys apart; the 35 characters left are 210 random bits

@@ -18,8 +18,9 @@ from time import time
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from workflows.bounded import ask, fetch_one
 from workflows.models import WebhookSecret
+from workflows.postgres.deadlines import ask
+from workflows.postgres.statements import fetch_one
 
 PREFIX = "whsec_"  # so that a secret found in a log or a repository says what it is
 PREFIX_LENGTH = len(PREFIX) + 6  # shown to tell secrets apart; the 37 characters left are 220 random bits

@@ -17,7 +17,7 @@ from django.db import Error, connections
 
 from workflows import journal
 from workflows.models import Attempt
-from workflows.stamps import Stamp
+from workflows.worker.slots import Stamp
 
 logger = logging.getLogger(__name__)
 

@@ -8,17 +8,19 @@ from uuid import UUID
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
-from workflows import facts, inbox, jsonb, webhooks
-from workflows.bounded import ask
-from workflows.views.problems import Problem, api
-from workflows.views.requests import (
+from workflows import inbox
+from workflows.api.problems import Problem, api
+from workflows.api.requests import (
     body_of,
     client_of,
     ensure_json,
     idempotency_key_of,
     json_object_of,
 )
-from workflows.views.submissions import refusal
+from workflows.api.submissions import refusal
+from workflows.ingress import signal_bodies, webhooks
+from workflows.postgres import jsonb
+from workflows.postgres.deadlines import ask
 
 
 @api("POST")
@@ -35,7 +37,7 @@ def webhook(request: HttpRequest, source: str) -> HttpResponse:
     if not delivery.has_proper_id:
         raise Problem(400, "webhook_id_invalid", "The webhook-id is 1 to 200 visible ASCII characters.")
     ensure_json(request)
-    fact = facts.read(jsonb.parse(content))
+    fact = signal_bodies.read(jsonb.parse(content))
     workflow_id = _workflow_called(fact.workflow) if fact.workflow else None
     return _answer(
         lambda: inbox.send(
@@ -59,9 +61,9 @@ def tell_workflow(request: HttpRequest, key: str) -> HttpResponse:
     client = client_of(request)
     dedupe_key = str(idempotency_key_of(request))
     body = json_object_of(request)
-    facts.refuse_others(body, "name", "payload")
-    name, payload = facts.name_of(body), facts.payload_of(body)
-    workflow_id = _workflow_called(facts.uuid_of(key))
+    signal_bodies.refuse_others(body, "name", "payload")
+    name, payload = signal_bodies.name_of(body), signal_bodies.payload_of(body)
+    workflow_id = _workflow_called(signal_bodies.uuid_of(key))
     return _answer(
         lambda: inbox.send(
             source=f"api:{client}", dedupe_key=dedupe_key, name=name, workflow_id=workflow_id, payload=payload
@@ -90,7 +92,7 @@ def _refused(code: str, detail: str) -> Problem:
 
 
 def _workflow_called(key: UUID | None) -> int:
-    return ask(lambda: facts.workflow_called(key))
+    return ask(lambda: signal_bodies.workflow_called(key))
 
 
 def _answer(send: Callable[[], bool], *, reused: Problem) -> HttpResponse:

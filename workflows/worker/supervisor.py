@@ -17,14 +17,14 @@ from types import FrameType
 
 from django.db import connections
 
-from workflows import deaths, healthfile, lease, sessions, stamps
-from workflows.deaths import Death
-from workflows.flag import Flag
-from workflows.healthfile import Report
 from workflows.models import Attempt
-from workflows.scrub import frames
-from workflows.stamps import Slot, Stamp
-from workflows.worker import Worker
+from workflows.redaction import frames
+from workflows.stop_flag import Flag
+from workflows.worker import exits, healthfile, lease, sessions, slots
+from workflows.worker.exits import Death
+from workflows.worker.healthfile import Report
+from workflows.worker.loop import Worker
+from workflows.worker.slots import Slot, Stamp
 
 logger = logging.getLogger(__name__)
 
@@ -66,11 +66,11 @@ class Supervisor:
     def __init__(self, options: Options) -> None:
         self.options = options
         self._children: dict[int, Child] = {}  # by process id
-        self._slots = stamps.slots(options.processes)  # those that no child has
+        self._slots = slots.slots(options.processes)  # those that no child has
         # Until when the child of each slot, or the one before it, was with the database.
         self._heard = dict.fromkeys(self._slots, monotonic())
         self._written_at = self._told_at = float("-inf")
-        self._deaths = deaths.Register(f"{socket.gethostname()}:{os.getpid()}")
+        self._deaths = exits.Register(f"{socket.gethostname()}:{os.getpid()}")
         self._wanted = options.processes
         self._stopping = self._refused = False
         self._stirred = Flag()  # by a signal: look again
@@ -199,7 +199,7 @@ class Supervisor:
             self._slots.append(child.slot)
             code = os.waitstatus_to_exitcode(status)
             if stamp.attempt_id or stamp.worker_id:
-                self._deaths.note(deaths.death(stamp, code, ended_by_us=child.ended_by_us))
+                self._deaths.note(exits.death(stamp, code, ended_by_us=child.ended_by_us))
             if code == sessions.REFUSED and not stamp.attempt_id:
                 self._stopping = self._refused = True
                 continue
@@ -207,7 +207,7 @@ class Supervisor:
             if code == 0 and not stamp.attempt_id and (self.options.drain or self._stopping):
                 self._wanted = max(0, self._wanted - 1)
                 continue
-            how = f"by {deaths.signal_name(-code)}" if code < 0 else f"with exit code {code}"
+            how = f"by {exits.signal_name(-code)}" if code < 0 else f"with exit code {code}"
             logger.warning("worker process %s ended %s", pid, how)
             age = monotonic() - child.forked_at
             self._restart_delay = min(max(self._restart_delay, 0.1) * 2, MAX_RESTART_DELAY) if age < YOUNG else 0.0

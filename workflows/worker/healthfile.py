@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from workflows.stamps import NEVER, Stamp
+from workflows.worker.slots import NEVER, Stamp
 
 # Seconds. A restart of PostgreSQL, or a failover, is over by then; a person wants to know of what is not.
 MAX_SILENCE = 180.0

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, TypeVar
 
 import psycopg
 from django.db import DataError, Error, IntegrityError, connection
-from django.db.backends.postgresql.base import ServerBindingCursor
 
 logger = logging.getLogger(__name__)
 
@@ -40,35 +39,6 @@ def ask(question: Callable[[], Answer], *, seconds: float = PATIENCE_SECONDS) ->
         if not reused or connection.in_atomic_block or monotonic() >= deadline:
             raise
     return _ask(question, monotonic() + seconds)
-
-
-@contextmanager
-def parameters_beside() -> Iterator[None]:
-    """Send parameters beside their statements, not written into them, as Django's cursor does.
-
-    pg_stat_activity and the server's log show a statement's text, and what is in it may be a patient's data.
-    """
-    connection.ensure_connection()
-    raw: Any = connection.connection
-    usual, raw.cursor_factory = raw.cursor_factory, ServerBindingCursor
-    try:
-        yield
-    finally:
-        raw.cursor_factory = usual
-
-
-def execute(sql: str, parameters: Sequence[Any]) -> int:
-    """Run one statement of the engine with its parameters beside it; how many rows it has changed."""
-    with parameters_beside(), connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return int(cursor.rowcount)
-
-
-def fetch_one(sql: str, parameters: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Run one statement with its parameters beside it; return its row, if there is one."""
-    connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        return cursor.execute(sql, parameters).fetchone()
 
 
 def _ask(question: Callable[[], Answer], deadline: float) -> Answer:

@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
-from workflows import jsonb
-from workflows.bounded import fetch_one
 from workflows.inbox import is_name
-from workflows.jsonb import Document, Refused, document_of
+from workflows.postgres import jsonb
+from workflows.postgres.jsonb import Document, Refused, document_of
+from workflows.postgres.statements import fetch_one
 
 ADDRESS = ("linking_id", "workflow")
 MAX_BYTES = 256 * 1024

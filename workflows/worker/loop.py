@@ -19,32 +19,21 @@ from django.conf import settings
 from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
-from workflows import (
-    compensation,
-    executor,
-    failpoints,
-    heartbeat,
-    history,
-    inbox,
-    journal,
-    poison,
-    sessions,
-    sqlstates,
-    stamps,
-    transitions,
-)
+from workflows import compensation, executor, failpoints, history, inbox, journal, poison, transitions
 from workflows.backoff import calculate_invisible_until
 from workflows.decisions import Decidable, decide
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
 from workflows.executor import Complete
-from workflows.flag import Flag
-from workflows.heartbeat import Heartbeat
 from workflows.journal import OpenAttempt
 from workflows.models import Event, Workflow
 from workflows.poison import PutOff
-from workflows.scrub import frames
-from workflows.stamps import NEVER, Slot, Stamp
+from workflows.postgres import sqlstates
+from workflows.redaction import frames
+from workflows.stop_flag import Flag
+from workflows.worker import heartbeat, sessions, slots
+from workflows.worker.heartbeat import Heartbeat
+from workflows.worker.slots import NEVER, Slot, Stamp
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +88,7 @@ class Worker:
         self.name = name
         self.stopping = stopping
         self.must_stop = must_stop
-        self._slot = slot or stamps.slots(1)[0]
+        self._slot = slot or slots.slots(1)[0]
         self._stamp = Stamp()
         self._heartbeat = Heartbeat(name, queue)
         self._attempt: OpenAttempt | None = None

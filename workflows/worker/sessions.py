@@ -13,8 +13,10 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from workflows import journal, lease, sqlstates
+from workflows import journal
 from workflows.errors import ClaimLost
+from workflows.postgres import sqlstates
+from workflows.worker import lease
 
 # The exit code of a worker process that refuses to work: EX_CONFIG of <sysexits.h>.
 REFUSED = 78

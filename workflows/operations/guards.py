@@ -1,0 +1,50 @@
+"""What each operation begins and ends with: may this user do it, the row's lock, and a line of history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg.errors
+from django.core.exceptions import PermissionDenied
+from django.db import OperationalError
+
+from workflows import history
+from workflows.errors import NotAllowed
+from workflows.models import Event, State, Workflow, manual_task
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+RETRY = "workflows.retry_workflow"
+RUN_NOW = "workflows.run_workflow_now"
+CANCEL = "workflows.cancel_workflow"
+DECIDE = manual_task.DECIDE
+REVOKE = "workflows.revoke_apikey"
+
+
+class Running(NotAllowed):
+    """A worker holds the row."""
+
+
+def require(user: User, permission: str) -> None:
+    if not user.has_perm(permission):
+        raise PermissionDenied(permission)
+
+
+def take(workflow_id: int) -> tuple[Workflow, State]:
+    """Lock the row and read it, with its state. Never waits: a worker may hold it for as long as its run takes."""
+    rows = Workflow.objects.with_state().defer("payload", "context")
+    try:
+        workflow = rows.select_for_update(nowait=True, no_key=True).filter(pk=workflow_id).first()
+    except OperationalError as error:
+        if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+            raise Running("It is running right now; try again in a moment.") from error
+        raise
+    if workflow is None:
+        raise NotAllowed(f"There is no workflow {workflow_id}.")
+    return workflow, State(workflow.state)
+
+
+def record(workflow_id: int, kind: Event.Kind, user: User, *, step: str = "", reason: str, **detail: Any) -> None:
+    """One line of history, in the operation's own transaction."""
+    history.record(workflow_id, kind, step=step, actor=user.get_username(), reason=reason.strip(), **detail)

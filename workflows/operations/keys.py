@@ -1,0 +1,28 @@
+"""What people may do with API keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.db import transaction
+
+from workflows.errors import NotAllowed
+from workflows.ingress import api_keys
+from workflows.models import ApiKey
+from workflows.operations.guards import REVOKE, require
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+def revoke(api_key_id: int, *, user: User, reason: str = "") -> None:
+    """End an API key for good. What was sent with it stays."""
+    require(user, REVOKE)
+    with transaction.atomic(durable=True):
+        key = ApiKey.objects.filter(pk=api_key_id).first()
+        if key is None:
+            raise NotAllowed("There is no such API key.")
+        if not api_keys.revoke(key):
+            raise NotAllowed("It is revoked already.")
+        LogEntry.objects.log_actions(user.pk, [key], CHANGE, f"Revoked. {reason.strip()}".strip(), single_object=True)

@@ -1,0 +1,231 @@
+"""What people may do with manual tasks: claim and release, approve and reject, take an answer back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from django.db import IntegrityError, transaction
+
+from workflows import compensation, inbox
+from workflows.errors import NotAllowed
+from workflows.models import Effect, Event, ManualTask, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.models.manual_task import ManualTaskQuerySet
+from workflows.operations import answers, taking_back
+from workflows.operations.guards import DECIDE, record, require, take
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+# What happened between an update that changed nothing and the look at why.
+CHANGED = "Somebody has changed it just now: look at it again."
+OWN_REQUEST = "You have requested this yourself: it takes four eyes, and somebody else's decision."
+FOUR_EYES = "manual_task_four_eyes"
+
+
+def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
+    """Make an open task the user's own, if nobody has claimed it who can still decide it.
+
+    The others then leave it to them.
+    """
+    require(user, DECIDE)
+    with transaction.atomic(durable=True):
+        task = ManualTask.objects.filter(pk=task_id)
+        claimed = _decidable(task, user).free().update(assignee=user, claimed_at=ClockTimestamp())
+        told = _task(task_id)
+        if not claimed:
+            raise NotAllowed(why_not_claim(told, user) or CHANGED)
+        record(told.workflow_id, Event.Kind.TASK_CLAIMED, user, reason=reason, task=task_id)
+
+
+def release_task(task_id: int, *, user: User, reason: str = "") -> None:
+    """Give a claimed task back to all who may decide it: one's own, or of who can no longer; a superuser anybody's."""
+    require(user, DECIDE)
+    with transaction.atomic(durable=True):
+        task = ManualTask.objects.filter(pk=task_id)
+        claimed = task.exclude(assignee=None)
+        if not user.is_superuser:
+            claimed = task.filter(assignee=user) | _theirs(claimed, user).free()
+        released = _undecided(claimed).update(assignee=None, claimed_at=None)
+        told = _task(task_id)
+        if not released:
+            raise NotAllowed(why_not_release(told, user) or CHANGED)
+        record(told.workflow_id, Event.Kind.TASK_RELEASED, user, reason=reason, task=task_id)
+
+
+def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, Any] | None = None) -> None:
+    """Answer a manual task with yes, and wake its workflow. `answer` holds fields that the question asks for."""
+    _decide(task_id, ManualTask.State.APPROVED, user=user, reason=reason, answer=answer)
+
+
+def reject(task_id: int, *, user: User, reason: str) -> None:
+    """Answer a manual task with no, and wake its workflow: an approval fails it, with this reason."""
+    if not reason.strip():
+        raise NotAllowed("Say why: a rejection needs a reason.")
+    _decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)
+
+
+def take_back(task_id: int, *, user: User, reason: str) -> str:
+    """Take back an answer about a call, or about its undo, that nothing has built on; say what happens, in a sentence.
+
+    The workflow then asks anew (see `workflows.operations.taking_back`).
+    """
+    require(user, DECIDE)
+    if not reason.strip():
+        raise NotAllowed("Say why: what is taken back needs a reason.")
+    with transaction.atomic(durable=True):
+        workflow_id = _task(task_id).workflow_id
+        take(workflow_id)
+        # A worker that has lost the row may be writing to one of them just now: then what it writes is read below.
+        list(Effect.objects.filter(workflow=workflow_id).order_by("pk").select_for_update(no_key=True).values("pk"))
+        task = _task(task_id)
+        if why_not := _why_not_theirs(task, user) or taking_back.why_not(task):
+            raise NotAllowed(why_not)
+        answer = taking_back.read(task)
+        ManualTask.objects.filter(pk=task_id).update(state=ManualTask.State.TAKEN_BACK)
+        assert task.decided_by
+        said = {"step": answer.effect.step, "answered_by": task.decided_by.get_username(), **answers.was_said(task)}
+        record(workflow_id, Event.Kind.TAKEN_BACK, user, reason=reason, task=task_id, **said)
+        return taking_back.take_back(answer)
+
+
+# --- Deciding -----------------------------------------------------------------------------------------
+
+
+def _decide(
+    task_id: int,
+    decision: ManualTask.State,
+    *,
+    user: User,
+    reason: str,
+    answer: Mapping[str, Any] | None = None,
+) -> None:
+    """Decide a task, once: the update of its row is the arbiter between two people, and between them and its expiry.
+
+    The workflow's row is not locked, for a worker may hold it: the decision is stored in the inbox and committed, and
+    the workflow woken by a second statement after that (see `workflows.inbox`).
+    """
+    require(user, DECIDE)
+    with _four_eyes_told(), transaction.atomic(durable=True):
+        task = ManualTask.objects.filter(pk=task_id)
+        free = _decidable(task, user).free_for(user)
+        decided = free.update(state=decision, decided_by=user, decided_at=ClockTimestamp(), reason=reason.strip())
+        told = _task(task_id)
+        if not decided:
+            raise NotAllowed(why_not_decide(told, user) or CHANGED)
+        _require_heeded(told)
+        if told.task_type == compensation.TASK_TYPE and not told.reason:
+            raise NotAllowed("Say why: what is dealt with by hand needs a reason.")
+        approved = decision == ManualTask.State.APPROVED
+        payload: dict[str, Any] = {"approved": approved, "reason": told.reason, "by": user.get_username()}
+        if approved and (checked := answers.checked(told, answer)) is not None:
+            payload["answer"] = checked
+        inbox.store(
+            source="console",
+            dedupe_key=told.signal_name,
+            name=told.signal_name,
+            workflow_id=told.workflow_id,
+            payload=payload,
+        )
+        kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
+        record(told.workflow_id, kind, user, reason=reason, task=task_id, **answers.said(told, payload.get("answer")))
+    inbox.wake_soon(workflow_id=told.workflow_id)
+
+
+def _require_heeded(task: ManualTask) -> None:
+    """Nobody has asked for the workflow to be cancelled: its parent with it, or before the question was asked."""
+    if task.task_type in compensation.ASKED_ALL_THE_SAME:
+        return
+    if asked := inbox.cancellation(task.workflow_id):
+        raise NotAllowed(f"{asked.by} has asked for its workflow to be cancelled: no answer is heeded any more.")
+
+
+@contextmanager
+def _four_eyes_told() -> Iterator[None]:
+    """The database has the last word on four eyes; what it says is told in ours.
+
+    The update looks for itself first: PostgreSQL's refusal quotes the whole row, facts and all, in its log.
+    """
+    try:
+        yield
+    except IntegrityError as error:
+        cause = error.__cause__
+        if isinstance(cause, psycopg.Error) and cause.diag.constraint_name == FOUR_EYES:
+            raise NotAllowed(OWN_REQUEST) from None
+        raise
+
+
+# --- Why not -------------------------------------------------------------------------------------------
+
+
+def why_not_claim(task: ManualTask, user: User) -> str:
+    """Why `user` cannot claim it, in a sentence; empty if nothing speaks against it."""
+    if not (over := _why_over(task)) and task.assignee == user:
+        return "It is yours already."
+    return over or _why_not_theirs(task, user) or _why_taken(task, user)
+
+
+def why_not_release(task: ManualTask, user: User) -> str:
+    """Why `user` cannot give it back, in a sentence; empty if nothing speaks against it."""
+    if not (over := _why_over(task)) and task.assignee is None:
+        return "Nobody has claimed it."
+    if over or user.is_superuser or task.assignee == user:
+        return over
+    return _why_taken(task, user) or _why_not_theirs(task, user)
+
+
+def why_not_decide(task: ManualTask, user: User) -> str:
+    """Why `user` cannot decide it, in a sentence; empty if nothing speaks against it."""
+    return _why_over(task) or _why_not_theirs(task, user) or _why_taken(task, user)
+
+
+def _task(task_id: int) -> ManualTask:
+    rows = ManualTask.objects.by_the_clock().with_claims().select_related("workflow", "wait", "assignee", "decided_by")
+    if task := rows.defer("workflow__payload", "workflow__context", "wait__result").filter(pk=task_id).first():
+        return task
+    raise NotAllowed("There is no such task.")
+
+
+def _undecided(tasks: ManualTaskQuerySet) -> ManualTaskQuerySet:
+    return tasks.open().filter(expires_at__gt=ClockTimestamp())
+
+
+def _decidable(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
+    """Those that `user` may decide unless somebody else has claimed them. A part of the update: that is the arbiter."""
+    return _theirs(_undecided(tasks), user)
+
+
+def _theirs(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
+    return tasks.for_members(user).for_other_eyes(user)
+
+
+def _why_over(task: ManualTask) -> str:
+    if task.state == ManualTask.State.TAKEN_BACK:
+        return "Its answer was taken back; the workflow asks anew."
+    if task.decided_by and task.decided_at:
+        return f"{task.decided_by.get_username()} {task.state} it already, at {task.decided_at:%Y-%m-%d %H:%M:%S} UTC."
+    if task.state != ManualTask.State.EXPIRED and task.workflow.status != Workflow.Status.PENDING:
+        return f"Its workflow has ended; it is {task.workflow.status.lower()}."
+    if task.state == ManualTask.State.CLOSED:
+        return "Nobody asks for that any more: its workflow has gone on without."
+    if task.state == ManualTask.State.EXPIRED or task.is_over:
+        return f"It expired at {task.expires_at:%Y-%m-%d %H:%M:%S} UTC."
+    return ""
+
+
+def _why_not_theirs(task: ManualTask, user: User) -> str:
+    if task.team and not (user.is_superuser or user.groups.filter(name=task.team).exists()):
+        return f"It is for the team {task.team}, and you are not in it."
+    return OWN_REQUEST if task.four_eyes and task.requested_by_id == user.pk else ""
+
+
+def _why_taken(task: ManualTask, user: User) -> str:
+    if task.assignee is None or task.assignee == user or not task.is_held:
+        return ""
+    name = task.assignee.get_username()
+    if task.claimed_at:
+        return f"{name} has claimed it, at {task.claimed_at:%Y-%m-%d %H:%M:%S} UTC."
+    return f"It is assigned to {name}."
