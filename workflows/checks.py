@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string
 
 from workflows.backoff import resolve
 from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.ledger import MAY_HAVE_HAPPENED
+from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.models import Effect, Workflow
 
 

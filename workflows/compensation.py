@@ -23,6 +23,8 @@ from django.db.models import QuerySet
 
 from workflows import inbox, journal, transitions, waits
 from workflows.definition import Step, Undo, WorkflowDefinition, definitions, left_step, undo_of
+from workflows.doubts import DOUBT_TASK, DOUBT_TIMEOUT, Unsettled
+from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
 from workflows.errors import ClaimLost, StepError, Suspend
 from workflows.executor import (
     GivenBack,
@@ -35,7 +37,7 @@ from workflows.executor import (
     transaction_is_broken,
 )
 from workflows.journal import OpenAttempt
-from workflows.ledger import DOUBT_TASK, DOUBT_TIMEOUT, MAY_HAVE_HAPPENED, KnownEffect, Ledger, Unsettled
+from workflows.ledger import Ledger
 from workflows.models import Effect, ManualTask, Wait, Workflow
 from workflows.transitions import KEPT, Beside
 
@@ -158,7 +160,7 @@ class _Compensation:
         self.results = Results(definition, workflow)
         self.workflow = self.results.given
         self.ledger = Ledger(definition, self.workflow, attempt)
-        effects = reversed(self.ledger.effects())
+        effects = reversed(self.ledger.rows.latest())
         self.to_undo = [
             effect
             for effect in effects
@@ -184,11 +186,11 @@ class _Compensation:
                     journal.prove(self.attempt)  # on a lost connection any error looks like the undo's own
                     return self._failed(step, effect, error)
                 give_up = None
-        return Compensated([e.step for e in reversed(self.ledger.effects()) if e.state == Effect.State.UNDONE])
+        return Compensated([e.step for e in reversed(self.ledger.rows.latest()) if e.state == Effect.State.UNDONE])
 
     def _failed(self, step: Step, effect: KnownEffect, error: BaseException) -> UndoFailed:
         description = describe(error, self.results)
-        failures = 0 if isinstance(error, Unsettled) else self.ledger.undo_failed(effect, description)
+        failures = 0 if isinstance(error, Unsettled) else self.ledger.rows.undo_failed(effect, description)
         return UndoFailed(step, error, description, failures)
 
     def _undo(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> None:
@@ -206,14 +208,14 @@ class _Compensation:
         The person first: else what cannot be found out would be tried for ever, with nobody told.
         """
         if give_up:  # written down, for the person's answer comes to a later attempt
-            effect = self.ledger.set_undo_failures(effect, TRIES, describe_own(give_up))
+            effect = self.ledger.rows.set_undo_failures(effect, TRIES, describe_own(give_up))
         while not step.undo or effect.undo_failures >= TRIES:
             decided = self._ask(step, effect)
             if decided.state != effect.state:
                 return decided.state
             effect = decided
         if effect.state != Effect.State.DONE:
-            effect = self.ledger.find_out(step, self._context(), effect)
+            effect = self.ledger.doubts.find_out(step, self._context(), effect)
             if effect.state != Effect.State.DONE:
                 return effect.state
         self._call(step, step.undo, effect)
@@ -230,7 +232,7 @@ class _Compensation:
     def _context(self) -> Any:
         """The context as the ledger alone gives it: what the `once` steps that happened have returned."""
         with journal.blaming_the_step(self.attempt):  # its model may ask the database
-            for effect in self.ledger.effects():
+            for effect in self.ledger.rows.latest():
                 if effect.result:
                     self.results.merge(left_step(effect.step), effect.result, recorded_before=True)
         return self.results.context
@@ -256,9 +258,9 @@ class _Compensation:
             said = answer.result.get("answer") or {}
             state = Effect.State.KEPT if said.get("kept") is True else Effect.State.UNDONE
             reference = said.get("reference", "")
-            effect = self.ledger.settle_for_good(effect, state, by=answer.result["by"], reference=reference)
+            effect = self.ledger.rows.settle_for_good(effect, state, by=answer.result["by"], reference=reference)
         elif answer.outcome == "rejected":
-            effect = self.ledger.set_undo_failures(effect, 0)
+            effect = self.ledger.rows.set_undo_failures(effect, 0)
         # The next time is another question, so is one that expired: what is kept now, a retry may fail to undo anew.
         waits.withdraw(self.workflow, _question(effect))
         return effect

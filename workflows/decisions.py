@@ -17,10 +17,10 @@ from workflows import compensation, history, inbox, poison, transitions, waits
 from workflows.backoff import Policy, calculate_invisible_until, resolve
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import WorkflowDefinition, definitions
+from workflows.doubts import Unsettled
 from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled, names_in
 from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting, last_error
 from workflows.journal import OpenAttempt
-from workflows.ledger import Unsettled
 from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.poison import Held, PutOff

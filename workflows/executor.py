@@ -101,7 +101,7 @@ def _run_steps(
                     raise GiveBack
                 _run_step(step, workflow, results, attempt, ledger)
             if ledger:
-                ledger.require_certainty(results.context)
+                ledger.doubts.require_certainty(results.context)
             leave_as_found(attempt)
     except GiveBack:
         return GivenBack(results.copy, step)

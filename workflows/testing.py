@@ -44,7 +44,7 @@ from django.db.models.functions import Now
 from django.test.utils import override_settings
 from django.utils import timezone
 
-from workflows import compensation, failpoints, inbox, journal, ledger, operations
+from workflows import compensation, doubts, effects, failpoints, inbox, journal, ledger, operations
 from workflows.definition import Step, Undo, WorkflowDefinition, WorkflowStep, definitions
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt, Effect, ManualTask, Wait, Workflow
@@ -254,7 +254,7 @@ def check_compensation(
     expected = list(dict.fromkeys(reversed(happened))) if this.status == Workflow.Status.FAILED else []
     assert this.undone == expected, f"{failure}: undone are {this.undone}, and not {expected}; {this}"
     left = Effect.objects.filter(workflow=this.workflow.pk, undo=False, has_undo=True)
-    standing = left.filter(state__in=ledger.MAY_HAVE_HAPPENED)
+    standing = left.filter(state__in=effects.MAY_HAVE_HAPPENED)
     if this.status == Workflow.Status.FAILED:
         assert not standing, f"{failure}: the ledger still says of {standing[0].step} that it is {standing[0].state}"
     return this
@@ -340,11 +340,11 @@ class _Keys:
     @contextmanager
     def asked_for(self) -> Iterator[None]:
         """Listen to what is asked for."""
-        ledger.asked_outside_once = self._note
+        effects.asked_outside_once = self._note
         try:
             yield
         finally:
-            ledger.asked_outside_once = None
+            effects.asked_outside_once = None
 
     def _note(self, workflow: Workflow) -> None:
         if running := self.running.get(workflow.pk):
@@ -422,7 +422,7 @@ def _watched_function(step: Step, this: Run, failure: Failure | None) -> Workflo
             raise StepError("Made to fail.", code="made_to_fail")
         result = step.function(workflow=workflow, context=context)
         this.results[step.name] = result
-        this.calls.append((step.name, ledger.key_in_use(workflow)))
+        this.calls.append((step.name, effects.key_in_use(workflow)))
         if failure and result is not None:
             this.failed = True
             raise ValueError("made to fail, after the call")
@@ -462,7 +462,7 @@ def _answer(task: ManualTask, this: Run, decide: Decide) -> None:
     said: bool | Mapping[str, Any]
     if task.task_type == compensation.TASK_TYPE:
         raise AssertionError(f"{task.question} {dict(task.facts)['The last error']}")
-    if task.task_type == ledger.DOUBT_TASK and task.workflow_id == this.workflow.pk:
+    if task.task_type == doubts.DOUBT_TASK and task.workflow_id == this.workflow.pk:
         name = task.wait.name.removeprefix("effect:").rpartition(":")[0]
         step = this.definition.step_called(name)
         result = this.results.get(step.name) if step else None

@@ -8,8 +8,8 @@ from typing import Any
 from onboarding.context import OnboardingContext
 from onboarding.payload import Existing, Linked, NetNew, submission_of
 from onboarding.services import accounts, tokens
+from workflows.effects import KnownEffect, key_for
 from workflows.errors import RetryableStepError, StepError
-from workflows.ledger import KnownEffect, key_for
 from workflows.models import Workflow
 from workflows.waits import WaitExpired, wait_for_signal
 

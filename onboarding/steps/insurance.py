@@ -7,7 +7,7 @@ from typing import Any
 from onboarding.context import OnboardingContext
 from onboarding.payload import submission_of
 from onboarding.services import insurance
-from workflows.ledger import key_for
+from workflows.effects import key_for
 from workflows.models import Workflow
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from onboarding.context import OnboardingContext
 from onboarding.payload import submission_of
 from onboarding.services import programs
-from workflows.ledger import KnownEffect, key_for
+from workflows.effects import KnownEffect, key_for
 from workflows.models import Workflow
 
 

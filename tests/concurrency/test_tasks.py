@@ -21,8 +21,8 @@ from tests import engine
 from tests.engine import another_connection, define, make_due, submit, until_blocked, with_its_connections, work, worker
 from workflows import operations
 from workflows.definition import Step
+from workflows.effects import key_for
 from workflows.errors import NotAllowed, UnknownOutcome
-from workflows.ledger import key_for
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.waits import require_approval
 

@@ -160,6 +160,222 @@ MUTANTS: list[Mutant] = [
     ),
     *_in(
         "ledger.py",
+        (
+            "a call that was begun, and no more is known, is made again",
+            "effect.state in IN_DOUBT:\n            effect = self.doubts.did",
+            "effect.state == UNKNOWN:\n            effect = self.doubts.did",
+            f"{EFFECTS}test_a_call_whose_worker_died_in_it_is_looked_up_and_not_repeated",
+        ),
+        # --- A repeat of a call in doubt ---
+        (
+            "a repeat that fails settles the doubt",
+            "not (repeats_a_doubt or nobody_knows)",
+            "not nobody_knows",
+            f"{LEDGER}test_a_failed_repeat_leaves_the_call_in_doubt",
+        ),
+        (
+            "a repeat of an undo that fails settles the doubt",
+            "describe, repeats_a_doubt=over in IN_DOUBT)",
+            "describe)",
+            f"{LEDGER}test_a_failed_repeat_leaves_an_undo_in_doubt",
+        ),
+        (
+            "an answer to the key itself settles nothing",
+            "return error.answers_key or not",
+            "return not",
+            f"{LEDGER}test_an_answer_to_the_key_itself_settles_the_doubt",
+        ),
+        (
+            "a lost answer is believed to answer the key",
+            "or isinstance(error, UnknownOutcome):",
+            "or (isinstance(error, UnknownOutcome) and not error.answers_key):",
+            f"{LEDGER}test_an_unknown_outcome_settles_nothing_whatever_it_claims_to_answer",
+        ),
+        (
+            "a repeat that does not apply settles the doubt",
+            "if result is None and repeats_a_doubt:",
+            "if False:",
+            f"{LEDGER}test_a_repeat_that_does_not_apply_leaves_the_call_in_doubt_and_is_a_failure",
+        ),
+        (
+            "a step that had its key in hand and returned None says that it did not call",
+            "if result is None and effects.keys_in_use[self.workflow.pk].asked_for:",
+            "if False:",
+            f"{LEDGER}test_a_step_that_asks_for_its_key_and_returns_none_may_have_called",
+        ),
+        # --- Steps that have left the list ---
+        (
+            "a step that did not apply begins its call beside one that is not declared",
+            "if over not in IN_DOUBT:",
+            "if over not in (*IN_DOUBT, SKIPPED):",
+            f"{LEDGER}test_a_step_that_did_not_apply_begins_no_call_beside_it",
+        ),
+        (
+            "a call that was undone is made again beside one that is not declared",
+            "if over not in IN_DOUBT:",
+            "if over not in IN_DOUBT and not (known and over is None):",
+            f"{LEDGER}test_what_was_undone_is_not_done_again_beside_it",
+        ),
+        (
+            "a call that was never sent is made beside one that is not declared",
+            "if over not in IN_DOUBT:",
+            "if over not in (*IN_DOUBT, NOT_DONE):",
+            f"{LEDGER}test_the_release_before_does_not_make_the_call_that_its_successor_has_made",
+        ),
+        (
+            "a call in doubt is not repeated beside one that is not declared",
+            "if over not in IN_DOUBT:",
+            "if True:",
+            f"{LEDGER}test_a_call_that_was_begun_before_is_repeated_beside_it",
+        ),
+        # --- What a step makes of not knowing ---
+        (
+            "a wait after the call says that there was none",
+            "(UnknownOutcome, StepTimeout, Suspend, waits.WaitError)",
+            "(UnknownOutcome, StepTimeout, waits.WaitError)",
+            f"{LEDGER}test_what_a_step_has_called_before_it_waits_is_not_forgotten",
+        ),
+        (
+            "a wait that fails after the call says that there was none",
+            "(UnknownOutcome, StepTimeout, Suspend, waits.WaitError)",
+            "(UnknownOutcome, StepTimeout, Suspend)",
+            f"{LEDGER}test_a_wait_that_fails_says_nothing_of_the_call_before_it",
+        ),
+        (
+            "a step that catches that nobody knows says that nothing happened",
+            "not (repeats_a_doubt or nobody_knows)",
+            "not repeats_a_doubt",
+            f"{LEDGER}test_an_error_of_its_own_for_an_unknown_outcome_says_nothing_of_the_call",
+        ),
+        (
+            "a step that is out of time says that nothing happened",
+            "nothing_happened = in_time and ",
+            "nothing_happened = ",
+            f"{LEDGER}test_an_error_of_its_own_for_a_timeout_says_nothing_of_the_call",
+        ),
+        (
+            "a timeout that a step swallows says that it did not apply",
+            "if recorded is None and monotonic() >= out_of_time_at:",
+            "if False:",
+            f"{LEDGER}test_a_timeout_that_a_step_swallows_does_not_say_that_it_did_not_apply",
+        ),
+    ),
+    *_in(
+        "effects.py",
+        (
+            "a thread of the step is given the key of the first generation",
+            "if in_use := keys_in_use.get(workflow.pk):",
+            "if in_use := keys_in_use.get(0):",
+            f"{LEDGER}test_a_thread_of_the_step_is_given_the_key_of_its_generation",
+        ),
+    ),
+    *_in(
+        "doubts.py",
+        (
+            "a workflow completes beside a call in doubt of a step that left the list",
+            "            if effect.state in IN_DOUBT and not step.best_effort:",
+            "            if False:",
+            f"{LEDGER}test_nothing_is_complete_while_a_call_of_a_step_that_left_the_list_is_in_doubt",
+        ),
+        (
+            "a person is asked about a best-effort call before a workflow completes",
+            "            if effect.state in IN_DOUBT and not step.best_effort:",
+            "            if effect.state in IN_DOUBT:",
+            f"{LEDGER}test_of_a_best_effort_call_nobody_needs_to_know",
+        ),
+        (
+            "before a workflow completes, the question about a doubt looks for no answer of its own",
+            "self.find_out(step, context, effect, look_every=UNDECLARED_PATIENCE)",
+            "self.find_out(step, context, effect)",
+            f"{LEDGER}test_a_question_about_it_is_closed_by_a_release_that_finds_out",
+        ),
+        (
+            "what was said of a release that lacks a step holds for the next one, too",
+            "if effect.asked_if_gone and definition.declares(effect.step):",
+            "if False:",
+            f"{LEDGER}test_what_a_person_said_is_forgotten_once_the_step_is_declared_again",
+        ),
+        (
+            "what does not apply any more is repeated until it has failed too often",
+            "if honoured and effect.error_code != DOES_NOT_APPLY:",
+            "if honoured:",
+            f"{LEDGER}test_after_a_repeat_that_does_not_apply_a_person_is_asked_and_it_is_repeated_no_more",
+        ),
+        (
+            "a new call is begun beside one in doubt that is not declared",
+            "effect.state in MAY_HAVE_HAPPENED and not",
+            "effect.state == DONE and not",
+            f"{LEDGER}test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_begun",
+        ),
+        (
+            "what has not happened, of a step that is not declared, holds the workflow up",
+            "effect.state in MAY_HAVE_HAPPENED and not",
+            "not",
+            f"{LEDGER}test_what_has_not_happened_holds_nothing_up",
+        ),
+        (
+            "a workflow that waits for a declaration does not look for it",
+            "look_every=UNDECLARED_LOOK",
+            "look_every=None",
+            f"{LEDGER}test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_begun",
+        ),
+        (
+            "a workflow whose question waits for a person does not look for a declaration",
+            "                look_every=UNDECLARED_PATIENCE,",
+            "                look_every=None,",
+            f"{LEDGER}test_after_an_hour_a_person_is_asked_and_the_workflow_goes_on_looking",
+        ),
+        (
+            "a question that nobody has answered about a step is not asked again",
+            "            waits.withdraw(self.workflow, _undeclared_asked(effect))",
+            "            return",
+            f"{LEDGER}test_a_question_that_nobody_answers_in_a_month_is_asked_again",
+        ),
+        (
+            "a retry is not asked about a step that is not declared",
+            "raise Undeclared(told, code=UNDECLARED_TASK, wait_id=answer.wait_id)",
+            "raise Undeclared(told, code=UNDECLARED_TASK)",
+            f"{LEDGER}test_a_person_says_that_it_is_wrong_and_a_retry_asks_again",
+        ),
+        (
+            "a lookup begins before the result of the call before is written",
+            "        journal.flush(self.attempt)\n        journal.prove(self.attempt)\n",
+            "        journal.prove(self.attempt)\n",
+            f"{EFFECTS}test_what_came_of_a_call_is_written_before_the_next_one_is_found_out",
+        ),
+        (
+            "a lookup begins although the row may be lost",
+            "        journal.flush(self.attempt)\n        journal.prove(self.attempt)\n",
+            "        journal.flush(self.attempt)\n",
+            f"{LATE}test_it_looks_nothing_up",
+        ),
+        (
+            "a person is asked before the result of the call before is written",
+            "        journal.flush(self.attempt)\n        answer = waits.ask(",
+            "        answer = waits.ask(",
+            f"{EFFECTS}test_what_came_of_a_call_is_written_before_the_next_one_is_found_out",
+        ),
+        (
+            "not found counts at once",
+            "        if found is None:\n            self._wait_until_settled(step, effect)\n",
+            "        if found is None:\n",
+            f"{LEDGER}test_not_found_counts_only_when_the_call_can_no_longer_be_on_its_way",
+        ),
+        (
+            "a person is asked while the call may be on its way",
+            "        self._wait_until_settled(step, effect)\n        return self._ask(effect)",
+            "        return self._ask(effect)",
+            f"{LEDGER}test_a_person_is_not_asked_while_the_call_may_still_be_on_its_way",
+        ),
+        (
+            "a person is asked whether there is something to undo while the call may be on its way",
+            "        self._wait_until_settled(step, effect)\n        while True:",
+            "        while True:",
+            f"{UNDO}test_nobody_is_asked_while_the_call_may_still_be_on_its_way",
+        ),
+    ),
+    *_in(
+        "effect_rows.py",
         # --- The fence ---
         _unfenced(
             "fence: beginning a call, or an undo",
@@ -257,18 +473,6 @@ MUTANTS: list[Mutant] = [
             f"{UNDO}test_what_is_undone_is_not_undone_again",
             f"{UNDO}test_a_retry_does_it_again_under_new_keys_and_undoes_that_too",
         ),
-        (
-            "a call that was begun, and no more is known, is made again",
-            "effect.state in IN_DOUBT:\n            effect = self._did",
-            "effect.state == UNKNOWN:\n            effect = self._did",
-            f"{EFFECTS}test_a_call_whose_worker_died_in_it_is_looked_up_and_not_repeated",
-        ),
-        (
-            "an undo is tried although its call had not happened",
-            "MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE)",
-            "MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE, NOT_DONE)",
-            f"{UNDO}test_what_did_not_happen_is_not_undone",
-        ),
         # --- What was read ---
         (
             "an INTENT replaces the result that was told since the ledger was read",
@@ -301,104 +505,6 @@ MUTANTS: list[Mutant] = [
             "            if True:",
             f"{LEDGER}test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call",
         ),
-        # --- A repeat of a call in doubt ---
-        (
-            "a repeat that fails settles the doubt",
-            "not (repeats_a_doubt or nobody_knows)",
-            "not nobody_knows",
-            f"{LEDGER}test_a_failed_repeat_leaves_the_call_in_doubt",
-        ),
-        (
-            "a repeat of an undo that fails settles the doubt",
-            "describe, repeats_a_doubt=over in IN_DOUBT)",
-            "describe)",
-            f"{LEDGER}test_a_failed_repeat_leaves_an_undo_in_doubt",
-        ),
-        (
-            "an answer to the key itself settles nothing",
-            "return error.answers_key or not",
-            "return not",
-            f"{LEDGER}test_an_answer_to_the_key_itself_settles_the_doubt",
-        ),
-        (
-            "a lost answer is believed to answer the key",
-            "or isinstance(error, UnknownOutcome):",
-            "or (isinstance(error, UnknownOutcome) and not error.answers_key):",
-            f"{LEDGER}test_an_unknown_outcome_settles_nothing_whatever_it_claims_to_answer",
-        ),
-        (
-            "a repeat that does not apply settles the doubt",
-            "if result is None and repeats_a_doubt:",
-            "if False:",
-            f"{LEDGER}test_a_repeat_that_does_not_apply_leaves_the_call_in_doubt_and_is_a_failure",
-        ),
-        (
-            "a step that had its key in hand and returned None says that it did not call",
-            "if result is None and _keys_in_use[self.workflow.pk].asked_for:",
-            "if False:",
-            f"{LEDGER}test_a_step_that_asks_for_its_key_and_returns_none_may_have_called",
-        ),
-        (
-            "a workflow completes beside a call in doubt of a step that left the list",
-            "            if effect.state in IN_DOUBT and not step.best_effort:",
-            "            if False:",
-            f"{LEDGER}test_nothing_is_complete_while_a_call_of_a_step_that_left_the_list_is_in_doubt",
-        ),
-        (
-            "a person is asked about a best-effort call before a workflow completes",
-            "            if effect.state in IN_DOUBT and not step.best_effort:",
-            "            if effect.state in IN_DOUBT:",
-            f"{LEDGER}test_of_a_best_effort_call_nobody_needs_to_know",
-        ),
-        (
-            "before a workflow completes, the question about a doubt looks for no answer of its own",
-            "self.find_out(step, context, effect, look_every=UNDECLARED_PATIENCE)",
-            "self.find_out(step, context, effect)",
-            f"{LEDGER}test_a_question_about_it_is_closed_by_a_release_that_finds_out",
-        ),
-        (
-            "what was said of a release that lacks a step holds for the next one, too",
-            "if effect.asked_if_gone and definition.declares(effect.step):",
-            "if False:",
-            f"{LEDGER}test_what_a_person_said_is_forgotten_once_the_step_is_declared_again",
-        ),
-        (
-            "what does not apply any more is repeated until it has failed too often",
-            "if honoured and effect.error_code != DOES_NOT_APPLY:",
-            "if honoured:",
-            f"{LEDGER}test_after_a_repeat_that_does_not_apply_a_person_is_asked_and_it_is_repeated_no_more",
-        ),
-        (
-            "a thread of the step is given the key of the first generation",
-            "if in_use := _keys_in_use.get(workflow.pk):",
-            "if in_use := _keys_in_use.get(0):",
-            f"{LEDGER}test_a_thread_of_the_step_is_given_the_key_of_its_generation",
-        ),
-        # --- Steps that have left the list ---
-        (
-            "a step that did not apply begins its call beside one that is not declared",
-            "if over not in IN_DOUBT:",
-            "if over not in (*IN_DOUBT, SKIPPED):",
-            f"{LEDGER}test_a_step_that_did_not_apply_begins_no_call_beside_it",
-        ),
-        (
-            "a call that was undone is made again beside one that is not declared",
-            "if over not in IN_DOUBT:",
-            "if over not in IN_DOUBT and not (known and over is None):",
-            f"{LEDGER}test_what_was_undone_is_not_done_again_beside_it",
-        ),
-        (
-            "a call that was never sent is made beside one that is not declared",
-            "if over not in IN_DOUBT:",
-            "if over not in (*IN_DOUBT, NOT_DONE):",
-            f"{LEDGER}test_the_release_before_does_not_make_the_call_that_its_successor_has_made",
-        ),
-        (
-            "a call in doubt is not repeated beside one that is not declared",
-            "if over not in IN_DOUBT:",
-            "if True:",
-            f"{LEDGER}test_a_call_that_was_begun_before_is_repeated_beside_it",
-        ),
         (
             "of two names the older one counts, whatever has happened",
             "key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default",
@@ -411,73 +517,6 @@ MUTANTS: list[Mutant] = [
             "effect.state != DONE, default",
             f"{LEDGER}test_of_a_step_that_says_its_names_too_late_a_doubt_counts_before_what_did_not_happen",
         ),
-        # --- What a step makes of not knowing ---
-        (
-            "a wait after the call says that there was none",
-            "(UnknownOutcome, StepTimeout, Suspend, waits.WaitError)",
-            "(UnknownOutcome, StepTimeout, waits.WaitError)",
-            f"{LEDGER}test_what_a_step_has_called_before_it_waits_is_not_forgotten",
-        ),
-        (
-            "a wait that fails after the call says that there was none",
-            "(UnknownOutcome, StepTimeout, Suspend, waits.WaitError)",
-            "(UnknownOutcome, StepTimeout, Suspend)",
-            f"{LEDGER}test_a_wait_that_fails_says_nothing_of_the_call_before_it",
-        ),
-        (
-            "a step that catches that nobody knows says that nothing happened",
-            "not (repeats_a_doubt or nobody_knows)",
-            "not repeats_a_doubt",
-            f"{LEDGER}test_an_error_of_its_own_for_an_unknown_outcome_says_nothing_of_the_call",
-        ),
-        (
-            "a step that is out of time says that nothing happened",
-            "nothing_happened = in_time and ",
-            "nothing_happened = ",
-            f"{LEDGER}test_an_error_of_its_own_for_a_timeout_says_nothing_of_the_call",
-        ),
-        (
-            "a timeout that a step swallows says that it did not apply",
-            "if recorded is None and monotonic() >= out_of_time_at:",
-            "if False:",
-            f"{LEDGER}test_a_timeout_that_a_step_swallows_does_not_say_that_it_did_not_apply",
-        ),
-        (
-            "a new call is begun beside one in doubt that is not declared",
-            "effect.state in MAY_HAVE_HAPPENED and not",
-            "effect.state == DONE and not",
-            f"{LEDGER}test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_begun",
-        ),
-        (
-            "what has not happened, of a step that is not declared, holds the workflow up",
-            "effect.state in MAY_HAVE_HAPPENED and not",
-            "not",
-            f"{LEDGER}test_what_has_not_happened_holds_nothing_up",
-        ),
-        (
-            "a workflow that waits for a declaration does not look for it",
-            "look_every=UNDECLARED_LOOK",
-            "look_every=None",
-            f"{LEDGER}test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_begun",
-        ),
-        (
-            "a workflow whose question waits for a person does not look for a declaration",
-            "                look_every=UNDECLARED_PATIENCE,",
-            "                look_every=None,",
-            f"{LEDGER}test_after_an_hour_a_person_is_asked_and_the_workflow_goes_on_looking",
-        ),
-        (
-            "a question that nobody has answered about a step is not asked again",
-            "            waits.withdraw(self.workflow, _undeclared_asked(effect))",
-            "            return",
-            f"{LEDGER}test_a_question_that_nobody_answers_in_a_month_is_asked_again",
-        ),
-        (
-            "a retry is not asked about a step that is not declared",
-            "raise Undeclared(told, code=UNDECLARED_TASK, wait_id=answer.wait_id)",
-            "raise Undeclared(told, code=UNDECLARED_TASK)",
-            f"{LEDGER}test_a_person_says_that_it_is_wrong_and_a_retry_asks_again",
-        ),
         # --- The order ---
         (
             "effects are undone in the order of their rows",
@@ -486,46 +525,19 @@ MUTANTS: list[Mutant] = [
             f"{UNDO}test_what_was_in_doubt_before_a_retry_is_undone_in_its_turn_too",
         ),
         (
-            "a lookup begins before the result of the call before is written",
-            "        journal.flush(self.attempt)\n        journal.prove(self.attempt)\n",
-            "        journal.prove(self.attempt)\n",
-            f"{EFFECTS}test_what_came_of_a_call_is_written_before_the_next_one_is_found_out",
-        ),
-        (
-            "a lookup begins although the row may be lost",
-            "        journal.flush(self.attempt)\n        journal.prove(self.attempt)\n",
-            "        journal.flush(self.attempt)\n",
-            f"{LATE}test_it_looks_nothing_up",
-        ),
-        (
-            "a person is asked before the result of the call before is written",
-            "        journal.flush(self.attempt)\n        answer = waits.ask(",
-            "        answer = waits.ask(",
-            f"{EFFECTS}test_what_came_of_a_call_is_written_before_the_next_one_is_found_out",
-        ),
-        (
             "a failure of an undo is counted before it is written",
             "        journal.flush(self.attempt)\n        self._fenced(\n",
             "        self._fenced(\n",
             f"{EFFECTS}test_what_came_of_an_undo_is_written_before_its_failure_is_counted",
         ),
+    ),
+    *_in(
+        "effects.py",
         (
-            "not found counts at once",
-            "        if found is None:\n            self._wait_until_settled(step, effect)\n",
-            "        if found is None:\n",
-            f"{LEDGER}test_not_found_counts_only_when_the_call_can_no_longer_be_on_its_way",
-        ),
-        (
-            "a person is asked while the call may be on its way",
-            "        self._wait_until_settled(step, effect)\n        return self._ask(effect)",
-            "        return self._ask(effect)",
-            f"{LEDGER}test_a_person_is_not_asked_while_the_call_may_still_be_on_its_way",
-        ),
-        (
-            "a person is asked whether there is something to undo while the call may be on its way",
-            "        self._wait_until_settled(step, effect)\n        while True:",
-            "        while True:",
-            f"{UNDO}test_nobody_is_asked_while_the_call_may_still_be_on_its_way",
+            "an undo is tried although its call had not happened",
+            "MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE)",
+            "MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE, NOT_DONE)",
+            f"{UNDO}test_what_did_not_happen_is_not_undone",
         ),
     ),
     *_in(
@@ -1271,7 +1283,7 @@ MUTANTS: list[Mutant] = [
         "compensation.py",
         (
             "effects are undone in the order in which they were done",
-            "effects = reversed(self.ledger.effects())",
+            "effects = reversed(self.ledger.rows.latest())",
             "effects = self.ledger.effects()",
             f"{UNDO}test_it_undoes_in_reverse_order_and_fails_then",
         ),

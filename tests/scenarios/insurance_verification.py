@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from tests.scenarios import services
 from workflows.definition import Retry, Step, WorkflowDefinition
-from workflows.ledger import KnownEffect, key_for
+from workflows.effects import KnownEffect, key_for
 from workflows.models import Workflow
 from workflows.waits import Child, require_approval, wait_for_children
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from tests.scenarios import services
 from workflows.definition import Step, WorkflowDefinition
-from workflows.ledger import KnownEffect, key_for
+from workflows.effects import KnownEffect, key_for
 from workflows.models import Workflow
 from workflows.waits import require_approval
 

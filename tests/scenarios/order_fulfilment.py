@@ -8,8 +8,8 @@ from pydantic import BaseModel
 
 from tests.scenarios import services
 from workflows.definition import Retry, Step, WorkflowDefinition
+from workflows.effects import KnownEffect, key_for
 from workflows.errors import StepError
-from workflows.ledger import KnownEffect, key_for
 from workflows.models import Workflow
 from workflows.waits import wait_for_signal
 

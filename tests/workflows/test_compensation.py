@@ -14,8 +14,8 @@ from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, outcomes, submit, work, worker
 from workflows import compensation, operations
 from workflows.definition import Retry, Step
+from workflows.effects import KnownEffect, key_for
 from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, UnknownOutcome
-from workflows.ledger import KnownEffect, key_for
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, State, Workflow
 
 pytestmark = engine.ENGINE

@@ -16,8 +16,9 @@ from tests import engine
 from tests.engine import define, make_due, submit, work, worker
 from workflows import inbox, journal, operations
 from workflows.definition import Step
+from workflows.effect_rows import EffectRows
+from workflows.effects import KnownEffect
 from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
-from workflows.ledger import KnownEffect, Ledger
 from workflows.models import Attempt, Effect, ManualTask, Workflow
 
 pytestmark = engine.ENGINE
@@ -167,7 +168,7 @@ def test_a_late_undo_does_not_overwrite_what_a_later_attempt_took_over(service: 
     effect, undo = Effect.objects.order_by("undo")
     stopped = journal.OpenAttempt(undo.attempt - 1, 1, workflow.pk, claim_xid="3")
     in_its_hands = KnownEffect(undo.pk, "pay", 1, "intent", undo.idempotency_key, None, 0.0, 0.0, undoes=effect.pk)
-    Ledger(engine.DEFINITION, workflow, stopped)._settle(in_its_hands, Effect.State.DONE, result={})
+    EffectRows(workflow, stopped).settle(in_its_hands, Effect.State.DONE, result={})
     journal.flush(stopped)
     assert states() == {"pay": "done", "undo pay": "unknown"}
 

@@ -14,7 +14,7 @@ from pydantic import field_validator
 
 from tests import engine
 from tests.engine import define, expire, last_attempt, make_due, outcomes, submit, work, worker
-from workflows import failpoints, journal, ledger, operations, waits
+from workflows import effect_rows, effects, failpoints, journal, ledger, operations, waits
 from workflows.definition import Retry, Step
 from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, Suspend, UnknownOutcome
 from workflows.models import Attempt, Effect, ManualTask, Signal, Workflow
@@ -33,21 +33,21 @@ class Downstream:
         self.undone: list[str] = []
         self.undo_errors: list[BaseException] = []
         self.found: list[Mapping[str, Any] | None] = []
-        self.looked_up: list[ledger.KnownEffect] = []
+        self.looked_up: list[effects.KnownEffect] = []
 
     def call(self, *, workflow: Workflow, context: Any) -> dict[str, Any] | None:
-        self.calls.append(ledger.key_in_use(workflow))
+        self.calls.append(effects.key_in_use(workflow))
         if self.errors:
             raise self.errors.pop(0)
         if self.answers:
             return self.answers.pop(0)
         return {"number": len(self.calls)}
 
-    def lookup(self, *, workflow: Workflow, context: Any, effect: ledger.KnownEffect) -> Mapping[str, Any] | None:
+    def lookup(self, *, workflow: Workflow, context: Any, effect: effects.KnownEffect) -> Mapping[str, Any] | None:
         self.looked_up.append(effect)
         return self.found.pop(0)
 
-    def undo(self, *, workflow: Workflow, context: Any, effect: ledger.KnownEffect) -> None:
+    def undo(self, *, workflow: Workflow, context: Any, effect: effects.KnownEffect) -> None:
         self.undone.append(effect.undo_key)
         if self.undo_errors:
             raise self.undo_errors.pop(0)
@@ -412,8 +412,8 @@ def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over() -> No
     stopped = journal.OpenAttempt(effect_then.attempt, 1, workflow.pk, "3", str(effect_then.attempt_token))
     of_the_stopped = ledger.Ledger(engine.DEFINITION, workflow, stopped)
     again(workflow)
-    (effect,) = of_the_stopped._effects.values()
-    of_the_stopped._settle(effect, Effect.State.UNKNOWN)
+    (effect,) = of_the_stopped.rows.latest()
+    of_the_stopped.rows.settle(effect, Effect.State.UNKNOWN)
     journal.flush(stopped)
     assert state() == "done"
 
@@ -512,7 +512,7 @@ def test_after_a_repeat_that_does_not_apply_a_person_is_asked_and_it_is_repeated
 
 def test_a_step_that_asks_for_its_key_and_returns_none_may_have_called() -> None:
     def call(*, workflow: Workflow, context: Any) -> None:
-        ledger.key_for(workflow, "call")
+        effects.key_for(workflow, "call")
 
     define([Step(call, once=True, settle=0)])
     workflow = work(submit())
@@ -635,7 +635,7 @@ def test_an_undo_that_was_told_after_the_ledger_was_read_is_not_begun_again() ->
     service = Downstream()
     service.undo_errors = [UnknownOutcome("no answer")]
 
-    def tell_late(*, workflow: Workflow, context: Any, effect: ledger.KnownEffect) -> None:
+    def tell_late(*, workflow: Workflow, context: Any, effect: effects.KnownEffect) -> None:
         """The undo of the step after: it comes first."""
         with engine.another_connection() as other:
             sql = "UPDATE workflows_effect SET state = CASE WHEN undo THEN 'done' ELSE 'undone' END, result = '{}'"
@@ -692,7 +692,7 @@ def test_a_late_result_never_lands_on_the_effect_of_another_workflow(alias: str)
 def test_a_late_undo_never_lands_on_the_effect_of_another_workflow(lost: bool) -> None:
     service = Downstream()
 
-    def undo(*, workflow: Workflow, context: Any, effect: ledger.KnownEffect) -> None:
+    def undo(*, workflow: Workflow, context: Any, effect: effects.KnownEffect) -> None:
         if lost:
             with engine.another_connection() as another:
                 another.execute("UPDATE workflows_effect SET attempt_token = gen_random_uuid()")
@@ -1052,7 +1052,7 @@ def test_of_a_step_that_says_its_names_too_late_what_has_happened_counts(said: s
     define([Step(service.call, once=True, name="charge", formerly=("call",))])
     workflow = again(workflow)
     assert len(service.calls) == 2
-    if said in ledger.IN_DOUBT:  # both calls may have happened
+    if said in effects.IN_DOUBT:  # both calls may have happened
         assert workflow.last_error_code == "unsettled"
     else:
         assert workflow.status == "COMPLETE"
@@ -1224,7 +1224,7 @@ def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_
     service = Downstream()
     define([call_step(service)])
     workflow = submit()
-    delays = [ledger.PROMPTLY + 0.1]
+    delays = [effect_rows.PROMPTLY + 0.1]
 
     def stall(execute: Any, sql: str, *rest: Any) -> Any:
         found = execute(sql, *rest)

@@ -14,8 +14,8 @@ from tests import engine
 from tests.engine import a_column_ahead, define, kinds, last_attempt, make_due, submit, work, worker
 from workflows import inbox
 from workflows.definition import Step
+from workflows.effects import KnownEffect
 from workflows.errors import ClaimLost, StepError
-from workflows.ledger import KnownEffect
 from workflows.models import Attempt, Effect, Wait, Workflow
 from workflows.waits import require_approval, wait_for_time
 from workflows.worker.loop import loop as workers

@@ -14,8 +14,8 @@ from tests import engine
 from tests.engine import define, kinds, make_due, submit, work, worker
 from workflows import failpoints, inbox, operations
 from workflows.definition import Retry, Step, WorkflowStep
+from workflows.effects import KnownEffect, key_for
 from workflows.errors import ClaimLost, NotAllowed, StepError, UnknownOutcome
-from workflows.ledger import KnownEffect, key_for
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, State, Workflow
 from workflows.waits import require_approval, wait_for_signal
 

@@ -13,10 +13,10 @@ import pytest
 from django.contrib.auth.models import User
 from pydantic import BaseModel
 
-from workflows import ledger, testing
+from workflows import effects, testing
 from workflows.definition import Step, WorkflowDefinition, WorkflowStep
+from workflows.effects import KnownEffect, key_for
 from workflows.errors import RetryableStepError, StepError, Suspend
-from workflows.ledger import KnownEffect, key_for
 from workflows.models import Attempt, ManualTask, Workflow
 from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
@@ -552,7 +552,7 @@ def test_the_key_of_a_once_step_is_not_told_of(monkeypatch: pytest.MonkeyPatch) 
 def test_keys_are_counted_for_a_run_alone() -> None:
     with pytest.raises(ZeroDivisionError):
         testing.run(order_of(tell, review), PAYLOAD | {"large": True}, decide=lambda task: bool(1 / 0))
-    assert ledger.asked_outside_once is None
+    assert effects.asked_outside_once is None
     for _ in range(2):
         tell(workflow=Workflow(idempotency_key=uuid4(), payload={}), context=OrderContext())
     assert testing.run(order_of(tell), PAYLOAD).status == "COMPLETE"

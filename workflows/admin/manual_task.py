@@ -26,8 +26,8 @@ from workflows.admin import words
 from workflows.admin.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
 from workflows.admin.base import ConsoleAdmin, Verb
 from workflows.compensation import TASK_TYPE as UNDO_TASK
+from workflows.doubts import DOUBT_TASK, UNDECLARED_TASK
 from workflows.errors import NotAllowed
-from workflows.ledger import DOUBT_TASK, UNDECLARED_TASK
 from workflows.models import Event, ManualTask, State, Workflow
 from workflows.operations import taking_back
 from workflows.operations.taking_back import Again

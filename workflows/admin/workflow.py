@@ -22,8 +22,8 @@ from workflows import operations
 from workflows.admin import words, workflow_page
 from workflows.admin.base import ConsoleAdmin, ReasonForm, Verb
 from workflows.definition import definitions
+from workflows.doubts import DOUBT_TASK
 from workflows.errors import NotAllowed
-from workflows.ledger import DOUBT_TASK
 from workflows.models import Attempt, ManualTask, State, Workflow
 
 RETRY = Verb(

@@ -10,8 +10,8 @@ from pydantic_core import to_json
 
 from workflows import compensation
 from workflows.definition import Step, WorkflowDefinition, definitions
+from workflows.doubts import DOUBT_TASK, asked_about
 from workflows.errors import NotAllowed
-from workflows.ledger import DOUBT_TASK, asked_about
 from workflows.models import Event, ManualTask, Workflow
 from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable

@@ -25,7 +25,8 @@ from django.db.models import Q
 
 from workflows import compensation, history, transitions
 from workflows.definition import definitions
-from workflows.ledger import DOUBT_TASK, MAY_HAVE_HAPPENED, asked_about
+from workflows.doubts import DOUBT_TASK, asked_about
+from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 

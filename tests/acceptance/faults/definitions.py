@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from onboarding import workflow as onboarding
 from onboarding.services import messages, payments
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
+from workflows.effects import KnownEffect, key_for
 from workflows.errors import RetryableStepError, StepError
-from workflows.ledger import KnownEffect, key_for
 from workflows.models import Attempt, Effect, Workflow
 
 # A step that is ended as overdue is ended ten seconds past this. A call waits 2 s for its answer (see harness).

@@ -7,8 +7,8 @@ from onboarding.steps import payment
 from onboarding.steps.program import enroll_in_program
 from tests.onboarding.steps.conftest import Prepare
 from tests.sandbox_process import SandboxProcess
+from workflows.effects import KnownEffect, key_for
 from workflows.errors import StepError, UnknownOutcome
-from workflows.ledger import KnownEffect, key_for
 
 
 @pytest.mark.parametrize("kind", [Kind.NET_NEW, Kind.EXISTING, Kind.LINKED])

@@ -1,0 +1,311 @@
+"""The rows of a workflow's effects: read once, and written through one attempt.
+
+A *fenced* statement writes only while the claim holds the workflow (see `workflows.journal`), and only over the state
+that was read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+from workflows import failpoints, inbox, journal
+from workflows.definition import Step, undo_of
+from workflows.effects import DONE, IN_DOUBT, INTENT, NOT_DONE, SKIPPED, UNDONE, KnownEffect, key_of
+from workflows.errors import ClaimLost
+from workflows.journal import FENCE, OpenAttempt
+from workflows.models import Effect, Workflow
+
+# Seconds. An INTENT that takes longer to be committed (a disk or a replica that stalls) is written again before the
+# call: how old a call is, is measured from there.
+PROMPTLY = 1.0
+
+# What may be told of an error, when there is none.
+_NO_ERROR = {"error_class": "", "error_code": "", "error_message": ""}
+
+
+class EffectRows:
+    """The effects of the attempt's workflow, the latest generation of each."""
+
+    def __init__(self, workflow: Workflow, attempt: OpenAttempt) -> None:
+        self.workflow = workflow
+        self.attempt = attempt
+        self._known = _load(attempt)
+
+    def latest(self) -> list[KnownEffect]:
+        """The latest generation of each effect, in the order in which their calls were begun.
+
+        Not that of the rows: a person's "did not happen" makes the next generation's, long before its call.
+        """
+        return sorted(self._known.values(), key=lambda effect: (-effect.call_age, effect.id))
+
+    def find(self, step: Step) -> KnownEffect | None:
+        """The step's effect of the latest generation, under its oldest name or, from before that was so, another.
+
+        Of several names that one counts whose call has happened, or else may have: a release that did not declare the
+        older one may have made the call, where that had come to nothing.
+        """
+        known = [self._known[name] for name in step.names if name in self._known]
+        return min(known, key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default=None)
+
+    def current(self, effect: KnownEffect) -> KnownEffect:
+        """What is known now of the effect's latest generation."""
+        return self._known[effect.step]
+
+    def know(self, effect: KnownEffect) -> KnownEffect:
+        """Keep what has been written of an effect, and return it."""
+        self._known[effect.step] = effect
+        return effect
+
+    # --- The call -------------------------------------------------------------------------------------
+
+    def write_intent(
+        self,
+        step: str,
+        generation: int,
+        key: str,
+        *,
+        over: str | None = None,
+        undo: bool = False,
+        has_undo: bool = False,
+    ) -> tuple[int, float] | None:
+        """The effect's id and the age of its key; None when it was not written.
+
+        `over` is the state that was read of the effect of this generation, or of its undo; None when there was none.
+        """
+        at = _boundary(step, undo)
+        failpoints.reach("before_intent", at)
+        while True:
+            asked_at = monotonic()
+            rows = journal.execute_with_deferred(
+                self.attempt,
+                _WRITE_INTENT,
+                [
+                    *(self.workflow.pk, step, generation, undo, key, self.attempt.id, self.attempt.token, has_undo),
+                    *(self.attempt.claim_xid, undo, self.workflow.pk, over),
+                ],
+            )
+            if not rows:
+                return None
+            # By now it may be as old as `settle` for the next worker, should the claim have ended meanwhile: that one
+            # would believe that a call cannot be on its way any more which is only about to be made.
+            if monotonic() < asked_at + PROMPTLY:
+                break
+            over = INTENT
+        failpoints.reach("after_intent", at)
+        return rows[0]
+
+    def settle(
+        self,
+        effect: KnownEffect,
+        state: Effect.State,
+        *,
+        result: dict[str, Any] | None = None,
+        error: dict[str, str] | None = None,
+    ) -> None:
+        """Write the outcome of a call, with the next statement or, at the latest, before anything else is done."""
+        at = _boundary(effect.step, effect.undoes is not None)
+        if state != SKIPPED:  # then there was no call
+            failpoints.reach("after_call", at)
+        statement = _settled(effect, state, result, error or _NO_ERROR, self.attempt)
+        if effect.undoes is None:
+            self.know(replace(effect, state=state, result=result))
+        elif state == DONE:
+            self.know(replace(self.current(effect), state=UNDONE))
+            statement = _undone(effect, result, self.attempt)
+        journal.defer(self.attempt, *statement)
+        failpoints.reach_when_written("after_result", at)
+
+    def state_of_undo(self, effect: KnownEffect) -> str | None:
+        """What the ledger says of its undo; None before that was called. Raises ClaimLost when it is DONE by now."""
+        rows = journal.execute(
+            "SELECT state FROM workflows_effect WHERE workflow_id = %s AND step = %s AND generation = %s AND undo",
+            [self.workflow.pk, effect.step, effect.generation],
+        )
+        if rows == [(DONE,)]:
+            raise ClaimLost("an earlier attempt has told since that the undo is done")
+        return rows[0][0] if rows else None
+
+    # --- Decisions --------------------------------------------------------------------------------------
+
+    def decide(
+        self, effect: KnownEffect, state: Effect.State, *, result: dict[str, Any] | None = None, by: str
+    ) -> KnownEffect:
+        """Decide on what an earlier attempt began. Fenced: only the holder of the row may.
+
+        Not if that attempt has told its result since we read the effect: ClaimLost, and the next one knows the truth.
+        """
+        self._fenced(_DECIDE, self._decided(effect, state, result, by))
+        return self.know(replace(effect, state=state, result=result))
+
+    def begin_new_generation(self, effect: KnownEffect, *, by: str) -> KnownEffect:
+        generation = effect.generation + 1
+        key = key_of(self.workflow, effect.step, generation)
+        rows = self._fenced(
+            f"""WITH old AS ({_DECIDE})
+                INSERT INTO workflows_effect (
+                       workflow_id, step, generation, state, idempotency_key, attempt, attempt_token, has_undo)
+                SELECT %s, %s, %s, 'not_done', %s, %s, %s, %s FROM old RETURNING id""",  # noqa: S608 (ours)
+            [
+                *self._decided(effect, NOT_DONE, None, by),
+                *(self.workflow.pk, effect.step, generation, key, self.attempt.id, self.attempt.token, effect.has_undo),
+            ],
+        )
+        return self.know(
+            KnownEffect(rows[0][0], effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
+        )
+
+    def undo_failed(self, effect: KnownEffect, error: dict[str, str]) -> int:
+        """Count a failure of its undo, or of finding out whether there is something to undo; how many there were."""
+        failures = self._known[effect.step].undo_failures + 1
+        return self.set_undo_failures(effect, failures, error).undo_failures
+
+    def settle_for_good(self, effect: KnownEffect, state: Effect.State, *, by: str, reference: str = "") -> KnownEffect:
+        """A person has dealt with it: it is UNDONE by hand, or KEPT as it is.
+
+        What was done by hand is what its undo has returned: DONE, with the outside reference.
+        """
+        if state != UNDONE:
+            return self.decide(effect, state, result=effect.result, by=by)
+        by_hand = [
+            self.workflow.pk,
+            effect.step,
+            effect.generation,
+            effect.undo_key,
+            self.attempt.id,
+            self.attempt.token,
+        ]
+        told = _dump({"reference": reference} if reference else {})
+        self._fenced(_UNDONE_BY_HAND, [*self._decided(effect, state, effect.result, by), *by_hand, told, by])
+        return self.know(replace(effect, state=state))
+
+    def set_undo_failures(self, effect: KnownEffect, failures: int, error: dict[str, str] | None = None) -> KnownEffect:
+        """Have its undo given up (as many as are allowed, and why), or tried again as often as before (0)."""
+        told = error or _NO_ERROR
+        journal.flush(self.attempt)
+        self._fenced(
+            f"""UPDATE workflows_effect
+                   SET undo_failures = %s, error_class = %s, error_code = %s, error_message = %s
+                 WHERE id = %s AND {FENCE} RETURNING id""",  # noqa: S608 (FENCE is ours)
+            [failures, *told.values(), effect.id, self.attempt.claim_xid],
+        )
+        known = self._known[effect.step]
+        return self.know(replace(known, undo_failures=failures, error=_tell(*told.values())))
+
+    def _decided(
+        self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
+    ) -> tuple[Any, ...]:
+        """The parameters of _DECIDE."""
+        this = self.attempt
+        return (state, _dump(result), by, this.id, this.token, effect.id, effect.state, this.claim_xid)
+
+    def _fenced(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        rows = journal.execute(sql, parameters)
+        if not rows:
+            raise ClaimLost("the claim ended before the effect was decided")
+        return rows
+
+
+_WRITE_INTENT = f"""
+    INSERT INTO workflows_effect AS e
+           (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, has_undo)
+    SELECT %s, %s, %s, %s, 'intent', %s, %s, %s, %s WHERE {FENCE} AND (%s OR NOT {inbox.cancelled("%s")})
+    ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
+       SET state = 'intent', attempt = excluded.attempt, attempt_token = excluded.attempt_token,
+           begun_at = clock_timestamp(),
+           has_undo = excluded.has_undo OR (e.has_undo AND e.state IN ('intent', 'unknown')),
+           first_begun_at = CASE e.state WHEN 'skipped' THEN clock_timestamp() ELSE e.first_begun_at END,
+           settled_at = NULL, settled_by = '', error_class = '', error_code = '', error_message = ''
+     WHERE e.state = %s
+    RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float"""  # noqa: S608 (FENCE is ours)
+
+
+_DECIDE = f"""
+    UPDATE workflows_effect
+       SET state = %s, result = %s, settled_by = %s, settled_at = clock_timestamp(), attempt = %s, attempt_token = %s
+     WHERE id = %s AND state = %s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
+
+
+# The undo's own attempt keeps the right to write its result: should it have been on its way all the same, it is told.
+_UNDONE_BY_HAND = f"""
+    WITH effect AS ({_DECIDE})
+    INSERT INTO workflows_effect
+           (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, result, settled_at,
+            settled_by)
+    SELECT %s, %s, %s, true, 'done', %s, %s, %s::uuid, %s::jsonb, clock_timestamp(), %s FROM effect
+    ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
+       SET state = 'done', result = excluded.result, settled_at = excluded.settled_at, settled_by = excluded.settled_by,
+           error_class = '', error_code = '', error_message = ''
+    RETURNING id"""  # noqa: S608 (_DECIDE is ours)
+
+
+def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
+    """The effects of the attempt's workflow by step, the latest generation of each."""
+    rows = journal.execute(
+        """SELECT id, step, generation, state, idempotency_key, result::text,
+                  extract(epoch FROM statement_timestamp() - first_begun_at)::float,
+                  extract(epoch FROM statement_timestamp() - begun_at)::float,
+                  has_undo, undo_failures,
+                  concat_ws(': ', coalesce(nullif(error_code, ''), nullif(error_class, '')), nullif(error_message, '')),
+                  error_code,
+                  EXISTS (SELECT FROM workflows_wait w
+                           WHERE w.workflow_id = e.workflow_id AND w.name = 'undeclared:' || e.step || ':asked'
+                             AND NOT w.superseded)
+             FROM workflows_effect e WHERE workflow_id = %s AND NOT undo ORDER BY generation""",
+        [attempt.workflow_id],
+    )
+    return {
+        step: KnownEffect(effect_id, step, generation, state, key, json.loads(result) if result else None, *known)
+        for effect_id, step, generation, state, key, result, *known in rows
+    }
+
+
+def _settled(
+    effect: KnownEffect,
+    state: Effect.State,
+    result: dict[str, Any] | None,
+    error: dict[str, str],
+    attempt: OpenAttempt,
+) -> tuple[str, list[Any]]:
+    """The statement that writes what came of a call, if the effect still holds the token of the attempt that made it.
+
+    The token, not ids: a failover to a server that lacks the last moments gives ids out again, and what is written on a
+    new connection would land on the effect of another workflow.
+    """
+    return (
+        """UPDATE workflows_effect
+              SET state = %s, result = %s, error_class = %s, error_code = %s, error_message = %s,
+                  settled_at = clock_timestamp(), settled_by = 'call'
+            WHERE id = %s AND attempt_token = %s""",
+        [state, _dump(result), *error.values(), effect.id, attempt.token],
+    )
+
+
+def _undone(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttempt) -> tuple[str, list[Any]]:
+    """The statement that writes an undo that is DONE, and with it the effect that is UNDONE."""
+    return (
+        """UPDATE workflows_effect
+              SET state = CASE id WHEN %s THEN 'done' ELSE 'undone' END,
+                  result = CASE id WHEN %s THEN %s::jsonb ELSE result END,
+                  error_class = '', error_code = '', error_message = '',
+                  settled_at = clock_timestamp(), settled_by = CASE id WHEN %s THEN 'call' ELSE 'undo' END
+            WHERE id IN (%s, %s)
+              AND EXISTS (SELECT FROM workflows_effect u WHERE u.id = %s AND u.attempt_token = %s)""",
+        [undo.id, undo.id, _dump(result), undo.id, undo.id, undo.undoes, undo.id, attempt.token],
+    )
+
+
+def _boundary(step: str, undo: bool) -> str:
+    """What a failpoint calls a step's call, or its undo's."""
+    return undo_of(step) if undo else step
+
+
+def _tell(error_class: str, error_code: str, message: str) -> str:
+    return ": ".join(part for part in (error_code or error_class, message) if part)
+
+
+def _dump(result: dict[str, Any] | None) -> str | None:
+    return None if result is None else json.dumps(result)

@@ -1,0 +1,93 @@
+"""EFFECTS: what the author of a step needs to know of the ledger: the idempotency key, and what is known of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from workflows.models import Effect, Workflow
+
+DONE, INTENT, NOT_DONE = Effect.State.DONE, Effect.State.INTENT, Effect.State.NOT_DONE
+SKIPPED, UNKNOWN, UNDONE = Effect.State.SKIPPED, Effect.State.UNKNOWN, Effect.State.UNDONE
+IN_DOUBT = (INTENT, UNKNOWN)
+MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEffect:
+    """What the ledger knows of an effect; given to a step's lookup and undo. Ages are seconds, by the database's clock.
+
+    `undoes` is the effect that this one undoes, if it does; `undo_failures` counts those of its own undo.
+    `asked_if_gone`: a release that did not declare the step has asked a person whether that is right.
+    """
+
+    id: int
+    step: str
+    generation: int
+    state: str
+    idempotency_key: str
+    result: dict[str, Any] | None
+    key_age: float
+    call_age: float
+    has_undo: bool = False
+    undo_failures: int = 0
+    error: str = ""
+    error_code: str = ""
+    asked_if_gone: bool = False
+    undoes: int | None = None
+    seen_at: float = field(default_factory=monotonic)
+
+    @property
+    def undo_key(self) -> str:
+        """The idempotency key of its undo."""
+        return f"{self.idempotency_key}:undo"
+
+    def since_key(self) -> float:
+        """Seconds since its key was first sent."""
+        return self.key_age + monotonic() - self.seen_at
+
+    def since_call(self) -> float:
+        """Seconds since the call was last begun."""
+        return self.call_age + monotonic() - self.seen_at
+
+
+def key_for(workflow: Workflow, step: str) -> str:
+    """The idempotency key for a step's call: inside a `once` step that of its effect, else one of the same form.
+
+    It names the workflow, the step (by its oldest name) and the generation; never an attempt, a position in the list or
+    a release.
+    """
+    if in_use := keys_in_use.get(workflow.pk):
+        in_use.asked_for = True
+        return in_use.key
+    if asked_outside_once:
+        asked_outside_once(workflow)
+    return key_of(workflow, step, 1)
+
+
+def key_in_use(workflow: Workflow) -> str:
+    """The idempotency key of the call that the workflow is making just now; empty when it makes none."""
+    in_use = keys_in_use.get(workflow.pk)
+    return in_use.key if in_use else ""
+
+
+# Is given the workflow whose step asks for a key and is not `once`. For `workflows.testing`; nobody else listens.
+asked_outside_once: Callable[[Workflow], None] | None = None
+
+
+@dataclass(slots=True)
+class KeyInUse:
+    """The idempotency key of a call that is being made, and whether its step has asked for it."""
+
+    key: str
+    asked_for: bool = False
+
+
+# By workflow, and not in a ContextVar, which a step's own threads do not see: theirs would be the key of generation 1.
+keys_in_use: dict[int, KeyInUse] = {}
+
+
+def key_of(workflow: Workflow, step: str, generation: int) -> str:
+    return f"{workflow.key}:{step}" if generation == 1 else f"{workflow.key}:{step}:{generation}"
