@@ -23,7 +23,7 @@ from tests.kafka import Cluster, Consumekafka
 from tests.processes import environment, until
 from tests.servers import ROOT, Proxy, database_url
 from tests.workflows import rows
-from workflows.models import ParkedMessage, Signal, Workflow
+from workflows.models import Signal, UndeliveredMessage, Workflow
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
 
@@ -128,7 +128,7 @@ def test_a_message_told_twice_is_one_signal_by_its_id(cluster: Cluster, topic: s
     assert "stopped: 2 duplicates, 3 signals" in relay.output
 
 
-def test_what_can_be_no_signal_is_parked_and_the_next_goes_through(
+def test_what_can_be_no_signal_is_kept_as_undelivered_and_the_next_goes_through(
     cluster: Cluster, topic: str, consume: Consume
 ) -> None:
     poison: list[tuple[str, Any, dict[str, Any]]] = [
@@ -157,17 +157,17 @@ def test_what_can_be_no_signal_is_parked_and_the_next_goes_through(
     cluster.send(topic, fact("last"))
     relay = consume("--drain")
     assert relay.wait() == 0, relay.output
-    parked = ParkedMessage.objects.order_by("offset")
-    assert [(row.topic, row.partition, row.offset, row.code) for row in parked] == [
+    undelivered = UndeliveredMessage.objects.order_by("offset")
+    assert [(row.topic, row.partition, row.offset, row.code) for row in undelivered] == [
         (topic, 0, offset, code) for offset, (code, _, _) in enumerate(poison, start=1)
     ]
-    assert all(row.reason and CANARY not in row.reason for row in parked)
-    assert bytes(parked[0].value) == CANARY.encode(), "it is kept"
-    assert parked[17].headers == [["ce_id", "/w=="]]
+    assert all(row.reason and CANARY not in row.reason for row in undelivered)
+    assert bytes(undelivered[0].value) == CANARY.encode(), "it is kept"
+    assert undelivered[17].headers == [["ce_id", "/w=="]]
     assert told() == [("account.created", "e-1"), ("last", f"0\t{len(poison) + 1}")]
     assert cluster.committed(topic, group=topic) == len(poison) + 2
     assert CANARY not in relay.output
-    assert f"parked {topic} 0:1: malformed_json" in relay.output
+    assert f"undelivered {topic} 0:1: malformed_json" in relay.output
 
 
 def test_an_id_that_looks_like_a_place_is_not_taken_for_the_message_there(
@@ -187,8 +187,8 @@ def test_headers_that_cannot_be_read_hold_nothing_up(cluster: Cluster, topic: st
     cluster.send(topic, fact("last"))
     relay = consume("--drain")
     assert relay.wait() == 0, relay.output
-    parked = ParkedMessage.objects.order_by("offset").values_list("code", "headers")
-    assert list(parked) == [("headers_invalid", [["\ufffd", None]]), ("malformed_json", [["\ufffd", None]])]
+    undelivered = UndeliveredMessage.objects.order_by("offset").values_list("code", "headers")
+    assert list(undelivered) == [("headers_invalid", [["\ufffd", None]]), ("malformed_json", [["\ufffd", None]])]
     assert [name for name, _ in told()] == ["last"]
 
 
@@ -196,7 +196,7 @@ def test_a_message_without_a_value_is_skipped(cluster: Cluster, topic: str, cons
     cluster.send(topic, None)
     relay = consume("--drain")
     assert relay.wait() == 0, relay.output
-    assert not ParkedMessage.objects.exists()
+    assert not UndeliveredMessage.objects.exists()
     assert cluster.committed(topic, group=topic) == 1
     assert "1 tombstones" in relay.output
 
@@ -233,21 +233,21 @@ def test_what_is_done_is_committed_while_it_runs(cluster: Cluster, topic: str, c
         assert [name.rpartition(":")[2] for (name,) in cursor.fetchall()] == [str(relay.pid)]
 
 
-@pytest.mark.parametrize("value", [fact(), b"poison"], ids=["signal", "parked"])
+@pytest.mark.parametrize("value", [fact(), b"poison"], ids=["signal", "undelivered"])
 def test_killed_before_its_offset_is_committed_a_message_comes_again_and_counts_once(
     cluster: Cluster, topic: str, consume: Consume, value: Any
 ) -> None:
     cluster.send(topic, value)
     relay = consume(ONRAMP_FAILPOINT="after_commit:message")
     assert relay.wait() == -signal.SIGKILL, relay.output
-    assert Signal.objects.count() + ParkedMessage.objects.count() == 1
+    assert Signal.objects.count() + UndeliveredMessage.objects.count() == 1
     assert cluster.committed(topic, group=topic) is None
 
     again = consume("--drain")
     assert again.wait() == 0, again.output
-    assert Signal.objects.count() + ParkedMessage.objects.count() == 1
+    assert Signal.objects.count() + UndeliveredMessage.objects.count() == 1
     assert cluster.committed(topic, group=topic) == 1
-    assert f"stopped: 1 {'duplicates' if isinstance(value, dict) else 'parked'}" in again.output
+    assert f"stopped: 1 {'duplicates' if isinstance(value, dict) else 'undelivered'}" in again.output
 
 
 def test_two_members_share_the_partitions_and_hand_them_over(cluster: Cluster, topic: str, consume: Consume) -> None:
@@ -297,7 +297,7 @@ def test_a_message_waits_for_the_database_and_its_offset_with_it(
     proxy.connect()
     until(lambda: cluster.committed(topic, group=topic) == 4, what=lambda: relay.output)
     assert [name for name, _ in told()] == ["before", "first", "second"], "none lost, and in their order"
-    assert ParkedMessage.objects.count() == 1
+    assert UndeliveredMessage.objects.count() == 1
     assert relay.output.count("the database is away") == relay.output.count("the database is back") == 1
     assert relay.output.count("The database did not answer") < 10
     for trouble in ("lost", "giving back", "MAX_POLL"):
@@ -408,5 +408,14 @@ def test_without_its_package_it_says_what_to_install() -> None:
 def test_help_teaches_the_messages_and_the_flags(consume: Consume) -> None:
     relay = consume("--help")
     assert relay.wait() == 0
-    for word in ('"linking_id"', '"workflow"', "--topic", "--drain", "--group", "KAFKA_OPTIONS", "SIGTERM", "parked"):
+    for word in (
+        '"linking_id"',
+        '"workflow"',
+        "--topic",
+        "--drain",
+        "--group",
+        "KAFKA_OPTIONS",
+        "SIGTERM",
+        "undelivered",
+    ):
         assert word in relay.output

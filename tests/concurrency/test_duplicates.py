@@ -177,10 +177,10 @@ def store_a_signal() -> None:
     inbox.store(source="shop", dedupe_key=str(uuid4()), name="paid", linking_id="acc", payload={})
 
 
-def park_a_message() -> None:
+def leave_a_message_undelivered() -> None:
     told = {"topic": "facts", "partition": 0, "offset": next(offsets), "key": None, "value": b"", "headers": None}
     message = Mock(**{f"{name}.return_value": value for name, value in told.items()})
-    kafka._park(message, kafka.Refused("field_unknown", "No such field."))
+    kafka._keep_undelivered(message, kafka.Refused("field_unknown", "No such field."))
 
 
 def open_an_attempt() -> None:
@@ -194,7 +194,7 @@ def open_an_attempt() -> None:
         (store_a_submission, "workflows_workflow"),
         (store_a_workflow, "workflows_workflow"),
         (store_a_signal, "workflows_signal"),
-        (park_a_message, "workflows_parkedmessage"),
+        (leave_a_message_undelivered, "workflows_undeliveredmessage"),
         (open_an_attempt, "workflows_attempt"),
     ],
 )

@@ -12,7 +12,7 @@ from django.utils import timezone
 from pydantic import BaseModel, Field
 
 from workflows.definition import Step, WorkflowDefinition
-from workflows.models import Attempt, Effect, Event, ManualTask, ParkedMessage, Wait, WorkerProcess, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, UndeliveredMessage, Wait, WorkerProcess, Workflow
 
 
 class Context(BaseModel):
@@ -176,7 +176,7 @@ def worker(pid: int = 41, **fields: Any) -> WorkerProcess:
     return WorkerProcess.objects.create(**values)
 
 
-def parked_message(offset: int = 7, **fields: Any) -> ParkedMessage:
+def undelivered_message(offset: int = 7, **fields: Any) -> UndeliveredMessage:
     values = {
         "topic": "facts",
         "partition": 2,
@@ -185,4 +185,4 @@ def parked_message(offset: int = 7, **fields: Any) -> ParkedMessage:
         "reason": "No such field.",
         **fields,
     }
-    return ParkedMessage.objects.create(**values)
+    return UndeliveredMessage.objects.create(**values)

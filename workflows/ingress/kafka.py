@@ -2,7 +2,7 @@
 
 Of each message first the signal is committed, then the workflow woken, and only then the offset stored for the group.
 Whoever dies in between gets the message again, and its signal is a duplicate: nothing is lost, nothing happens twice.
-A message that can be no signal is parked in the same order, and the next one goes through.
+A message that can be no signal is kept as undelivered, in the same order, and the next one goes through.
 
 While the database is away the message stays in hand. Every partition is paused and polled on: what does not poll for
 `max.poll.interval.ms` is taken for dead by its group, which then gives the partitions to somebody as helpless.
@@ -150,7 +150,10 @@ class Relay:
         return self._poll(POLL)
 
     def _settle(self, message: Message) -> None:
-        """Make it a signal, or park it. Raises DatabaseUnavailable, having done nothing that may not be repeated."""
+        """Make it a signal, or keep it as undelivered.
+
+        Raises DatabaseUnavailable, having done nothing that may not be repeated.
+        """
         value = message.value()
         if value is None:
             self._count("tombstones", message)  # no fact, and nothing that somebody could look at
@@ -162,9 +165,9 @@ class Relay:
             refusal = error if isinstance(error, Refused) else Refused("unreadable", "It cannot be read: see the log.")
             if refusal is not error:
                 logger.error("%s cannot be read:\n%s", _place(message), frames(error))
-            ask(lambda: _park(message, refusal))
-            self.counts["parked"] += 1
-            logger.warning("parked %s: %s", _place(message), refusal.code)
+            ask(lambda: _keep_undelivered(message, refusal))
+            self.counts["undelivered"] += 1
+            logger.warning("undelivered %s: %s", _place(message), refusal.code)
         else:
             self._count("signals" if told else "duplicates", message)
 
@@ -317,11 +320,11 @@ def _dedupe_key(message: Message) -> str:
     return f"{message.partition()}\t{message.offset()}"
 
 
-def _park(message: Message, refusal: Refused) -> None:
+def _keep_undelivered(message: Message, refusal: Refused) -> None:
     """Put it aside with the reason; once, however often it comes."""
     headers = [[name, value and b64encode(value).decode()] for name, value in _headers(message)]
     fetch_one(
-        """INSERT INTO workflows_parkedmessage (topic, "partition", "offset", code, reason, key, value, headers)
+        """INSERT INTO workflows_undeliveredmessage (topic, "partition", "offset", code, reason, key, value, headers)
            VALUES (%s, %s, %s, %s, %s, %s, %s, %s::jsonb)
            ON CONFLICT (topic, "partition", "offset") DO NOTHING RETURNING id""",
         (

@@ -5,8 +5,8 @@ from workflows.models.attempt import Attempt
 from workflows.models.effect import Effect
 from workflows.models.event import Event
 from workflows.models.manual_task import ManualTask
-from workflows.models.parked_message import ParkedMessage
 from workflows.models.signal import Signal
+from workflows.models.undelivered_message import UndeliveredMessage
 from workflows.models.wait import Wait
 from workflows.models.webhook_secret import WebhookSecret
 from workflows.models.worker_process import WorkerProcess
@@ -18,9 +18,9 @@ __all__ = [
     "Effect",
     "Event",
     "ManualTask",
-    "ParkedMessage",
     "Signal",
     "State",
+    "UndeliveredMessage",
     "Wait",
     "WebhookSecret",
     "WorkerProcess",

@@ -347,6 +347,12 @@ def outcomes(system: System) -> Counter[str]:
     return Counter(Attempt.objects.filter(workflow__in=system.given).values_list("outcome", flat=True))
 
 
+# Whose calls are looked up, and never repeated while they are in doubt.
+LOOKED_UP = {
+    step.identity for each in (definitions.ONBOARDING, definitions.ASKED) for step in each.steps if step.lookup
+}
+
+
 def how_doubts_ended(system: System) -> Counter[tuple[str, str]]:
     """Of each effect that an attempt told to be in doubt: the step, and how it was found out what had become of it."""
     ways: Counter[tuple[str, str]] = Counter()
@@ -365,7 +371,7 @@ def how_doubts_ended(system: System) -> Counter[tuple[str, str]]:
             ways[effect.step, "a person's yes"] += 1
         elif effect.generation > 1:
             ways[effect.step, "a person's no, called again under a new key"] += 1
-        elif [entry for entry in told if entry.get("error_code") == "unsettled"]:
+        elif effect.step in LOOKED_UP:
             ways[effect.step, "looked up, not found, called again"] += 1
         else:
             ways[effect.step, "repeated under its key"] += 1

@@ -36,7 +36,7 @@ def as_(db: None) -> Callable[..., Client]:
             with connection.schema_editor() as editor:
                 import_module("workflows.migrations.0002_groups").create_groups(apps, editor)
                 import_module("workflows.migrations.0006_groups_see_workers").let_see(apps, editor)
-                import_module("workflows.migrations.0016_groups_see_parked_messages").let_see(apps, editor)
+                import_module("workflows.migrations.0021_undelivered_message").let_see(apps, editor)
             user.groups.set([Group.objects.get(name=role)])
         client = Client(enforce_csrf_checks=csrf)
         client.force_login(user)

@@ -49,7 +49,7 @@ def everything() -> None:
     operations.approve(undo.pk, user=boss, reason="By phone.", answer={"kept": False, "reference": CANARY})
     ManualTask.objects.update(facts=[["Weight", FACT]])
     ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1")
-    rows.parked_message(key=CANARY.encode(), value=CANARY.encode(), headers=[["id", CANARY]])
+    rows.undelivered_message(key=CANARY.encode(), value=CANARY.encode(), headers=[["id", CANARY]])
     rows.worker(workflow=Workflow.objects.first(), step="charge")
 
 

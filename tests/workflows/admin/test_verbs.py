@@ -434,5 +434,5 @@ def test_a_fresh_database_has_the_groups_with_their_permissions() -> None:
     assert held["approver"] == {"view_workflow", "view_manualtask", "decide_manualtask"}
     assert {*operations, "revoke_apikey", "view_apikey"} <= held["engineer"]
     assert "decide_manualtask" not in held["engineer"]
-    assert "view_parkedmessage" in held["engineer"] & held["auditor"]
+    assert "view_undeliveredmessage" in held["engineer"] & held["auditor"]
     assert all(codename.startswith("view_") for codename in held["auditor"])

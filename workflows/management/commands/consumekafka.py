@@ -27,8 +27,8 @@ class Command(BaseCommand):
         '    {"name": "account.created", "linking_id": "L-1", "payload": {"account": "A-7"}}\n'
         '    {"name": "card.verified", "workflow": "<idempotency key of the submission>", "payload": {}}\n\n'
         "A header `id` (or `ce_id`) makes a repeated message one signal, wherever in the topic it stands; without one\n"
-        "a message counts once for its place. What can be no signal is parked, with the reason, for people to see in\n"
-        "the console; it holds nothing up. A message without a value is skipped.\n\n"
+        "a message counts once for its place. What can be no signal is kept as undelivered, with the\n"
+        "reason, for people to see in the console; it holds nothing up. A message without a value is skipped.\n\n"
         "An offset is committed after the signal: killed at any moment, nothing is lost and nothing happens twice.\n"
         "SIGTERM or Ctrl-C: the message in hand is finished, its offset committed, the group left. To go faster start\n"
         "more of these, here or on other hosts: they share the partitions.\n\n"

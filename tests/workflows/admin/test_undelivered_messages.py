@@ -1,4 +1,4 @@
-"""The list of parked messages: what did a topic say that no workflow could be told, and why?"""
+"""The list of undelivered messages: what did a topic say that no workflow could be told, and why?"""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from tests.workflows import rows
-from workflows.models import ParkedMessage
+from workflows.models import UndeliveredMessage
 
-PARKED = "/admin/workflows/parkedmessage/"
+UNDELIVERED = "/admin/workflows/undeliveredmessage/"
 
 Login = Callable[..., Client]
 
 
 def test_it_shows_where_each_is_and_why_the_newest_first(as_: Login) -> None:
-    old, new = rows.parked_message(7), rows.parked_message(8, code="malformed_json", reason="It is not JSON.")
-    response = as_("engineer").get(PARKED)
+    old, new = rows.undelivered_message(7), rows.undelivered_message(8, code="malformed_json", reason="It is not JSON.")
+    response = as_("engineer").get(UNDELIVERED)
     assert [row.pk for row in response.context["cl"].result_list] == [new.pk, old.pk]
     html = response.content.decode()
     for shown in ("facts 2:7", "field_unknown", "No such field.", "facts 2:8", "malformed_json", "It is not JSON."):
@@ -27,26 +27,26 @@ def test_it_shows_where_each_is_and_why_the_newest_first(as_: Login) -> None:
 
 
 def test_its_page_shows_the_same_and_nothing_of_what_it_says(as_: Login) -> None:
-    row = rows.parked_message(key=b"canary", value=b"canary", headers=[["canary", "canary"]])
+    row = rows.undelivered_message(key=b"canary", value=b"canary", headers=[["canary", "canary"]])
     with CaptureQueriesContext(connection) as captured:
-        html = as_("auditor").get(f"{PARKED}{row.pk}/change/").content.decode()
+        html = as_("auditor").get(f"{UNDELIVERED}{row.pk}/change/").content.decode()
     for shown in ("facts 2:7", "<dd>field_unknown</dd>", "<dd>No such field.</dd>"):
         assert shown in html
     assert "canary" not in html
-    assert not any('parkedmessage"."value"' in query["sql"] for query in captured), "it is not even read"
+    assert not any('undeliveredmessage"."value"' in query["sql"] for query in captured), "it is not even read"
 
 
 @pytest.mark.parametrize(("role", "status"), [("engineer", 200), ("auditor", 200), ("support", 403), ("approver", 403)])
 def test_engineers_and_auditors_see_it(as_: Login, role: str, status: int) -> None:
-    row = rows.parked_message()
+    row = rows.undelivered_message()
     client = as_(role)
-    assert [client.get(url).status_code for url in (PARKED, f"{PARKED}{row.pk}/change/")] == [status, status]
+    assert [client.get(url).status_code for url in (UNDELIVERED, f"{UNDELIVERED}{row.pk}/change/")] == [status, status]
 
 
 def test_nothing_is_changed_there(as_: Login) -> None:
-    row = rows.parked_message()
+    row = rows.undelivered_message()
     boss = as_("superuser")
-    for url in (f"{PARKED}add/", f"{PARKED}{row.pk}/delete/"):
+    for url in (f"{UNDELIVERED}add/", f"{UNDELIVERED}{row.pk}/delete/"):
         assert boss.get(url).status_code == 403
-    assert boss.post(f"{PARKED}{row.pk}/change/", {"code": "x"}).status_code == 403
-    assert ParkedMessage.objects.get().code == "field_unknown"
+    assert boss.post(f"{UNDELIVERED}{row.pk}/change/", {"code": "x"}).status_code == 403
+    assert UndeliveredMessage.objects.get().code == "field_unknown"

@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 
-class ParkedMessage(models.Model):
+class UndeliveredMessage(models.Model):
     """A message of a topic that cannot become a signal, with the reason: kept for people, out of the way of the others.
 
     Its content may hold patient data: it is shown nowhere.
@@ -22,7 +22,7 @@ class ParkedMessage(models.Model):
 
     class Meta:
         default_permissions = ("view",)
-        constraints = [models.UniqueConstraint(name="parked_once", fields=["topic", "partition", "offset"])]
+        constraints = [models.UniqueConstraint(name="undelivered_once", fields=["topic", "partition", "offset"])]
 
     def __str__(self) -> str:
         return f"message {self.offset} of {self.topic} {self.partition}"
