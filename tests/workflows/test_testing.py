@@ -18,6 +18,7 @@ from workflows.definition import Step, WorkflowDefinition, WorkflowStep
 from workflows.effects import KnownEffect, key_for
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.models import Attempt, ManualTask, Workflow
+from workflows.testing import keys, world
 from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
 pytestmark = testing.databases()
@@ -303,7 +304,7 @@ def test_a_lookup_that_finds_nothing_is_found() -> None:
 
 
 def test_one_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(testing, "MOST_RUNS", 5)
+    monkeypatch.setattr(world, "MOST_RUNS", 5)
 
     def never(*, workflow: Workflow, context: OrderContext) -> None:
         raise RetryableStepError(max_attempts=1000)
@@ -543,7 +544,7 @@ def test_a_key_of_another_workflow_is_not_of_the_step_that_runs() -> None:
 
 def test_the_key_of_a_once_step_is_not_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Workflow] = []
-    monkeypatch.setattr(testing._Keys, "_note", lambda self, workflow: told.append(workflow))
+    monkeypatch.setattr(keys.Keys, "_note", lambda self, workflow: told.append(workflow))
     run = testing.run(order_of(tell, Step(ship, once=True, key_ttl=timedelta(days=1))), PAYLOAD)
     assert run.effects == {"ship": "done"}
     assert told == [run.workflow]

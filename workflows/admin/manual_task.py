@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
@@ -23,15 +21,14 @@ from django.views.decorators.http import require_POST
 
 from workflows import operations
 from workflows.admin import words
-from workflows.admin.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
+from workflows.admin.answer_form import YesForm
 from workflows.admin.base import ConsoleAdmin, Verb
-from workflows.compensation import TASK_TYPE as UNDO_TASK
-from workflows.doubts import DOUBT_TASK, UNDECLARED_TASK
+from workflows.admin.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
+from workflows.doubts import DOUBT_TASK
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, State, Workflow
 from workflows.operations import taking_back
 from workflows.operations.taking_back import Again
-from workflows.poison import LOSSES_TASK_TYPE as LOSSES_TASK
 
 if TYPE_CHECKING:
     from workflows.models.manual_task import ManualTaskQuerySet
@@ -50,92 +47,6 @@ def is_overdue(task: ManualTask) -> bool:
 def is_stranded(task: ManualTask) -> bool:
     """Whether who has claimed it can no longer decide it. Of one that is over nobody asks."""
     return task.state == OPEN and task.assignee_id is not None and not task.is_held
-
-
-@dataclass(frozen=True, slots=True)
-class Dialogue:
-    """How a type of question is put: the words on its two buttons, what will come of them, and when to say why.
-
-    `final` says whether the answer can be given again.
-    """
-
-    approve: str
-    reject: str
-    consequences: str
-    expired: str = "Then it is asked again."
-    reason: str = "Required when rejecting."
-    needs_reason: bool = False
-    final: str = "A decision is final."
-
-
-APPROVAL = Dialogue(
-    *("Approve", "Reject"),
-    "Approved, the workflow goes on at once. Rejected, it fails with this reason.",
-    expired="If nobody has decided by then it expires, and the workflow fails.",
-)
-NOT_FINAL = "A wrong answer can be taken back while nothing has built on it."
-DIALOGUES = {
-    DOUBT_TASK: Dialogue(
-        *("It happened", "It did not happen"),
-        "It goes on at once: with this result if it happened. If not, it is called again, under a new key, unless the "
-        "workflow is being undone.",
-        reason="Required if it did not happen.",
-        final=NOT_FINAL,
-    ),
-    UNDO_TASK: Dialogue(
-        *("It is dealt with", "Try again"),
-        "Dealt with, what was done before it is undone next. Else its undo is tried again, three times.",
-        reason="Required.",
-        needs_reason=True,
-        final=NOT_FINAL,
-    ),
-    UNDECLARED_TASK: Dialogue(
-        *("It is right, go on", "It is wrong"),
-        "If it is right, the workflow goes on and makes the calls that follow. Ask an engineer first: a step that was "
-        "only renamed would make its call a second time. If it is wrong, the workflow fails with this reason. Once a "
-        "release has the step, the workflow goes on without an answer.",
-        reason="Required if it is wrong.",
-    ),
-    LOSSES_TASK: Dialogue(
-        *("Try again", "Let it fail"),
-        "Tried again, the workflow starts from its first step, and its recorded calls are not made again. Else it "
-        "fails with this reason, and what it has done is undone.",
-        expired="Then it is tried once more, and you are asked again if that fails.",
-        reason="Required if it is to fail.",
-    ),
-}
-
-
-class DecisionForm(forms.Form):
-    decision = forms.ChoiceField(choices=[("approve", "Approve"), ("reject", "Reject")])
-    reason = forms.CharField(max_length=500, widget=forms.Textarea(attrs={"rows": 3}))
-
-    def __init__(self, put: Dialogue, data: Mapping[str, Any] | None = None) -> None:
-        super().__init__(data)
-        self.fields["reason"].required = put.needs_reason
-        self.fields["reason"].help_text = f"{put.reason} Kept in the history, with your name. No patient data, please."
-
-
-def dialogue(task: ManualTask) -> Dialogue:
-    return DIALOGUES.get(task.task_type, APPROVAL)
-
-
-ON_EXPIRY = {
-    "approved": "If nobody has decided by then it counts as approved, and the workflow goes on.",
-    "rejected": "If nobody has decided by then it counts as rejected, and the workflow fails.",
-}
-
-
-def answer_form(task: ManualTask, data: Mapping[str, Any] | None = None, *, asked: bool = True) -> YesForm | None:
-    """The form of what an approval says besides yes, if the question asks for more.
-
-    Raises NotAllowed when this release cannot tell.
-    """
-    if task.task_type == UNDO_TASK:
-        return UndoForm(data, asked=asked)
-    if model := operations.answer_model(task):
-        return AnswerForm(model, data, asked=asked)
-    return ResultForm(data, asked=asked) if task.task_type == DOUBT_TASK else None
 
 
 TAKE_BACK = Verb(

@@ -1,0 +1,47 @@
+"""For the tests of people who write workflows: run a definition in the test's own process, on the real engine.
+
+    pytestmark = testing.databases()
+
+    def test_an_order_is_shipped() -> None:
+        run = testing.run(ORDER, {"sku": "A-1"})
+        assert (run.status, run.context["parcel_id"]) == ("COMPLETE", "p-1")
+
+    @testing.every_failure(ORDER)
+    def test_whatever_fails_is_undone(failure: testing.Failure) -> None:
+        testing.check_compensation(ORDER, {"sku": "A-1"}, failure)
+
+    @testing.every_crash(ORDER)
+    def test_a_crash_changes_nothing(boundary: str) -> None:
+        run = testing.run(ORDER, {"sku": "A-1"}, crash=boundary)
+        assert (run.status, run.called("charge")) == ("COMPLETE", 1)
+
+    def test_a_payment_that_never_comes_gives_the_goods_back() -> None:
+        assert testing.run(ORDER, {"sku": "A-1"}, overdue=["payment"]).undone == ["charge", "reserve"]
+
+Nothing of the engine is replaced: rows, claims, savepoints, ledger and journal are real, and so they need real
+transactions. Time is not waited for: what is put off is made due, and what is measured against the clock made older.
+Questions to people are answered as `decide` says, in the name of a user "testing", or of "another" for four eyes.
+
+In every such test a step that is not `once`, asks for an idempotency key (`key_for`) and runs twice is an
+AssertionError: it may have made its call twice. `Step(..., repeatable=True)` says that this does no harm. So is a
+`once` step that asks for its key and returns None: whether it made its call cannot be known.
+"""
+
+from workflows.testing.matrix import boundaries, check_compensation, every_crash, every_failure, failures
+from workflows.testing.run import Crash, Failure, Run, databases, run
+from workflows.testing.world import Decide, Signals
+
+__all__ = [
+    "Crash",
+    "Decide",
+    "Failure",
+    "Run",
+    "Signals",
+    "boundaries",
+    "check_compensation",
+    "databases",
+    "every_crash",
+    "every_failure",
+    "failures",
+    "run",
+]

@@ -1,0 +1,94 @@
+"""Which steps may have made a call twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from workflows import effects, ledger
+from workflows.definition import Step, WorkflowDefinition, WorkflowStep
+from workflows.models import Attempt, Workflow
+
+if TYPE_CHECKING:
+    pass
+
+
+class Keys:
+    """Which runs of which steps asked for an idempotency key, of those that are not `repeatable`.
+
+    A run that did may have made its call, whatever came of it. Threads of a step ask for the step that is running.
+    """
+
+    def __init__(self) -> None:
+        self.runs = count()
+        self.running: dict[int, tuple[str, str, int, int]] = {}  # workflow -> definition, step, workflow, run
+        self.asked: set[tuple[str, str, int, int]] = set()
+
+    def counted(self, definition: WorkflowDefinition) -> WorkflowDefinition:
+        """The definition with those steps watched."""
+        counted = copy(definition)
+        counted.steps = tuple(
+            step if step.repeatable else replace(step, function=self._counted_function(definition, step))
+            for step in definition.steps
+        )
+        return counted
+
+    def _counted_function(self, definition: WorkflowDefinition, step: Step) -> WorkflowStep:
+        def function(*, workflow: Workflow, context: Any) -> Mapping[str, Any] | None:
+            self.running[workflow.pk] = (definition.name, step.name, workflow.pk, next(self.runs))
+            try:
+                return step.function(workflow=workflow, context=context)
+            finally:
+                del self.running[workflow.pk]
+
+        function.__name__ = step.name
+        return function
+
+    @contextmanager
+    def asked_for(self) -> Iterator[None]:
+        """Listen to what is asked for."""
+        effects.asked_outside_once = self._note
+        try:
+            yield
+        finally:
+            effects.asked_outside_once = None
+
+    def _note(self, workflow: Workflow) -> None:
+        if running := self.running.get(workflow.pk):
+            self.asked.add(running)
+
+    def check(self, queue: str) -> None:
+        """Raise AssertionError, naming each step of a workflow that may have made its call, or makes it, again."""
+        times = Counter((definition, step, workflow) for definition, step, workflow, _ in self.asked)
+        repeated = [
+            f"The step {step} of {definition} ran {ran} times and asked for its idempotency key each time, so its call "
+            f"may have been made {ran} times. Make it Step({step}, once=True, ...); or say that its call does no harm "
+            f"whenever it comes again: Step({step}, repeatable=True)."
+            for (definition, step, _), ran in sorted(times.items())
+            if ran > 1
+        ]
+        untold = [
+            f"The step {step} of {definition} is once, asked for its idempotency key and returned None, which says "
+            f"that it did not apply: whether it made its call is not known, and a person is asked. Let it return {{}} "
+            f"when it has called and has nothing to tell."
+            for definition, step in sorted(_untold(queue))
+        ]
+        faults = repeated + untold
+        assert not faults, "\n".join(faults)
+
+
+def _untold(queue: str) -> set[tuple[str, str]]:
+    """The definition and the name of each `once` step that asked for its key and returned None."""
+    said = {"error_code": ledger.NONE_AFTER_KEY}
+    attempts = Attempt.objects.filter(workflow__queue=queue, steps__contains=[said])
+    return {
+        (definition, entry["step"])
+        for definition, steps in attempts.values_list("workflow__workflow_type", "steps")
+        for entry in steps
+        if said.items() <= entry.items()
+    }

@@ -1,0 +1,83 @@
+"""Everything that can go wrong, one test each: every failure, and a crash at every boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workflows import effects, failpoints
+from workflows.definition import WorkflowDefinition
+from workflows.models import Effect, Workflow
+
+if TYPE_CHECKING:
+    import pytest
+
+from workflows.testing.run import Failure, Run, run
+from workflows.testing.world import Decide, Signals
+
+
+def failures(definition: WorkflowDefinition) -> list[Failure]:
+    """Every step failing for good; of each `once` step also after its call has happened."""
+    return [
+        Failure(step.name, happened)
+        for step in definition.steps
+        if not step.best_effort
+        for happened in ([False, True] if step.once else [False])
+    ]
+
+
+def boundaries(definition: WorkflowDefinition) -> list[str]:
+    """Every boundary of every `once` step at which a crash could repeat or forget a call, and those of the commit.
+
+    Of the first commit, which may be that of a wait, and of the last one: before it, every step has run.
+    """
+    calls = [step.identity for step in definition.steps if step.once]
+    around_calls = [name for name in failpoints.BOUNDARIES if not name.endswith("_commit")]
+    of_commits = ["before_commit", "after_commit", "before_commit:complete"]
+    return [f"{name}:{call}" for call in calls for name in around_calls] + of_commits
+
+
+def every_failure(definition: WorkflowDefinition) -> pytest.MarkDecorator:
+    """Parametrise a test by `failure`: the compensation matrix."""
+    import pytest
+
+    return pytest.mark.parametrize("failure", failures(definition), ids=str)
+
+
+def every_crash(definition: WorkflowDefinition) -> pytest.MarkDecorator:
+    """Parametrise a test by `boundary`."""
+    import pytest
+
+    return pytest.mark.parametrize("boundary", boundaries(definition))
+
+
+def check_compensation(
+    definition: WorkflowDefinition,
+    payload: Mapping[str, Any],
+    failure: Failure,
+    *,
+    decide: Decide = lambda task: True,
+    signals: Signals | None = None,
+    children: Sequence[WorkflowDefinition] = (),
+) -> Run:
+    """Let a step fail, and check that what had happened and can be undone was: each once, the newest first.
+
+    Returns the run, for what else there is to check. A step that makes no call for this payload cannot fail having
+    called: then the workflow must be COMPLETE. One that is not reached at all is an AssertionError, for nothing would
+    be proven.
+    """
+    this = run(definition, payload, failure=failure, decide=decide, signals=signals, children=children)
+    if this.failed:
+        assert this.status == Workflow.Status.FAILED, f"{failure}, and yet: {this}"
+    else:
+        assert this.status == Workflow.Status.COMPLETE, f"{failure}: it is not reached; {this}"
+        assert failure.happened, f"{failure}: it is not reached; {this}"
+    undoable = [step.name for step in definition.steps if step.undo]
+    happened = [name for name, _ in this.calls if name in undoable and this.results[name] is not None]
+    expected = list(dict.fromkeys(reversed(happened))) if this.status == Workflow.Status.FAILED else []
+    assert this.undone == expected, f"{failure}: undone are {this.undone}, and not {expected}; {this}"
+    left = Effect.objects.filter(workflow=this.workflow.pk, undo=False, has_undo=True)
+    standing = left.filter(state__in=effects.MAY_HAVE_HAPPENED)
+    if this.status == Workflow.Status.FAILED:
+        assert not standing, f"{failure}: the ledger still says of {standing[0].step} that it is {standing[0].state}"
+    return this

@@ -1,0 +1,240 @@
+"""One workflow, run to its rest in a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from django.db import connection, connections
+from django.db.models.functions import Now
+from django.test.utils import override_settings
+
+from workflows import effects, failpoints, journal
+from workflows.definition import Step, Undo, WorkflowDefinition, WorkflowStep, definitions
+from workflows.errors import ClaimLost, StepError
+from workflows.models import Attempt, Effect, Workflow
+
+if TYPE_CHECKING:
+    pass
+
+from workflows.stop_flag import Flag
+from workflows.testing.keys import Keys
+from workflows.testing.world import Decide, Signals, World, let_time_pass
+from workflows.worker.loop import Worker
+
+
+class Crash(ClaimLost):
+    """As good as the death of the process: nothing is written, nothing closed, and nobody is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A step that fails for good. `happened`: its call was made all the same, and nobody knows what came of it."""
+
+    step: str
+    happened: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.step} fails, having called" if self.happened else f"{self.step} fails"
+
+
+class Run:
+    """One workflow, and what was called for it: `calls` are (step, key) of each call that returned, in order.
+
+    The call of an undo is named "undo <step>". The key is the idempotency key, empty for a step that is not `once`.
+    """
+
+    def __init__(self, definition: WorkflowDefinition, workflow: Workflow) -> None:
+        self.definition = definition
+        self.workflow = workflow
+        self.calls: list[tuple[str, str]] = []
+        self.failed = self.crashed = False  # as it was told to
+        self.results: dict[str, Any] = {}  # of the calls that returned, by step
+
+    @property
+    def status(self) -> str:
+        return self.workflow.status
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The copy that people read, as JSON."""
+        return dict(self.workflow.context)
+
+    @property
+    def undone(self) -> list[str]:
+        """The steps whose undo was called and returned, in that order."""
+        return [name.removeprefix("undo ") for name, _ in self.calls if name.startswith("undo ")]
+
+    @property
+    def effects(self) -> dict[str, str]:
+        """What the ledger says: the state of each `once` step's latest call."""
+        rows = Effect.objects.filter(workflow=self.workflow.pk, undo=False).order_by("generation")
+        return dict(rows.values_list("step", "state"))
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """What each step of the last attempt did."""
+        steps = Attempt.objects.filter(workflow=self.workflow.pk).latest("number").steps
+        return {entry["step"]: entry["outcome"] for entry in steps}
+
+    def called(self, step: str) -> int:
+        """How many calls of a step, or of "undo <step>", returned."""
+        return sum(name == step for name, _ in self.calls)
+
+    def __repr__(self) -> str:
+        where = self.workflow.waiting_for or self.workflow.current_step
+        return f"<Run {self.definition.name}: {self.status} {where} {self.workflow.last_error_message}>"
+
+
+def databases() -> Any:
+    """The mark that a module of such tests needs: `pytestmark = testing.databases()`."""
+    import pytest
+
+    return pytest.mark.django_db(transaction=True, databases=["default", journal.ALIAS])
+
+
+def run(
+    definition: WorkflowDefinition,
+    payload: Mapping[str, Any],
+    *,
+    failure: Failure | None = None,
+    crash: str = "",
+    decide: Decide = lambda task: True,
+    signals: Signals | None = None,
+    overdue: Collection[str] = (),
+    children: Sequence[WorkflowDefinition] = (),
+) -> Run:
+    """Run a new workflow until it is COMPLETE or FAILED, or waits for what nobody here tells it.
+
+    `failure` makes a step fail for good, `crash` the worker at a boundary (one of `boundaries`), once. `decide` answers
+    the questions; whether a call happened is answered by whether it did. An undo that has failed three times is an
+    AssertionError: it should not have. So is a step that ran twice and each time asked for an idempotency key, unless
+    it is `once` or `repeatable`; whether it returned or failed says nothing of its call.
+
+    A `once` step, or its lookup, that returned other fields than its `returns` says is an AssertionError.
+
+    `signals` are sent when they are waited for: name -> payload, or a function that makes it of the workflow. The waits
+    named in `overdue` ("payment of *") nobody answers, and their deadlines pass. A time is not waited for, and a wait
+    with a `look` looks twice. `children` are the definitions of the workflows that this one starts; they are run, too,
+    and answered in the same way.
+    """
+    if connection.in_atomic_block:
+        raise RuntimeError("A worker commits; give the test real transactions: pytestmark = testing.databases().")
+    queue = f"testing-{uuid4().hex}"
+    workflow = Workflow.objects.create(
+        workflow_type=definition.name,
+        idempotency_key=uuid4(),
+        payload=dict(payload),
+        queue=queue,
+        linking_id=definition.linking_id_in(payload),
+        expires_at=Now() + definition.expires_after if definition.expires_after else None,
+    )
+    workflow.refresh_from_db()
+    this = Run(definition, workflow)
+    world = World(this, decide, signals or {}, overdue)
+    keys = Keys()
+    watched = _watched(keys.counted(definition), this, failure)
+    run_here = [watched, *(_moved(keys.counted(child), queue) for child in children)]
+    with ExitStack() as stack:
+        stack.callback(connections[journal.ALIAS].close)
+        stack.enter_context(_known(*run_here))
+        stack.enter_context(keys.asked_for())
+        if crash:
+            stack.enter_context(failpoints.armed(crash, _crasher(this)))
+        while this.status == Workflow.Status.PENDING and (next_one := world.next_of(queue)):
+            let_time_pass(next_one)
+            _process(queue)
+            workflow.refresh_from_db()
+    keys.check(queue)
+    _require_declared(this)
+    return this
+
+
+@contextmanager
+def _known(*known: WorkflowDefinition) -> Iterator[None]:
+    """Let the engine know these definitions, and no other."""
+    paths = {f"DEFINITION_{place}": definition for place, definition in enumerate(known)}
+    globals().update(paths)
+    with override_settings(WORKFLOWS=[f"{__name__}.{name}" for name in paths]):
+        definitions.cache_clear()
+        try:
+            yield
+        finally:
+            definitions.cache_clear()
+
+
+def _moved(definition: WorkflowDefinition, queue: str) -> WorkflowDefinition:
+    moved = copy(definition)
+    moved.queue = queue
+    return moved
+
+
+def _watched(definition: WorkflowDefinition, this: Run, failure: Failure | None) -> WorkflowDefinition:
+    """The definition with its functions watched, and one made to fail."""
+    watched = copy(definition)
+    watched.steps = tuple(
+        replace(
+            step,
+            function=_watched_function(step, this, failure if failure and failure.step == step.name else None),
+            undo=_watched_undo(step, step.undo, this) if step.undo else None,
+        )
+        for step in definition.steps
+    )
+    return watched
+
+
+def _watched_function(step: Step, this: Run, failure: Failure | None) -> WorkflowStep:
+    def function(*, workflow: Workflow, context: Any) -> Mapping[str, Any] | None:
+        if failure and not failure.happened:
+            this.failed = True
+            raise StepError("Made to fail.", code="made_to_fail")
+        result = step.function(workflow=workflow, context=context)
+        this.results[step.name] = result
+        this.calls.append((step.name, effects.key_in_use(workflow)))
+        if failure and result is not None:
+            this.failed = True
+            raise ValueError("made to fail, after the call")
+        return result
+
+    function.__name__ = step.name
+    return function
+
+
+def _watched_undo(step: Step, undo: Undo, this: Run) -> Undo:
+    def function(*, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None:
+        result = undo(workflow=workflow, context=context, effect=effect)
+        this.calls.append((f"undo {step.name}", effect.undo_key))
+        return result
+
+    return function
+
+
+def _crasher(this: Run) -> Callable[[], None]:
+    def crash() -> None:
+        if not this.crashed:
+            this.crashed = True
+            raise Crash
+
+    return crash
+
+
+def _process(queue: str) -> None:
+    worker = Worker(queue=queue, name="testing:1", stopping=Flag())
+    try:
+        worker.process_next()
+    except Crash:
+        connections.close_all()  # and with them the claim; the next worker finds the attempt open
+
+
+def _require_declared(this: Run) -> None:
+    """What is recorded of a `once` step has the fields that the step says: the engine takes it as it comes."""
+    recorded = Effect.objects.filter(workflow=this.workflow.pk, undo=False)
+    for name, result in recorded.values_list("step", "result"):
+        step = this.definition.step_called(name)
+        if step and result is not None and step.returns is not None and set(result) != set(step.returns):
+            told = f"{', '.join(sorted(result)) or 'nothing'}, and says {', '.join(step.returns) or 'nothing'}"
+            raise AssertionError(f"{step.name} returned {told}: a person who is asked has to fill in what it says.")

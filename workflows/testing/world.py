@@ -1,0 +1,124 @@
+"""Everybody else in a test: the people who answer, the sources of signals, and time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from django.db import connection
+from django.utils import timezone
+
+from workflows import compensation, doubts, inbox, operations
+from workflows.models import ManualTask, Wait, Workflow
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+if TYPE_CHECKING:
+    from workflows.testing.run import Run
+
+# Runs of one workflow before it counts as one that never comes to rest.
+MOST_RUNS = 200
+
+
+# What `decide` says of a question: no, yes, or yes with the answer's fields.
+Decide = Callable[[ManualTask], bool | Mapping[str, Any]]
+
+
+Signals = Mapping[str, Mapping[str, Any] | Callable[[Workflow], Mapping[str, Any]]]
+
+
+class World:
+    """Everybody else: who answers, tells, or lets a deadline pass. `this` is the run that is watched."""
+
+    def __init__(self, this: Run, decide: Decide, signals: Signals, overdue: Collection[str]) -> None:
+        self.this = this
+        self.decide = decide
+        self.signals = signals
+        self.overdue = overdue
+        self.runs: Counter[int] = Counter()
+        self.looked: set[int] = set()  # the waits that have looked for themselves
+
+    def next_of(self, queue: str) -> Workflow | None:
+        """The next workflow that can go on, a parent before its children; None when all wait for nothing we know."""
+        for workflow in Workflow.objects.filter(queue=queue, status=Workflow.Status.PENDING).order_by("pk"):
+            if self._can_go_on(workflow):
+                self.runs[workflow.pk] += 1
+                if self.runs[workflow.pk] > MOST_RUNS:
+                    raise AssertionError(f"{self.this} does not come to rest")
+                return workflow
+        return None
+
+    def _can_go_on(self, workflow: Workflow) -> bool:
+        """Whether it is due, or would be after some time; what it waits for is told it first, if somebody would."""
+        if not workflow.waiting_for or workflow.invisible_until <= timezone.now():
+            return True
+        wait = Wait.objects.filter(workflow=workflow.pk, outcome="", superseded=False).order_by("pk").last()
+        if wait and (wait.kind == Wait.Kind.TIME or any(fnmatchcase(wait.name, name) for name in self.overdue)):
+            Workflow.objects.filter(pk=workflow.pk).update(invisible_until=wait.deadline)
+            return True
+        if task := ManualTask.objects.open().filter(workflow=workflow.pk).first():
+            _answer(task, self.this, self.decide)
+            return True
+        if name := next((name for name in workflow.wake_on if name in self.signals), None):
+            told = self.signals[name]
+            payload = told(workflow) if callable(told) else told
+            inbox.send(source="testing", dedupe_key=str(uuid4()), name=name, workflow_id=workflow.pk, payload=payload)
+            return True
+        if wait and workflow.invisible_until < wait.deadline and wait.pk not in self.looked:
+            self.looked.add(wait.pk)
+            return True
+        return False
+
+
+def _answer(task: ManualTask, this: Run, decide: Decide) -> None:
+    said: bool | Mapping[str, Any]
+    if task.task_type == compensation.TASK_TYPE:
+        raise AssertionError(f"{task.question} {dict(task.facts)['The last error']}")
+    if task.task_type == doubts.DOUBT_TASK and task.workflow_id == this.workflow.pk:
+        name = task.wait.name.removeprefix("effect:").rpartition(":")[0]
+        step = this.definition.step_called(name)
+        result = this.results.get(step.name) if step else None
+        said = False if result is None else result
+    else:
+        said = decide(task)
+    user = _user("another" if task.four_eyes else "testing")
+    if said is False:
+        operations.reject(task.pk, user=user, reason="In a test.")
+    else:
+        answer = dict(said) if isinstance(said, Mapping) else None
+        operations.approve(task.pk, user=user, reason="In a test.", answer=answer)
+
+
+def _user(name: str) -> User:
+    from django.contrib.auth.models import User
+
+    return User.objects.get_or_create(username=name, is_superuser=True)[0]
+
+
+def let_time_pass(workflow: Workflow) -> None:
+    """Make the workflow due, before any other, as if the time until then had passed for what it measures, too."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH due AS (
+                SELECT id, greatest(invisible_until - clock_timestamp(), interval '0') AS passed
+                  FROM workflows_workflow WHERE id = %s),
+            effects AS (
+                UPDATE workflows_effect e SET begun_at = begun_at - passed, first_begun_at = first_begun_at - passed
+                  FROM due WHERE e.workflow_id = due.id),
+            waits AS (
+                UPDATE workflows_wait w SET created_at = created_at - passed, deadline = deadline - passed
+                  FROM due WHERE w.workflow_id = due.id AND w.outcome = ''),
+            tasks AS (
+                UPDATE workflows_manualtask t SET due_at = due_at - passed, expires_at = expires_at - passed
+                  FROM due WHERE t.workflow_id = due.id AND t.state = 'open')
+            UPDATE workflows_workflow w
+               SET invisible_until = least(created_at, invisible_until - passed), expires_at = expires_at - passed
+              FROM due WHERE w.id = due.id
+            """,
+            [workflow.pk],
+        )
