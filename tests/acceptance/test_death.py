@@ -74,6 +74,7 @@ def test_the_supervisor_tells_how_a_worker_died_and_where(runworker: Start, effe
     assert (event.kind, event.step, event.detail) == ("killed", "hold", {"how": "SIGKILL"})
 
 
+@pytest.mark.alone
 def test_a_death_while_the_database_is_away_is_told_later(
     runworker: Start, effects: Path, restart_postgres: Restart
 ) -> None:
