@@ -6,8 +6,9 @@ PYTHONS = python3 python3.14 python3.13 python3.12 python3.11
 PYTHON ?= $(shell for python in $(PYTHONS); do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 
-# Another project's virtual environment may be active, with paths of its own.
-unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
+# Another project's virtual environment may be active, with paths of its own. And without their caches all the processes
+# that the tests start would compile the project anew.
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 # How many tests run at a time: twice the cores of a small machine, for most of them wait. 0 is one after another.
 TESTS_AT_ONCE ?= 4
