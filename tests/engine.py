@@ -167,3 +167,4 @@ def no_sweep() -> Iterator[None]:
     with another_connection() as other:
         other.execute("SELECT pg_advisory_lock(%s)", [TICK_LOCK])
         yield
+        other.execute("SELECT pg_advisory_unlock(%s)", [TICK_LOCK])  # closed only, it would let go of it a moment later
