@@ -6,8 +6,12 @@ PYTHONS = python3 python3.14 python3.13 python3.12 python3.11
 PYTHON ?= $(shell for python in $(PYTHONS); do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 
-# Another project's virtual environment may be active, with paths of its own.
-unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
+# Another project's virtual environment may be active, with paths of its own. And without their caches all the processes
+# that the tests start would compile the project anew.
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
+
+# How many tests run at a time: twice the cores of a small machine, for most of them wait. 0 is one after another.
+TESTS_AT_ONCE ?= 4
 
 VENV = .venv/bin/python
 INSTALLED = .venv/.installed
@@ -24,12 +28,13 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo '  Arguments go through ARGS: make test ARGS="-x tests/config", make demo ARGS="--exit --submissions 60"'
+	@echo '  make test runs $(TESTS_AT_ONCE) tests at a time; one after another: make test TESTS_AT_ONCE=0'
 
 venv: $(INSTALLED) ## Make .venv, with the exact versions of constraints.txt (the others do that by themselves)
 
 test: export DEBUG = 1
 test: $(INSTALLED) ## Run the tests, on the embedded PostgreSQL or on DATABASE_URL
-	@$(VENV) -m pytest $(ARGS)
+	@$(VENV) -m pytest -n $(TESTS_AT_ONCE) $(ARGS)
 
 test-long: export DEBUG = 1
 test-long: $(INSTALLED) ## Run the long ones: scenarios in real workers, consumekafka, crashes of the database, races by the hundred

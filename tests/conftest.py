@@ -1,13 +1,13 @@
 import os
 import random
+from collections.abc import Generator
 
 import pytest
 from django.test import TransactionTestCase
 
-from tests import postgres
+from tests import alone, postgres
 
 was_running = pytest.StashKey[bool]()
-seed_key = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -15,13 +15,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    given = config.getoption("--seed") or os.environ.get("FAULTS_SEED")
-    config.stash[seed_key] = int(given) if given else random.randrange(1, 10**6)
+    if config.option.seed is None:  # the processes of pytest-xdist get the options of the one that starts them
+        config.option.seed = int(os.environ.get("FAULTS_SEED") or random.randrange(1, 10**6))
     TransactionTestCase._fixture_teardown = postgres.empty_tables
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"seed of the faults: {config.stash[seed_key]} (repeat with --seed)"
+    return f"seed of the faults: {config.option.seed} (repeat with --seed)"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -29,22 +29,36 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.stash[was_running] = server is None or server.pid() is not None
 
 
+@pytest.hookimpl(trylast=True)  # when the processes of pytest-xdist have ended
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Stop the embedded server if it was this session that started it."""
+    """Stop the embedded server if it was this session that started it, and not the one that started this process."""
     server = postgres.embedded_server()
-    if server is not None and not session.config.stash.get(was_running, True):
-        postgres.stop_if_unused(server)
+    if server is None or session.config.stash.get(was_running, True) or hasattr(session.config, "workerinput"):
+        return
+    postgres.stop_if_unused(server)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=alone.is_alone)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with alone.turn_of(item):
+        return (yield)
 
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """What a test's randomness starts from: with the same seed it does the same, as far as processes allow."""
-    return request.config.stash[seed_key]
+    return request.config.option.seed
 
 
 @pytest.fixture
-def restart_postgres() -> postgres.Restart:
+def restart_postgres(request: pytest.FixtureRequest) -> postgres.Restart:
     """What restarts PostgreSQL at once, as a crash would. Skips where nobody said how."""
+    assert alone.is_alone(request.node), "the tests that run at the same time would lose their connections"
     if reason := postgres.why_no_restart():
         pytest.skip(reason)
     return postgres.restart_postgres

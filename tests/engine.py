@@ -138,11 +138,16 @@ def is_locked(workflow: Workflow) -> bool:
         return other.execute(sql, [workflow.pk]).fetchone() is None
 
 
+# Who waits for a lock in this database: the lock itself, on a row's transaction, names no database.
+BLOCKED = """SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid)
+              WHERE NOT granted AND datname = current_database()"""
+
+
 def until_blocked(count: int = 1) -> None:
     """Come back when somebody waits for a lock, or so many do."""
     with another_connection() as other:
         for _ in range(1000):
-            if len(other.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall()) >= count:
+            if len(other.execute(BLOCKED).fetchall()) >= count:
                 return
             sleep(0.01)
     raise AssertionError("nobody waits for a lock")
@@ -178,3 +183,4 @@ def no_sweep() -> Iterator[None]:
     with another_connection() as other:
         other.execute("SELECT pg_advisory_lock(%s)", [TICK_LOCK])
         yield
+        other.execute("SELECT pg_advisory_unlock(%s)", [TICK_LOCK])  # closed only, it would let go of it a moment later

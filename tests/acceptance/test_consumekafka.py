@@ -229,7 +229,8 @@ def test_what_is_done_is_committed_while_it_runs(cluster: Cluster, topic: str, c
     until(lambda: cluster.committed(topic, group=topic) == 1, what=lambda: relay.output)
     assert relay.process.poll() is None
     with connection.cursor() as cursor:
-        cursor.execute("SELECT application_name FROM pg_stat_activity WHERE application_name ~ '^onramp kafka '")
+        ours = "application_name ~ '^onramp kafka ' AND datname = current_database()"
+        cursor.execute(f"SELECT application_name FROM pg_stat_activity WHERE {ours}")
         assert [name.rpartition(":")[2] for (name,) in cursor.fetchall()] == [str(relay.pid)]
 
 

@@ -74,6 +74,7 @@ def test_the_supervisor_tells_how_a_worker_died_and_where(runworker: Start, effe
     assert (event.kind, event.step, event.detail) == ("killed", "hold", {"how": "SIGKILL"})
 
 
+@pytest.mark.alone
 def test_a_death_while_the_database_is_away_is_told_later(
     runworker: Start, effects: Path, restart_postgres: Restart
 ) -> None:
@@ -97,9 +98,15 @@ def test_a_worker_killed_while_the_database_works_for_it_holds_the_row_no_longer
     workflow = submit("querying", effects, {"seconds": 60})
     worker = runworker("QUERYING")
     until(begun(workflow, effects), what=lambda: worker.output)
-    time.sleep(0.5)
+    until(the_database_works_for_it, what=lambda: worker.output)
     os.kill(who_runs(workflow), signal.SIGKILL)
     until(begun(workflow, effects, 2), seconds=AT_ONCE, what=lambda: worker.output)
+
+
+def the_database_works_for_it() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()")
+        return bool(cursor.fetchall())
 
 
 def test_a_stopped_worker_keeps_its_row_for_the_time_of_its_lease(runworker: Start, effects: Path) -> None:

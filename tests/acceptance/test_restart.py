@@ -70,6 +70,7 @@ def more_than(count: int) -> bool:
     return LOADED.filter(status="COMPLETE").count() > count
 
 
+@pytest.mark.alone
 def test_workers_and_intake_outlive_crashes_of_the_database(
     runworker: Start, effects: Path, tmp_path: Path, restart_postgres: Restart
 ) -> None:

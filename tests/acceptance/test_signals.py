@@ -122,7 +122,8 @@ def test_what_is_told_is_stored_once_over_a_database_that_goes_away(behind_proxy
     assert Workflow.objects.count() == 1
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE %s AND query NOT LIKE '%%activity%%'",
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND query LIKE %s AND query NOT LIKE '%%activity%%'",
             [f"%{CANARY}%"],
         )
         assert cursor.fetchone() == (0,)

@@ -76,7 +76,8 @@ def test_a_failover_to_a_server_that_is_read_only_for_a_while_fails_nothing(work
         try:
             other.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
             other.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'onramp %'"
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE application_name LIKE 'onramp %' AND datname = current_database()"
             )
             until(lambda: workers.output.count("the server is read-only") > 3, what=lambda: workers.output)
             time.sleep(1)

@@ -57,6 +57,7 @@ def tell(workflow: Workflow) -> None:
                 tell(child)
 
 
+@pytest.mark.alone
 def test_everything_that_waits_survives_a_restart_of_postgresql_and_of_all_workers(
     runworker: Start, effects: Path, restart_postgres: Restart
 ) -> None:

@@ -202,6 +202,7 @@ def test_the_pool_for_compensation_finds_its_rows_by_an_index_of_their_own(no_va
     assert looks[0].buffers <= 10
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_a_drain_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
     """A row updated inside the savepoint, or seen through a foreign key by the journal, stays in the index undead."""
@@ -217,6 +218,7 @@ def test_a_drain_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
     until(lambda: look_once().buffers <= 30, seconds=3)
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_a_drain_under_a_held_claim_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
     """One slow step, here of another worker, keeps the server from forgetting any row that has died since it began."""
@@ -263,6 +265,7 @@ def test_a_drain_under_a_held_claim_leaves_no_dead_rows_in_the_way(no_vacuum: No
     assert len(full) <= seconds / 0.25 + 1
 
 
+@pytest.mark.alone
 def test_a_drain_makes_no_multixacts(no_vacuum: None) -> None:
     define([say_one])
 
@@ -274,6 +277,7 @@ def test_a_drain_makes_no_multixacts(no_vacuum: None) -> None:
     assert set(Attempt.objects.values_list("outcome", flat=True)) == {"complete"}
 
 
+@pytest.mark.alone
 def test_waits_and_their_signals_make_no_multixacts(no_vacuum: None) -> None:
     """Attempts, waits, tasks and signals are written by other sessions while the row is held."""
 

@@ -23,6 +23,7 @@ def test_the_journal_is_another_connection_to_the_same_database() -> None:
     assert len({name for _, name in pids}) == 1
 
 
+@pytest.mark.alone
 def test_a_closed_connection_opens_again_after_a_restart(restart_postgres: postgres.Restart) -> None:
     connection.ensure_connection()
     restart_postgres()

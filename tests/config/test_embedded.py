@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import psycopg
 import pytest
@@ -37,6 +38,7 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def new_server(open_folder: Path) -> Iterator[Server]:
+    """One without data: its first start runs initdb."""
     server = Server(open_folder / "var" / "postgres")
     yield server
     server.remove()
@@ -46,8 +48,26 @@ def new_server(open_folder: Path) -> Iterator[Server]:
 def shared_server() -> Iterator[Server]:
     with a_folder_that_all_can_enter() as folder:
         server = Server(folder / "var" / "postgres")
+        server.start()
         yield server
         server.remove()
+
+
+class Prepare(Protocol):
+    def __call__(self, home: Path) -> Server: ...
+
+
+@pytest.fixture
+def prepared(server: Server) -> Prepare:
+    """Makes a server that has its data already, a copy of another's: an initdb takes seconds."""
+    server.stop()
+
+    def prepare(home: Path) -> Server:
+        home.mkdir(parents=True)
+        subprocess.run(["cp", "-a", server.cluster, home], check=True)
+        return Server(home)
+
+    return prepare
 
 
 @pytest.fixture
@@ -226,8 +246,8 @@ def test_only_the_first_connection_of_a_process_starts_it(server: Server) -> Non
     assert server.pid() is None
 
 
-def test_a_long_path_gets_a_short_private_socket_folder(open_folder: Path) -> None:
-    server = Server(open_folder / ("x" * 120) / "var" / "postgres")
+def test_a_long_path_gets_a_short_private_socket_folder(open_folder: Path, prepared: Prepare) -> None:
+    server = prepared(open_folder / ("x" * 120) / "var" / "postgres")
     try:
         server.start()
         folder = server.socket_folder()
@@ -242,8 +262,8 @@ def test_a_long_path_gets_a_short_private_socket_folder(open_folder: Path) -> No
     assert not folder.exists()
 
 
-def test_a_socket_folder_that_is_no_longer_private_is_not_used_again(open_folder: Path) -> None:
-    server = Server(open_folder / ("x" * 120) / "var" / "postgres")
+def test_a_socket_folder_that_is_no_longer_private_is_not_used_again(open_folder: Path, prepared: Prepare) -> None:
+    server = prepared(open_folder / ("x" * 120) / "var" / "postgres")
     try:
         server.start()
         first = server.socket_folder()
@@ -374,7 +394,8 @@ class TestCommands:
         assert (shell.returncode, shell.stdout) == (0, "onramp\n"), shell.stderr
         assert Server(project / "var" / "postgres").pid() is not None
 
-    def test_people_can_look_at_it_crash_it_and_stop_it(self, project: Path) -> None:
+    def test_people_can_look_at_it_crash_it_and_stop_it(self, project: Path, prepared: Prepare) -> None:
+        prepared(project / "var" / "postgres")
         assert "Started." in self.run(project, "-m", "config.embedded", "start").stdout
         assert "It was running already." in self.run(project, "-m", "config.embedded", "start").stdout
         assert "Running, pid " in self.run(project, "-m", "config.embedded", "status").stdout

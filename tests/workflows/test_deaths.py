@@ -157,7 +157,8 @@ def test_it_does_not_wait_for_a_row_that_somebody_holds() -> None:
 def test_it_keeps_no_connection_and_no_more_than_it_can_bear() -> None:
     def supervisors() -> int:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'onramp supervisor%'")
+            ours = "application_name LIKE 'onramp supervisor%' AND datname = current_database()"
+            cursor.execute(f"SELECT count(*) FROM pg_stat_activity WHERE {ours}")
             return int(cursor.fetchone()[0])
 
     row = attempt(submit())

@@ -374,19 +374,10 @@ def test_a_decision_that_waited_for_the_expiry_sees_it(boss: User) -> None:
         ManualTask.objects.filter(pk=task.pk).update(state="expired", expires_at=F("created_at"))
         thread.start()
         waiting.wait(timeout=10)
-        _until_somebody_waits_for_a_lock()
+        engine.until_blocked()
     thread.join(timeout=10)
     assert "It expired at" in str(refusals[0])
     assert not Signal.objects.exists()
-
-
-def _until_somebody_waits_for_a_lock() -> None:
-    for _ in range(500):
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*), pg_sleep(0.01) FROM pg_locks WHERE NOT granted")
-            if cursor.fetchone()[0]:
-                return
-    raise AssertionError("nobody waits")
 
 
 @pytest.mark.django_db(transaction=True)

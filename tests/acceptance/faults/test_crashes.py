@@ -21,6 +21,7 @@ def in_the_midst() -> bool:
     return Attempt.objects.filter(closed_at=None).exists()
 
 
+@pytest.mark.alone
 def test_postgresql_crashes_at_random_moments_under_load(system: System, restart_postgres: Restart) -> None:
     randomly = random.Random(system.seed)
     for _ in range(2):

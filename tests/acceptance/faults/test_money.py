@@ -167,7 +167,7 @@ def test_nobody_is_asked_about_a_call_whose_intent_was_long_on_its_way_to_the_di
 
 def a_journal_stalls() -> bool:
     with connection.cursor() as cursor:
-        asleep = "wait_event = 'PgSleep' AND application_name LIKE 'onramp journal%'"
+        asleep = "wait_event = 'PgSleep' AND application_name LIKE 'onramp journal%' AND datname = current_database()"
         cursor.execute(f"SELECT FROM pg_stat_activity WHERE {asleep}")
         return bool(cursor.fetchall())
 

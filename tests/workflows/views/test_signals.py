@@ -14,6 +14,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from tests.processes import until
 from tests.servers import Proxy, connecting_to
 from tests.workflows import rows
 from tests.workflows.views.answers import assert_problem
@@ -269,7 +270,7 @@ def test_an_id_of_the_longest_length_is_taken(client: Client, secret: str) -> No
 
 # --- What is told -----------------------------------------------------------------------------------
 
-A_KEY = str(uuid4())
+A_KEY = "5d0f6c1e-8a53-4a6b-9c55-0e6f1b7d2a94"
 
 BODIES: list[tuple[bytes | dict[str, Any], int, str]] = [
     (b" ", 400, "malformed_json"),
@@ -435,12 +436,13 @@ def test_a_payload_is_never_in_the_text_of_a_statement(client: Client) -> None:
             "INSERT INTO workflows_signal (source, dedupe_key, name, linking_id) VALUES ('parcels', 'msg_1', 'a', 'a')"
         )
         sent = pool.submit(send)
-        shown: list[Any] = []
-        while not shown and not sent.done():
-            other.execute("SELECT pg_stat_clear_snapshot()")  # else the first look would be all it sees
-            shown = other.execute(
-                "SELECT query FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))", [other.info.backend_pid]
-            ).fetchall()
+        waits_for_us = [other.info.backend_pid]
+        blocked = "NOT granted AND %s = ANY (pg_blocking_pids(pid))"
+        until(lambda: sent.done() or other.execute(f"SELECT 1 FROM pg_locks WHERE {blocked}", waits_for_us).fetchall())
+        # Only now: of a statement that has just begun to wait, the first look could see the text of the one before.
+        shown = other.execute(
+            "SELECT query FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))", waits_for_us
+        ).fetchall()
         other.rollback()
     [(statement,)] = shown
     assert "INSERT INTO workflows_signal" in statement

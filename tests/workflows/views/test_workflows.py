@@ -168,7 +168,7 @@ def test_an_idempotency_key_used_for_another_workflow_is_refused_as_a_submission
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("idempotency_key", ["", str(uuid4())])
+@pytest.mark.parametrize("idempotency_key", ["", str(uuid4())], ids=["none", "some"])
 def test_equal_requests_at_once_become_one_row(client: Client, idempotency_key: str) -> None:
     key, rounds = api_keys.create("shop"), 20
     barrier = threading.Barrier(4, timeout=20)
