@@ -38,7 +38,7 @@ from workflows.executor import (
 )
 from workflows.journal import OpenAttempt
 from workflows.ledger import Ledger
-from workflows.models import Effect, ManualTask, Wait, Workflow
+from workflows.models import Effect, ManualTask, StepOutcome, Wait, Workflow
 from workflows.transitions import KEPT, Beside
 
 # Failures of an undo before a person is asked.
@@ -196,7 +196,7 @@ class _Compensation:
     def _undo(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> None:
         """Deal with one effect; what came of it is an entry of the attempt's steps."""
         journal.flush(self.attempt)
-        entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": "undo_failed"}
+        entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": StepOutcome.UNDO_FAILED}
         with entered(entry, self.attempt, self.results):
             entry["outcome"] = self._deal_with(step, effect, give_up)
             if transaction_is_broken():

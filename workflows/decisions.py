@@ -21,7 +21,7 @@ from workflows.doubts import Unsettled
 from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled, names_in
 from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting, last_error
 from workflows.journal import OpenAttempt
-from workflows.models import Attempt, Event, Workflow
+from workflows.models import Attempt, Event, StepOutcome, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.poison import Held, PutOff
 from workflows.postgres.statements import parameters_beside
@@ -77,7 +77,19 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None)
     )
     if closed != 1:  # the journal did not commit it, or this transaction's snapshot is older
         raise ClaimLost("the attempt is not to be seen")
-    logger.info("workflow %s: attempt %s ended as %s", workflow.pk, attempt.number, ended)
+    logger.info(
+        "workflow %s (%s, key %s): attempt %s ended as %s%s",
+        *(workflow.pk, workflow.workflow_type, workflow.key, attempt.number, ended, _where(attempt)),
+    )
+
+
+def _where(attempt: OpenAttempt) -> str:
+    """The last step of the attempt and, when that failed, its code or class; empty when no step has run."""
+    if not attempt.steps:
+        return ""
+    last = attempt.steps[-1]
+    error = last.get("error_code") or last.get("error_class")
+    return f", at {last['step']}{f': {error}' if error else ''}"
 
 
 def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:
@@ -85,7 +97,7 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
     if attempt.number > 1:  # a first attempt has asked nobody, and what came meanwhile the chores put aside
         compensation.end_asking(workflow)
     for entry in attempt.steps:
-        if entry["outcome"] == "best_effort_failed":
+        if entry["outcome"] == StepOutcome.BEST_EFFORT_FAILED:
             error = {name: value for name, value in entry.items() if name.startswith("error_")}
             history.record(
                 workflow.pk, Event.Kind.BEST_EFFORT_FAILED, attempt=attempt.number, step=entry["step"], **error

@@ -23,10 +23,10 @@ from workflows.definition import Step, WorkflowDefinition, left_step
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, WorkflowCancelled
 from workflows.journal import OpenAttempt
 from workflows.ledger import Ledger, Result
-from workflows.models import Workflow
+from workflows.models import StepOutcome, Workflow
 from workflows.postgres import sqlstates
 from workflows.postgres.jsonb import as_json, ensure_storable
-from workflows.redaction import class_name, faults, private_part, scrub, scrub_foreign
+from workflows.redaction import class_name, faults, names_of_code, private_part, scrub, scrub_foreign
 from workflows.timeouts import StepTimeout, call_within
 
 
@@ -170,7 +170,7 @@ class Results:
 
 def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
     """Run one step and merge its result; of a best-effort step a failure is recorded, and that is all."""
-    entry: dict[str, Any] = {"step": step.name, "outcome": "failed"}
+    entry: dict[str, Any] = {"step": step.name, "outcome": StepOutcome.FAILED}
     try:
         with entered(entry, attempt, results):
             if step.best_effort:
@@ -186,7 +186,7 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
         journal.ensure_own(attempt, error)
         if not step.best_effort or transaction_is_broken():
             raise
-        entry["outcome"] = "best_effort_failed"
+        entry["outcome"] = StepOutcome.BEST_EFFORT_FAILED
 
 
 @contextmanager
@@ -200,7 +200,7 @@ def entered(entry: dict[str, Any], attempt: OpenAttempt, results: Results) -> It
     try:
         yield
     except Suspend:
-        entry["outcome"] = "waiting"
+        entry["outcome"] = StepOutcome.WAITING
         raise
     except (Exception, StepTimeout) as error:
         entry.update(describe(error, results), outcome=failed)
@@ -209,8 +209,8 @@ def entered(entry: dict[str, Any], attempt: OpenAttempt, results: Results) -> It
         entry["ms"] = round((monotonic() - started) * 1000, 1)
 
 
-def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> str:
-    """Call the step, within its time, and merge what it returns. Says what it did: ran, skipped or recorded."""
+def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> StepOutcome:
+    """Call the step, within its time, and merge what it returns."""
 
     def call() -> Mapping[str, Any] | None:
         return in_time(step, attempt, lambda: step.function(workflow=results.given, context=results.context))
@@ -230,8 +230,8 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
             # The ledger's is in its JSON form already.
             results.merge(step, result if step.once else as_json(result), recorded_before=recorded_before)
     if recorded_before:
-        return "recorded"
-    return "skipped" if result is None else "ran"
+        return StepOutcome.RECORDED
+    return StepOutcome.SKIPPED if result is None else StepOutcome.RAN
 
 
 def in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | None]) -> Result | None:
@@ -290,9 +290,11 @@ def describe(error: BaseException, results: Results) -> dict[str, str]:
         text = str(error)
     except Exception:
         text = "(an error that cannot be printed)"
+    if isinstance(error, sqlstates.DATABASE_ERRORS):
+        text = text.partition("\n")[0]  # the lines that follow quote the row
     if isinstance(error, StepError):
         code, message = scrub(str(error.code)), scrub(text, *known)
     else:
-        code, message = "", scrub_foreign(text, *known)
+        code, message = "", scrub_foreign(text, *known, names=names_of_code(error))
     # As long as their columns: a decision that cannot be written would be tried again for ever.
     return {"error_class": class_name(error)[:200], "error_code": code[:100], "error_message": message}

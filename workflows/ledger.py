@@ -130,7 +130,7 @@ class Ledger:
         try:
             recorded = self._result(effect, call, repeats_a_doubt)
             if recorded is None and monotonic() >= out_of_time_at:
-                raise StepTimeout  # the step has swallowed it, and may have called before
+                raise StepTimeout(timeout)  # the step has swallowed it, and may have called before
         except ClaimLost:
             raise
         except BaseException as error:

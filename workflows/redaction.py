@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Collection, Container, Iterator
 from typing import Any
 
+import psycopg
+from django.db import DatabaseError
 from pydantic import BaseModel, PydanticUserError, ValidationError
 
 MASK = "•••"
@@ -39,9 +41,61 @@ def scrub(text: str, *known: Any) -> str:
     return text.encode("utf-8", "replace").decode()[:_LONGEST]
 
 
-def scrub_foreign(text: str, *known: Any) -> str:
-    """`scrub`, for text that is not ours: what stands in quotes is somebody's value too."""
-    return scrub(_QUOTED.sub(MASK, text[:_READ]), *known)
+def scrub_foreign(text: str, *known: Any, names: re.Pattern[str] | None = None) -> str:
+    """`scrub`, for text that is not ours: what stands in quotes is somebody's value too.
+
+    Unless `names` finds it to be a name in the code, as it stands there; see `names_of_code`.
+    """
+    text = text[:_READ]
+    kept = {start for found in names.finditer(text) for start in _starts(found)} if names else ()
+    return scrub(_QUOTED.sub(lambda quoted: quoted[0] if quoted.start() in kept else MASK, text), *known)
+
+
+def names_of_code(error: BaseException) -> re.Pattern[str] | None:
+    """What finds the names of arguments, types, attributes and columns in the message of an error of this class.
+
+    They are the code's, and nobody's data. Only in the words in which Python and PostgreSQL tell them, and only for the
+    very classes that they raise: a message of a step's own making may quote anything.
+    """
+    if type(error).__module__ == "builtins" and type(error).__name__ in _TOLD_BY_PYTHON:
+        return _OF_PYTHON
+    if isinstance(error, psycopg.Error | DatabaseError):
+        return _OF_POSTGRESQL
+    return None
+
+
+_TOLD_BY_PYTHON = {
+    "TypeError",
+    "AttributeError",
+    "NameError",
+    "UnboundLocalError",
+    "ImportError",
+    "ModuleNotFoundError",
+}
+_NAME = r"""['"][A-Za-z_][A-Za-z0-9_.]{0,99}['"]"""
+# Each group is a quoted name, or several.
+_OF_PYTHON = re.compile(
+    rf"""
+      (?:keyword\ argument|for\ (?:keyword\ )?argument|has\ no\ attribute|cannot\ access\ \w+\ variable|local\ variable
+        |No\ module\ named|cannot\ import\ name|module|\(not)\ ({_NAME})
+    | (?<!\S)name\ ({_NAME})\ is\ not\ defined
+    | (?:required\ (?:positional\ |keyword-only\ )?arguments?:
+        |operand\ type\(s\)\ for\ \S{{1,4}}
+        |between\ instances\ of)\ ({_NAME}(?:(?:,|,?\ and)\ {_NAME})*)
+    | ({_NAME})(?=\ object\ (?:is|has|cannot|does|doesn))
+    | (?<=\ from\ )({_NAME})\ \(
+    | (?:object|argument)\ of\ type\ ({_NAME})
+    """,
+    re.VERBOSE,
+)
+_OF_POSTGRESQL = re.compile(rf"(?:column|relation|table|constraint|index|schema|type|function) ({_NAME})")
+
+
+def _starts(found: re.Match[str]) -> Iterator[int]:
+    """Where the quoted names begin that a pattern of names has found."""
+    for group in range(1, found.re.groups + 1):
+        if found[group]:
+            yield from (found.start(group) + name.start() for name in re.finditer(_NAME, found[group]))
 
 
 def reference(value: Any, *known: Any) -> str:

@@ -22,6 +22,9 @@ AGAIN_EVERY = 1.0
 class StepTimeout(KeyboardInterrupt):
     """A step took longer than its timeout. A KeyboardInterrupt for psycopg's sake, so `except Exception` misses it."""
 
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"It took longer than its timeout of {seconds:g} s.")
+
 
 def call_within(seconds: float, function: Callable[[], T]) -> T:
     """Call `function`, and raise StepTimeout in its midst when it takes longer than `seconds`.
@@ -30,7 +33,11 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
     """
     if threading.current_thread() is not threading.main_thread():
         return function()
-    previous = signal.signal(signal.SIGALRM, _expire)
+
+    def expire(number: int, frame: FrameType | None) -> NoReturn:
+        raise StepTimeout(seconds)
+
+    previous = signal.signal(signal.SIGALRM, expire)
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_EVERY)
@@ -43,7 +50,3 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
         raise
     finally:
         signal.signal(signal.SIGALRM, previous)
-
-
-def _expire(number: int, frame: FrameType | None) -> NoReturn:
-    raise StepTimeout

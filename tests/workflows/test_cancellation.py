@@ -342,8 +342,8 @@ def test_a_request_that_comes_too_late_leaves_what_a_compensation_asks(
 
     define([Step(charge, once=True, undo=no_refund), fail])
     workflow = submit()
-    monkeypatch.setattr(operations, "_take", running)
-    monkeypatch.setattr(operations, "_require_undecided", fail_meanwhile)
+    monkeypatch.setattr(operations.workflows, "take", running)
+    monkeypatch.setattr(operations.workflows, "_require_undecided", fail_meanwhile)
     operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
     operations.approve(ManualTask.objects.get().pk, user=ada, reason="It stays.", answer={"kept": True})
     worker().process_next()

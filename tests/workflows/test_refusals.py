@@ -18,7 +18,7 @@ from workflows.effects import KnownEffect
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt, Effect, Wait, Workflow
 from workflows.waits import require_approval, wait_for_time
-from workflows.worker.loop import loop as workers
+from workflows.worker import loop as workers
 
 pytestmark = engine.ENGINE
 

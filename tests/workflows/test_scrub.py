@@ -1,8 +1,12 @@
+import re
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.db import DataError
 
-from workflows.redaction import frames, private_part, reference, scrub, scrub_foreign
+from workflows.redaction import frames, names_of_code, private_part, reference, scrub, scrub_foreign
 
 
 @pytest.mark.parametrize(
@@ -26,6 +30,53 @@ def test_it_masks_quoted_values_in_text_that_is_not_ours() -> None:
     assert (
         scrub_foreign("invalid literal for int() with base 10: 'abc'") == "invalid literal for int() with base 10: •••"
     )
+
+
+def takes_one(name: str, *, key: str) -> None: ...
+
+
+WRONG_CALLS: list[tuple[Callable[[], Any], str]] = [
+    (lambda: takes_one("a", key="b", sms=True), "unexpected keyword argument 'sms'"),  # type: ignore[call-arg]
+    (lambda: takes_one(), "missing 1 required positional argument: 'name'"),  # type: ignore[call-arg]
+    (lambda: takes_one("a", name="b", key="c"), "multiple values for argument 'name'"),  # type: ignore[misc]
+    (lambda: None.strip(), "'NoneType' object has no attribute 'strip'"),  # type: ignore[attr-defined]
+    (lambda: 1 + "a", "for +: 'int' and 'str'"),  # type: ignore[operator]
+    (lambda: len(3), "object of type 'int' has no len()"),  # type: ignore[arg-type]
+    (lambda: PATIENT(), "'dict' object is not callable"),  # type: ignore[operator]
+    (lambda: nobody_knows, "name 'nobody_knows' is not defined"),  # type: ignore[name-defined]  # noqa: F821
+    (lambda: import_module("nobody.knows"), "No module named 'nobody'"),
+]
+
+
+@pytest.mark.parametrize(("call", "told"), WRONG_CALLS)
+def test_a_name_in_the_code_is_nobodys_data(call: Callable[[], Any], told: str) -> None:
+    with pytest.raises(Exception, match=re.escape(told)) as raised:
+        call()
+    assert told in scrub_foreign(str(raised.value), names=names_of_code(raised.value))
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ('column "weight" does not exist', 'column "weight" does not exist'),
+        ('invalid input syntax for type integer: "Zebulon"', "invalid input syntax for type integer: •••"),
+        ('new row for relation "parcel" violates check constraint "weighs"', 'relation "parcel" violates check '),
+    ],
+)
+def test_a_column_is_nobodys_data_and_what_was_to_be_stored_in_it_is(text: str, kept: str) -> None:
+    assert kept in scrub_foreign(text, names=names_of_code(DataError(text)))
+
+
+@pytest.mark.parametrize(
+    "error", [TypeError("'Zebulon' is no name"), KeyError("Zebulon"), ValueError("name 'Zebulon'")]
+)
+def test_what_a_step_quotes_in_words_of_its_own_is_masked(error: Exception) -> None:
+    assert "Zebulon" not in scrub_foreign(str(error), names=names_of_code(error))
+
+
+def test_a_value_that_is_known_is_masked_wherever_a_name_may_stand() -> None:
+    error = TypeError("f() got an unexpected keyword argument 'zebulon'")
+    assert "zebulon" not in scrub_foreign(str(error), {"name": "Zebulon"}, names=names_of_code(error))
 
 
 def test_public_fields_are_nobodys_data() -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from tests.servers import Proxy, connecting_to
 from workflows.definition import WorkflowDefinition
 from workflows.models import Attempt, Workflow
+from workflows.postgres import statements
 from workflows.postgres.deadlines import DatabaseUnavailable, ask
 from workflows.postgres.jsonb import Document, parse
 from workflows.submissions import Entry, KeyReused, KeyTaken, enter
@@ -53,18 +54,18 @@ def test_it_becomes_one_row_that_is_due() -> None:
 
 
 def test_it_costs_one_statement(monkeypatch: pytest.MonkeyPatch) -> None:
-    statements = 0
+    executed = 0
     execute = statements.psycopg.Cursor.execute
 
     def counting(*args: Any, **kwargs: Any) -> Any:
-        nonlocal statements
-        statements += 1
+        nonlocal executed
+        executed += 1
         return execute(*args, **kwargs)
 
     connection.ensure_connection()
     monkeypatch.setattr(statements.psycopg.Cursor, "execute", counting)
     send("{}", key=uuid4())
-    assert statements == 1
+    assert executed == 1
 
 
 def test_nothing_of_the_engine_runs_a_trigger() -> None:

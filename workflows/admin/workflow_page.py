@@ -13,24 +13,12 @@ from django.utils import timezone
 from workflows.admin import words
 from workflows.admin.connections import connections
 from workflows.definition import definitions, undo_of
-from workflows.models import Attempt, Effect, Event, ManualTask, State, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, State, StepOutcome, Workflow
 
 ATTEMPTS_SHOWN = 20
 EVENTS_SHOWN = 100
 
-OUTCOMES = {
-    "ran": "Ran",
-    "recorded": "Recorded, not called again",
-    "skipped": "Skipped",
-    "failed": "Failed",
-    "best_effort_failed": "Failed, and passed over",
-    "waiting": "Waiting",
-    "undone": "Undone",
-    "undo_failed": "Undo failed",
-    "not_done": "Had not happened",
-    "kept": "Left as it is",
-    "": "Not reached",
-}
+OUTCOMES = {"": "Not reached", **dict(StepOutcome.choices)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +58,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "tasks": tasks,
         "attempt": told,
         "steps": step_lines(workflow.workflow_type, told, effects),
-        "best_effort_failures": [s.name for s in _lines(told) if s.outcome == "best_effort_failed"],
+        "best_effort_failures": [s.name for s in _lines(told) if s.outcome == StepOutcome.BEST_EFFORT_FAILED],
         "attempts": [(attempt, _lines(attempt)) for attempt in attempts if attempt is not told],
         "attempts_left_out": attempts[-1].number - 1 if attempts else 0,
         "effects": effects,

@@ -1,7 +1,7 @@
 """The tables. The workflow's row is the queue and the lock; all others say what happened to it."""
 
 from workflows.models.api_key import ApiKey
-from workflows.models.attempt import Attempt
+from workflows.models.attempt import Attempt, StepOutcome
 from workflows.models.effect import Effect
 from workflows.models.event import Event
 from workflows.models.manual_task import ManualTask
@@ -20,6 +20,7 @@ __all__ = [
     "ManualTask",
     "Signal",
     "State",
+    "StepOutcome",
     "UndeliveredMessage",
     "Wait",
     "WebhookSecret",

@@ -7,6 +7,21 @@ from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
 
 
+class StepOutcome(models.TextChoices):
+    """What came of one step of an attempt; the last four are of a compensation."""
+
+    RAN = "ran", "Ran"
+    RECORDED = "recorded", "Recorded, not called again"
+    SKIPPED = "skipped", "Skipped"
+    FAILED = "failed", "Failed"
+    BEST_EFFORT_FAILED = "best_effort_failed", "Failed, and passed over"
+    WAITING = "waiting", "Waiting"
+    UNDONE = "undone", "Undone"
+    UNDO_FAILED = "undo_failed", "Undo failed"
+    NOT_DONE = "not_done", "Had not happened"
+    KEPT = "kept", "Left as it is"
+
+
 class Attempt(models.Model):
     """One pass through the step list. Opened on the journal, closed in the claim's transaction.
 
@@ -38,9 +53,8 @@ class Attempt(models.Model):
     opened_at = models.DateTimeField(db_default=ClockTimestamp())
     closed_at = models.DateTimeField(null=True)
     outcome = models.CharField(max_length=20, choices=Outcome, db_default="", help_text="Empty while it runs.")
-    # [{"step", "outcome": ran | recorded | skipped | failed | best_effort_failed | waiting, "ms", and for a failure
-    #   "error_class", "error_code", "error_message"}, ...] in the order they ran; of a compensation with "undo": true,
-    # and undone | undo_failed | not_done | kept | waiting.
+    # [{"step", "outcome": a StepOutcome, "ms", and for a failure "error_class", "error_code", "error_message"}, ...] in
+    # the order in which they ran; of a compensation with "undo": true.
     steps = models.JSONField(db_default=models.Value([], models.JSONField()))
     died_in = models.CharField(max_length=100, db_default="", help_text="The last step begun before its worker died.")
     died_how = models.CharField(max_length=50, db_default="", help_text="A signal, an exit code, grace or overdue.")
