@@ -1000,7 +1000,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *_in(
-        "worker/loop.py",
+        "worker/claim.py",
         # --- The claim ---
         (
             "a worker waits for the row that another one holds",
@@ -1046,8 +1046,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the watermark passes over rows that are due at the same time",
-            'self._look("AND (invisible_until, id) >= (%s, %s)", *self._watermark)',
-            'self._look("AND invisible_until > %s", self._watermark[0])',
+            'self._select_due("AND (invisible_until, id) >= (%s, %s)", *self._watermark)',
+            'self._select_due("AND invisible_until > %s", self._watermark[0])',
             f"{PACE}test_it_takes_them_in_the_order_of_their_due_times_and_of_their_ids",
         ),
         (
@@ -1068,6 +1068,9 @@ MUTANTS: list[Mutant] = [
             "            return claim\n        self._full",
             f"{WORKER}test_the_watermark_does_not_hide_what_becomes_due_behind_it",
         ),
+    ),
+    *_in(
+        "worker/loop.py",
         # --- The connections ---
         (
             "the journal is opened after the claim",

@@ -31,7 +31,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("workflows.worker.loop.monotonic", clock)
+    for module in ("claim", "loop"):
+        monkeypatch.setattr(f"workflows.worker.{module}.monotonic", clock)
     return clock
 
 

@@ -1,4 +1,4 @@
-"""CLAIM: take the next due workflow and hold it, let it be run and decided; and the loop around that.
+"""THE LOOP of a worker: claim the next due workflow, let it be run and decided, do the chores, and begin again.
 
 One workflow at a time, on two connections: the claim (`default`) holds the row's lock in a transaction until the
 outcome is committed, the journal writes what must outlive it. The lock is the lease: a worker that dies closes its
@@ -11,9 +11,8 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from time import monotonic, sleep
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.conf import settings
 from django.db import connection, connections, transaction
@@ -32,14 +31,12 @@ from workflows.postgres import sqlstates
 from workflows.redaction import frames
 from workflows.stop_flag import Flag
 from workflows.worker import heartbeat, sessions, slots
+from workflows.worker.claim import Claim, DueWorkflows
 from workflows.worker.heartbeat import Heartbeat
 from workflows.worker.slots import NEVER, Slot, Stamp
 
 logger = logging.getLogger(__name__)
 
-# A full look, from the oldest due row on, at least this often: at once a second, rows that became due behind the
-# watermark were woken 0.5 to 1 s late in a backlog.
-FULL_LOOK_EVERY = 0.25
 # Seconds between polls that find nothing, doubling: what becomes due is acted on within a second.
 IDLE_DELAY, MAX_IDLE_DELAY = 0.02, 0.5
 # Seconds between attempts to reach a lost database, doubling.
@@ -54,15 +51,6 @@ REST_AFTER_SWEEP = 20
 PUT_OFF_DELAY, MAX_PUT_OFF_DELAY, PUT_OFF_JITTER = 60.0, 900.0, 0.2
 # The advisory lock of `tick`, shared by all workers of a database. The number means nothing.
 TICK_LOCK = 7_201_406
-
-COMPENSATION = "compensation"
-
-
-class Claim(NamedTuple):
-    workflow: Workflow
-    xid: str  # of the transaction that holds the row's lock
-    cancelled: bool  # somebody has asked for that
-    expires_in: float  # seconds; infinite unless its definition says `expires_after`
 
 
 class Worker:
@@ -84,7 +72,7 @@ class Worker:
         slot: Slot | None = None,
     ) -> None:
         self.queue = queue
-        self._pool = "AND compensating" if only == COMPENSATION else ""
+        self._due = DueWorkflows(queue, only=only)
         self.name = name
         self.stopping = stopping
         self.must_stop = must_stop
@@ -94,8 +82,7 @@ class Worker:
         self._attempt: OpenAttempt | None = None
         self._why_untold = ""  # how that was lost
         self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
-        self._watermark: tuple[datetime, int] | None = None
-        self._full_look_at = self._ticked_at = self._sweep_at = self._spoke_at = float("-inf")
+        self._ticked_at = self._sweep_at = self._spoke_at = float("-inf")
 
     def run(self, *, drain: bool = False) -> None:
         """Process workflows until `stopping` is set; with `drain`, until none is due. Raises `sessions.Refused`."""
@@ -157,7 +144,7 @@ class Worker:
             raise ClaimLost(f"what came of the last attempt cannot be written yet: {self._why_untold}")
         journal.connect()
         with _transaction_that_tells():
-            claim = self._claim_next()
+            claim = self._due.claim_next()
             if claim is None:
                 return False
             self._attempt = journal.open_attempt(
@@ -194,39 +181,6 @@ class Worker:
             inbox.sweep()
             inbox.put_aside()
             self._sweep_at = monotonic() + (monotonic() - started) * REST_AFTER_SWEEP
-
-    def _claim_next(self) -> Claim | None:
-        """Lock the next due row; None when every due row is held by others, or none is due.
-
-        The oldest due time first, not the oldest row: by creation, each claim walks over every row that waits. The
-        watermark, the pair last claimed, spares the walk over the entries that the drain so far has left dead and that
-        a held claim keeps vacuum from removing; a full look finds what became due behind it.
-        """
-        if self._watermark and monotonic() < self._full_look_at + FULL_LOOK_EVERY:
-            claim = self._look("AND (invisible_until, id) >= (%s, %s)", *self._watermark)
-            if claim:
-                return claim
-        self._full_look_at = monotonic()
-        return self._look("")
-
-    def _look(self, watermark: str, *parameters: Any) -> Claim | None:
-        # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
-        rows = Workflow.objects.raw(
-            f"""
-            SELECT *, pg_current_xact_id()::text AS claim_xid, {inbox.cancelled("workflows_workflow.id")} AS cancelled,
-                   extract(epoch FROM expires_at - clock_timestamp())::float AS expires_in
-              FROM workflows_workflow
-             WHERE status = 'PENDING' AND queue = %s {self._pool} AND invisible_until <= now() {watermark}
-             ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
-            """,  # noqa: S608 (the condition is ours)
-            [self.queue, *parameters],
-        )
-        for workflow in rows:
-            self._watermark = (workflow.invisible_until, workflow.pk)
-            row: Any = workflow
-            expires_in = float("inf") if row.expires_in is None else row.expires_in
-            return Claim(workflow, row.claim_xid, row.cancelled, expires_in)
-        return None
 
     def _judge_or_run(self, claim: Claim, attempt: OpenAttempt) -> Decidable | None:
         workflow, definition = claim.workflow, definitions().get(claim.workflow.workflow_type)

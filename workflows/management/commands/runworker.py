@@ -15,8 +15,8 @@ from django.core.management.base import BaseCommand, CommandError
 from workflows.management.arguments import seconds
 from workflows.management.database import refuse_unmigrated
 from workflows.worker import healthfile, sessions
+from workflows.worker.claim import COMPENSATION
 from workflows.worker.healthfile import Report
-from workflows.worker.loop import COMPENSATION
 from workflows.worker.supervisor import Options, Supervisor
 
 
