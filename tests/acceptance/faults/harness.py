@@ -22,6 +22,7 @@ from tests.processes import Runworker, until
 from tests.sandbox_process import SandboxProcess
 from workflows import inbox, operations
 from workflows.definition import Step, WorkflowDefinition
+from workflows.errors import NotAllowed
 from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
 
 # Those whose fate does not hang on a best-effort step: in a card's stead a bill is sent.
@@ -95,7 +96,7 @@ class System:
 
     def cancel(self, pk: int) -> bool:
         """False if it has come to its end, or is asked to come to it, already."""
-        with suppress(operations.NotAllowed):
+        with suppress(NotAllowed):
             return bool(operations.cancel(pk, user=self.person, reason="Asked for by phone."))
         return False
 
@@ -166,7 +167,7 @@ class System:
         for task in ManualTask.objects.filter(workflow__in=self.given, state="open"):
             try:
                 self._answer(task)
-            except operations.NotAllowed:  # it has been closed just now, with a workflow that was cancelled
+            except NotAllowed:  # it has been closed just now, with a workflow that was cancelled
                 if _is_asked(task):
                     raise
 

@@ -22,6 +22,7 @@ from tests.acceptance.faults.harness import (
 )
 from tests.processes import until
 from workflows import operations
+from workflows.errors import NotAllowed
 from workflows.failpoints import BOUNDARIES
 from workflows.models import Attempt, Effect, Event, ManualTask, State, Workflow
 
@@ -166,7 +167,7 @@ def test_workflows_cancelled_while_they_run_are_paid_and_enrolled_or_neither(sys
 
     def cancel(pk: int) -> None:
         told[pk] = ""
-        with suppress(operations.NotAllowed):
+        with suppress(NotAllowed):
             told[pk] = operations.cancel(pk, user=system.person, reason="Asked for by phone.")
 
     def one_that_has_paid() -> int | None:
