@@ -348,16 +348,20 @@ def outcomes(system: System) -> Counter[str]:
     return Counter(Attempt.objects.filter(workflow__in=system.given).values_list("outcome", flat=True))
 
 
-# Whose calls are looked up, and never repeated while they are in doubt.
+# The definition and the step of each call that is looked up, and never repeated while it is in doubt.
 LOOKED_UP = {
-    step.identity for each in (definitions.ONBOARDING, definitions.ASKED) for step in each.steps if step.lookup
+    (each.name, step.identity)
+    for each in vars(definitions).values()
+    if isinstance(each, WorkflowDefinition)
+    for step in each.steps
+    if step.lookup
 }
 
 
 def how_doubts_ended(system: System) -> Counter[tuple[str, str]]:
     """Of each effect that an attempt told to be in doubt: the step, and how it was found out what had become of it."""
     ways: Counter[tuple[str, str]] = Counter()
-    for effect in Effect.objects.filter(workflow__in=system.given, state="done"):
+    for effect in Effect.objects.filter(workflow__in=system.given, state="done").select_related("workflow"):
         told = [
             entry
             for attempt in Attempt.objects.filter(workflow=effect.workflow_id)
@@ -372,7 +376,7 @@ def how_doubts_ended(system: System) -> Counter[tuple[str, str]]:
             ways[effect.step, "a person's yes"] += 1
         elif effect.generation > 1:
             ways[effect.step, "a person's no, called again under a new key"] += 1
-        elif effect.step in LOOKED_UP:
+        elif (effect.workflow.workflow_type, effect.step) in LOOKED_UP:
             ways[effect.step, "looked up, not found, called again"] += 1
         else:
             ways[effect.step, "repeated under its key"] += 1
