@@ -270,7 +270,7 @@ def transaction_is_broken() -> bool:
 
 def _is_retryable(error: BaseException) -> bool:
     """Whether the step's error may pass with time. A MemoryError is the host's trouble, more often than a payload's."""
-    return isinstance(error, RetryableStepError | StepTimeout | MemoryError) or sqlstates.is_not_now(error)
+    return isinstance(error, RetryableStepError | StepTimeout | MemoryError) or sqlstates.is_transient(error)
 
 
 def last_error(description: Mapping[str, str]) -> dict[str, str]:

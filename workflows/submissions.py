@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.models import State, Workflow
-from workflows.postgres.deadlines import DatabaseUnavailable, ask
+from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import Document
 from workflows.postgres.statements import fetch_one
 from workflows.redaction import faults_for_senders
@@ -78,11 +78,11 @@ def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Doc
     conflict costs a second statement. Repeatable, so it survives a connection that breaks before the answer. Raises
     KeyTaken, KeyReused, DatabaseUnavailable, and DataError for what `jsonb` did not foresee.
     """
-    inserted = ask(lambda: fetch_one(_ENTER, _row(definition, idempotency_key, payload, submitted_by)))
+    inserted = query_in_time(lambda: fetch_one(_ENTER, _row(definition, idempotency_key, payload, submitted_by)))
     if inserted is not None:
         return _new(inserted[0], idempotency_key)
     # A new statement: this one's snapshot would not show the row that won.
-    return ask(lambda: _replay(definition, idempotency_key, payload, submitted_by))
+    return query_in_time(lambda: _replay(definition, idempotency_key, payload, submitted_by))
 
 
 def start(
@@ -102,7 +102,7 @@ def start(
     _check_input(definition, payload)
     row = _row(definition, idempotency_key or uuid4(), payload, submitted_by, tenant, business_key)
     try:
-        inserted = ask(lambda: fetch_one(_START, row))
+        inserted = query_in_time(lambda: fetch_one(_START, row))
     except IntegrityError as error:
         # The business key is new, or became taken just now: PostgreSQL looks at one constraint after the other.
         if not _is_about_the_key(error):
@@ -110,7 +110,7 @@ def start(
         inserted = None
     if inserted is not None:
         return _new(inserted[0], row[0])
-    return ask(lambda: _restart(definition, tenant, business_key, payload, submitted_by, idempotency_key))
+    return query_in_time(lambda: _restart(definition, tenant, business_key, payload, submitted_by, idempotency_key))
 
 
 def _row(

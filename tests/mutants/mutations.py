@@ -1271,7 +1271,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the server shows a patient's context as the text of a statement",
-            "    with parameters_beside():\n",
+            "    with server_side_binding():\n",
             "    if True:\n",
             f"{WORKER}test_the_server_never_shows_a_context_as_the_text_of_a_statement",
         ),
@@ -1512,7 +1512,7 @@ MUTANTS: list[Mutant] = [
         "journal.py",
         (
             "what cannot be written just now is given up",
-            "if not (connections[ALIAS].is_usable() and sqlstates.is_refusal(lost)):",
+            "if not (connections[ALIAS].is_usable() and sqlstates.is_statement_error(lost)):",
             "if not connections[ALIAS].is_usable():",
             f"{REFUSALS}test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken",
         ),
@@ -1552,7 +1552,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what the database cannot do just now fails the workflow",
-            " or sqlstates.is_not_now(error)",
+            " or sqlstates.is_transient(error)",
             "",
             f"{WORKER}test_what_the_database_cannot_do_now_is_retried",
         ),

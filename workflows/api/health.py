@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from workflows.api.problems import RETRY_AFTER_SECONDS, Problem, api
-from workflows.postgres.deadlines import ask
+from workflows.postgres.deadlines import query_in_time
 from workflows.postgres.missing_migrations import missing_migrations
 
 
@@ -18,7 +18,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @api("GET")
 def readyz(request: HttpRequest) -> HttpResponse:
     """Ready for requests: the database answers within seconds, and has the tables of this release."""
-    if ask(missing_migrations, seconds=2.0):
+    if query_in_time(missing_migrations, seconds=2.0):
         raise Problem(
             503,
             "migrations_missing",

@@ -14,7 +14,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from workflows.ingress.signal_bodies import NoSuchWorkflow
 from workflows.postgres.deadlines import DatabaseUnavailable
-from workflows.postgres.jsonb import Malformed, Refused
+from workflows.postgres.jsonb import InputRefused, Malformed
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
                 response = view(request, *args, **kwargs)
             except Problem as problem:
                 response = problem.response()
-            except Refused as refusal:
+            except InputRefused as refusal:
                 response = Problem(_status_of(refusal), refusal.code, str(refusal)).response()
             except DatabaseUnavailable:
                 response = database_unavailable().response()
@@ -86,7 +86,7 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
     return decorate
 
 
-def _status_of(refusal: Refused) -> int:
+def _status_of(refusal: InputRefused) -> int:
     match refusal:
         case Malformed():
             return 400

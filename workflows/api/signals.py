@@ -20,7 +20,7 @@ from workflows.api.requests import (
 from workflows.api.submissions import refusal
 from workflows.ingress import signal_bodies, webhooks
 from workflows.postgres import jsonb
-from workflows.postgres.deadlines import ask
+from workflows.postgres.deadlines import query_in_time
 
 
 @api("POST")
@@ -61,7 +61,7 @@ def tell_workflow(request: HttpRequest, key: str) -> HttpResponse:
     client = client_of(request)
     dedupe_key = str(idempotency_key_of(request))
     body = json_object_of(request)
-    signal_bodies.refuse_others(body, "name", "payload")
+    signal_bodies.refuse_other_fields(body, "name", "payload")
     name, payload = signal_bodies.name_of(body), signal_bodies.payload_of(body)
     workflow_id = _workflow_called(signal_bodies.uuid_of(key))
     return _answer(
@@ -92,13 +92,13 @@ def _refused(code: str, detail: str) -> Problem:
 
 
 def _workflow_called(key: UUID | None) -> int:
-    return ask(lambda: signal_bodies.workflow_called(key))
+    return query_in_time(lambda: signal_bodies.workflow_id_of(key))
 
 
 def _answer(send: Callable[[], bool], *, reused: Problem) -> HttpResponse:
     """Store and wake. Repeatable: whatever breaks after the commit, the same signal sent again is told before."""
     try:
-        told = ask(send)
+        told = query_in_time(send)
     except inbox.NotTheSame:
         raise reused from None
     except DataError as error:

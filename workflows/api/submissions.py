@@ -11,7 +11,7 @@ from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.ingress.signal_bodies import uuid_of
 from workflows.models import Workflow
-from workflows.postgres.deadlines import ask
+from workflows.postgres.deadlines import query_in_time
 from workflows.submissions import KeyReused, KeyTaken, enter, submission_definition
 
 
@@ -59,7 +59,7 @@ def sent_by(client: str, key: str) -> dict[str, Any] | None:
     idempotency_key = uuid_of(key)
     if idempotency_key is None:
         return None
-    return ask(
+    return query_in_time(
         lambda: (
             Workflow.objects.with_state()
             .filter(idempotency_key=idempotency_key, submitted_by=client)

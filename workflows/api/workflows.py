@@ -9,7 +9,7 @@ from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, json_object_of, optional_idempotency_key_of
 from workflows.api.submissions import refusal, sent_by
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.ingress.signal_bodies import refuse_others, text_of
+from workflows.ingress.signal_bodies import refuse_other_fields, text_of
 from workflows.postgres.jsonb import Document
 from workflows.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken, start
 
@@ -20,7 +20,7 @@ def start_workflow(request: HttpRequest) -> HttpResponse:
     client = client_of(request)
     idempotency_key = optional_idempotency_key_of(request)
     body = json_object_of(request)
-    refuse_others(body, "workflow_type", "tenant", "business_key", "input")
+    refuse_other_fields(body, "workflow_type", "tenant", "business_key", "input")
     definition = _definition_of(body)
     try:
         entry = start(

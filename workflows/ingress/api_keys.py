@@ -15,7 +15,7 @@ from django.db.models.signals import post_save
 from django.dispatch import receiver
 
 from workflows.models import ApiKey
-from workflows.postgres.deadlines import DatabaseUnavailable, ask
+from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 
 PREFIX = "onramp_"  # so that a key found in a log or a repository says what it opens
 PREFIX_LENGTH = len(PREFIX) + 8  # shown to tell keys apart; the 35 characters left are 210 random bits
@@ -118,7 +118,7 @@ class KeyTable:
             if now - self._failed_at < RETRY_SECONDS:
                 raise DatabaseUnavailable
             try:
-                self._clients = ask(_read_keys, seconds=2.0)
+                self._clients = query_in_time(_read_keys, seconds=2.0)
             except DatabaseUnavailable:
                 self._failed_at = monotonic()
                 raise

@@ -29,8 +29,8 @@ from django.db import DataError, IntegrityError, connection
 
 from workflows import failpoints, inbox
 from workflows.ingress import signal_bodies
-from workflows.postgres.deadlines import DatabaseUnavailable, ask
-from workflows.postgres.jsonb import Refused
+from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
+from workflows.postgres.jsonb import InputRefused
 from workflows.postgres.statements import fetch_one
 from workflows.redaction import frames
 from workflows.stop_flag import Flag
@@ -159,13 +159,17 @@ class Relay:
             self._count("tombstones", message)  # no fact, and nothing that somebody could look at
             return
         try:
-            told = ask(lambda: _tell(message, value))
-        except (Refused, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            told = query_in_time(lambda: _tell(message, value))
+        except (InputRefused, ArithmeticError, LookupError, TypeError, ValueError) as error:
             # The last resort is for what we have not thought of: one message must not hold up its partition for ever.
-            refusal = error if isinstance(error, Refused) else Refused("unreadable", "It cannot be read: see the log.")
+            refusal = (
+                error
+                if isinstance(error, InputRefused)
+                else InputRefused("unreadable", "It cannot be read: see the log.")
+            )
             if refusal is not error:
                 logger.error("%s cannot be read:\n%s", _place(message), frames(error))
-            ask(lambda: _keep_undelivered(message, refusal))
+            query_in_time(lambda: _keep_undelivered(message, refusal))
             self.counts["undelivered"] += 1
             logger.warning("undelivered %s: %s", _place(message), refusal.code)
         else:
@@ -287,40 +291,42 @@ class Relay:
 
 
 def _tell(message: Message, value: bytes) -> bool:
-    """Send what the message says; False when it had been told before. Raises Refused."""
+    """Send what the message says; False when it had been told before. Raises InputRefused."""
     fact = signal_bodies.parse(value)
     try:
         return inbox.send(
             source=f"kafka:{message.topic()}",
             dedupe_key=_dedupe_key(message),
             name=fact.name,
-            workflow_id=signal_bodies.workflow_called(fact.workflow) if fact.workflow else None,
+            workflow_id=signal_bodies.workflow_id_of(fact.workflow) if fact.workflow else None,
             linking_id=fact.linking_id,
             payload=fact.payload,
         )
     except inbox.NotTheSame:
-        raise Refused("message_id_reused", "Another message with this id says something else.") from None
+        raise InputRefused("message_id_reused", "Another message with this id says something else.") from None
     except (DataError, IntegrityError):
-        raise Refused("not_storable", "It is JSON, but PostgreSQL cannot keep it.") from None
+        raise InputRefused("not_storable", "It is JSON, but PostgreSQL cannot keep it.") from None
 
 
 def _dedupe_key(message: Message) -> str:
     """The id that the producer gave it, else its place: that of a producer's own repetition is another one."""
     headers = _headers(message)
     if headers == UNREADABLE:
-        raise Refused("headers_invalid", "The name of a header is not UTF-8.")
+        raise InputRefused("headers_invalid", "The name of a header is not UTF-8.")
     for header in ("id", "ce_id"):
         value = next((value for name, value in headers if name == header and value), None)
         if value is not None:
             key = value.decode(errors="replace")
             if len(key) > 200 or not key.isprintable() or "\ufffd" in key:
-                raise Refused("id_invalid", f'The header "{header}" is not printable text of at most 200 characters.')
+                raise InputRefused(
+                    "id_invalid", f'The header "{header}" is not printable text of at most 200 characters.'
+                )
             return key
     # With a tab, which no id may have: else a producer's "0:7" would be taken for the message at that place.
     return f"{message.partition()}\t{message.offset()}"
 
 
-def _keep_undelivered(message: Message, refusal: Refused) -> None:
+def _keep_undelivered(message: Message, refusal: InputRefused) -> None:
     """Put it aside with the reason; once, however often it comes."""
     headers = [[name, value and b64encode(value).decode()] for name, value in _headers(message)]
     fetch_one(

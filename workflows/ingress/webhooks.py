@@ -19,7 +19,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from workflows.models import WebhookSecret
-from workflows.postgres.deadlines import ask
+from workflows.postgres.deadlines import query_in_time
 from workflows.postgres.statements import fetch_one
 
 PREFIX = "whsec_"  # so that a secret found in a log or a repository says what it is
@@ -89,7 +89,7 @@ def keys_of(source: str) -> list[bytes]:
     if not is_source(source):
         return []
     valid = WebhookSecret.objects.filter(source=source, revoked_at=None)
-    return [key_of(secret) for secret in ask(lambda: list(valid.values_list("secret", flat=True)))]
+    return [key_of(secret) for secret in query_in_time(lambda: list(valid.values_list("secret", flat=True)))]
 
 
 def key_of(secret: str) -> bytes:

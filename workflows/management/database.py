@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 
-from workflows.postgres.deadlines import DatabaseUnavailable, ask
+from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.missing_migrations import missing_migrations
 
 
@@ -26,7 +26,7 @@ class DatabaseCommand(BaseCommand):
 def refuse_unmigrated() -> None:
     """For what runs on and on: it waits for a database that is away, then as later. Leaves no connection open."""
     try:
-        missing = len(ask(missing_migrations))
+        missing = len(query_in_time(missing_migrations))
     except DatabaseUnavailable:
         return
     finally:

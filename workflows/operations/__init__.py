@@ -6,7 +6,7 @@ its refusals and its wake-up are about what has been committed.
 """
 
 from workflows.operations.answers import answer_model
-from workflows.operations.guards import CANCEL, DECIDE, RETRY, REVOKE, RUN_NOW, Running
+from workflows.operations.guards import CANCEL, DECIDE, RETRY, REVOKE, RUN_NOW, WorkflowBusy
 from workflows.operations.keys import revoke
 from workflows.operations.tasks import (
     approve,
@@ -26,7 +26,7 @@ __all__ = [
     "RETRY",
     "REVOKE",
     "RUN_NOW",
-    "Running",
+    "WorkflowBusy",
     "answer_model",
     "approve",
     "cancel",

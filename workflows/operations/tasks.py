@@ -15,7 +15,7 @@ from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import ManualTaskQuerySet
 from workflows.operations import answers, taking_back
-from workflows.operations.guards import DECIDE, record, require, take
+from workflows.operations.guards import DECIDE, lock_workflow, record_event, require
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -38,7 +38,7 @@ def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
         told = _task(task_id)
         if not claimed:
             raise NotAllowed(why_not_claim(told, user) or CHANGED)
-        record(told.workflow_id, Event.Kind.TASK_CLAIMED, user, reason=reason, task=task_id)
+        record_event(told.workflow_id, Event.Kind.TASK_CLAIMED, user, reason=reason, task=task_id)
 
 
 def release_task(task_id: int, *, user: User, reason: str = "") -> None:
@@ -53,7 +53,7 @@ def release_task(task_id: int, *, user: User, reason: str = "") -> None:
         told = _task(task_id)
         if not released:
             raise NotAllowed(why_not_release(told, user) or CHANGED)
-        record(told.workflow_id, Event.Kind.TASK_RELEASED, user, reason=reason, task=task_id)
+        record_event(told.workflow_id, Event.Kind.TASK_RELEASED, user, reason=reason, task=task_id)
 
 
 def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, Any] | None = None) -> None:
@@ -78,7 +78,7 @@ def take_back(task_id: int, *, user: User, reason: str) -> str:
         raise NotAllowed("Say why: what is taken back needs a reason.")
     with transaction.atomic(durable=True):
         workflow_id = _task(task_id).workflow_id
-        take(workflow_id)
+        lock_workflow(workflow_id)
         # A worker that has lost the row may be writing to one of them just now: then what it writes is read below.
         list(Effect.objects.filter(workflow=workflow_id).order_by("pk").select_for_update(no_key=True).values("pk"))
         task = _task(task_id)
@@ -88,7 +88,7 @@ def take_back(task_id: int, *, user: User, reason: str) -> str:
         ManualTask.objects.filter(pk=task_id).update(state=ManualTask.State.TAKEN_BACK)
         assert task.decided_by
         said = {"step": answer.effect.step, "answered_by": task.decided_by.get_username(), **answers.was_said(task)}
-        record(workflow_id, Event.Kind.TAKEN_BACK, user, reason=reason, task=task_id, **said)
+        record_event(workflow_id, Event.Kind.TAKEN_BACK, user, reason=reason, task=task_id, **said)
         return taking_back.take_back(answer)
 
 
@@ -131,7 +131,9 @@ def _decide(
             payload=payload,
         )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
-        record(told.workflow_id, kind, user, reason=reason, task=task_id, **answers.said(told, payload.get("answer")))
+        record_event(
+            told.workflow_id, kind, user, reason=reason, task=task_id, **answers.said(told, payload.get("answer"))
+        )
     inbox.wake_soon(workflow_id=told.workflow_id)
 
 

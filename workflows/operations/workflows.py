@@ -16,7 +16,7 @@ from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_own, last_error
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.operations.guards import CANCEL, RETRY, RUN_NOW, Running, record, require, take
+from workflows.operations.guards import CANCEL, RETRY, RUN_NOW, WorkflowBusy, lock_workflow, record_event, require
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -33,7 +33,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
     require(user, RETRY)
     _retry_children(workflow_id, user=user, reason=reason)
     with transaction.atomic(durable=True):
-        workflow, state = take(workflow_id)
+        workflow, state = lock_workflow(workflow_id)
         if workflow.status != Workflow.Status.FAILED:
             raise NotAllowed(f"Only a failed workflow can be retried; this one is {state.label.lower()}.")
         definition = definitions().get(workflow.workflow_type)
@@ -44,7 +44,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
         kept.update(state=Effect.State.DONE, undo_failures=0)
         inbox.close_cancellations(workflow_id)
         inbox.heed_again(workflow_id)
-        record(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
+        record_event(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 
 
 def _retry_children(workflow_id: int, *, user: User, reason: str) -> None:
@@ -81,14 +81,14 @@ def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
     """Make a workflow due at once that is retrying or waiting. Its count of failures stays as it is."""
     require(user, RUN_NOW)
     with transaction.atomic(durable=True):
-        workflow, state = take(workflow_id)
+        workflow, state = lock_workflow(workflow_id)
         if workflow.status != Workflow.Status.PENDING:
             raise NotAllowed(
                 f"Only a workflow that is still under way can be run now; this one is {state.label.lower()}."
             )
         if not transitions.make_due(workflow_id):
             raise NotAllowed("It is due already: a worker takes it as soon as one is free.")
-        record(workflow_id, Event.Kind.RUN_NOW, user, step=workflow.current_step, reason=reason)
+        record_event(workflow_id, Event.Kind.RUN_NOW, user, step=workflow.current_step, reason=reason)
 
 
 def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int] = ()) -> str:
@@ -104,21 +104,21 @@ def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[
         raise NotAllowed("Say why: a cancellation needs a reason.")
     try:
         return _cancel_now(workflow_id, user=user, reason=reason, open_tasks=open_tasks)
-    except Running:
+    except WorkflowBusy:
         return _ask_to_cancel(workflow_id, user=user, reason=reason, open_tasks=open_tasks)
 
 
 def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
     told = describe_own(WorkflowCancelled(by=user.get_username(), reason=reason.strip()))
     with transaction.atomic(durable=True):
-        workflow, state = take(workflow_id)
+        workflow, state = lock_workflow(workflow_id)
         _require_cancellable(workflow, state)
         _require_undecided(_locked(workflow_id, open_tasks))
         _close_open_attempt(workflow_id)
         compensates = compensation.fail(workflow, beside={"cancelled_at": ClockTimestamp(), **last_error(told)})
         inbox.close_cancellations(workflow_id)
         inbox.cancel_children(workflow_id, by=user.get_username(), reason=reason.strip())
-        record(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
+        record_event(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
         if compensates:
             history.record(workflow_id, Event.Kind.COMPENSATING)
     if compensates:
@@ -166,7 +166,7 @@ def _ask_to_cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Col
             payload={"by": user.get_username(), "reason": reason.strip()},
         )
         compensation.close_questions(workflow_id)  # or somebody would answer one that nobody heeds
-        record(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)
+        record_event(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)
     inbox.wake_soon(workflow_id=workflow_id)
     return "It is running: it is cancelled before its next step, unless that was the last one."
 
