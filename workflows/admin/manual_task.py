@@ -66,7 +66,7 @@ TAKE_BACK = Verb(
 def _once_taken_back(row: ManualTask) -> list[str]:
     if why_not := taking_back.why_not(row):
         return [f"Nothing: it cannot be taken back. {why_not}"]
-    step = taking_back.read(row).effect.step
+    step = taking_back.read_answer(row).effect.step
     in_doubt = f"Whether {step} happened" if row.task_type == DOUBT_TASK else f"Whether {step} is undone"
     asked = {
         Again.AT_ONCE: f"The workflow asks again at once: “{row.question}” is then another task.",
