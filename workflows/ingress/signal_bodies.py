@@ -1,4 +1,4 @@
-"""What a source outside may tell a workflow, in the one form that all doors take.
+"""The body of a signal from outside, in the one form that webhooks, the API and Kafka take.
 
 {"name": "account.created", "linking_id": "L-1", "payload": {...}}
 {"name": "account.created", "workflow": "<the submission's idempotency key>", "payload": {...}}
@@ -30,7 +30,7 @@ class NoSuchWorkflow(InputRefused):
 
 @dataclass(frozen=True, slots=True)
 class SignalBody:
-    """A signal's name, whom it is for (a linking id or a workflow's idempotency key, one of the two), what it says."""
+    """A signal's name, its address (a linking id or a workflow's idempotency key, one of the two) and its payload."""
 
     name: str
     linking_id: str | None
@@ -42,26 +42,26 @@ class SignalBody:
 
 
 def parse(body: bytes) -> SignalBody:
-    """Read a fact from a message's bytes, or raise InputRefused."""
+    """Read the body of a signal from bytes, or raise InputRefused."""
     if len(body) > MAX_BYTES:
         raise InputRefused("too_large", f"A body has at most {MAX_BYTES} bytes.")
     return read(jsonb.parse(body))
 
 
 def read(body: Document) -> SignalBody:
-    """Read a fact and whom it is for, or raise InputRefused. `payload` may be left out."""
+    """Read the body of a signal from JSON, or raise InputRefused. `payload` may be left out."""
     refuse_other_fields(body, "name", *ADDRESS_FIELDS, "payload")
     return SignalBody(name_of(body), *_address_of(body), payload_of(body))
 
 
 def refuse_other_fields(body: Document, *names: str) -> None:
-    """A field of another name is refused: one that is misspelt would go unnoticed."""
+    """Refuse a field of another name: one that is misspelt would go unnoticed."""
     if not body.value.keys() <= set(names):
         raise InputRefused("field_unknown", f"The body has no fields but {', '.join(names)}.")
 
 
 def name_of(body: Document) -> str:
-    """What others may call a signal: the engine's own, `decision:1` for one, would answer a question to a person."""
+    """A name that others may give a signal. One of the engine's own, `decision:1` for example, would answer a task."""
     name = body.value.get("name")
     if not isinstance(name, str) or not is_name(name):
         raise InputRefused(
@@ -82,7 +82,7 @@ def payload_of(body: Document) -> Document:
 
 
 def text_of(body: Document, name: str, longest: int) -> str | None:
-    """A text of 1 to `longest` characters; None when there is none, or null. Raises InputRefused for anything else."""
+    """A text of 1 to `longest` characters; None when it is missing or null. Raises InputRefused for anything else."""
     text = body.value.get(name)
     if text is None or (isinstance(text, str) and 0 < len(text) <= longest):
         return text
@@ -104,7 +104,7 @@ def _address_of(body: Document) -> tuple[str | None, UUID | None]:
 
 
 def uuid_of(text: str) -> UUID | None:
-    """A UUID in the one form of RFC 9562; Python would take many more, and each would be another text of one key."""
+    """A UUID in the one form of RFC 9562; Python would take many more, and so many texts for one key."""
     return UUID(text) if _UUID.fullmatch(text) else None
 
 

@@ -118,6 +118,6 @@ def _properties(kafka: ModuleType) -> dict[str, Any]:
         properties = None
     if not isinstance(properties, dict) or not all(isinstance(v, str | int | float) for v in properties.values()):
         raise CommandError('KAFKA_OPTIONS is not a JSON object of librdkafka\'s properties: {"name": "value", ...}.')
-    if ours := sorted({"bootstrap.servers", "group.id", *kafka.OURS} & properties.keys()):
+    if ours := sorted({"bootstrap.servers", "group.id", *kafka.FIXED_PROPERTIES} & properties.keys()):
         raise CommandError(f"KAFKA_OPTIONS may not set {', '.join(ours)}: that is KAFKA_BROKERS, KAFKA_GROUP, or ours.")
     return properties
