@@ -20,7 +20,7 @@ from workflows.models import State, Workflow
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import Document
 from workflows.postgres.statements import fetch_one
-from workflows.redaction import faults_for_senders
+from workflows.redaction import field_errors_for_senders
 
 # The target is named: without it ON CONFLICT would swallow the violation of any other constraint too. The payload is
 # `Document.SQL`, with its parameters by name.
@@ -154,7 +154,7 @@ def _check_input(definition: WorkflowDefinition, payload: Document) -> None:
         # As JSON: where a model is strict, dates and UUIDs are strings there, and nowhere else.
         definition.input_class.model_validate_json(json.dumps(payload.value))
     except ValidationError as error:
-        raise InputInvalid(faults_for_senders(error, definition.input_class)) from None
+        raise InputInvalid(field_errors_for_senders(error, definition.input_class)) from None
 
 
 def _violates_idempotency_key(error: IntegrityError) -> bool:

@@ -15,7 +15,7 @@ from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, Workflow
 from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable
-from workflows.redaction import faults, private_part, reference
+from workflows.redaction import field_errors, masked_reference, private_part
 
 
 def answer_model(task: ManualTask) -> type[BaseModel] | None:
@@ -65,7 +65,7 @@ def _validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, A
     try:
         return answer_models.validated(model, answer)
     except ValidationError as error:
-        raise NotAllowed(f"That is no answer to this question: {faults(error)}.") from None
+        raise NotAllowed(f"That is no answer to this question: {field_errors(error)}.") from None
     except Unstorable as error:
         raise NotAllowed(f"That answer cannot be kept: {error}") from None
     except answer_models.CheckFailed as error:
@@ -96,7 +96,7 @@ def _checked_result(
     except Unstorable as error:
         raise NotAllowed(f"That answer cannot be kept: {error}") from None
     except ValidationError as error:
-        raise NotAllowed(f"No step of {definition.name} could have returned this: {faults(error)}.") from None
+        raise NotAllowed(f"No step of {definition.name} could have returned this: {field_errors(error)}.") from None
     return result
 
 
@@ -120,10 +120,10 @@ def for_history(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str,
     if of_undo and answer["kept"]:
         return {"step": step, "said": "left_as_it_is"}
     if of_undo:
-        return {"step": step, "said": "undone_by_hand", "reference": reference(answer["reference"], private)}
+        return {"step": step, "said": "undone_by_hand", "reference": masked_reference(answer["reference"], private)}
     known = definition.context_class.model_fields if definition else {}
     fields = {
-        name: str(value) if answer_models.is_choice(known[name]) else reference(value, private)
+        name: str(value) if answer_models.is_choice(known[name]) else masked_reference(value, private)
         for name, value in answer.items()
     }
     return {"step": step, "said": "happened", "fields": fields}
