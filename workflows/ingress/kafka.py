@@ -179,7 +179,7 @@ class Relay:
             self._uncommitted = True
         except KafkaException as error:
             # The partition is another member's by now, and the message comes again there: a duplicate.
-            logger.info("%s is not ours any more: %s", _place(message), _error_in(error).name())
+            logger.info("%s belongs to another member by now: %s", _place(message), _error_in(error).name())
 
     def _count(self, what: str, message: Message) -> None:
         self.counts[what] += 1
@@ -216,7 +216,7 @@ class Relay:
         elif error is not None:
             self._on_error(error)
         if self._permanent_error:
-            raise KafkaFailed(f"Kafka will not have us: {self._permanent_error.str()}")
+            raise KafkaFailed(f"Kafka refuses this consumer: {self._permanent_error.str()}")
         return message if error is None else None
 
     def _commit_periodically(self) -> None:
