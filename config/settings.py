@@ -47,7 +47,7 @@ if not DEBUG:
     CSRF_COOKIE_SECURE = True
 
     # The header in which our own proxy says "https", such as X-Forwarded-Proto. Only when there is a proxy, and it
-    # sets or strips that header itself: whoever else can send it would pass plain http for https.
+    # sets or strips that header itself: any other sender of it would pass plain http for https.
     if proxy_header := env.str("SECURE_PROXY_SSL_HEADER", default=""):
         SECURE_PROXY_SSL_HEADER = (f"HTTP_{proxy_header.upper().replace('-', '_')}", "https")
 
@@ -75,7 +75,7 @@ database["CONN_MAX_AGE"] = None
 # since. The API and the workers find that out by themselves, without a round trip more: see
 # workflows/postgres/deadlines.py.
 database["CONN_HEALTH_CHECKS"] = True
-# Seconds. Without it a server that takes connections and then says nothing would hold whoever asks for minutes.
+# Seconds. Without it a server that takes connections and then says nothing would hold each request for minutes.
 database.setdefault("OPTIONS", {}).setdefault("connect_timeout", 3)
 
 # Two connections a process: `default` for requests and for the worker's claim, and `journal`, which
@@ -157,7 +157,8 @@ RELEASE = env.str("RELEASE", default="")
 # How long the server lets a worker be silent on the row that it holds. 0 is 30 seconds longer than the longest step may
 # take; less than that one, and the row is taken from under it.
 WORKER_LEASE_SECONDS = env.float("WORKER_LEASE_SECONDS", default=0)
-# What `runworker` writes of its processes, for `workerhealth`, unless they are told another file; empty for none.
+# The file in which `runworker` reports on its processes to `workerhealth`, unless `--health-file` names another; empty
+# for none.
 WORKER_HEALTH_FILE = env.str("WORKER_HEALTH_FILE", default="")
 
 # Dotted paths of the definitions that this release knows.

@@ -8,6 +8,6 @@ class OnboardingConfig(AppConfig):
     def ready(self) -> None:
         from onboarding import checks
 
-        # Told by `runworker` and by `check --deploy`: whoever migrates, or serves the intake, calls no service.
+        # Reported by `runworker` and by `check --deploy`: a migration, or the intake, calls no service.
         register(checks.check_services, "workers", deploy=True)
         register(checks.check_timeout, "workers")

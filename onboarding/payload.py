@@ -38,7 +38,7 @@ HIGHEST_AMOUNT_CENTS = 1_000_000  # no plan costs 10,000 USD; an amount above it
 
 
 def _rule(pattern: str, sentence: LiteralString) -> AfterValidator:
-    """A validator of one regular expression; `sentence` is what people are told."""
+    """A validator of one regular expression; `sentence` is the message for people."""
     compiled = re.compile(pattern)
 
     def check(value: str) -> str:
@@ -72,7 +72,7 @@ def _plausible_birth(value: date) -> date:
     return value
 
 
-# Deliberately loose: whether an address takes mail, only a mail can tell.
+# Deliberately loose: only a mail shows whether an address takes mail.
 Email = Annotated[
     str,
     StringConstraints(max_length=254),
@@ -131,7 +131,7 @@ class Answers(_Part):
 
     model_config = ConfigDict(extra="allow")
 
-    # Wider than the records in both directions: who is outside has mixed up units or fields.
+    # Wider than the records in both directions: a patient outside them has mixed up units or fields.
     height_cm: float = Field(ge=50, le=275, allow_inf_nan=False)
     weight_kg: float = Field(ge=20, le=650, allow_inf_nan=False)
     conditions: list[Text] = Field(max_length=100)
@@ -166,7 +166,7 @@ class _Submission(_Part):
 
 
 class NetNew(_Submission):
-    """Somebody new, for whom we create an account."""
+    """A new patient, for whom we create an account."""
 
     authentication_mode: Literal["net_new"]
     patient: NewPatient

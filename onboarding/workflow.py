@@ -31,7 +31,7 @@ from onboarding.steps.program import enroll_in_program, find_enrollment, withdra
 from onboarding.steps.visit import save_questionnaire, start_visit
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
 
-# Once told, it may still look in vain: a night's outage of the accounts service must not end a wait of two days.
+# After its signal it may still look in vain: a night's outage of the accounts service must not end a wait of two days.
 LINKED_ACCOUNT = Retry(base_delay=5, max_delay=15 * 60, max_attempts=200)
 
 # How long the services honour an idempotency key: a day, as payment services commonly do.

@@ -1,4 +1,4 @@
-"""System checks of the definitions: what would otherwise be found out by the first workflow that runs."""
+"""System checks of the definitions: errors that the first workflow to run would otherwise meet."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _check_repeats(definition: WorkflowDefinition) -> list[CheckMessage]:
 
 
 def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessage]:
-    """What a step's policy promises, its call must be able to keep."""
+    """A step's call must be able to keep what the step's policy promises."""
     where = f"The step {step.name!r} of {definition.name!r}"
     if not step.once:
         if not step.undo and not step.lookup and step.key_ttl is None:
@@ -137,7 +137,7 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessa
 
 
 def _check_returns(step: Step, definition: WorkflowDefinition) -> list[CheckMessage]:
-    """What a step says that it returns, a person must be able to fill in, and the context to keep."""
+    """A person must be able to fill in the fields that a step returns, and the context must be able to keep them."""
     where = f"The step {step.name!r} of {definition.name!r}"
     if step.returns is None:
         if not step.once:
@@ -163,7 +163,8 @@ def _check_returns(step: Step, definition: WorkflowDefinition) -> list[CheckMess
 def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """The ledgers of workflows under way hold no call of a step that this release does not declare.
 
-    Beside such a call no new one is begun (see `Ledger._require_declared`). `manage.py check --database default`.
+    A workflow with such a call begins no new one (see `Ledger._require_declared`). This check runs with
+    `manage.py check --database default`.
     """
     if not databases or DEFAULT_DB_ALIAS not in databases:
         return []
@@ -175,7 +176,7 @@ def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs
         return []
     try:
         known = definitions()
-    except (ImportError, AttributeError):  # check_definitions says so
+    except (ImportError, AttributeError):  # check_definitions reports it
         return []
     return [
         Warning(

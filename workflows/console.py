@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
-from workflows.overview import glance
+from workflows.overview import summary
 
 
 class ConsoleSite(admin.AdminSite):
@@ -19,9 +19,9 @@ class ConsoleSite(admin.AdminSite):
     enable_nav_sidebar = False  # the lists need its width, and Home has the same few links
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Django's, with what the console is for before users and groups."""
+        """Django's list, with the console's own pages before users and groups."""
         return sorted(super().get_app_list(request, app_label), key=lambda app: app["app_label"] == "auth")
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
-        shown = glance() if request.user.has_perm("workflows.view_workflow") else None
+        shown = summary() if request.user.has_perm("workflows.view_workflow") else None
         return super().index(request, {"glance": shown, **(extra_context or {})})

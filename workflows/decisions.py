@@ -24,7 +24,7 @@ from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, StepOutcome, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.poison import Held, PutOff
-from workflows.postgres.statements import parameters_beside
+from workflows.postgres.statements import server_side_binding
 from workflows.redaction import frames
 from workflows.transitions import NOTHING, Awaited
 
@@ -40,7 +40,7 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None) 
 
     None is a type that this release does not know.
     """
-    with parameters_beside():
+    with server_side_binding():
         _decide(workflow, attempt, outcome)
 
 

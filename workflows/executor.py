@@ -26,7 +26,7 @@ from workflows.ledger import Ledger, Result
 from workflows.models import StepOutcome, Workflow
 from workflows.postgres import sqlstates
 from workflows.postgres.jsonb import as_json, ensure_storable
-from workflows.redaction import class_name, faults, names_of_code, private_part, scrub, scrub_foreign
+from workflows.redaction import class_name, field_errors, names_of_code, private_part, scrub, scrub_foreign
 from workflows.timeouts import StepTimeout, call_within
 
 
@@ -162,7 +162,9 @@ class Results:
         try:
             context = context_class.model_validate_json(to_json(recorded))
         except ValidationError as error:
-            raise StepError(f"{step.name} returned what {context_class.__name__} refuses: {faults(error)}") from None
+            raise StepError(
+                f"{step.name} returned what {context_class.__name__} refuses: {field_errors(error)}"
+            ) from None
         copy = context.model_dump(mode="json")
         ensure_storable(copy)  # again, for the context's types may make another value of it: of "nan" a NaN
         self.recorded, self.context, self.copy = recorded, context, copy
@@ -270,7 +272,7 @@ def transaction_is_broken() -> bool:
 
 def _is_retryable(error: BaseException) -> bool:
     """Whether the step's error may pass with time. A MemoryError is the host's trouble, more often than a payload's."""
-    return isinstance(error, RetryableStepError | StepTimeout | MemoryError) or sqlstates.is_not_now(error)
+    return isinstance(error, RetryableStepError | StepTimeout | MemoryError) or sqlstates.is_transient(error)
 
 
 def last_error(description: Mapping[str, str]) -> dict[str, str]:

@@ -95,7 +95,7 @@ def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
             cursor.execute(sql, parameters)
             return cursor.fetchall() if cursor.description else []
     except Error as error:
-        lost = ClaimLost(f"the journal failed with {sqlstates.told(error)}")
+        lost = ClaimLost(f"the journal failed with {sqlstates.loggable(error)}")
         if attempt:
             attempt.lost = lost  # should a step swallow even that
         raise lost from error
@@ -206,7 +206,7 @@ def ensure_own(attempt: OpenAttempt, error: BaseException) -> None:
     if attempt.lost:
         raise attempt.lost
     if isinstance(error, sqlstates.DATABASE_ERRORS) and error is not attempt.own_error:
-        raise ClaimLost(f"a statement of the engine failed with {sqlstates.told(error)}") from error
+        raise ClaimLost(f"a statement of the engine failed with {sqlstates.loggable(error)}") from error
 
 
 def prove(attempt: OpenAttempt) -> None:
@@ -229,7 +229,7 @@ def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
     try:
         flush(attempt)
     except ClaimLost as lost:
-        if not (connections[ALIAS].is_usable() and sqlstates.is_refusal(lost)):
+        if not (connections[ALIAS].is_usable() and sqlstates.is_statement_error(lost)):
             raise
         refused = lost
     step, steps = _last_step(attempt), attempt.steps

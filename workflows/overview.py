@@ -1,4 +1,4 @@
-"""How things stand, at a glance: what the console's home page shows."""
+"""What the console's home page shows: counts, and what has waited longest."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from django.utils import timezone
 from workflows.definition import definitions
 from workflows.models import ManualTask, State, Workflow
 
-# Nobody decides anything by the difference between 10,000 and 20,000, and the database need not count them.
+# Nobody needs the difference between 10,000 and 20,000, and the database need not count them.
 COUNT_LIMIT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A count that stops at the limit: then there are more."""
+    """A count that stops at COUNT_LIMIT: `number` is one above it when there are more."""
 
     label: str
     state: str
@@ -27,7 +27,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class Summary:
     at: datetime
     states: list[Count]
     tasks: Count
@@ -35,9 +35,9 @@ class Glance:
     next_task: ManualTask | None
 
 
-def glance() -> Glance:
+def summary() -> Summary:
     tasks = ManualTask.objects.open()
-    return Glance(
+    return Summary(
         at=timezone.now(),
         states=[_count_in_state(state) for state in State],
         tasks=Count("open tasks", "open", tasks[: COUNT_LIMIT + 1].count()),
@@ -52,9 +52,9 @@ def _count_in_state(state: State) -> Count:
 
 
 def _oldest_due() -> Workflow | None:
-    """The workflow that has been due the longest and that nobody runs, of all queues of this release."""
+    """The workflow that has been due the longest and that no worker runs, of all queues of this release."""
     due = Workflow.objects.due()
-    # Queue by queue, for each is read off the head of the index of what is due.
+    # Queue by queue: each is one read at the head of the index of due workflows.
     heads = [
         due.filter(queue=queue).only("queue", "invisible_until").order_by("invisible_until", "id").first()
         for queue in sorted({definition.queue for definition in definitions().values()})

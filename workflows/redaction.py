@@ -1,4 +1,4 @@
-"""Error text without patient data: `str(exception)` holds whatever the failing code was given."""
+"""Error text without patient data: `str(exception)` may hold any value that the failing code was given."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from django.db import DatabaseError
 from pydantic import BaseModel, PydanticUserError, ValidationError
 
 MASK = "•••"
-_LONGEST = 500
-# No more of a text is looked at: the row is held meanwhile, and one error message was 4 MB long.
-_READ = 20_000
-_MOST_FAULTS = 20
+_MAX_LENGTH = 500
+# Only this much of a text is read: the row is held meanwhile, and one error message was 4 MB long.
+_MAX_READ = 20_000
+_MAX_FAULTS = 20
 
 _QUOTED = re.compile(r"""(['"`])(?:\\.|(?!\1).)*\1""")
-# From where a word begins only: tried from each of its letters, one word of 20,000 took two seconds.
+# It matches from the beginning of a word only: tried from each letter, one word of 20,000 took two seconds.
 _EMAIL = re.compile(r"(?<![^\s@<>'\"])[^\s@<>'\"]+@[^\s@<>'\"]+")
 _NUMBER = re.compile(r"(?<![A-Za-z]\.)(?:\d[\d\s().-]{2,}\d|\d{3,})")  # but not E.164, the standard
 
@@ -28,43 +28,43 @@ _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/#-]{0,99}")
 def scrub(text: str, *known: Any) -> str:
     """Return `text` (500 characters at most) without e-mail addresses, long numbers, or any value in `known`.
 
-    `known` are JSON values, payload and context for one: every string and number in them that the text repeats is
-    masked, whatever its case.
+    `known` are JSON values, such as the payload and the context: every string and number in them that the text repeats
+    is masked, whatever its case.
     """
-    text = text[:_READ]
+    text = text[:_MAX_READ]
     folded = text.casefold()
     values = {value for part in known for value in _leaves(part) if len(value) > 2 and value.casefold() in folded}
     for value in sorted(values, key=len, reverse=True):
         # Whole words: a patient named Count must not make "ac•••" of every account.
         text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", MASK, text, flags=re.IGNORECASE)
     text = _NUMBER.sub(MASK, _EMAIL.sub(MASK, text)).replace("\x00", "")
-    return text.encode("utf-8", "replace").decode()[:_LONGEST]
+    return text.encode("utf-8", "replace").decode()[:_MAX_LENGTH]
 
 
 def scrub_foreign(text: str, *known: Any, names: re.Pattern[str] | None = None) -> str:
-    """`scrub`, for text that is not ours: what stands in quotes is somebody's value too.
+    """`scrub`, for text that is not ours: quoted text is masked too, because it may be a person's value.
 
-    Unless `names` finds it to be a name in the code, as it stands there; see `names_of_code`.
+    Names of the code, where `names` finds them in quotes, are kept; see `names_of_code`.
     """
-    text = text[:_READ]
-    kept = {start for found in names.finditer(text) for start in _starts(found)} if names else ()
+    text = text[:_MAX_READ]
+    kept = {start for found in names.finditer(text) for start in _name_starts(found)} if names else ()
     return scrub(_QUOTED.sub(lambda quoted: quoted[0] if quoted.start() in kept else MASK, text), *known)
 
 
 def names_of_code(error: BaseException) -> re.Pattern[str] | None:
-    """What finds the names of arguments, types, attributes and columns in the message of an error of this class.
+    """The pattern of the names of arguments, types, attributes and columns in a message of this error's class.
 
-    They are the code's, and nobody's data. Only in the words in which Python and PostgreSQL tell them, and only for the
-    very classes that they raise: a message of a step's own making may quote anything.
+    These names are the code's, and nobody's data. They are found only in the wording of Python and PostgreSQL, and only
+    for the very classes that they raise: a message that a step makes may quote anything.
     """
-    if type(error).__module__ == "builtins" and type(error).__name__ in _TOLD_BY_PYTHON:
-        return _OF_PYTHON
+    if type(error).__module__ == "builtins" and type(error).__name__ in _PYTHON_ERRORS:
+        return _NAMES_IN_PYTHON_ERRORS
     if isinstance(error, psycopg.Error | DatabaseError):
-        return _OF_POSTGRESQL
+        return _NAMES_IN_POSTGRESQL_ERRORS
     return None
 
 
-_TOLD_BY_PYTHON = {
+_PYTHON_ERRORS = {
     "TypeError",
     "AttributeError",
     "NameError",
@@ -74,7 +74,7 @@ _TOLD_BY_PYTHON = {
 }
 _NAME = r"""['"][A-Za-z_][A-Za-z0-9_.]{0,99}['"]"""
 # Each group is a quoted name, or several.
-_OF_PYTHON = re.compile(
+_NAMES_IN_PYTHON_ERRORS = re.compile(
     rf"""
       (?:keyword\ argument|for\ (?:keyword\ )?argument|has\ no\ attribute|cannot\ access\ \w+\ variable|local\ variable
         |No\ module\ named|cannot\ import\ name|module|\(not)\ ({_NAME})
@@ -88,40 +88,40 @@ _OF_PYTHON = re.compile(
     """,
     re.VERBOSE,
 )
-_OF_POSTGRESQL = re.compile(rf"(?:column|relation|table|constraint|index|schema|type|function) ({_NAME})")
+_NAMES_IN_POSTGRESQL_ERRORS = re.compile(rf"(?:column|relation|table|constraint|index|schema|type|function) ({_NAME})")
 
 
-def _starts(found: re.Match[str]) -> Iterator[int]:
-    """Where the quoted names begin that a pattern of names has found."""
+def _name_starts(found: re.Match[str]) -> Iterator[int]:
+    """The positions of the quoted names in a match of a pattern of names."""
     for group in range(1, found.re.groups + 1):
         if found[group]:
             yield from (found.start(group) + name.start() for name in re.finditer(_NAME, found[group]))
 
 
-def reference(value: Any, *known: Any) -> str:
+def masked_reference(value: Any, *known: Any) -> str:
     """`value`, which a person has typed, as the history may hold it: in full if it reads like a reference.
 
-    That is one word of letters and digits, and repeats no value of `known` (JSON, the payload for one), whatever the
-    case and the punctuation. Of a number alone the last four digits are left, of anything else nothing. `scrub` would
-    mask every long number, and so the very reference that makes the line worth reading.
+    A reference is one word of letters and digits that repeats no value of `known` (JSON, such as the payload), whatever
+    the case and the punctuation. Of a number alone the last four digits are left, of anything else nothing. `scrub`
+    would mask every long number, and so the very reference that makes the line worth reading.
     """
     text = str(value)
-    said = _letters_and_digits(text)
+    compact = _letters_and_digits(text)
     leaves = (_letters_and_digits(each) for part in known for leaf in _leaves(part) for each in (leaf, *leaf.split()))
-    if not _REFERENCE.fullmatch(text) or any(_repeats(said, leaf) for leaf in leaves) or said.isalpha():
+    if not _REFERENCE.fullmatch(text) or any(_repeats(compact, leaf) for leaf in leaves) or compact.isalpha():
         return MASK
-    if said.isdigit():
-        return f"{MASK}{said[-4:]}" if len(said) > 8 else MASK
+    if compact.isdigit():
+        return f"{MASK}{compact[-4:]}" if len(compact) > 8 else MASK
     return text
 
 
-def _repeats(said: str, leaf: str) -> bool:
-    """Three characters (of a height in centimetres, say) are in many a reference by chance."""
-    return said == leaf or (len(leaf) > 3 and leaf in said) or (len(said) > 3 and said in leaf)
+def _repeats(compact: str, leaf: str) -> bool:
+    """Three characters (of a height in centimetres, say) may be in a reference by chance, so more are needed."""
+    return compact == leaf or (len(leaf) > 3 and leaf in compact) or (len(compact) > 3 and compact in leaf)
 
 
 def _letters_and_digits(text: str) -> str:
-    return re.sub(r"[\W_]", "", text[:_READ]).casefold()
+    return re.sub(r"[\W_]", "", text[:_MAX_READ]).casefold()
 
 
 def private_part(payload: Any, public_fields: Collection[str], path: str = "") -> Any:
@@ -135,23 +135,23 @@ def private_part(payload: Any, public_fields: Collection[str], path: str = "") -
     }
 
 
-def faults(error: ValidationError) -> str:
-    """Which fields a model refuses, and why; never their values."""
+def field_errors(error: ValidationError) -> str:
+    """The fields that a model refuses, and why; never their values."""
     return ", ".join(f"{'.'.join(map(str, fault['loc']))} ({fault['type']})" for fault in error.errors())
 
 
-def faults_for_senders(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first faults, for whoever sent what the model refuses. Names are the model's: the sender's may be values.
+def field_errors_for_senders(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first refused fields, for the sender. Only names of the model are shown: the sender's may be values.
 
-    (An object that maps e-mail addresses to something; a name that the model does not have.)
+    (In an object that maps e-mail addresses to something, or in a field that the model does not have.)
     """
     try:
         known = _names_in(model.model_json_schema())
     except PydanticUserError:  # a field of a type that JSON schemas have no words for
         known = set(model.model_fields)
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    told = [f"{_place(fault['loc'], known) or 'all of it'} ({fault['type']})" for fault in found[:_MOST_FAULTS]]
-    return ", ".join(told) + (f" and {len(found) - len(told)} more" if len(found) > len(told) else "")
+    shown = [f"{_place(fault['loc'], known) or 'all of it'} ({fault['type']})" for fault in found[:_MAX_FAULTS]]
+    return ", ".join(shown) + (f" and {len(found) - len(shown)} more" if len(found) > len(shown) else "")
 
 
 def _place(loc: tuple[int | str, ...], known: Container[str]) -> str:

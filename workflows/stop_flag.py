@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 
 
 class Flag:
-    """What `threading.Event` offers, for one thread and its signal handlers.
+    """Like `threading.Event`, for one thread and its signal handlers.
 
     `Event.set` takes a lock. Called by a handler that interrupts the same thread inside `wait` or `clear`, it waits for
     that thread, which is itself, for ever. `SimpleQueue.put` is made to be called from anywhere.
@@ -31,7 +31,7 @@ class Flag:
                 self._calls.get_nowait()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep until it is set, but `seconds` at most; whether it is set."""
+        """Sleep until it is set, but `seconds` at most. Return whether it is set."""
         if not self._set:
             with suppress(Empty):
                 self._calls.get(timeout=seconds)

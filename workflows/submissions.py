@@ -17,28 +17,31 @@ from pydantic import ValidationError
 
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.models import State, Workflow
-from workflows.postgres.deadlines import DatabaseUnavailable, ask
+from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import Document
 from workflows.postgres.statements import fetch_one
-from workflows.redaction import faults_for_senders
+from workflows.redaction import field_errors_for_senders
 
-# The target is named: without it ON CONFLICT would swallow the violation of any other constraint too.
-_INSERT = f"""
+# The target is named: without it ON CONFLICT would swallow the violation of any other constraint too. The payload is
+# `Document.SQL`, with its parameters by name.
+_INSERT = """
     INSERT INTO workflows_workflow
            (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at, tenant, business_key)
-    VALUES (%s, %s, %s, %s, %s, {Document.SQL}, statement_timestamp() + %s::interval, %s, %s)
-    ON CONFLICT {{target}} DO NOTHING RETURNING id
-"""  # noqa: S608 (ours)
-_ENTER = _INSERT.format(target="(idempotency_key)")
-_START = _INSERT.format(target="(business_key, workflow_type, tenant) WHERE business_key IS NOT NULL")
+    VALUES (%(idempotency_key)s, %(workflow_type)s, %(submitted_by)s, %(queue)s, %(linking_id)s,
+            %(text)s::jsonb #> %(path)s::text[], statement_timestamp() + %(expires_after)s::interval,
+            %(tenant)s, %(business_key)s)
+    ON CONFLICT {target} DO NOTHING RETURNING id
+"""
+_INSERT_SUBMISSION = _INSERT.format(target="(idempotency_key)")
+_INSERT_STARTED = _INSERT.format(target="(business_key, workflow_type, tenant) WHERE business_key IS NOT NULL")
 
 # The name that PostgreSQL gave the constraint of `Workflow.idempotency_key`.
-_KEY_CONSTRAINT = "workflows_workflow_idempotency_key_key"
+_IDEMPOTENCY_KEY_CONSTRAINT = "workflows_workflow_idempotency_key_key"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a submission, or a workflow that was started, stands. `replayed`: it had been sent before."""
+    """The status of a submission, or of a workflow that was started. `replayed`: it was sent before."""
 
     id: int
     key: UUID
@@ -56,7 +59,7 @@ class KeyReused(Exception):
 
 
 class BusinessKeyTaken(Exception):
-    """There is a workflow of this tenant, type and business key, with another input or of another client."""
+    """There is a workflow of this tenant, type and business key, with another input or from another client."""
 
 
 class InputInvalid(Exception):
@@ -72,17 +75,19 @@ def submission_definition() -> WorkflowDefinition:
 
 
 def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Document, submitted_by: str) -> Entry:
-    """Store a submission unless its key is there already; say where it stands.
+    """Store a submission unless its key is there already; return its status.
 
     The key's unique constraint is the whole deduplication: the insert is attempted, not looked up first, and only a
-    conflict costs a second statement. Repeatable, so it survives a connection that breaks before the answer. Raises
-    KeyTaken, KeyReused, DatabaseUnavailable, and DataError for what `jsonb` did not foresee.
+    conflict costs a second statement. It can be repeated, so it survives a connection that breaks before the answer.
+    Raises KeyTaken, KeyReused, DatabaseUnavailable, and DataError for values that `jsonb` did not foresee.
     """
-    inserted = ask(lambda: fetch_one(_ENTER, _row(definition, idempotency_key, payload, submitted_by)))
+    inserted = query_in_time(
+        lambda: fetch_one(_INSERT_SUBMISSION, _parameters(definition, idempotency_key, payload, submitted_by))
+    )
     if inserted is not None:
         return _new(inserted[0], idempotency_key)
-    # A new statement: this one's snapshot would not show the row that won.
-    return ask(lambda: _replay(definition, idempotency_key, payload, submitted_by))
+    # This takes a new statement: the snapshot of the INSERT would not show the row that won.
+    return query_in_time(lambda: _replay(definition, idempotency_key, payload, submitted_by))
 
 
 def start(
@@ -94,44 +99,48 @@ def start(
     submitted_by: str,
     idempotency_key: UUID | None = None,
 ) -> Entry:
-    """Store a workflow unless its tenant has one of this type and business key already; say where it stands.
+    """Store a workflow unless its tenant has one of this type and business key already; return its status.
 
-    The input is kept as it was sent, whatever its model would make of it. Without an idempotency key it is given one.
-    Repeatable, as `enter` is. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
+    The input is kept as it was sent, not as its model would write it. Without an idempotency key it is given one.
+    It can be repeated, as `enter` can. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
     """
     _check_input(definition, payload)
-    row = _row(definition, idempotency_key or uuid4(), payload, submitted_by, tenant, business_key)
+    parameters = _parameters(definition, idempotency_key or uuid4(), payload, submitted_by, tenant, business_key)
     try:
-        inserted = ask(lambda: fetch_one(_START, row))
+        inserted = query_in_time(lambda: fetch_one(_INSERT_STARTED, parameters))
     except IntegrityError as error:
-        # The business key is new, or became taken just now: PostgreSQL looks at one constraint after the other.
-        if not _is_about_the_key(error):
+        # The business key is new, or was taken just now: PostgreSQL checks one constraint after the other.
+        if not _violates_idempotency_key(error):
             raise
         inserted = None
     if inserted is not None:
-        return _new(inserted[0], row[0])
-    return ask(lambda: _restart(definition, tenant, business_key, payload, submitted_by, idempotency_key))
+        return _new(inserted[0], parameters["idempotency_key"])
+    return query_in_time(
+        lambda: _replay_start(definition, tenant, business_key, payload, submitted_by, idempotency_key)
+    )
 
 
-def _row(
+def _parameters(
     definition: WorkflowDefinition,
     key: UUID,
     payload: Document,
     submitted_by: str,
     tenant: str = "",
     business_key: str | None = None,
-) -> tuple[Any, ...]:
-    return (
-        key,
-        definition.name,
-        submitted_by,
-        definition.queue,
-        definition.linking_id_in(payload.value),
-        *payload.parameters,
-        definition.expires_after,
-        tenant,
-        business_key,
-    )
+) -> dict[str, Any]:
+    text, path = payload.parameters
+    return {
+        "idempotency_key": key,
+        "workflow_type": definition.name,
+        "submitted_by": submitted_by,
+        "queue": definition.queue,
+        "linking_id": definition.linking_id_in(payload.value),
+        "text": text,
+        "path": path,
+        "expires_after": definition.expires_after,
+        "tenant": tenant,
+        "business_key": business_key,
+    }
 
 
 def _new(workflow_id: int, key: UUID) -> Entry:
@@ -145,17 +154,19 @@ def _check_input(definition: WorkflowDefinition, payload: Document) -> None:
         # As JSON: where a model is strict, dates and UUIDs are strings there, and nowhere else.
         definition.input_class.model_validate_json(json.dumps(payload.value))
     except ValidationError as error:
-        raise InputInvalid(faults_for_senders(error, definition.input_class)) from None
+        raise InputInvalid(field_errors_for_senders(error, definition.input_class)) from None
 
 
-def _is_about_the_key(error: IntegrityError) -> bool:
+def _violates_idempotency_key(error: IntegrityError) -> bool:
     cause = error.__cause__
-    return isinstance(cause, psycopg.errors.UniqueViolation) and cause.diag.constraint_name == _KEY_CONSTRAINT
+    return (
+        isinstance(cause, psycopg.errors.UniqueViolation) and cause.diag.constraint_name == _IDEMPOTENCY_KEY_CONSTRAINT
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A row that is there already, and whether it has this type and payload."""
+    """A row that exists already, and whether it has this type and payload (`same`)."""
 
     entry: Entry
     owner: str
@@ -189,7 +200,7 @@ def _replay(definition: WorkflowDefinition, key: UUID, payload: Document, submit
     return found.entry
 
 
-def _restart(
+def _replay_start(
     definition: WorkflowDefinition,
     tenant: str,
     business_key: str,
@@ -197,7 +208,7 @@ def _restart(
     submitted_by: str,
     key: UUID | None,
 ) -> Entry:
-    """What `start` answers when the business key, or the idempotency key, is there already. The former decides."""
+    """The result of `start` when the business key, or the idempotency key, exists already. The former decides."""
     named = Q(business_key=business_key, workflow_type=definition.name, tenant=tenant)
     found = _find(definition, payload, named)
     if found and (found.owner != submitted_by or not found.same):

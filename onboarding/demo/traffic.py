@@ -37,7 +37,7 @@ OUTAGE = {"service": "visits", "operation": None, "kind": "status", "status": 50
 OUTAGE_BEGINS, OUTAGE_LASTS = 2.0, 6.0
 # The other flow is slower than the submission: some linked accounts are looked for in vain first.
 OTHER_FLOW_DELAY = 4.0
-# Of the others nobody is told: their submissions find them by looking.
+# No signal is sent for the others: their submissions find them by looking.
 TOLD_EVERY = 2
 
 Decision = Literal["approve", "reject", "leave"]
@@ -88,7 +88,7 @@ def arrange(sandbox: str, samples: Sequence[Sample]) -> None:
                 client.post("/_accounts", json=sample.account).raise_for_status()
 
 
-def tell(door: str, secret: str, linking_id: str) -> None:
+def send_signal(door: str, secret: str, linking_id: str) -> None:
     """What the other flow does when it has created an account: a signed webhook (https://www.standardwebhooks.com)."""
     body = json.dumps({"name": ACCOUNT_CREATED, "linking_id": linking_id}).encode()
     delivery, now = f"msg_{uuid4()}", str(int(time()))
@@ -103,7 +103,7 @@ def tell(door: str, secret: str, linking_id: str) -> None:
 def bad_day(sandbox: str, samples: Sequence[Sample], *, door: str, secret: str) -> Iterator[None]:
     """Transient faults throughout, one service down for a while, and linked accounts that come late.
 
-    Of these the other flow tells `door`, signing with `secret`; every second time it forgets to.
+    For these the other flow sends a signal to `door`, signed with `secret`; every second time it forgets to.
     """
     over = threading.Event()
 
@@ -129,7 +129,7 @@ def bad_day(sandbox: str, samples: Sequence[Sample], *, door: str, secret: str) 
             for number, account in enumerate(linked):
                 client.post("/_accounts", json=account).raise_for_status()
                 if number % TOLD_EVERY == 0:
-                    tell(door, secret, account["linking_id"])
+                    send_signal(door, secret, account["linking_id"])
 
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(outage), pool.submit(other_flow)]

@@ -53,13 +53,13 @@ class Store:
         self.secret = self._own_secret()
 
     def close(self) -> None:
-        """Close for good. The lock stays taken: whoever still asks waits for the end of the process, unanswered."""
+        """Close for good. The lock stays taken: a later request waits for the end of the process, unanswered."""
         self._lock.acquire()
         self._db.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of it or nothing, and nobody else meanwhile."""
+        """A transaction: all of it or nothing, and no other one meanwhile."""
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:

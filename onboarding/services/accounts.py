@@ -1,4 +1,4 @@
-"""Accounts: who the patients are."""
+"""Accounts: the patients' identities."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ accounts = Service("accounts")
 
 class Account(Answer):
     patient_uuid: UUID
-    reference: str | None = None  # who had it created, in their words: for us the workflow's key
+    reference: str | None = None  # given by the client that created it: for us the workflow's key
 
 
 class _Found(Answer):

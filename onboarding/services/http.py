@@ -53,7 +53,7 @@ class Answer(BaseModel):
 
 
 class Confirmation(Answer):
-    """The answer to a change that has nothing to tell but whom it concerned."""
+    """The answer to a change that holds nothing but the patient it concerned."""
 
     patient_uuid: UUID
 
@@ -109,7 +109,7 @@ class Service:
         unclear: type[RetryableStepError],
         **request: Any,
     ) -> AnswerT:
-        """Send a request and read its answer; raise `unclear` when nobody can know what became of it."""
+        """Send a request and read its answer; raise `unclear` when its outcome cannot be known."""
         try:
             response = _client().request(method, self._url(path), timeout=_timeout(), **request)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
@@ -141,8 +141,8 @@ class Service:
                 code=code,
             )
         remembered = response.headers.get("Idempotent-Replayed", "").lower() == "true"
-        told = f"The {self.name} service refused {operation}: {code}."
-        return StepError(told, code=code, answers_key=remembered)
+        message = f"The {self.name} service refused {operation}: {code}."
+        return StepError(message, code=code, answers_key=remembered)
 
     def _url(self, path: str) -> str:
         root = settings.SERVICES[self.name]

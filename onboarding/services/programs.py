@@ -1,4 +1,4 @@
-"""Programs: who takes part in which."""
+"""Programs: enrolling patients, and withdrawing them."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def create_account(*, workflow: Workflow, context: OnboardingContext) -> dict[st
 def find_created_account(
     *, workflow: Workflow, context: OnboardingContext, effect: KnownEffect
 ) -> dict[str, Any] | None:
-    """Whether `create_account` has created the account: the service keeps who asked for it."""
+    """Whether `create_account` has created the account: the service keeps the reference of its creation."""
     account = accounts.find_by_email(submission_of(workflow).patient.email)
     if account is None or account.reference != workflow.key:
         return None
@@ -73,7 +73,7 @@ def look_up_account(*, workflow: Workflow, context: OnboardingContext) -> dict[s
 
 
 def await_linked_account(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
-    """Wait until the other flow tells that it has created the account; look for it every so often, should it not."""
+    """Wait for the other flow's signal that it has created the account; look for it now and then, if none comes."""
     submission = submission_of(workflow)
     if not isinstance(submission, Linked):
         return None
@@ -83,7 +83,7 @@ def await_linked_account(*, workflow: Workflow, context: OnboardingContext) -> d
         return None if account is None else {"patient_uuid": str(account.patient_uuid)}
 
     try:
-        told = wait_for_signal(
+        signal = wait_for_signal(
             workflow,
             "linked_account",
             ACCOUNT_CREATED,
@@ -94,7 +94,7 @@ def await_linked_account(*, workflow: Workflow, context: OnboardingContext) -> d
         )
     except WaitExpired:
         raise StepError("The linked account was not created in two days.", code="linked_account_missing") from None
-    found = told.payload if told.looked_up else look()
+    found = signal.payload if signal.looked_up else look()
     if found is None:
         raise RetryableStepError("The linked account cannot be seen yet.", code="linked_account_missing")
     return found
@@ -104,7 +104,7 @@ def exchange_token(*, workflow: Workflow, context: OnboardingContext) -> dict[st
     submission = submission_of(workflow)
     if isinstance(submission, Existing):
         token = tokens.exchange(submission.session_token.get_secret_value())
-        # The e-mail address was only typed; the session proves who typed it.
+        # The e-mail address was only typed; the session proves the patient's identity.
         if token.patient_uuid != context.patient:
             raise StepError("The session belongs to another patient than the e-mail address.", code="session_mismatch")
     else:

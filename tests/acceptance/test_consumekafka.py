@@ -357,7 +357,7 @@ def test_what_no_waiting_mends_ends_it_with_a_sentence(cluster: Cluster, topic: 
     cluster.refuse(OFFSET_COMMIT, KafkaError.GROUP_AUTHORIZATION_FAILED, 3)
     relay = consume()
     assert relay.wait() == 1, relay.output
-    assert "CommandError: Kafka will not have us: " in relay.output
+    assert "CommandError: Kafka refuses this consumer: " in relay.output
     assert "Traceback" not in relay.output
     assert told() == [("account.created", "0\t0")]
 

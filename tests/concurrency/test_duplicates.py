@@ -180,7 +180,7 @@ def store_a_signal() -> None:
 def leave_a_message_undelivered() -> None:
     told = {"topic": "facts", "partition": 0, "offset": next(offsets), "key": None, "value": b"", "headers": None}
     message = Mock(**{f"{name}.return_value": value for name, value in told.items()})
-    kafka._keep_undelivered(message, kafka.Refused("field_unknown", "No such field."))
+    kafka._keep_undelivered(message, kafka.InputRefused("field_unknown", "No such field."))
 
 
 def open_an_attempt() -> None:

@@ -203,7 +203,7 @@ def fail_at_first(*, workflow: Workflow, context: Any) -> None:
 
 def retry(workflow: Workflow, user: User) -> None:
     """It may be refused for a moment."""
-    with suppress(operations.Running):
+    with suppress(operations.WorkflowBusy):
         operations.retry(workflow.pk, user=user)
 
 

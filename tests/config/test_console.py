@@ -15,7 +15,7 @@ from django.test import Client, override_settings
 from config import wsgi
 from tests import engine
 from workflows.models import Workflow
-from workflows.postgres.deadlines import ask
+from workflows.postgres.deadlines import query_in_time
 
 
 def get(path: str, **environ: Any) -> tuple[str, dict[str, str], bytes]:
@@ -59,7 +59,7 @@ def test_a_request_of_the_api_does_not_try_the_connection_first() -> None:
     request_started.send(None)
     terminate_our_connection()
     with pytest.raises(LookupError):
-        ask(count_on_the_same_connection)
+        query_in_time(count_on_the_same_connection)
     connection.close()
 
 

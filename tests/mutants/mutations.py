@@ -46,10 +46,10 @@ def _in(file: str, *lines: Line) -> Iterator[Mutant]:
         yield Mutant(why, f"workflows/{file}", old, new, tuple(f"tests/{test}" for test in tests))
 
 
-# In operations.workflows._ask_to_cancel, one after the other.
+# In operations.workflows._request_cancellation, one after the other.
 _LOCKS_THE_QUESTIONS = (
-    "        tasks = _locked(workflow_id, open_tasks)"
-    "  # before the row is read: who holds both may be cancelling it just now\n"
+    "        tasks = _lock_tasks(workflow_id, open_tasks)"
+    "  # before the row is read: another user may hold both, to cancel it\n"
 )
 _READS_THE_ROW = '        workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=workflow_id)\n'
 
@@ -1271,7 +1271,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the server shows a patient's context as the text of a statement",
-            "    with parameters_beside():\n",
+            "    with server_side_binding():\n",
             "    if True:\n",
             f"{WORKER}test_the_server_never_shows_a_context_as_the_text_of_a_statement",
         ),
@@ -1376,13 +1376,13 @@ MUTANTS: list[Mutant] = [
         "operations/tasks.py",
         (
             "a decision wakes before it is committed",
-            "    inbox.wake_soon(workflow_id=told.workflow_id)\n",
-            "        inbox.wake_soon(workflow_id=told.workflow_id)\n",
+            "    inbox.wake_soon(workflow_id=task.workflow_id)\n",
+            "        inbox.wake_soon(workflow_id=task.workflow_id)\n",
             f"{OPERATIONS}test_the_wake_up_comes_after_the_commit_of_the_signal",
         ),
         (
             "a decision wakes nobody",
-            "    inbox.wake_soon(workflow_id=told.workflow_id)\n",
+            "    inbox.wake_soon(workflow_id=task.workflow_id)\n",
             "",
             f"{OPERATIONS}test_a_decision_is_kept_sent_to_the_inbox_and_wakes_the_workflow",
         ),
@@ -1394,7 +1394,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a question takes an answer that nobody will heed",
-            "        _require_heeded(told)\n",
+            "        _require_not_cancelled(task)\n",
             "",
             f"{CANCEL}test_a_question_that_is_asked_after_the_request_takes_no_answer",
         ),
@@ -1512,7 +1512,7 @@ MUTANTS: list[Mutant] = [
         "journal.py",
         (
             "what cannot be written just now is given up",
-            "if not (connections[ALIAS].is_usable() and sqlstates.is_refusal(lost)):",
+            "if not (connections[ALIAS].is_usable() and sqlstates.is_statement_error(lost)):",
             "if not connections[ALIAS].is_usable():",
             f"{REFUSALS}test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken",
         ),
@@ -1552,7 +1552,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what the database cannot do just now fails the workflow",
-            " or sqlstates.is_not_now(error)",
+            " or sqlstates.is_transient(error)",
             "",
             f"{WORKER}test_what_the_database_cannot_do_now_is_retried",
         ),

@@ -71,7 +71,7 @@ def confirm_terms(*, workflow: Workflow, context: LoanContext) -> dict[str, str]
         task_type="loan_confirmation",
         team="underwriters",
         requested_by=context.approved_by,
-        four_eyes=True,  # who set the terms may not confirm them
+        four_eyes=True,  # the user who set the terms may not confirm them
         due=DUE,
         timeout=TIMEOUT,
     )

@@ -342,7 +342,7 @@ def test_a_request_that_comes_too_late_leaves_what_a_compensation_asks(
 
     define([Step(charge, once=True, undo=no_refund), fail])
     workflow = submit()
-    monkeypatch.setattr(operations.workflows, "take", running)
+    monkeypatch.setattr(operations.workflows, "lock_workflow", running)
     monkeypatch.setattr(operations.workflows, "_require_undecided", fail_meanwhile)
     operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
     operations.approve(ManualTask.objects.get().pk, user=ada, reason="It stays.", answer={"kept": True})
@@ -351,7 +351,7 @@ def test_a_request_that_comes_too_late_leaves_what_a_compensation_asks(
 
 
 def running(workflow_id: int) -> NoReturn:
-    raise operations.Running
+    raise operations.WorkflowBusy
 
 
 def test_a_best_effort_call_does_not_swallow_the_request(ada: User, gate: Gate, run: Any) -> None:

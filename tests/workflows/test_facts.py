@@ -14,7 +14,7 @@ from workflows.postgres.jsonb import document_of
 KEY = uuid.UUID("0190a0b0-7c3e-7d7e-9a3c-2f4f6a1b2c3d")
 
 
-def parse(**told: Any) -> signal_bodies.Fact:
+def parse(**told: Any) -> signal_bodies.SignalBody:
     return signal_bodies.parse(json.dumps(told).encode())
 
 
@@ -22,11 +22,11 @@ def test_it_reads_whom_a_signal_is_for_and_what_it_says() -> None:
     fact = parse(name="account.created", linking_id="L-1", payload={"a": 1})
     assert (fact.name, fact.linking_id, fact.workflow) == ("account.created", "L-1", None)
     assert fact.payload.value == {"a": 1}
-    assert parse(name="sent", workflow=str(KEY).upper()) == signal_bodies.Fact("sent", None, KEY, document_of({}))
+    assert parse(name="sent", workflow=str(KEY).upper()) == signal_bodies.SignalBody("sent", None, KEY, document_of({}))
 
 
 def test_what_is_null_is_left_out() -> None:
-    assert parse(name="sent", linking_id="L-1", workflow=None, payload=None) == signal_bodies.Fact(
+    assert parse(name="sent", linking_id="L-1", workflow=None, payload=None) == signal_bodies.SignalBody(
         "sent", "L-1", None, document_of({})
     )
 
@@ -55,7 +55,7 @@ def test_what_is_null_is_left_out() -> None:
     ],
 )
 def test_anything_else_is_refused_by_a_stable_code(code: str, told: dict[str, Any]) -> None:
-    with pytest.raises(signal_bodies.Refused) as refused:
+    with pytest.raises(signal_bodies.InputRefused) as refused:
         parse(**told)
     assert refused.value.code == code
 
@@ -65,7 +65,7 @@ def test_anything_else_is_refused_by_a_stable_code(code: str, told: dict[str, An
     [("malformed_json", b"{canary"), ("not_an_object", b'["canary"]'), ("not_utf8", b"canary\xff")],
 )
 def test_what_is_no_json_object_is_refused_and_nothing_of_it_quoted(code: str, body: bytes) -> None:
-    with pytest.raises(signal_bodies.Refused) as refused:
+    with pytest.raises(signal_bodies.InputRefused) as refused:
         signal_bodies.parse(body)
     assert refused.value.code == code
     assert "canary" not in f"{refused.value} {refused.value!r}"

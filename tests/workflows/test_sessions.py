@@ -226,4 +226,4 @@ def test_what_a_worker_refuses_ends_it_and_is_no_fault_of_the_engine(monkeypatch
 
 
 def test_a_claim_lost_is_told_with_its_words() -> None:
-    assert sqlstates.told(ClaimLost("the claim's transaction has ended")).endswith("has ended")
+    assert sqlstates.loggable(ClaimLost("the claim's transaction has ended")).endswith("has ended")

@@ -31,17 +31,17 @@ def error_of(sql: str) -> Error:
 )
 def test_it_names_the_sqlstate_and_what_of_the_schema_but_no_value(sql: str, told: str) -> None:
     error = error_of(sql)
-    assert sqlstates.told(error) == told
+    assert sqlstates.loggable(error) == told
     with pytest.raises(ClaimLost) as raised:
         raise ClaimLost from error
-    assert sqlstates.told(raised.value) == told
+    assert sqlstates.loggable(raised.value) == told
 
 
 @pytest.mark.django_db(transaction=True)
 def test_of_a_connection_that_fails_it_names_the_cause() -> None:
     with connecting_to(port=1), pytest.raises(Error) as raised:
         connection.ensure_connection()
-    assert sqlstates.told(raised.value) == "OperationalError: connection refused"
+    assert sqlstates.loggable(raised.value) == "OperationalError: connection refused"
 
 
 @pytest.mark.parametrize(
@@ -55,18 +55,18 @@ def test_of_a_connection_that_fails_it_names_the_cause() -> None:
 def test_causes_are_told_in_words_of_ours(address: str, cause: str) -> None:
     with pytest.raises(psycopg.OperationalError) as raised:
         psycopg.connect(f"{address} user=lovelace dbname=ada connect_timeout=3")
-    assert sqlstates.told(raised.value) == f"OperationalError: {cause}"
+    assert sqlstates.loggable(raised.value) == f"OperationalError: {cause}"
 
 
 def test_a_cause_that_we_have_no_words_for_is_not_told() -> None:
-    assert sqlstates.told(psycopg.OperationalError("FATAL: lovelace")) == "OperationalError"
+    assert sqlstates.loggable(psycopg.OperationalError("FATAL: lovelace")) == "OperationalError"
 
 
 def test_the_server_is_named_without_database_and_user(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = connection.settings_dict
     monkeypatch.setitem(settings, "HOST", "db.example")
     monkeypatch.setitem(settings, "PORT", "6432")
-    assert sqlstates.server("default") == "db.example:6432"
+    assert sqlstates.host_port("default") == "db.example:6432"
     monkeypatch.setitem(settings, "HOST", "")
     monkeypatch.setitem(settings, "PORT", "")
-    assert sqlstates.server("default") == "the local socket:5432"
+    assert sqlstates.host_port("default") == "the local socket:5432"

@@ -15,7 +15,7 @@ from tests.servers import Proxy, connecting_to
 from workflows.definition import WorkflowDefinition
 from workflows.models import Attempt, Workflow
 from workflows.postgres import statements
-from workflows.postgres.deadlines import DatabaseUnavailable, ask
+from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import Document, parse
 from workflows.submissions import Entry, KeyReused, KeyTaken, enter
 
@@ -197,7 +197,7 @@ def test_a_statement_that_waits_for_a_lock_is_given_up_and_cancelled() -> None:
     try:
         started = time.monotonic()
         with pytest.raises(DatabaseUnavailable):
-            ask(lambda: Workflow.objects.count(), seconds=0.5)
+            query_in_time(lambda: Workflow.objects.count(), seconds=0.5)
         assert 0.4 < time.monotonic() - started < 3
         with connection.cursor() as cursor:
             cursor.execute(
@@ -208,23 +208,23 @@ def test_a_statement_that_waits_for_a_lock_is_given_up_and_cancelled() -> None:
     finally:
         release.set()
         holder.join()
-    assert ask(lambda: Workflow.objects.count()) == 0
+    assert query_in_time(lambda: Workflow.objects.count()) == 0
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_database_that_falls_silent_is_given_up(through_proxy: Proxy) -> None:
-    assert ask(lambda: Workflow.objects.count()) == 0
+    assert query_in_time(lambda: Workflow.objects.count()) == 0
     through_proxy.fall_silent()
     started = time.monotonic()
     with pytest.raises(DatabaseUnavailable):
-        ask(lambda: Workflow.objects.count(), seconds=0.5)
+        query_in_time(lambda: Workflow.objects.count(), seconds=0.5)
     assert time.monotonic() - started < 3
     started = time.monotonic()
     with pytest.raises(DatabaseUnavailable):  # and it is not taken for alive because it accepts connections
-        ask(lambda: Workflow.objects.count(), seconds=0.5)
+        query_in_time(lambda: Workflow.objects.count(), seconds=0.5)
     assert time.monotonic() - started < 6
     through_proxy.connect()
-    assert ask(lambda: Workflow.objects.count()) == 0
+    assert query_in_time(lambda: Workflow.objects.count()) == 0
 
 
 def _backend_pid() -> int:

@@ -129,7 +129,22 @@ def test_what_is_no_secret_is_refused(secret: str, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     "source",
-    ["", " ", "A", "a b", "a:b", "api:shop", ".", "..", "_a", "é", "a\n", "x" * 101, "a/b", *sorted(webhooks.RESERVED)],
+    [
+        "",
+        " ",
+        "A",
+        "a b",
+        "a:b",
+        "api:shop",
+        ".",
+        "..",
+        "_a",
+        "é",
+        "a\n",
+        "x" * 101,
+        "a/b",
+        *sorted(webhooks.RESERVED_SOURCES),
+    ],
 )
 def test_a_source_may_not_be_called_what_could_confuse(source: str) -> None:
     with pytest.raises(CommandError, match="lowercase letters"):

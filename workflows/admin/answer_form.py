@@ -1,6 +1,6 @@
-"""The form of an answer: what a yes says besides yes.
+"""The form of an answer: the fields that an approval gives besides yes.
 
-A field for each field of the Pydantic model that the question names, or of what the call in question returns.
+It has a field for each field of the Pydantic model that the question names, or of the result of the call in question.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from workflows.admin import words
 from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable, ensure_storable
 
-# What may be longer wants more than one line. A model can also ask for that: json_schema_extra={"format": "textarea"}.
+# A text that may be longer gets more than one line. A model can also set: json_schema_extra={"format": "textarea"}.
 ONE_LINE = 200
 
 
 class JsonField(forms.JSONField):
-    """JSON that somebody has typed. What cannot be read is an error of the field, and shown again as it was typed."""
+    """JSON that a user types. If it cannot be read, the field has an error and shows the text again as it was typed."""
 
     empty_values = (None, "")  # [] and {} say something
 
     def prepare_value(self, value: Any) -> Any:
-        return "" if value is None else super().prepare_value(value)  # never a `null` that nobody has typed
+        return "" if value is None else super().prepare_value(value)  # never a `null` that the user has not typed
 
     def to_python(self, value: Any) -> Any:
         try:
@@ -44,15 +44,15 @@ class JsonField(forms.JSONField):
             raise forms.ValidationError(self.error_messages["invalid"], code="invalid") from None
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        # Django would read it once more to write it anew, and fail at the same places, or at half a surrogate pair.
+        # Django would parse it again to write it anew, and fail at the same places, or at half a surrogate pair.
         return None if data is None else InvalidJSONInput(data)
 
 
 class YesForm(forms.Form):
-    """What a yes says besides yes; once valid, in `answer`. Nothing is filled in: no form decides by its default.
+    """The fields that an approval gives besides yes; once valid, in `answer`. None is filled in: no default decides.
 
-    One that is not `asked`, a rejection's, is kept as it was typed and not judged. `conditional` names fields that
-    another one makes required, or not: of these the page does not say that they are optional.
+    Without `asked`, for a rejection, the form is kept as it was typed and not validated. `conditional` names fields
+    that another one makes required, or not: the page does not call them optional.
     """
 
     conditional: tuple[str, ...] = ()
@@ -71,9 +71,9 @@ class YesForm(forms.Form):
 
 
 class AnswerForm(YesForm):
-    """The fields of a model. What is typed in a field left empty is not part of the answer: the model's default holds.
+    """The fields of a model. A field left empty is not part of the answer, so that the model's default holds.
 
-    The model has the last word; what it finds fault with is told beside the field.
+    The model has the last word; its errors are shown beside the field.
     """
 
     def __init__(self, model: type[BaseModel], data: Mapping[str, Any] | None = None, *, asked: bool = True) -> None:
@@ -88,7 +88,7 @@ class AnswerForm(YesForm):
         try:
             self.answer = answer_models.validated(self.model, {self._key(name): value for name, value in given.items()})
         except ValidationError as error:
-            self._tell(error)
+            self._add_errors(error)
         except (Unstorable, answer_models.CheckFailed) as error:
             self.add_error(None, str(error))
 
@@ -96,12 +96,12 @@ class AnswerForm(YesForm):
         return value not in (None, "") or self.model.model_fields[name].is_required()
 
     def _key(self, name: str) -> str:
-        """What the model reads the field under."""
+        """The name under which the model reads the field."""
         alias = self.model.model_fields[name].validation_alias
         offered = alias.choices if isinstance(alias, AliasChoices) else [alias]
         return next((each for each in offered if isinstance(each, str)), name)
 
-    def _tell(self, error: ValidationError) -> None:
+    def _add_errors(self, error: ValidationError) -> None:
         names = {self._key(name): name for name in self.fields}
         for fault in error.errors(include_url=False, include_context=False, include_input=False):
             first, *inner = [str(part) for part in fault["loc"]] or [""]
@@ -110,7 +110,7 @@ class AnswerForm(YesForm):
 
 
 class ResultForm(YesForm):
-    """What a call has returned, of a step that does not say which fields that has."""
+    """The result of a call, where the step does not say which fields it returns."""
 
     result = JsonField(
         label="Result, if it happened",
@@ -131,7 +131,7 @@ class ResultForm(YesForm):
 
 
 class UndoForm(YesForm):
-    """How what could not be undone is dealt with."""
+    """How a call that could not be undone is dealt with."""
 
     conditional = ("reference",)
     how = forms.ChoiceField(
@@ -158,7 +158,7 @@ class UndoForm(YesForm):
 
 
 def field_of(name: str, info: FieldInfo) -> forms.Field:
-    """The form's field for a field of a model: its type's, or one for JSON where people have no better."""
+    """The form's field for a field of a model: that of its type, or one for JSON."""
     kind, limits, nullable = _unwrapped(info.annotation, info.metadata)
     make = _choices(kind) or (_BY_TYPE.get(kind, _json) if isinstance(kind, type) else _json)
     field = make(limits=limits, info=info)
@@ -175,7 +175,7 @@ def field_of(name: str, info: FieldInfo) -> forms.Field:
 
 
 def _unwrapped(kind: Any, metadata: Iterable[Any]) -> tuple[Any, list[Any], bool]:
-    """The type without `Annotated` and `| None`; what was said of it (a maximal length, say); whether None will do."""
+    """The type without `Annotated` and `| None`; its constraints (a maximal length, say); whether None is allowed."""
     limits, nullable = list(metadata), False
     while True:
         arguments = get_args(kind)
@@ -223,7 +223,7 @@ def _datetime(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
 
 
 def _bool(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
-    """Two choices, not a box to tick: a box that nobody looked at says no."""
+    """Two choices, not a box to tick: a box that the user overlooks would say no."""
     return forms.TypedChoiceField(
         choices=[("true", "Yes"), ("false", "No")],
         coerce=lambda key: key == "true",
@@ -250,7 +250,7 @@ _BY_TYPE: dict[Any, Callable[..., forms.Field]] = {
 
 
 def _choices(kind: Any) -> Callable[..., forms.Field] | None:
-    """For a Literal or an Enum: a select of its values."""
+    """A select of the values, for a Literal or an Enum."""
     if get_origin(kind) is Literal:
         values = {_key(value): value for value in get_args(kind)}
         labels = {key: words.plain(key) for key in values}
@@ -271,7 +271,7 @@ def _key(value: Any) -> str:
 
 
 def _no_choice(field: forms.ChoiceField) -> list[tuple[str, str]]:
-    """Where nothing is chosen yet: no choice is made by not looking."""
+    """The empty choice, so that a user who overlooks the field chooses nothing."""
     if not field.required:
         return [("", "Not said")]
     return [] if isinstance(field.widget, forms.RadioSelect) else [("", "Choose")]

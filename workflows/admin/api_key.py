@@ -1,4 +1,4 @@
-"""API keys: who may send, and ending that. A key is made by `manage.py createapikey`, which shows it once."""
+"""API keys: which clients may send, and revoking a key. `manage.py createapikey` makes one, and shows it once."""
 
 from __future__ import annotations
 

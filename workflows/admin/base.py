@@ -1,4 +1,4 @@
-"""What every page of the console has in common: rows are looked at, and changed only by verbs."""
+"""What all pages of the console have in common: they show rows, and change them only by verbs."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class ReasonForm(forms.Form):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """Something a person may do to a row: a button on its page, a page that says what will happen, and a POST.
+    """An operation on a row: a button on the row's page, a page that says what will happen, and a POST.
 
-    `applies`: whether the row's state allows it, for what would be refused is not offered. `consequences`: what will
-    happen, in sentences. `done`: the message afterwards, unless the operation has a better one. `seen`: ids that the
-    page was made of, by the operation's name for them: it is told them, for what has become of them since. `asks`: what
-    the page is called, where the label and the row's name do not make a sentence.
+    `applies`: whether the row's state allows it; a verb that would be refused is not offered. `consequences`: what will
+    happen, in sentences. `done`: the message afterwards, unless the operation returns one. `seen`: the ids that the
+    page was made of, and the operation's argument for them, so that it can check what became of them since. `asks`: the
+    title of the page, where the label and the row's name do not make a sentence.
     """
 
     slug: str
@@ -91,7 +91,7 @@ class FixedOrder(ChangeList):
 
 
 class ConsoleAdmin(ModelAdmin):
-    """A list and a read-only page. Nothing is added, edited or deleted by hand, by nobody."""
+    """A list and a read-only page. Nobody adds, edits or deletes a row by hand."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
@@ -112,7 +112,7 @@ class ConsoleAdmin(ModelAdmin):
         return False
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Filters are the ones on the page. The admin's own would answer `?payload__patient__email=…`."""
+        """Allow only the filters on the page. The admin's own rule would answer `?payload__patient__email=…`."""
         return lookup in {getattr(offered, "parameter_name", None) for offered in self.get_list_filter(request)}
 
     def get_urls(self) -> list[URLPattern]:
@@ -137,7 +137,7 @@ class ConsoleAdmin(ModelAdmin):
     # --- The page of a row ----------------------------------------------------------------------
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """What the page of a row shows."""
+        """The context of the page of a row."""
         raise NotImplementedError
 
     def change_view(
@@ -200,7 +200,7 @@ class ConsoleAdmin(ModelAdmin):
     def carry_out(
         self, request: HttpRequest, done: str, operation: Callable[..., str | None], row_id: int, **arguments: Any
     ) -> bool:
-        """Call an operation in the user's name, and tell them what came of it. False when it was refused."""
+        """Call an operation in the user's name, and show them the outcome. False when it was refused."""
         try:
             done = operation(row_id, user=request.user, **arguments) or done
         except NotAllowed as refusal:
@@ -211,7 +211,7 @@ class ConsoleAdmin(ModelAdmin):
 
 
 def _seen(request: HttpRequest, verb: Verb, row: Any) -> dict[str, list[int]]:
-    """What the verb's page was made of: as it is now; of a form that comes back, as it was then."""
+    """The ids that the verb's page was made of: for a GET as they are now, for a POST as the form sends them back."""
     if verb.seen is None:
         return {}
     name, ids_of = verb.seen

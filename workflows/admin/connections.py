@@ -1,4 +1,4 @@
-"""What a workflow has to do with the world around it, for its page: waits, signals, its parent and its children."""
+"""Rows of other tables that a workflow's page shows: its waits, signals and children."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SignalLine:
     state: str
 
 
-def connections(workflow: Workflow) -> dict[str, Any]:
+def related_rows(workflow: Workflow) -> dict[str, Any]:
     waits = list(
         Wait.objects.filter(workflow=workflow)
         .select_related("signal", "manual_task")
@@ -49,14 +49,14 @@ def connections(workflow: Workflow) -> dict[str, Any]:
 
 
 def _outcome(workflow: Workflow, wait: Wait, waits: Sequence[Wait]) -> str:
-    """What came of a wait, in words; `waits` are the workflow's newest."""
+    """The outcome of a wait, in words; `waits` are the workflow's newest."""
     if wait.outcome:
         return f"{words.plain(wait.outcome)}{_what_follows(workflow, wait, waits)}"
     if wait.superseded or _is_closed(wait):
         return "Nobody asks for it any more"
     if workflow.status != Workflow.Status.PENDING:
         return "The workflow ended without it"
-    if workflow.compensating and wait.kind != Wait.Kind.APPROVAL:  # of what is undone only people are asked
+    if workflow.compensating and wait.kind != Wait.Kind.APPROVAL:  # while it is compensated only people are asked
         return "The workflow goes no further"
     return "Waiting" if wait.deadline > timezone.now() else "Its time is over"
 
@@ -77,7 +77,7 @@ def _is_closed(wait: Wait) -> bool:
 
 
 def _signals(workflow: Workflow, waits: Sequence[Wait]) -> list[Signal]:
-    """Those that were sent to it, those of its linking id that anybody may still use, and what answered its waits."""
+    """Signals sent to the workflow, open signals of its linking id, and the signals that answered its waits."""
     rows = Signal.objects.defer("payload", "dedupe_key", "linking_id").order_by("-id")
     found = list(rows.filter(workflow=workflow)[: SIGNALS_SHOWN + 1])
     if workflow.linking_id is not None:
@@ -98,7 +98,7 @@ def _state(signal: Signal, waits: Sequence[Wait]) -> str:
 
 
 def _children(workflow: Workflow) -> dict[str, Any]:
-    """In the order of the index that keeps them unique: by wait, then by key."""
+    """The first children in the order of the index that keeps them unique: by wait, then by key; with counts of all."""
     children = Workflow.objects.filter(parent=workflow)
     statuses = list(children.values_list("status", flat=True)[: COUNT_LIMIT + 1])
     counts = Counter(statuses[:COUNT_LIMIT])

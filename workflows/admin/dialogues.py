@@ -1,4 +1,4 @@
-"""How each type of question is put to a person: the words on its buttons, what comes of them, and its form."""
+"""How each type of question is shown to a person: its buttons, their consequences, and its form."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from workflows.poison import LOSSES_TASK_TYPE as LOSSES_TASK
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """How a type of question is put: the words on its two buttons, what will come of them, and when to say why.
+    """The words of a type of question: its two buttons, their consequences, and when a reason is required.
 
-    `final` says whether the answer can be given again.
+    `final` says whether the answer can be taken back.
     """
 
     approve: str
@@ -78,10 +78,11 @@ class DecisionForm(forms.Form):
     decision = forms.ChoiceField(choices=[("approve", "Approve"), ("reject", "Reject")])
     reason = forms.CharField(max_length=500, widget=forms.Textarea(attrs={"rows": 3}))
 
-    def __init__(self, put: Dialogue, data: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, words: Dialogue, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(data)
-        self.fields["reason"].required = put.needs_reason
-        self.fields["reason"].help_text = f"{put.reason} Kept in the history, with your name. No patient data, please."
+        reason = self.fields["reason"]
+        reason.required = words.needs_reason
+        reason.help_text = f"{words.reason} Kept in the history, with your name. No patient data, please."
 
 
 def dialogue(task: ManualTask) -> Dialogue:
@@ -89,9 +90,9 @@ def dialogue(task: ManualTask) -> Dialogue:
 
 
 def answer_form(task: ManualTask, data: Mapping[str, Any] | None = None, *, asked: bool = True) -> YesForm | None:
-    """The form of what an approval says besides yes, if the question asks for more.
+    """The form of the fields that an approval gives besides yes; None if yes is enough.
 
-    Raises NotAllowed when this release cannot tell.
+    Raises NotAllowed when this release does not have their model.
     """
     if task.task_type == UNDO_TASK:
         return UndoForm(data, asked=asked)

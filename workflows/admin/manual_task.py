@@ -1,4 +1,4 @@
-"""Manual tasks: what awaits a decision, for how long, and the decision."""
+"""Manual tasks: the questions that await a decision, their deadlines, and the decision."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 OPEN = ManualTask.State.OPEN
 
-# What ought to be decided first; what nobody has given a time ought to be decided before it expires.
+# The order of the open tasks: by when they are due. A task without a due time is due when it expires.
 DUE = Coalesce("due_at", "expires_at")
 OVERDUE = words.badge("overdue", "Overdue")
 
@@ -45,7 +45,7 @@ def is_overdue(task: ManualTask) -> bool:
 
 
 def is_stranded(task: ManualTask) -> bool:
-    """Whether who has claimed it can no longer decide it. Of one that is over nobody asks."""
+    """Whether the assignee can no longer decide the task. False for one that is not open any more."""
     return task.state == OPEN and task.assignee_id is not None and not task.is_held
 
 
@@ -66,7 +66,7 @@ TAKE_BACK = Verb(
 def _once_taken_back(row: ManualTask) -> list[str]:
     if why_not := taking_back.why_not(row):
         return [f"Nothing: it cannot be taken back. {why_not}"]
-    step = taking_back.read(row).effect.step
+    step = taking_back.read_answer(row).effect.step
     in_doubt = f"Whether {step} happened" if row.task_type == DOUBT_TASK else f"Whether {step} is undone"
     asked = {
         Again.AT_ONCE: f"The workflow asks again at once: “{row.question}” is then another task.",
@@ -82,7 +82,7 @@ def _once_taken_back(row: ManualTask) -> list[str]:
 
 
 class StateFilter(admin.SimpleListFilter):
-    """Open ones unless asked otherwise."""
+    """Open tasks unless another state is chosen."""
 
     title = "state"
     parameter_name = "state"
@@ -157,7 +157,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         return (*about, *(("due", "expires", "age") if _is_inbox(request) else ("badge", "expires", "age", "decision")))
 
     def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
-        """Open ones by what is due first; of the others the newest first."""
+        """Open tasks by when they are due; otherwise the newest first."""
         return [DUE, "id"] if _is_inbox(request) else ["-id"]
 
     def get_urls(self) -> list[URLPattern]:
@@ -199,7 +199,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             "release_url": self.url_of("release", row)
             if may and not operations.why_not_release(row, request.user)
             else "",
-            # Facts may be a patient's: for who decides, while there is something to decide.
+            # Facts may be a patient's: only a user who may decide the task sees them, and only while it is open.
             "facts": [(label, _fact(value)) for label, value in row.facts] if decides else None,
             **(self._forms(row) if decides else {}),
             **_answer(row),
@@ -222,20 +222,20 @@ class ManualTaskAdmin(ConsoleAdmin):
         try:
             answer = answer_form(row, request.POST, asked=approved)
         except NotAllowed:
-            answer = None  # the operation says so
+            answer = None  # the operation refuses it, with the reason
         sound = sound and (answer is None or answer.is_valid())
         if sound and self._decide(request, row, form, answer):
             return HttpResponseRedirect(self.url_of("change", row))
-        # What was typed is kept, unless there is nothing left to decide.
+        # The text that was typed is kept, unless there is nothing left to decide.
         row = self.visible_row(request, str(row_id))
         shown = self.page(request, row)
         typed = {"form": form, "answer": answer} if "form" in shown else {}
         return self.render(request, self.page_template, row, **{**shown, **typed})
 
     def _decide(self, request: HttpRequest, row: ManualTask, form: DecisionForm, answer: YesForm | None) -> bool:
-        put, reason = dialogue(row), form.cleaned_data["reason"]
+        texts, reason = dialogue(row), form.cleaned_data["reason"]
         approved = form.cleaned_data["decision"] == "approve"
-        done = f"Your answer is kept: {(put.approve if approved else put.reject).lower()}."
+        done = f"Your answer is kept: {(texts.approve if approved else texts.reject).lower()}."
         if not approved:
             return self.carry_out(request, done, operations.reject, row.pk, reason=reason)
         said = answer.answer if answer else None
@@ -299,20 +299,20 @@ class ManualTaskAdmin(ConsoleAdmin):
 
 
 def _answer(row: ManualTask) -> dict[str, Any]:
-    """What the history says of the answer, where the question was about a call or about its undo."""
+    """The answer as the history has it, where the question was about a call or about its undo."""
     if row.task_type not in DIALOGUES:
         return {}
     events = Event.objects.filter(workflow=row.workflow_id, detail__task=row.pk).order_by("id")
-    told = {event.kind: event for event in events}
-    undone = told.get(Event.Kind.TAKEN_BACK)
-    if not (decision := told.get(Event.Kind.APPROVED) or told.get(Event.Kind.REJECTED)):
+    by_kind = {event.kind: event for event in events}
+    taken_back = by_kind.get(Event.Kind.TAKEN_BACK)
+    if not (decision := by_kind.get(Event.Kind.APPROVED) or by_kind.get(Event.Kind.REJECTED)):
         return {}
     said = words.SAID.get(decision.detail.get("said", ""), decision.get_kind_display())
-    return {"said": ": ".join(filter(None, (said, words.answered(decision.detail)))), "taken_back": undone}
+    return {"said": ": ".join(filter(None, (said, words.answered(decision.detail)))), "taken_back": taken_back}
 
 
 def _is_inbox(request: HttpRequest) -> bool:
-    """Whether the list is of what is still to be decided."""
+    """Whether the list shows the open tasks."""
     return request.GET.get("state", OPEN) == OPEN
 
 

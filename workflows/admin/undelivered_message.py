@@ -1,4 +1,4 @@
-"""The list of undelivered messages: what did a topic say that no workflow could be told, and why?"""
+"""The list of undelivered messages: which messages could not become signals, and why?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workflows.models import UndeliveredMessage
 
 @admin.register(UndeliveredMessage)
 class UndeliveredMessageAdmin(ConsoleAdmin):
-    """Where a message is, and why it was not delivered. Its key, headers and value are not even read."""
+    """Where a message is, and why it was not delivered. Its key, headers and value are not read."""
 
     list_display = ("message", "code", "reason", "read")
     ordering = ("-id",)

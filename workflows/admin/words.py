@@ -1,4 +1,4 @@
-"""How the console puts things: times, errors, masked data."""
+"""How the console writes times, errors, names and masked data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 MASK = "••••"
 
-# What a field may be called to be shown. Keys are written by clients as well as by us, and one can be an e-mail.
+# The names of fields that are shown. Clients write some of the keys, and one can be an e-mail address.
 _FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _FIELDS_SHOWN = 100
 
@@ -37,7 +37,7 @@ def error(*, code: str = "", error_class: str = "", message: str = "") -> str:
     return ": ".join(part for part in (code or error_class, message) if part)
 
 
-# What a person has answered, where the question was about a call or about its undo.
+# Answers to questions about a call or about its undo.
 SAID = {
     "happened": "It happened",
     "did_not_happen": "It did not happen",
@@ -48,7 +48,7 @@ SAID = {
 
 
 def answered(detail: Mapping[str, Any]) -> str:
-    """With which result a call happened, or under which reference it was undone: `charge_id ch_1, status paid`."""
+    """The result of a call that happened, or the reference of one that was undone: `charge_id ch_1, status paid`."""
     fields = detail.get("fields") or {}
     named = fields if isinstance(fields, Mapping) else {}
     if detail.get("reference"):
@@ -73,7 +73,7 @@ def masked_tail(value: str | None) -> str:
 
 
 def masked_fields(data: Any) -> list[tuple[str, str]]:
-    """The names of the fields of a payload or a context, `patient.email` for a nested one; of values nothing."""
+    """The names of the fields of a payload or a context, `patient.email` for a nested one; and no values."""
     fields = _fields(data)
     shown = [field for field, _ in zip(fields, range(_FIELDS_SHOWN), strict=False)]
     return shown + [("…", "more fields")] * (next(fields, None) is not None)

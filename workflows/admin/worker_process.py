@@ -1,4 +1,4 @@
-"""The list of workers: who works, on what, on which release, and who has fallen silent?"""
+"""The list of workers: which ones work, on what, on which release, and which have fallen silent?"""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class WorkerProcessAdmin(ConsoleAdmin):
     page_template = "admin/workflows/workerprocess/page.html"
 
     def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
-        """Those that work first; of the others what stopped last."""
+        """Workers that run come first, then those that stopped last."""
         return [F("stopped_at").desc(nulls_first=True), "name", "-id"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WorkerProcess]:
-        """With what each runs: the attempt that is open, for a heartbeat may be older than that."""
+        """Each with the workflow of its open attempt (`runs`): its heartbeat may be older than that."""
         running = Attempt.objects.filter(worker=OuterRef("name"), closed_at=None).order_by("-id")
         return WorkerProcess.objects.annotate(runs=Subquery(running.values("workflow_id")[:1]))
 
@@ -67,7 +67,7 @@ class WorkerProcessAdmin(ConsoleAdmin):
 
     @admin.display(description="Step")
     def at_step(self, row: Any) -> str:
-        """As of its last heartbeat, if that was of the same workflow."""
+        """The step of its last heartbeat, if that was of the same workflow."""
         return row.step if row.runs and row.runs == row.workflow_id and not row.stopped_at else ""
 
     @admin.display(description="Release")

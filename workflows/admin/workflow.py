@@ -1,4 +1,4 @@
-"""The list of workflows: what is stuck, retrying, failed, waiting for whom?"""
+"""The list of workflows: which are stuck, retrying, failed, or waiting, and for what?"""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _if_it_does_not_help(row: Workflow) -> str:
     return f"It has failed {row.retry_count} times in a row; should it fail again, that counts."
 
 
-# Two pages of the list. More would outlast a request: it is for a worker to carry out.
+# Two pages of the list. More would take longer than a request may.
 BULK_LIMIT = 100
 
 
@@ -101,7 +101,7 @@ class StateFilter(admin.SimpleListFilter):
 
 
 class PresetFilter(admin.SimpleListFilter):
-    """The questions people come with."""
+    """The questions that people open the list with."""
 
     title = "urgency"
     parameter_name = "preset"
@@ -233,7 +233,7 @@ class WorkflowAdmin(ConsoleAdmin):
         refusals: Counter[str] = Counter()
         cancelled = set(Workflow.objects.filter(pk__in=chosen).exclude(cancelled_at=None).values_list("pk", flat=True))
         for pk in chosen:
-            if pk in cancelled:  # somebody wanted it to end: nobody brings it back by ticking a whole page
+            if pk in cancelled:  # a person ended it: ticking a whole page must not bring it back
                 refusals["A cancelled workflow is retried on its own page."] += 1
                 continue
             try:

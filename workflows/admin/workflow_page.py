@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from workflows.admin import words
-from workflows.admin.connections import connections
+from workflows.admin.connections import related_rows
 from workflows.definition import definitions, undo_of
 from workflows.models import Attempt, Effect, Event, ManualTask, State, StepOutcome, Workflow
 
@@ -49,20 +49,20 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     attempts = list(Attempt.objects.filter(workflow=workflow).order_by("-number")[:ATTEMPTS_SHOWN])
     tasks = list(ManualTask.objects.open().filter(workflow=workflow).only("id", "task_type", "expires_at"))
     payload, context = Workflow.objects.values_list("payload", "context").get(pk=workflow.pk)
-    told = _told(attempts)
+    last = _last_run(attempts)
     effects = list(Effect.objects.filter(workflow=workflow).defer("result", "error_message").order_by("id"))
     history = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
-        "standing": standing(workflow, attempts[0] if attempts else None, told, _undone(effects)),
+        "standing": status_sentence(workflow, attempts[0] if attempts else None, last, _undone(effects)),
         "tasks": tasks,
-        "attempt": told,
-        "steps": step_lines(workflow.workflow_type, told, effects),
-        "best_effort_failures": [s.name for s in _lines(told) if s.outcome == StepOutcome.BEST_EFFORT_FAILED],
-        "attempts": [(attempt, _lines(attempt)) for attempt in attempts if attempt is not told],
+        "attempt": last,
+        "steps": step_lines(workflow.workflow_type, last, effects),
+        "best_effort_failures": [s.name for s in _lines(last) if s.outcome == StepOutcome.BEST_EFFORT_FAILED],
+        "attempts": [(attempt, _lines(attempt)) for attempt in attempts if attempt is not last],
         "attempts_left_out": attempts[-1].number - 1 if attempts else 0,
         "effects": effects,
-        **connections(workflow),
+        **related_rows(workflow),
         "history": [_line(event) for event in history[:EVENTS_SHOWN]],
         "older": history[EVENTS_SHOWN - 1].pk if len(history) > EVENTS_SHOWN else None,
         "linking_id": words.masked_tail(workflow.linking_id),
@@ -75,10 +75,10 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
 # --- Where it stands ----------------------------------------------------------------------------
 
 
-def standing(workflow: Workflow, attempt: Attempt | None, told: Attempt | None, undone: Sequence[str]) -> str:
+def status_sentence(workflow: Workflow, attempt: Attempt | None, last: Attempt | None, undone: Sequence[str]) -> str:
     """The first sentence of the page: where the workflow stands, and what happens next.
 
-    `attempt` is the last one, `told` the last that went through the list; `undone` are steps that were undone.
+    `attempt` is the last one, `last` the last that ran the list; `undone` are the steps that were undone.
     """
     number = f"attempt {attempt.number}" if attempt else "no attempt"
     error = words.error(
@@ -89,7 +89,7 @@ def standing(workflow: Workflow, attempt: Attempt | None, told: Attempt | None, 
             return f"Complete since {_at(workflow.completed_at)}, on {number}."
         case State.FAILED:
             where = f" at {workflow.current_step}" if workflow.current_step else ""
-            number = f"attempt {told.number}" if told else number
+            number = f"attempt {last.number}" if last else number
             why = error or "no error was recorded"
             since = f"\nUndone since: {', '.join(undone)}." if undone else ""
             return f"Failed{where} on {number} at {_at(workflow.completed_at)}: {why}{since}"
@@ -134,16 +134,16 @@ def _at(at: datetime | None) -> str:
 # --- Steps --------------------------------------------------------------------------------------
 
 
-def _told(attempts: Sequence[Attempt]) -> Attempt | None:
-    """The last attempt that went through the list, or died in it.
+def _last_run(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The last attempt that ran the list of steps, or died in it.
 
-    While one runs nothing is written of it yet. One that was put back, or undid something, says nothing of the steps.
+    While an attempt runs its steps are not written yet. One that was put back, or undid something, has run no step.
     """
     closed = [attempt for attempt in attempts if attempt.closed_at]
-    return next((attempt for attempt in closed if _went_through_the_list(attempt)), closed[0] if closed else None)
+    return next((attempt for attempt in closed if _ran_the_list(attempt)), closed[0] if closed else None)
 
 
-def _went_through_the_list(attempt: Attempt) -> bool:
+def _ran_the_list(attempt: Attempt) -> bool:
     if attempt.steps:
         return not attempt.steps[0].get("undo")
     return bool(attempt.died_in) and not attempt.died_in.startswith(undo_of(""))
@@ -152,7 +152,7 @@ def _went_through_the_list(attempt: Attempt) -> bool:
 def step_lines(workflow_type: str, attempt: Attempt | None, effects: Sequence[Effect] = ()) -> list[StepLine]:
     """The definition's steps in order, each with what the attempt did and whether that was undone.
 
-    Then what it did that is not in the list now.
+    After them come the steps of the attempt that have left the list.
     """
     undone = _undone(effects)
     done = {line.name: line for line in _lines(attempt)}
@@ -182,8 +182,8 @@ def _lines(attempt: Attempt | None) -> list[StepLine]:
     ]
 
 
-def _error(told: Mapping[str, Any]) -> str:
-    code, error_class, message = (str(told.get(f"error_{part}") or "") for part in ("code", "class", "message"))
+def _error(recorded: Mapping[str, Any]) -> str:
+    code, error_class, message = (str(recorded.get(f"error_{part}") or "") for part in ("code", "class", "message"))
     return words.error(code=code, error_class=error_class, message=message)
 
 
@@ -199,7 +199,7 @@ def _line(event: Event) -> Line:
     return Line(
         at=event.at,
         headline=_headline(event),
-        text=_tell(event),
+        text=_describe(event),
         actor=event.actor,
         attempt=event.attempt,
         kind=event.kind,
@@ -207,21 +207,21 @@ def _line(event: Event) -> Line:
 
 
 def _headline(event: Event) -> str:
-    """Of an answer about a call what was said, and not that it was a yes."""
+    """The headline of an event; of an answer about a call, what the answer says, not that it was an approval."""
     said = event.detail.get("said") if event.kind in (Event.Kind.APPROVED, Event.Kind.REJECTED) else None
     return words.SAID.get(str(said), event.get_kind_display())
 
 
-def _tell(event: Event) -> str:
-    """What an event's detail says, of the fields that are known: an unknown one may hold anything."""
+def _describe(event: Event) -> str:
+    """An event's detail as text, from the fields that are known: an unknown one may hold anything."""
     detail, step = event.detail, event.step
     match event.kind:
         case Event.Kind.RETRY_SCHEDULED | Event.Kind.UNDO_FAILED:
             failures = f"failure {detail.get('failures', '?')} of {detail.get('max_attempts', '?')}"
-            told = f"{step}, {failures}: {_error(detail)}"
+            failure = f"{step}, {failures}: {_error(detail)}"
             if event.kind == Event.Kind.UNDO_FAILED:  # after the last of them a person is asked, at once
-                return told
-            return f"{told}\nNext attempt at {_moment(detail.get('invisible_until'))}"
+                return failure
+            return f"{failure}\nNext attempt at {_moment(detail.get('invisible_until'))}"
         case Event.Kind.COMPENSATED:
             undone = detail.get("undone")
             return f"Undone: {', '.join(map(str, undone))}" if undone else "Nothing was left to undo."
@@ -233,11 +233,11 @@ def _tell(event: Event) -> str:
             return ": ".join(part for part in (step, str(detail.get("how") or "")) if part)
         case Event.Kind.TAKEN_BACK:
             said = words.SAID.get(str(detail.get("said")), "an answer")
-            told = f"{step}: “{said}”, as {detail.get('answered_by', '?')} had answered"
-            return "\n".join(part for part in (told, str(detail.get("reason") or "")) if part)
+            answer = f"{step}: “{said}”, as {detail.get('answered_by', '?')} had answered"
+            return "\n".join(part for part in (answer, str(detail.get("reason") or "")) if part)
         case Event.Kind.APPROVED | Event.Kind.REJECTED if "said" in detail:
-            told = ": ".join(part for part in (step, words.answered(detail)) if part)
-            return "\n".join(part for part in (told, str(detail.get("reason") or "")) if part)
+            answer = ": ".join(part for part in (step, words.answered(detail)) if part)
+            return "\n".join(part for part in (answer, str(detail.get("reason") or "")) if part)
     return str(detail.get("reason") or "")
 
 

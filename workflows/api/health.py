@@ -5,20 +5,20 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from workflows.api.problems import RETRY_AFTER_SECONDS, Problem, api
-from workflows.postgres.deadlines import ask
+from workflows.postgres.deadlines import query_in_time
 from workflows.postgres.missing_migrations import missing_migrations
 
 
 @api("GET")
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Alive. Asks nobody: a database that is away is no reason to restart this process."""
+    """The process is alive. The database is not queried: one that is away is no reason to restart this process."""
     return JsonResponse({"status": "ok"})
 
 
 @api("GET")
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Ready for requests: the database answers within seconds, and has the tables of this release."""
-    if ask(missing_migrations, seconds=2.0):
+    """The process is ready for requests: the database answers within seconds, and has the tables of this release."""
+    if query_in_time(missing_migrations, seconds=2.0):
         raise Problem(
             503,
             "migrations_missing",

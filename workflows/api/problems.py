@@ -14,7 +14,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from workflows.ingress.signal_bodies import NoSuchWorkflow
 from workflows.postgres.deadlines import DatabaseUnavailable
-from workflows.postgres.jsonb import Malformed, Refused
+from workflows.postgres.jsonb import InputRefused, Malformed
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Problem(Exception):
 
 
 def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpResponse]], View]:
-    """Make a function a view of the API: every error a problem; these methods only (GET answers HEAD too), or any."""
+    """Make a function a view of the API: it takes these methods (GET: HEAD, too), or any; each error is a problem."""
     allowed = [*methods, "HEAD"] if "GET" in methods else [*methods]
 
     def decorate(view: Callable[Concatenate[HttpRequest, P], HttpResponse]) -> View:
@@ -69,7 +69,7 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
                 response = view(request, *args, **kwargs)
             except Problem as problem:
                 response = problem.response()
-            except Refused as refusal:
+            except InputRefused as refusal:
                 response = Problem(_status_of(refusal), refusal.code, str(refusal)).response()
             except DatabaseUnavailable:
                 response = database_unavailable().response()
@@ -86,7 +86,7 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
     return decorate
 
 
-def _status_of(refusal: Refused) -> int:
+def _status_of(refusal: InputRefused) -> int:
     match refusal:
         case Malformed():
             return 400
@@ -106,7 +106,7 @@ def database_unavailable() -> Problem:
 
 
 def internal_error(error: Exception) -> Problem:
-    """Log where it happened, and not what the message says: that may quote the request."""
+    """Log where the error happened, but not its message, which may quote the request."""
     where = "".join(traceback.format_tb(error.__traceback__))
     logger.error("Error handling a request: %s\n%s", type(error).__name__, where)
     return Problem(500, "internal_error", "The error is ours. Send it again later with the same key.")
@@ -114,5 +114,5 @@ def internal_error(error: Exception) -> Problem:
 
 @api()
 def not_found(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-    """Whatever has no address."""
+    """The view of every address that has no other."""
     raise Problem(404, "not_found", "There is nothing here.")

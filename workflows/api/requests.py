@@ -1,4 +1,4 @@
-"""What every request of the API is asked for: who sends it, its idempotency key, its body."""
+"""What the API reads of every request: the client, the idempotency key, the body."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def optional_idempotency_key_of(request: HttpRequest) -> UUID | None:
 
 
 def json_object_of(request: HttpRequest) -> jsonb.Document:
-    """The body. Everything that can be refused by the headers is, before any of it is read."""
+    """The body. A request that can be refused by its headers is refused before any of the body is read."""
     ensure_json(request)
     return jsonb.parse(body_of(request))
 
@@ -64,7 +64,7 @@ def ensure_json(request: HttpRequest) -> None:
 
 
 def body_of(request: HttpRequest) -> bytes:
-    """The body as it came, whatever it is."""
+    """The bytes of the body, unchecked."""
     return _read(request, _length_of(request))
 
 
@@ -74,7 +74,7 @@ def _is_not_utf8(request: HttpRequest) -> bool:
 
 
 def _length_of(request: HttpRequest) -> int:
-    """How long the body says it is. Without that, 411: a body of unknown length is not read at all."""
+    """The Content-Length. Without one the answer is 411: a body of unknown length is not read at all."""
     text = request.META.get("CONTENT_LENGTH") or ""
     if not text or "HTTP_TRANSFER_ENCODING" in request.META:
         raise Problem(411, "length_required", "Send a Content-Length; a chunked body is not taken.")

@@ -1,4 +1,4 @@
-"""`/v1/signals` and `/v1/workflows/<key>/signals`: facts that somebody else tells a workflow."""
+"""`/v1/signals` and `/v1/workflows/<key>/signals`: signals from outside to a workflow."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ from workflows.api.requests import (
     idempotency_key_of,
     json_object_of,
 )
-from workflows.api.submissions import refusal
+from workflows.api.submissions import problem_for
 from workflows.ingress import signal_bodies, webhooks
 from workflows.postgres import jsonb
-from workflows.postgres.deadlines import ask
+from workflows.postgres.deadlines import query_in_time
 
 
 @api("POST")
 def webhook(request: HttpRequest, source: str) -> HttpResponse:
-    """Store what a source tells; 202, also when it has told it before.
+    """Store the signal that a source sends; 202, also when it was sent before.
 
-    Nothing is said of the body before its signature was found good, nor of the source: one that we do not know is
+    No answer says anything about the body before its signature was found valid, nor about the source: an unknown one is
     refused like a wrong signature.
     """
     delivery = _delivery_of(request)
     content = body_of(request)
     if not delivery.is_signed(webhooks.keys_of(source), content):
-        raise _refused("webhook_signature_invalid", "No valid secret of this source has signed this.")
-    if not delivery.has_proper_id:
+        raise _unauthorized("webhook_signature_invalid", "No valid secret of this source has signed this.")
+    if not delivery.has_valid_id:
         raise Problem(400, "webhook_id_invalid", "The webhook-id is 1 to 200 visible ASCII characters.")
     ensure_json(request)
-    fact = signal_bodies.read(jsonb.parse(content))
-    workflow_id = _workflow_called(fact.workflow) if fact.workflow else None
-    return _answer(
+    body = signal_bodies.read(jsonb.parse(content))
+    workflow_id = _workflow_id_of(body.workflow) if body.workflow else None
+    return _store(
         lambda: inbox.send(
             source=source,
             dedupe_key=delivery.id,
-            name=fact.name,
+            name=body.name,
             workflow_id=workflow_id,
-            linking_id=fact.linking_id,
-            payload=fact.payload,
+            linking_id=body.linking_id,
+            payload=body.payload,
         ),
         reused=Problem(422, "webhook_id_reused", "This webhook-id was used before, to tell something else."),
     )
 
 
 @api("POST")
-def tell_workflow(request: HttpRequest, key: str) -> HttpResponse:
-    """Store what an API client tells a workflow; 202, also when it has told it before.
+def send_signal(request: HttpRequest, key: str) -> HttpResponse:
+    """Store the signal that an API client sends to a workflow; 202, also when it was sent before.
 
-    Any client may tell any workflow: only its sender and those it has told know the key, a UUID.
+    Any client may send to any workflow: only the workflow's sender, and those it has given it to, know the key, a UUID.
     """
     client = client_of(request)
     dedupe_key = str(idempotency_key_of(request))
     body = json_object_of(request)
-    signal_bodies.refuse_others(body, "name", "payload")
+    signal_bodies.refuse_other_fields(body, "name", "payload")
     name, payload = signal_bodies.name_of(body), signal_bodies.payload_of(body)
-    workflow_id = _workflow_called(signal_bodies.uuid_of(key))
-    return _answer(
+    workflow_id = _workflow_id_of(signal_bodies.uuid_of(key))
+    return _store(
         lambda: inbox.send(
             source=f"api:{client}", dedupe_key=dedupe_key, name=name, workflow_id=workflow_id, payload=payload
         ),
@@ -78,29 +78,29 @@ def _delivery_of(request: HttpRequest) -> webhooks.Delivery:
     names = ("Webhook-Id", "Webhook-Timestamp", "Webhook-Signature")
     delivery = webhooks.Delivery(*(request.headers.get(name, "") for name in names))
     if not (delivery.id and delivery.timestamp and delivery.signatures):
-        raise _refused("webhook_signature_missing", "Send webhook-id, webhook-timestamp and webhook-signature.")
+        raise _unauthorized("webhook_signature_missing", "Send webhook-id, webhook-timestamp and webhook-signature.")
     if not delivery.is_current:
-        raise _refused(
+        raise _unauthorized(
             "webhook_timestamp_stale",
             f"The webhook-timestamp is in seconds since 1970, whole, within {webhooks.TOLERANCE_SECONDS} of our clock.",
         )
     return delivery
 
 
-def _refused(code: str, detail: str) -> Problem:
+def _unauthorized(code: str, detail: str) -> Problem:
     return Problem(401, code, detail, WWW_Authenticate="StandardWebhooks")  # RFC 9110 wants a scheme to be named
 
 
-def _workflow_called(key: UUID | None) -> int:
-    return ask(lambda: signal_bodies.workflow_called(key))
+def _workflow_id_of(key: UUID | None) -> int:
+    return query_in_time(lambda: signal_bodies.workflow_id_of(key))
 
 
-def _answer(send: Callable[[], bool], *, reused: Problem) -> HttpResponse:
-    """Store and wake. Repeatable: whatever breaks after the commit, the same signal sent again is told before."""
+def _store(send: Callable[[], bool], *, reused: Problem) -> HttpResponse:
+    """Store the signal and wake its workflow. It can be repeated: the same signal sent again is a replay."""
     try:
-        told = ask(send)
+        stored = query_in_time(send)
     except inbox.NotTheSame:
         raise reused from None
     except DataError as error:
-        raise refusal(error) from None
-    return JsonResponse({"replayed": not told}, status=202)
+        raise problem_for(error) from None
+    return JsonResponse({"replayed": not stored}, status=202)

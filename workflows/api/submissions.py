@@ -11,20 +11,20 @@ from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.ingress.signal_bodies import uuid_of
 from workflows.models import Workflow
-from workflows.postgres.deadlines import ask
+from workflows.postgres.deadlines import query_in_time
 from workflows.submissions import KeyReused, KeyTaken, enter, submission_definition
 
 
 @api("POST")
 def submit(request: HttpRequest) -> HttpResponse:
-    """Store a submission; 202 with where it stands. Sent again, the same answer with `replayed`."""
+    """Store a submission; 202 with its status. Sent again, it gets the same answer with `replayed`."""
     client = client_of(request)
     key = idempotency_key_of(request)
     payload = json_object_of(request)
     try:
         entry = enter(submission_definition(), idempotency_key=key, payload=payload, submitted_by=client)
     except (KeyTaken, KeyReused, DataError) as error:
-        raise refusal(error) from None
+        raise problem_for(error) from None
     return JsonResponse(
         {"id": entry.id, "status": entry.status, "state": entry.state, "replayed": entry.replayed},
         status=202,
@@ -34,15 +34,15 @@ def submit(request: HttpRequest) -> HttpResponse:
 
 @api("GET")
 def submission(request: HttpRequest, key: str) -> HttpResponse:
-    """Where a submission stands, for the client that sent it; for anyone else there is none."""
-    found = sent_by(client_of(request), key)
+    """The status of a submission, for the client that sent it; for any other client there is none."""
+    found = find_sent_by(client_of(request), key)
     if not found:
         raise Problem(404, "not_found", "You have sent no submission with this key.")
     return JsonResponse(found)
 
 
-def refusal(error: KeyTaken | KeyReused | DataError) -> Problem:
-    """What is answered when a row could not be stored."""
+def problem_for(error: KeyTaken | KeyReused | DataError) -> Problem:
+    """The answer when a row could not be stored."""
     match error:
         case KeyTaken():
             return Problem(409, "idempotency_key_taken", "This Idempotency-Key is in use by another client.")
@@ -54,12 +54,12 @@ def refusal(error: KeyTaken | KeyReused | DataError) -> Problem:
             return Problem(422, "not_storable", "The body is JSON, but PostgreSQL cannot keep it.")
 
 
-def sent_by(client: str, key: str) -> dict[str, Any] | None:
-    """Where the workflow with this key stands, if it was this client that sent it."""
+def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
+    """The status of the workflow with this key, if this client sent it."""
     idempotency_key = uuid_of(key)
     if idempotency_key is None:
         return None
-    return ask(
+    return query_in_time(
         lambda: (
             Workflow.objects.with_state()
             .filter(idempotency_key=idempotency_key, submitted_by=client)

@@ -1,10 +1,12 @@
-"""The API and the health of a process, under the root of the WSGI entries: all of it in one, `INTAKE` in the other."""
+"""The API and the health of a process, under the root of the WSGI entries: the console has all of it, the intake
+only `INTAKE`.
+"""
 
 from django.urls import URLPattern, path, re_path
 
 from workflows.api.health import healthz, readyz
 from workflows.api.problems import not_found
-from workflows.api.signals import tell_workflow, webhook
+from workflows.api.signals import send_signal, webhook
 from workflows.api.submissions import submission, submit
 from workflows.api.workflows import start_workflow, workflow
 
@@ -19,7 +21,7 @@ urlpatterns: list[URLPattern] = [
     *INTAKE,
     path("v1/workflows", start_workflow, name="workflows"),
     path("v1/workflows/<str:key>", workflow, name="workflow"),
-    path("v1/workflows/<str:key>/signals", tell_workflow, name="workflow-signals"),
+    path("v1/workflows/<str:key>/signals", send_signal, name="workflow-signals"),
     path("v1/signals/<str:source>", webhook, name="webhook"),
     re_path(r"^v1(?:/|$)", not_found),
 ]

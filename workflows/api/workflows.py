@@ -1,4 +1,4 @@
-"""`/v1/workflows`: start one of any definition, under a key of the business's own."""
+"""`/v1/workflows`: start a workflow of any definition, under a business key of the sender's own."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, json_object_of, optional_idempotency_key_of
-from workflows.api.submissions import refusal, sent_by
+from workflows.api.submissions import find_sent_by, problem_for
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.ingress.signal_bodies import refuse_others, text_of
+from workflows.ingress.signal_bodies import refuse_other_fields, text_of
 from workflows.postgres.jsonb import Document
 from workflows.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken, start
 
 
 @api("POST")
 def start_workflow(request: HttpRequest) -> HttpResponse:
-    """Store a workflow; 202 with its key and where it stands. Sent again, the same answer with `replayed`."""
+    """Store a workflow; 202 with its key and status. Sent again, it gets the same answer with `replayed`."""
     client = client_of(request)
     idempotency_key = optional_idempotency_key_of(request)
     body = json_object_of(request)
-    refuse_others(body, "workflow_type", "tenant", "business_key", "input")
+    refuse_other_fields(body, "workflow_type", "tenant", "business_key", "input")
     definition = _definition_of(body)
     try:
         entry = start(
@@ -40,7 +40,7 @@ def start_workflow(request: HttpRequest) -> HttpResponse:
             "This tenant has a workflow of this type and business key, with another input or from another client.",
         ) from None
     except (KeyTaken, KeyReused, DataError) as error:
-        raise refusal(error) from None
+        raise problem_for(error) from None
     return JsonResponse(
         {"id": entry.id, "key": entry.key, "status": entry.status, "state": entry.state, "replayed": entry.replayed},
         status=202,
@@ -50,8 +50,8 @@ def start_workflow(request: HttpRequest) -> HttpResponse:
 
 @api("GET")
 def workflow(request: HttpRequest, key: str) -> HttpResponse:
-    """Where a workflow stands, for the client that started it; for anyone else there is none."""
-    found = sent_by(client_of(request), key)
+    """The status of a workflow, for the client that started it; for any other client there is none."""
+    found = find_sent_by(client_of(request), key)
     if not found:
         raise Problem(404, "not_found", "You have started no workflow with this key.")
     return JsonResponse(found)

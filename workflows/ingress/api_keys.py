@@ -1,4 +1,4 @@
-"""API keys: made, revoked, and told apart without a query for each request."""
+"""API keys: created, revoked, and looked up without a query for each request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from django.db.models.signals import post_save
 from django.dispatch import receiver
 
 from workflows.models import ApiKey
-from workflows.postgres.deadlines import DatabaseUnavailable, ask
+from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 
-PREFIX = "onramp_"  # so that a key found in a log or a repository says what it opens
+PREFIX = "onramp_"  # so that a key found in a log or a repository shows what it is for
 PREFIX_LENGTH = len(PREFIX) + 8  # shown to tell keys apart; the 35 characters left are 210 random bits
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._@-]{0,98}[A-Za-z0-9])?")
@@ -26,12 +26,12 @@ NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._@-]{0,98}[A-Za-z0-9])?")
 # revocation was committed.
 MAX_AGE_SECONDS = 4.0
 
-# An unknown key may be a new one, and is looked for at once; but not by every request of a storm of junk keys: after
-# so many in a row each process makes four small queries a second, and calls the others' keys unknown.
+# An unknown key may be a new one, so the table is read again at once; but not for every request of a storm of junk
+# keys: after so many in a row each process makes four small queries a second, and calls the other keys unknown.
 REREADS_IN_A_ROW = 20
 REREADS_PER_SECOND = 4.0
 
-# While the database is away one request a second finds out; the others need not wait for its timeout too.
+# While the database is away one request a second tries it; the others do not wait for its timeout.
 RETRY_SECONDS = 1.0
 
 
@@ -48,7 +48,7 @@ def create(name: str) -> str:
 
 
 def find(key_id: str) -> QuerySet[ApiKey]:
-    """The keys that a person means by a number, by a key's first characters, or by a whole key that has leaked."""
+    """The keys with this number, these first characters, or (a key that has leaked) this whole text."""
     if key_id.isascii() and key_id.isdigit():
         return ApiKey.objects.filter(pk=int(key_id)) if len(key_id) < 19 else ApiKey.objects.none()
     if len(key_id) > PREFIX_LENGTH:
@@ -59,7 +59,7 @@ def find(key_id: str) -> QuerySet[ApiKey]:
 def revoke(key: ApiKey) -> bool:
     """Refuse a key from now on (MAX_AGE_SECONDS at most). False when it was revoked before."""
     revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now()) == 1
-    table.forget()
+    table.invalidate()
     return revoked
 
 
@@ -71,7 +71,7 @@ def digest_of(key: str) -> bytes:
 class KeyTable:
     """The keys of this process: digest to client, read from the database every few seconds.
 
-    Found by dictionary lookup, whose timing tells of the digest only; whoever can choose a SHA-256 has no need to.
+    Keys are found by dictionary lookup. Its timing reveals something of the digest only, and nobody can choose that.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class KeyTable:
     def client_of(self, key: str) -> str | None:
         """The client whose key this is; None when it is nobody's, or revoked.
 
-        Raises DatabaseUnavailable when only the database could tell: a known key is never called unknown because the
+        Raises DatabaseUnavailable when only the database could decide: a known key is never called unknown because the
         database is away, and neither is one that may be new.
         """
         now = monotonic()
@@ -94,7 +94,7 @@ class KeyTable:
             self._read_unless_newer_than(now)
         return self._clients.get(digest)
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Read the table again before it is next used."""
         self._read_at = self._failed_at = -float("inf")
 
@@ -118,11 +118,11 @@ class KeyTable:
             if now - self._failed_at < RETRY_SECONDS:
                 raise DatabaseUnavailable
             try:
-                self._clients = ask(_read_keys, seconds=2.0)
+                self._clients = query_in_time(_read_keys, seconds=2.0)
             except DatabaseUnavailable:
                 self._failed_at = monotonic()
                 raise
-            self._read_at = now  # when the reading began: what was committed since may be missing
+            self._read_at = now  # when the read began: rows committed since then may be missing
 
 
 def _read_keys() -> dict[bytes, str]:
@@ -134,5 +134,5 @@ table = KeyTable()
 
 
 @receiver(post_save, sender=ApiKey)
-def _forget_table(**kwargs: Any) -> None:
-    table.forget()  # what this process changed, it knows at once
+def _invalidate_table(**kwargs: Any) -> None:
+    table.invalidate()  # this process sees its own changes at once

@@ -1,11 +1,11 @@
 """KAFKA: messages of topics become signals in the inbox.
 
-Of each message first the signal is committed, then the workflow woken, and only then the offset stored for the group.
-Whoever dies in between gets the message again, and its signal is a duplicate: nothing is lost, nothing happens twice.
-A message that can be no signal is kept as undelivered, in the same order, and the next one goes through.
+For each message first the signal is committed, then the workflow woken, and only then the offset stored for the group.
+A consumer that dies in between gets the message again, and its signal is a duplicate: nothing is lost, nothing happens
+twice. A message that can be no signal is kept as undelivered, in the same order, and the next one goes through.
 
-While the database is away the message stays in hand. Every partition is paused and polled on: what does not poll for
-`max.poll.interval.ms` is taken for dead by its group, which then gives the partitions to somebody as helpless.
+While the database is away the message stays in hand. Every partition is paused, and polling goes on: the group takes a
+consumer that does not poll for `max.poll.interval.ms` for dead, and gives its partitions to one that is as helpless.
 
 https://github.com/confluentinc/librdkafka/blob/master/INTRODUCTION.md#auto-offset-commit
 """
@@ -29,8 +29,8 @@ from django.db import DataError, IntegrityError, connection
 
 from workflows import failpoints, inbox
 from workflows.ingress import signal_bodies
-from workflows.postgres.deadlines import DatabaseUnavailable, ask
-from workflows.postgres.jsonb import Refused
+from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
+from workflows.postgres.jsonb import InputRefused
 from workflows.postgres.statements import fetch_one
 from workflows.redaction import frames
 from workflows.stop_flag import Flag
@@ -40,16 +40,16 @@ logger = logging.getLogger(__name__)
 # Kafka's own rule for a name, and short enough for a signal's source of 150 characters.
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,144}")
 
-# Seconds. How long a poll sleeps without looking whether somebody wants us to stop.
-POLL = 0.5
-# What is done is told to the group this often. A crash repeats that much, as duplicates.
-COMMIT_EVERY = 1.0
-# Between two tries while the database is away, doubling: a restart takes a second or two, a failover a minute.
+# How long a poll sleeps before it is checked whether the process has to stop.
+POLL_SECONDS = 0.5
+# Seconds between commits of offsets to the group. A crash repeats the messages since the last one, as duplicates.
+COMMIT_INTERVAL = 1.0
+# Seconds between two tries while the database is away, doubling: a restart takes a second or two, a failover a minute.
 FIRST_DELAY = 0.5
 MAX_DELAY = 10.0
 
-# What no reconnecting mends, though the client goes on trying: somebody has to know.
-HOPELESS = {
+# Errors that no reconnecting mends, though the client goes on trying: the process stops, so that it is noticed.
+PERMANENT_ERRORS = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
@@ -58,20 +58,20 @@ HOPELESS = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
 
-# What stands for the headers of a message that cannot be read.
-UNREADABLE: list[tuple[str, bytes | None]] = [("\ufffd", None)]
+# The headers of a message whose headers cannot be read.
+UNREADABLE_HEADERS: list[tuple[str, bytes | None]] = [("\ufffd", None)]
 
-# On these rests the order above.
-OURS = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
+# The order above rests on these properties.
+FIXED_PROPERTIES = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
 
 
 class KafkaFailed(Exception):
-    """Kafka will not have us, now or later. The message is for the operator."""
+    """Kafka refuses this consumer for good. The message is for the operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What `consumekafka` was asked for. `properties` are librdkafka's; times are seconds."""
+    """The options of `consumekafka`. `properties` are librdkafka's; times are seconds."""
 
     brokers: str
     topics: Sequence[str]
@@ -88,22 +88,22 @@ class Relay:
         self.options = options
         self.stopping = stopping
         self.counts: Counter[str] = Counter()
-        self._in_hand: deque[Message] = deque()  # received, and the database has not taken them yet
+        self._in_hand: deque[Message] = deque()  # received, but not yet stored in the database
         self._paused = False
         self._delay = 0.0
-        self._stored = False  # offsets that the group has not been told
+        self._uncommitted = False  # whether there are stored offsets that are not committed to the group
         self._commit_at = 0.0
         self._assigned = False
         self._at_end: set[tuple[str, int]] = set()
-        self._troubles: set[int] = set()  # codes that were told, since all was well
-        self._hopeless: KafkaError | None = None
+        self._logged_errors: set[int] = set()  # codes that were logged since a poll last succeeded
+        self._permanent_error: KafkaError | None = None
         try:
             self._client = Consumer(self._configuration(), logger=logger.getChild("client"))
         except KafkaException as error:
             raise KafkaFailed(f"Kafka's client refuses its configuration: {_error_in(error).str()}.") from None
 
     def run(self) -> None:
-        """Go on until told to stop, then commit and leave the group. Raises KafkaFailed."""
+        """Process messages until `stopping` is set, then commit and leave the group. Raises KafkaFailed."""
         options, began = self.options, monotonic()
         name = f"onramp kafka {socket.gethostname()}:{os.getpid()}"
         connection.settings_dict.setdefault("OPTIONS", {}).setdefault("application_name", name)
@@ -121,13 +121,13 @@ class Relay:
             logger.info("stopped: %s", counts or "no messages")
 
     def process_next(self) -> bool:
-        """Deal with one message. False when none came, or the database did not take it: then it stays in hand."""
-        message = self._next()
-        self._commit_now_and_then()
+        """Process one message. False when none came, or the database is away: then the message stays in hand."""
+        message = self._next_message()
+        self._commit_periodically()
         if message is None:
             return False
         try:
-            self._settle(message)
+            self._handle(message)
         except DatabaseUnavailable:
             self._in_hand.appendleft(message)
             self._wait_for_database(message)
@@ -136,49 +136,50 @@ class Relay:
             self._delay = 0.0
             logger.info("the database is back")
         failpoints.reach("after_commit", "message")
-        self._done_with(message)
+        self._store_offset(message)
         return True
 
     # --- A message ------------------------------------------------------------------------------
 
-    def _next(self) -> Message | None:
+    def _next_message(self) -> Message | None:
         if self._in_hand:
             return self._in_hand.popleft()
         if self._paused:
             self._client.resume(self._client.assignment())
             self._paused = False
-        return self._poll(POLL)
+        return self._poll(POLL_SECONDS)
 
-    def _settle(self, message: Message) -> None:
-        """Make it a signal, or keep it as undelivered.
+    def _handle(self, message: Message) -> None:
+        """Store the message as a signal, or keep it as undelivered.
 
-        Raises DatabaseUnavailable, having done nothing that may not be repeated.
+        Raises DatabaseUnavailable; then it can be handled again.
         """
         value = message.value()
         if value is None:
-            self._count("tombstones", message)  # no fact, and nothing that somebody could look at
+            self._count("tombstones", message)  # no signal, and nothing that a person could look at
             return
         try:
-            told = ask(lambda: _tell(message, value))
-        except (Refused, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            # The last resort is for what we have not thought of: one message must not hold up its partition for ever.
-            refusal = error if isinstance(error, Refused) else Refused("unreadable", "It cannot be read: see the log.")
-            if refusal is not error:
+            stored = query_in_time(lambda: _store_signal(message, value))
+        except (InputRefused, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # The other errors are the last resort: no message may hold up its partition for ever.
+            unreadable = InputRefused("unreadable", "It cannot be read: see the log.")
+            refused = error if isinstance(error, InputRefused) else unreadable
+            if refused is unreadable:
                 logger.error("%s cannot be read:\n%s", _place(message), frames(error))
-            ask(lambda: _keep_undelivered(message, refusal))
+            query_in_time(lambda: _keep_undelivered(message, refused))
             self.counts["undelivered"] += 1
-            logger.warning("undelivered %s: %s", _place(message), refusal.code)
+            logger.warning("undelivered %s: %s", _place(message), refused.code)
         else:
-            self._count("signals" if told else "duplicates", message)
+            self._count("signals" if stored else "duplicates", message)
 
-    def _done_with(self, message: Message) -> None:
-        """After the database's commit, never before."""
+    def _store_offset(self, message: Message) -> None:
+        """Store the offset of a message that is dealt with: after the database's commit, never before."""
         try:
             self._client.store_offsets(message=message)
-            self._stored = True
+            self._uncommitted = True
         except KafkaException as error:
             # The partition is another member's by now, and the message comes again there: a duplicate.
-            logger.info("%s is not ours any more: %s", _place(message), _error_in(error).name())
+            logger.info("%s belongs to another member by now: %s", _place(message), _error_in(error).name())
 
     def _count(self, what: str, message: Message) -> None:
         self.counts[what] += 1
@@ -187,7 +188,7 @@ class Relay:
     # --- The database is away -------------------------------------------------------------------
 
     def _wait_for_database(self, message: Message) -> None:
-        """Keep polling with every partition paused, for a while, so that the group sees that we live."""
+        """Poll for a while with every partition paused, so that the group sees that this consumer is alive."""
         if not self._delay:
             logger.warning("the database is away: %s and what comes after it wait", _place(message))
         self._delay = min(self._delay * 2, MAX_DELAY) or FIRST_DELAY
@@ -196,32 +197,32 @@ class Relay:
             self._paused = True
         deadline = monotonic() + self._delay
         while (left := deadline - monotonic()) > 0 and not self.stopping.is_set():
-            if another := self._poll(min(left, POLL)):  # of a partition that came to us in the meantime
+            if another := self._poll(min(left, POLL_SECONDS)):  # from a partition that was assigned in the meantime
                 self._in_hand.append(another)
                 self._client.pause([TopicPartition(*_partition(another))])
 
     # --- The group ------------------------------------------------------------------------------
 
     def _poll(self, seconds: float) -> Message | None:
-        """The next message, if one comes within `seconds`; callbacks run in here. Raises KafkaFailed."""
+        """The next message, if one comes within `seconds`; the client's callbacks run in here. Raises KafkaFailed."""
         message = self._client.poll(seconds)
         error = message.error() if message is not None else None
         if message is not None and error is None:
             self._at_end.discard(_partition(message))
-            self._troubles.clear()
+            self._logged_errors.clear()
         elif message is not None and error is not None and error.code() == KafkaError._PARTITION_EOF:
             self._at_end.add(_partition(message))
-            self._troubles.clear()
+            self._logged_errors.clear()
         elif error is not None:
-            self._hear(error)
-        if self._hopeless:
-            raise KafkaFailed(f"Kafka will not have us: {self._hopeless.str()}")
+            self._on_error(error)
+        if self._permanent_error:
+            raise KafkaFailed(f"Kafka refuses this consumer: {self._permanent_error.str()}")
         return message if error is None else None
 
-    def _commit_now_and_then(self) -> None:
-        if self._stored and monotonic() > self._commit_at:
-            self._stored = False
-            self._commit_at = monotonic() + COMMIT_EVERY
+    def _commit_periodically(self) -> None:
+        if self._uncommitted and monotonic() > self._commit_at:
+            self._uncommitted = False
+            self._commit_at = monotonic() + COMMIT_INTERVAL
             self._commit(asynchronous=True)
 
     def _commit(self, *, asynchronous: bool) -> None:
@@ -238,114 +239,118 @@ class Relay:
         return self._assigned and not self._in_hand and all(ends)
 
     def _on_assign(self, client: Consumer, partitions: list[TopicPartition]) -> None:
-        logger.info("given %s", _names(partitions))
+        logger.info("given %s", _listed(partitions))
         self._assigned = True
 
     def _on_revoke(self, client: Consumer, partitions: list[TopicPartition]) -> None:
-        """Called before they are taken away: what is done is told the group, what is in hand comes again elsewhere."""
-        logger.info("giving back %s", _names(partitions))
-        self._forget(partitions)
+        """Commit before the partitions are taken away; their messages in hand come again in another consumer."""
+        logger.info("giving back %s", _listed(partitions))
+        self._drop(partitions)
         self._commit(asynchronous=False)
 
     def _on_lost(self, client: Consumer, partitions: list[TopicPartition]) -> None:
-        """They are another member's already; it is too late to commit."""
-        logger.warning("lost %s", _names(partitions))
-        self._forget(partitions)
+        """The partitions are another member's already; it is too late to commit."""
+        logger.warning("lost %s", _listed(partitions))
+        self._drop(partitions)
 
-    def _forget(self, partitions: list[TopicPartition]) -> None:
+    def _drop(self, partitions: list[TopicPartition]) -> None:
         if self._paused:
-            self._client.resume(partitions)  # else they come back paused, if they come back, and stay so
+            self._client.resume(partitions)  # else they would still be paused if they came back, and stay so
         gone = {(p.topic, p.partition) for p in partitions}
         self._at_end -= gone
         self._in_hand = deque(message for message in self._in_hand if _partition(message) not in gone)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if error is not None and error.code() != KafkaError._NO_OFFSET:
-            self._stored = True  # again, next time
-            self._hear(error)
+            self._uncommitted = True  # again, next time
+            self._on_error(error)
 
-    def _hear(self, error: KafkaError) -> None:
-        """Tell of a trouble once, until all is well again: the client mends it, and repeats it many times a second."""
-        if error.fatal() or error.code() in HOPELESS:
-            self._hopeless = error
-        elif error.code() not in self._troubles:
-            self._troubles.add(error.code())
+    def _on_error(self, error: KafkaError) -> None:
+        """Log an error once, until a poll succeeds again: the client retries, and repeats it many times a second."""
+        if error.fatal() or error.code() in PERMANENT_ERRORS:
+            self._permanent_error = error
+        elif error.code() not in self._logged_errors:
+            self._logged_errors.add(error.code())
             logger.warning("Kafka: %s (%s)", error.str(), error.name())
 
     def _configuration(self) -> dict[str, Any]:
         return {
             "client.id": "onramp",
-            "auto.offset.reset": "earliest",  # a new group begins with what is there, rather than miss something
-            "log_level": 2,  # what the client logs below that, it tells `_hear` as well
+            "auto.offset.reset": "earliest",  # a new group begins with the oldest message, rather than miss one
+            "log_level": 2,  # the client reports the rest to `_on_error` as well
             **self.options.properties,
             "bootstrap.servers": self.options.brokers,
             "group.id": self.options.group,
-            **OURS,
-            "error_cb": self._hear,
+            **FIXED_PROPERTIES,
+            "error_cb": self._on_error,
             "on_commit": self._on_commit,
         }
 
 
-def _tell(message: Message, value: bytes) -> bool:
-    """Send what the message says; False when it had been told before. Raises Refused."""
-    fact = signal_bodies.parse(value)
+def _store_signal(message: Message, value: bytes) -> bool:
+    """Store the signal that a message holds; False when it is a duplicate. Raises InputRefused."""
+    body = signal_bodies.parse(value)
     try:
         return inbox.send(
             source=f"kafka:{message.topic()}",
             dedupe_key=_dedupe_key(message),
-            name=fact.name,
-            workflow_id=signal_bodies.workflow_called(fact.workflow) if fact.workflow else None,
-            linking_id=fact.linking_id,
-            payload=fact.payload,
+            name=body.name,
+            workflow_id=signal_bodies.workflow_id_of(body.workflow) if body.workflow else None,
+            linking_id=body.linking_id,
+            payload=body.payload,
         )
     except inbox.NotTheSame:
-        raise Refused("message_id_reused", "Another message with this id says something else.") from None
+        raise InputRefused("message_id_reused", "Another message with this id says something else.") from None
     except (DataError, IntegrityError):
-        raise Refused("not_storable", "It is JSON, but PostgreSQL cannot keep it.") from None
+        raise InputRefused("not_storable", "It is JSON, but PostgreSQL cannot keep it.") from None
 
 
 def _dedupe_key(message: Message) -> str:
-    """The id that the producer gave it, else its place: that of a producer's own repetition is another one."""
+    """The id that the producer gave the message, else its place, which differs if the producer sends it again."""
     headers = _headers(message)
-    if headers == UNREADABLE:
-        raise Refused("headers_invalid", "The name of a header is not UTF-8.")
+    if headers == UNREADABLE_HEADERS:
+        raise InputRefused("headers_invalid", "The name of a header is not UTF-8.")
     for header in ("id", "ce_id"):
         value = next((value for name, value in headers if name == header and value), None)
         if value is not None:
             key = value.decode(errors="replace")
             if len(key) > 200 or not key.isprintable() or "\ufffd" in key:
-                raise Refused("id_invalid", f'The header "{header}" is not printable text of at most 200 characters.')
+                raise InputRefused(
+                    "id_invalid", f'The header "{header}" is not printable text of at most 200 characters.'
+                )
             return key
     # With a tab, which no id may have: else a producer's "0:7" would be taken for the message at that place.
     return f"{message.partition()}\t{message.offset()}"
 
 
-def _keep_undelivered(message: Message, refusal: Refused) -> None:
-    """Put it aside with the reason; once, however often it comes."""
+def _keep_undelivered(message: Message, refused: InputRefused) -> None:
+    """Keep the message with the reason; once, however often it comes."""
+    topic, partition = _partition(message)
     headers = [[name, value and b64encode(value).decode()] for name, value in _headers(message)]
     fetch_one(
         """INSERT INTO workflows_undeliveredmessage (topic, "partition", "offset", code, reason, key, value, headers)
-           VALUES (%s, %s, %s, %s, %s, %s, %s, %s::jsonb)
+           VALUES (%(topic)s, %(partition)s, %(offset)s, %(code)s, %(reason)s, %(key)s, %(value)s, %(headers)s::jsonb)
            ON CONFLICT (topic, "partition", "offset") DO NOTHING RETURNING id""",
-        (
-            *_partition(message),
-            message.offset(),
-            refusal.code,
-            str(refusal),
-            message.key(),
-            message.value(),
-            json.dumps(headers),
-        ),
+        {
+            "topic": topic,
+            "partition": partition,
+            "offset": message.offset(),
+            "code": refused.code,
+            "reason": str(refused),
+            "key": message.key(),
+            "value": message.value(),
+            "headers": json.dumps(headers),
+        },
     )
 
 
 def _headers(message: Message) -> list[tuple[str, bytes | None]]:
-    """Its headers; UNREADABLE where a name is not UTF-8, for Kafka's client then has none to give."""
+    """The message's headers; UNREADABLE_HEADERS where a name is not UTF-8: Kafka's client then returns none."""
     try:
         found: Any = message.headers() or []
     except (SystemError, UnicodeDecodeError):
-        found = UNREADABLE
-        message.set_headers(found)  # a second time it would not raise, but hand out a list that is broken in C
+        found = UNREADABLE_HEADERS
+        message.set_headers(found)  # a second call would not raise, but return a list that is broken in C
     return [(name, value) for name, value in found]
 
 
@@ -357,7 +362,7 @@ def _place(message: Message) -> str:
     return f"{message.topic()} {message.partition()}:{message.offset()}"
 
 
-def _names(partitions: list[TopicPartition]) -> str:
+def _listed(partitions: list[TopicPartition]) -> str:
     return ", ".join(f"{p.topic} {p.partition}" for p in partitions) or "no partition"
 
 

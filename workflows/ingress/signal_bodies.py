@@ -1,4 +1,4 @@
-"""What a source outside may tell a workflow, in the one form that all doors take.
+"""The body of a signal from outside, in the one form that webhooks, the API and Kafka take.
 
 {"name": "account.created", "linking_id": "L-1", "payload": {...}}
 {"name": "account.created", "workflow": "<the submission's idempotency key>", "payload": {...}}
@@ -12,16 +12,16 @@ from uuid import UUID
 
 from workflows.inbox import is_name
 from workflows.postgres import jsonb
-from workflows.postgres.jsonb import Document, Refused, document_of
+from workflows.postgres.jsonb import Document, InputRefused, document_of
 from workflows.postgres.statements import fetch_one
 
-ADDRESS = ("linking_id", "workflow")
+ADDRESS_FIELDS = ("linking_id", "workflow")
 MAX_BYTES = 256 * 1024
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-class NoSuchWorkflow(Refused):
+class NoSuchWorkflow(InputRefused):
     """No workflow has the key that was sent."""
 
     def __init__(self) -> None:
@@ -29,8 +29,8 @@ class NoSuchWorkflow(Refused):
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """A signal's name, whom it is for (a linking id or a workflow's idempotency key, one of the two), what it says."""
+class SignalBody:
+    """A signal's name, its address (a linking id or a workflow's idempotency key, one of the two) and its payload."""
 
     name: str
     linking_id: str | None
@@ -38,33 +38,33 @@ class Fact:
     payload: Document
 
     def __repr__(self) -> str:
-        return "<Fact>"
+        return "<SignalBody>"
 
 
-def parse(body: bytes) -> Fact:
-    """Read a fact from a message's bytes, or raise Refused."""
+def parse(body: bytes) -> SignalBody:
+    """Read the body of a signal from bytes, or raise InputRefused."""
     if len(body) > MAX_BYTES:
-        raise Refused("too_large", f"A body has at most {MAX_BYTES} bytes.")
+        raise InputRefused("too_large", f"A body has at most {MAX_BYTES} bytes.")
     return read(jsonb.parse(body))
 
 
-def read(body: Document) -> Fact:
-    """Read a fact and whom it is for, or raise Refused. `payload` may be left out."""
-    refuse_others(body, "name", *ADDRESS, "payload")
-    return Fact(name_of(body), *_address_of(body), payload_of(body))
+def read(body: Document) -> SignalBody:
+    """Read the body of a signal from JSON, or raise InputRefused. `payload` may be left out."""
+    refuse_other_fields(body, "name", *ADDRESS_FIELDS, "payload")
+    return SignalBody(name_of(body), *_address_of(body), payload_of(body))
 
 
-def refuse_others(body: Document, *names: str) -> None:
-    """A field of another name is refused: one that is misspelt would go unnoticed."""
+def refuse_other_fields(body: Document, *names: str) -> None:
+    """Refuse a field of another name: one that is misspelt would go unnoticed."""
     if not body.value.keys() <= set(names):
-        raise Refused("field_unknown", f"The body has no fields but {', '.join(names)}.")
+        raise InputRefused("field_unknown", f"The body has no fields but {', '.join(names)}.")
 
 
 def name_of(body: Document) -> str:
-    """What others may call a signal: the engine's own, `decision:1` for one, would answer a question to a person."""
+    """A name that others may give a signal. One of the engine's own, `decision:1` for example, would answer a task."""
     name = body.value.get("name")
     if not isinstance(name, str) or not is_name(name):
-        raise Refused(
+        raise InputRefused(
             "signal_name_invalid",
             "A signal's name is 1 to 199 letters, digits and _.-/ with a letter, digit or _ first, and not `cancel`.",
         )
@@ -78,37 +78,37 @@ def payload_of(body: Document) -> Document:
         case dict():
             return body.part("payload")
         case _:
-            raise Refused("signal_payload_invalid", "A signal's payload is an object.")
+            raise InputRefused("signal_payload_invalid", "A signal's payload is an object.")
 
 
 def text_of(body: Document, name: str, longest: int) -> str | None:
-    """A text of 1 to `longest` characters; None when there is none, or null. Raises Refused for anything else."""
+    """A text of 1 to `longest` characters; None when it is missing or null. Raises InputRefused for anything else."""
     text = body.value.get(name)
     if text is None or (isinstance(text, str) and 0 < len(text) <= longest):
         return text
-    raise Refused(f"{name}_invalid", f"The {name} is a text of 1 to {longest} characters.")
+    raise InputRefused(f"{name}_invalid", f"The {name} is a text of 1 to {longest} characters.")
 
 
 def _address_of(body: Document) -> tuple[str | None, UUID | None]:
     """The linking id, or the workflow's key: one of the two."""
-    linking_id, workflow = (body.value.get(name) for name in ADDRESS)
+    linking_id, workflow = (body.value.get(name) for name in ADDRESS_FIELDS)
     if (linking_id is None) == (workflow is None):
-        raise Refused("signal_address_invalid", "Send either linking_id or workflow.")
+        raise InputRefused("signal_address_invalid", "Send either linking_id or workflow.")
     if workflow is None:
         return text_of(body, "linking_id", 200), None
     if not isinstance(workflow, str):
-        raise Refused("signal_address_invalid", "The workflow is its key, a UUID.")
+        raise InputRefused("signal_address_invalid", "The workflow is its key, a UUID.")
     if (key := uuid_of(workflow)) is None:
         raise NoSuchWorkflow
     return None, key
 
 
 def uuid_of(text: str) -> UUID | None:
-    """A UUID in the one form of RFC 9562; Python would take many more, and each would be another text of one key."""
+    """A UUID in the one form of RFC 9562; Python would take many more, and so many texts for one key."""
     return UUID(text) if _UUID.fullmatch(text) else None
 
 
-def workflow_called(key: UUID | None) -> int:
+def workflow_id_of(key: UUID | None) -> int:
     """The id of the workflow with this key. Raises NoSuchWorkflow."""
     row = fetch_one("SELECT id FROM workflows_workflow WHERE idempotency_key = %s", (key,)) if key else None
     if row is None:

@@ -1,4 +1,4 @@
-"""Webhooks from outside: who may send them, and whether it was they who did.
+"""Webhooks from outside: which sources may send them, and whether a delivery is theirs.
 
 As Standard Webhooks has it (https://www.standardwebhooks.com): a source signs each delivery with a secret that it
 shares with us. Several secrets of a source are good at a time, so that one can be replaced without losing a delivery.
@@ -19,24 +19,24 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from workflows.models import WebhookSecret
-from workflows.postgres.deadlines import ask
+from workflows.postgres.deadlines import query_in_time
 from workflows.postgres.statements import fetch_one
 
-PREFIX = "whsec_"  # so that a secret found in a log or a repository says what it is
+PREFIX = "whsec_"  # so that a secret found in a log or a repository shows what it is
 PREFIX_LENGTH = len(PREFIX) + 6  # shown to tell secrets apart; the 37 characters left are 220 random bits
 
-# What of the inbox's senders is ours: nobody outside may speak in these names, nor in one with a colon (api:shop).
-RESERVED = frozenset({"console", "engine", "look"})
+# Sources of the engine's own signals. No webhook may use them, nor a name with a colon (api:shop).
+RESERVED_SOURCES = frozenset({"console", "engine", "look"})
 SOURCE = re.compile(r"[a-z0-9][a-z0-9\-_.]{0,99}")
 
-# The specification's: longer than clocks differ and deliveries take, too short to keep a delivery for later.
+# From the specification: longer than clocks differ and deliveries take, too short to replay a delivery later.
 TOLERANCE_SECONDS = 5 * 60
 
-# Bytes, of the specification: shorter can be guessed, longer is no better.
-_SHORTEST, _LONGEST = 24, 64
+# From the specification: a shorter key can be guessed, a longer one is no better.
+_MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64
 
-# What a source without secrets is compared with, so that it takes as long to refuse as any other.
-_NOBODYS = secrets.token_bytes(32)
+# The key for a source without secrets, so that refusing it takes as long as refusing any other.
+_DECOY_KEY = secrets.token_bytes(32)
 
 _SECONDS = re.compile(r"[0-9]{1,12}")
 _ID = re.compile(r"[!-~]{1,200}")
@@ -51,25 +51,25 @@ class Delivery:
     signatures: str
 
     @property
-    def has_proper_id(self) -> bool:
+    def has_valid_id(self) -> bool:
         """Whether the inbox can tell deliveries apart by it: 1 to 200 visible ASCII characters."""
         return bool(_ID.fullmatch(self.id))
 
     @property
     def is_current(self) -> bool:
-        """Whether it says that it was sent just now. Only whole seconds, for what is signed is their text."""
+        """Whether its timestamp is of just now: whole seconds only, because their text is what is signed."""
         return bool(_SECONDS.fullmatch(self.timestamp)) and abs(time() - int(self.timestamp)) <= TOLERANCE_SECONDS
 
     def is_signed(self, keys: Collection[bytes], body: bytes) -> bool:
         """Whether one of its signatures was made with one of these keys, of the body as it came.
 
-        All are compared with all, and each in constant time: how long it takes tells neither which nor how much of it
-        was right.
+        All are compared with all, and each in constant time: the time that it takes shows neither which was right nor
+        how much of it.
         """
         content = f"{self.id}.{self.timestamp}.".encode("latin-1", "replace") + body  # headers are Latin-1 in WSGI
         offered = [signature.encode("latin-1", "replace") for signature in self.signatures.split(" ")]
         signed = False
-        for key in keys or [_NOBODYS]:
+        for key in keys or [_DECOY_KEY]:
             expected = sign(key, content)
             for signature in offered:
                 signed |= hmac.compare_digest(expected, signature)
@@ -77,30 +77,31 @@ class Delivery:
 
 
 def is_source(text: str) -> bool:
-    """Whether a source of webhooks may be called so."""
-    return bool(SOURCE.fullmatch(text)) and text not in RESERVED
+    """Whether a source of webhooks may have this name."""
+    return bool(SOURCE.fullmatch(text)) and text not in RESERVED_SOURCES
 
 
 def keys_of(source: str) -> list[bytes]:
-    """What deliveries of a source may be signed with now; none when there is no such source.
+    """The keys that deliveries of a source may be signed with now; none when there is no such source.
 
-    Read for each delivery: a secret that was revoked a moment ago is no good any more. Raises DatabaseUnavailable.
+    They are read for each delivery: a secret that was revoked a moment ago is no longer valid. Raises
+    DatabaseUnavailable.
     """
     if not is_source(source):
         return []
     valid = WebhookSecret.objects.filter(source=source, revoked_at=None)
-    return [key_of(secret) for secret in ask(lambda: list(valid.values_list("secret", flat=True)))]
+    return [key_of(secret) for secret in query_in_time(lambda: list(valid.values_list("secret", flat=True)))]
 
 
 def key_of(secret: str) -> bytes:
-    """The key that a secret is the text of. Raises ValueError when it is not the text of one."""
+    """The key that a secret encodes. Raises ValueError when it encodes none."""
     encoded = secret.removeprefix(PREFIX)
     try:
         key = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):  # ValueError: not ASCII
         key = b""
-    if not secret.startswith(PREFIX) or not _SHORTEST <= len(key) <= _LONGEST:
-        raise ValueError(f"A secret is {PREFIX} and the base64 of {_SHORTEST} to {_LONGEST} bytes.")
+    if not secret.startswith(PREFIX) or not _MIN_KEY_BYTES <= len(key) <= _MAX_KEY_BYTES:
+        raise ValueError(f"A secret is {PREFIX} and the base64 of {_MIN_KEY_BYTES} to {_MAX_KEY_BYTES} bytes.")
     return key
 
 
@@ -110,16 +111,16 @@ def sign(key: bytes, content: bytes) -> bytes:
 
 
 def create(source: str, secret: str | None = None) -> str:
-    """Let a source sign with a secret, the one it has chosen or a new one; return it. ValueError: not a good one."""
+    """Let a source sign with a secret, the one it has chosen or a new one; return it. ValueError: it is not valid."""
     if not is_source(source):
         raise ValueError(
             "A source's name is 1 to 100 lowercase letters, digits and -_. with a letter or digit first, "
-            f"and none of {', '.join(sorted(RESERVED))}."
+            f"and none of {', '.join(sorted(RESERVED_SOURCES))}."
         )
     if secret is None:
         secret = PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
     key_of(secret)
-    # Not by the model: the secret would stand in the text of the statement.
+    # Not through the model: the secret would then be in the text of the statement.
     made = fetch_one(
         """INSERT INTO workflows_webhooksecret (source, secret)
            SELECT %s, %s WHERE NOT EXISTS (SELECT FROM workflows_webhooksecret WHERE source = %s AND secret = %s)
@@ -127,18 +128,18 @@ def create(source: str, secret: str | None = None) -> str:
         (source, secret, source, secret),
     )
     if made is None:
-        # Of two of a kind, one would stay good when the other is revoked.
+        # If a source had the same secret twice, one would stay valid when the other is revoked.
         raise ValueError(f"{source} has this very secret already, or had it until it was revoked: choose another.")
     return secret
 
 
 def find(secret_id: str) -> QuerySet[WebhookSecret]:
-    """The secrets that a person means by a number, by a secret's first characters, or by a whole secret."""
+    """The secrets with this number, these first characters, or this whole text."""
     if secret_id.isascii() and secret_id.isdigit():
         return WebhookSecret.objects.filter(pk=int(secret_id)) if len(secret_id) < 19 else WebhookSecret.objects.none()
     if not secret_id.startswith(PREFIX):
         return WebhookSecret.objects.none()
-    # Compared here: in a statement a whole secret would stand in its text. There are few.
+    # They are compared here, and are few: a whole secret would be in the text of a statement.
     meant = [pk for pk, secret in WebhookSecret.objects.values_list("pk", "secret") if secret.startswith(secret_id)]
     return WebhookSecret.objects.filter(pk__in=meant)
 

@@ -1,4 +1,4 @@
-"""What the arguments of several commands have in common."""
+"""Types of arguments that several commands have in common."""
 
 from __future__ import annotations
 

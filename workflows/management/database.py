@@ -1,4 +1,4 @@
-"""What commands say of a database that lacks the tables of this release, or is away."""
+"""How commands report a database that lacks the tables of this release, or is away."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 
-from workflows.postgres.deadlines import DatabaseUnavailable, ask
+from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.missing_migrations import missing_migrations
 
 
 class DatabaseCommand(BaseCommand):
-    """A command for a person, who is told in one line what is the matter with the database."""
+    """A command for a person: it reports in one line what is wrong with the database."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
@@ -24,9 +24,9 @@ class DatabaseCommand(BaseCommand):
 
 
 def refuse_unmigrated() -> None:
-    """For what runs on and on: it waits for a database that is away, then as later. Leaves no connection open."""
+    """For a process that runs on: it waits for a database that is away, now as later. No connection is left open."""
     try:
-        missing = len(ask(missing_migrations))
+        missing = len(query_in_time(missing_migrations))
     except DatabaseUnavailable:
         return
     finally:
@@ -41,7 +41,7 @@ def _refuse(missing: int) -> None:
 
 
 def _place() -> str:
-    """Its name and host. The user's password is none of a log's business."""
+    """The database's name and host, without the user and the password."""
     database = connection.settings_dict
     host = database["HOST"] or "the local socket"
     return f"{database['NAME']} at {host}{database['PORT'] and ':'}{database['PORT']}"

@@ -1,12 +1,12 @@
-"""What people may do. Each operation: guard, act, record, return.
+"""What people may do to a workflow. Each operation: guard, act, record, return.
 
 The console and the commands change a workflow through these functions only, so that permission, state and history
 are checked and written in one place. Each is a transaction of its own and refuses to run inside another (`durable`):
-its refusals and its wake-up are about what has been committed.
+its refusals and its wake-up must be about committed rows.
 """
 
 from workflows.operations.answers import answer_model
-from workflows.operations.guards import CANCEL, DECIDE, RETRY, REVOKE, RUN_NOW, Running
+from workflows.operations.guards import CANCEL, DECIDE, RETRY, REVOKE, RUN_NOW, WorkflowBusy
 from workflows.operations.keys import revoke
 from workflows.operations.tasks import (
     approve,
@@ -26,7 +26,7 @@ __all__ = [
     "RETRY",
     "REVOKE",
     "RUN_NOW",
-    "Running",
+    "WorkflowBusy",
     "answer_model",
     "approve",
     "cancel",

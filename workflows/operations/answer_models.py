@@ -1,6 +1,6 @@
-"""What the answer to a manual task must hold, where a yes or no is not enough: a Pydantic model.
+"""The Pydantic model of an answer to a manual task, where a yes or no is not enough.
 
-Named by its path where a step asks; made of the context's fields where the question is what a call has returned.
+A step names it by its path. Where the question is what a call has returned, it is made of the context's fields.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ logger = logging.getLogger(__name__)
 
 
 class NoSuchModel(LookupError):
-    """This release does not have the model: it was renamed, or is of another release."""
+    """This release does not have the model: it was renamed, or belongs to another release."""
 
 
 class CheckFailed(Exception):
-    """The model did not refuse the answer, it broke on it. The log says where; the message is for who answers."""
+    """The model did not refuse the answer, it broke on it. The log says where; the message is for the user."""
 
 
 class DealtWith(BaseModel):
-    """What a person says of an undo that could not be made: `kept`, nothing was undone; or it was undone by hand.
+    """A person's answer about an undo that failed: the call is `kept` as it is, or was undone by hand.
 
-    Then with the `reference` under which that is found outside, a refund's number for one.
+    If by hand, `reference` is what the undo is found by in the other system: the number of a refund, for example.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -62,7 +62,7 @@ class DealtWith(BaseModel):
 
 @cache
 def result_model(context_class: type[BaseModel], names: tuple[str, ...]) -> type[BaseModel]:
-    """What a step that returns these fields of its context has returned: all of them, and none of them None."""
+    """The model of a result that holds these fields of the context: all of them, and none of them None."""
     fields: dict[str, Any] = {name: _needed(context_class.model_fields[name]) for name in names}
     return create_model("Result", __config__=ConfigDict(extra="forbid"), **fields)
 
@@ -82,7 +82,7 @@ def _without_none(kind: Any) -> Any:
 
 
 def is_choice(info: FieldInfo) -> bool:
-    """Whether what is answered can only be a word of our own: a Literal, an Enum, yes or no."""
+    """Whether all possible values are words of the code: a Literal, an Enum, yes or no."""
     kind = _without_none(info.annotation)
     return get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, Enum | bool))
 
@@ -100,19 +100,19 @@ def model_at(path: str) -> type[BaseModel]:
 def validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, Any]:
     """`answer` as `model` understands it, in the JSON form from which the model can be read again.
 
-    As it was given where the model writes what it cannot read: a masked secret, another alias, a field left out.
+    Where the model writes what it cannot read (a masked secret, another alias, a field left out), `answer` as given.
     Raises pydantic's ValidationError, Unstorable for what is no JSON or cannot be kept as such, and CheckFailed.
     """
     given = in_json(answer)
     try:
-        told = _told(model, given)
+        value = _normalized(model, given)
     except ValidationError:
         raise
     except Exception as error:  # its message may quote the answer
         logger.error("%s broke on an answer:\n%s", model.__qualname__, frames(error))
         raise CheckFailed("What checks the answer broke on it, and the error is ours: the log says where.") from None
-    ensure_storable(told)
-    return told
+    ensure_storable(value)
+    return value
 
 
 def in_json(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,11 +123,11 @@ def in_json(answer: Mapping[str, Any]) -> dict[str, Any]:
         raise Unstorable("not_json", "It holds a value that has no form in JSON.") from None
 
 
-def _told(model: type[BaseModel], given: dict[str, Any]) -> dict[str, Any]:
+def _normalized(model: type[BaseModel], given: dict[str, Any]) -> dict[str, Any]:
     read = model.model_validate_json(to_json(given))
-    told = read.model_dump(mode="json", by_alias=True, round_trip=True)
+    written = read.model_dump(mode="json", by_alias=True, round_trip=True)
     try:
-        same = model.model_validate_json(to_json(told)) == read
+        same = model.model_validate_json(to_json(written)) == read
     except ValidationError:
         same = False
-    return told if same else given
+    return written if same else given

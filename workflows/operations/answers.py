@@ -1,4 +1,4 @@
-"""ANSWERS: what a yes must say besides yes, and what the history tells of it."""
+"""ANSWERS: the fields that an approval must give besides yes, and what the history holds of them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, Workflow
 from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable
-from workflows.redaction import faults, private_part, reference
+from workflows.redaction import field_errors, masked_reference, private_part
 
 
 def answer_model(task: ManualTask) -> type[BaseModel] | None:
-    """What a yes to this question fills in; None where yes is enough, or where the step does not say what it returns.
+    """The model that an approval fills in; None where yes is enough, or where the step does not say what it returns.
 
-    Raises NotAllowed when this release cannot tell.
+    Raises NotAllowed when this release does not have it.
     """
     if task.task_type == DOUBT_TASK:
-        definition, step = _in_doubt(task)
+        definition, step = _step_in_doubt(task)
         return None if step.returns is None else answer_models.result_model(definition.context_class, step.returns)
     if task.task_type == compensation.TASK_TYPE:
         return answer_models.DealtWith
@@ -39,8 +39,8 @@ def answer_model(task: ManualTask) -> type[BaseModel] | None:
         ) from None
 
 
-def _in_doubt(task: ManualTask) -> tuple[WorkflowDefinition, Step]:
-    """The step whose call is in doubt; of one that has left the list no more than the name."""
+def _step_in_doubt(task: ManualTask) -> tuple[WorkflowDefinition, Step]:
+    """The definition and the step whose call is in doubt. Of a removed step only the name is known."""
     if (definition := definitions().get(task.workflow.workflow_type)) is None:
         raise NotAllowed(
             f"This release does not know the type {task.workflow.workflow_type}, nor what its calls return: try again "
@@ -50,36 +50,36 @@ def _in_doubt(task: ManualTask) -> tuple[WorkflowDefinition, Step]:
 
 
 def checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What an approval says besides yes, as the question asks for it."""
+    """The fields that an approval gives besides yes, validated for its question. Raises NotAllowed."""
     model = answer_model(task)
     if task.task_type == DOUBT_TASK:
-        return _require_a_result(task, model, answer)
+        return _checked_result(task, model, answer)
     if model is None:
         return dict(answer) if answer else None
     if answer is None:
         raise NotAllowed(f"A yes is not enough: the answer has fields ({', '.join(model.model_fields)}).")
-    return _fitting(model, answer)
+    return _validated(model, answer)
 
 
-def _fitting(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, Any]:
+def _validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return answer_models.validated(model, answer)
     except ValidationError as error:
-        raise NotAllowed(f"That is no answer to this question: {faults(error)}.") from None
+        raise NotAllowed(f"That is no answer to this question: {field_errors(error)}.") from None
     except Unstorable as error:
         raise NotAllowed(f"That answer cannot be kept: {error}") from None
     except answer_models.CheckFailed as error:
         raise NotAllowed(str(error)) from None
 
 
-def _require_a_result(
+def _checked_result(
     task: ManualTask, model: type[BaseModel] | None, answer: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """What a person says of a call must be what its step returns, in full: else no run, and no undo, could use it.
+    """The result that a person gives for a call. It must be all that its step returns, or no run or undo can use it.
 
-    Whoever asks for it, the console or a script: nothing else checks what is recorded of a call.
+    It is checked for the console and for scripts alike: nothing else checks what is recorded of a call.
     """
-    definition, step = _in_doubt(task)
+    definition, step = _step_in_doubt(task)
     known = (model or definition.context_class).model_fields
     if not isinstance(answer, Mapping):
         fields = ", ".join(known) if model and known else "an object, {} if that was nothing"
@@ -91,12 +91,12 @@ def _require_a_result(
     if model and (empty := ", ".join(name for name in known if _is_empty(answer.get(name)))):
         raise NotAllowed(f"If it happened, {step.name} returned these too: {empty}.")
     try:
-        result = answer_models.in_json(answer) if model is None else _fitting(model, answer)
+        result = answer_models.in_json(answer) if model is None else _validated(model, answer)
         definition.context_class.model_validate_json(to_json(result))
     except Unstorable as error:
         raise NotAllowed(f"That answer cannot be kept: {error}") from None
     except ValidationError as error:
-        raise NotAllowed(f"No step of {definition.name} could have returned this: {faults(error)}.") from None
+        raise NotAllowed(f"No step of {definition.name} could have returned this: {field_errors(error)}.") from None
     return result
 
 
@@ -104,10 +104,10 @@ def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def said(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What was said of a call, or of an undo, for the history; `answer` is None when it was a no.
+def for_history(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the history holds of an answer about a call or an undo; `answer` is None when it was a rejection.
 
-    Of the values only what is nobody's data: the choices that a model offers, and what reads like a reference.
+    Of the values it holds only nobody's data: the choices that a model offers, and what reads like a reference.
     """
     if task.task_type not in compensation.ASKED_ALL_THE_SAME:
         return {}
@@ -120,17 +120,17 @@ def said(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any]:
     if of_undo and answer["kept"]:
         return {"step": step, "said": "left_as_it_is"}
     if of_undo:
-        return {"step": step, "said": "undone_by_hand", "reference": reference(answer["reference"], private)}
+        return {"step": step, "said": "undone_by_hand", "reference": masked_reference(answer["reference"], private)}
     known = definition.context_class.model_fields if definition else {}
     fields = {
-        name: str(value) if answer_models.is_choice(known[name]) else reference(value, private)
+        name: str(value) if answer_models.is_choice(known[name]) else masked_reference(value, private)
         for name, value in answer.items()
     }
     return {"step": step, "said": "happened", "fields": fields}
 
 
-def was_said(task: ManualTask) -> dict[str, Any]:
-    """In the words of the history, which has them from the answer."""
+def recorded_answer(task: ManualTask) -> dict[str, Any]:
+    """What the history holds of the answer that was given to a task: `said`, as `for_history` made it."""
     decided = Event.objects.filter(workflow=task.workflow_id, detail__task=task.pk, detail__has_key="said")
     event = decided.order_by("id").last()
     return {"said": event.detail["said"]} if event else {}

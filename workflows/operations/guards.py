@@ -1,4 +1,4 @@
-"""What each operation begins and ends with: may this user do it, the row's lock, and a line of history."""
+"""How each operation begins and ends: check the permission, lock the row, record an event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DECIDE = manual_task.DECIDE
 REVOKE = "workflows.revoke_apikey"
 
 
-class Running(NotAllowed):
+class WorkflowBusy(NotAllowed):
     """A worker holds the row."""
 
 
@@ -31,20 +31,20 @@ def require(user: User, permission: str) -> None:
         raise PermissionDenied(permission)
 
 
-def take(workflow_id: int) -> tuple[Workflow, State]:
-    """Lock the row and read it, with its state. Never waits: a worker may hold it for as long as its run takes."""
+def lock_workflow(workflow_id: int) -> tuple[Workflow, State]:
+    """Lock a workflow's row and read it, with its state. It never waits: a worker may hold the row for a whole run."""
     rows = Workflow.objects.with_state().defer("payload", "context")
     try:
         workflow = rows.select_for_update(nowait=True, no_key=True).filter(pk=workflow_id).first()
     except OperationalError as error:
         if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
-            raise Running("It is running right now; try again in a moment.") from error
+            raise WorkflowBusy("It is running right now; try again in a moment.") from error
         raise
     if workflow is None:
         raise NotAllowed(f"There is no workflow {workflow_id}.")
     return workflow, State(workflow.state)
 
 
-def record(workflow_id: int, kind: Event.Kind, user: User, *, step: str = "", reason: str, **detail: Any) -> None:
-    """One line of history, in the operation's own transaction."""
+def record_event(workflow_id: int, kind: Event.Kind, user: User, *, step: str = "", reason: str, **detail: Any) -> None:
+    """Write one event to the history, in the operation's own transaction."""
     history.record(workflow_id, kind, step=step, actor=user.get_username(), reason=reason.strip(), **detail)

@@ -35,21 +35,21 @@ State = Effect.State
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer, and where it is: with its `wait` once a worker has read it; `decided` once the ledger says so.
+    """An answer, and where it is: with its `wait` once a worker has read it; `on_ledger` once the effect says so, too.
 
-    `made` are the effects that were made, or settled, by it: of a no the next generation, before its call; of what was
-    undone by hand the undo.
+    `made` are the effects that the answer made, or settled: for a no the next generation, before its call; for a call
+    that was undone by hand the undo.
     """
 
     task: ManualTask
     wait: Wait
     effect: Effect
-    decided: bool
+    on_ledger: bool
     made: list[Effect]
     others: list[Effect]
 
 
-def read(task: ManualTask) -> Answer:
+def read_answer(task: ManualTask) -> Answer:
     wait = Wait.objects.get(pk=task.wait_id)
     step, generation = asked_about(wait.name)
     effects = list(Effect.objects.filter(workflow=task.workflow_id).order_by("id"))
@@ -57,18 +57,18 @@ def read(task: ManualTask) -> Answer:
     by = wait.result.get("by")
     made = [e for e in effects if _is_next(e, effect) or (_is_undo(e, effect) and e.settled_by == by)]
     others = [e for e in effects if e != effect and e not in made]
-    decided = effect.state in _DECIDED.get((task.task_type, wait.outcome), ()) and effect.settled_by == by
-    return Answer(task, wait, effect, decided, made, others)
+    on_ledger = effect.state in _STATES_AFTER.get((task.task_type, wait.outcome), ()) and effect.settled_by == by
+    return Answer(task, wait, effect, on_ledger, made, others)
 
 
-# What an answer makes of the effect, by the type of the question.
-_DECIDED: dict[tuple[str, str], tuple[State, ...]] = {
+# The states of the effect after the answer, by the type of the question and the wait's outcome.
+_STATES_AFTER: dict[tuple[str, str], tuple[State, ...]] = {
     (DOUBT_TASK, "approved"): (State.DONE,),
     (DOUBT_TASK, "rejected"): (State.NOT_DONE,),
     (compensation.TASK_TYPE, "approved"): (State.UNDONE, State.KEPT),
 }
-# What the effect is while the question is open.
-_OPEN = {DOUBT_TASK: (State.INTENT, State.UNKNOWN), compensation.TASK_TYPE: MAY_HAVE_HAPPENED}
+# The states of the effect while the question is open.
+_STATES_BEFORE = {DOUBT_TASK: (State.INTENT, State.UNKNOWN), compensation.TASK_TYPE: MAY_HAVE_HAPPENED}
 
 
 def _is_next(effect: Effect, of: Effect) -> bool:
@@ -93,7 +93,7 @@ def why_not(task: ManualTask) -> str:
         return "Its workflow is complete: the answer is a part of what it has done."
     if Attempt.objects.filter(workflow=task.workflow_id, closed_at=None).exists():
         return "A worker was at it a moment ago, and how that ended is not known yet; try again in a moment."
-    return _why_built_on(read(task))
+    return _why_built_on(read_answer(task))
 
 
 def _why_built_on(answer: Answer) -> str:
@@ -102,11 +102,11 @@ def _why_built_on(answer: Answer) -> str:
         return "The question has been asked anew since."
     if answer.task.task_type == compensation.TASK_TYPE and wait.outcome == "rejected":
         return "The undo is being tried again, as the answer said."
-    if not answer.decided:
-        still_open = effect.state in _OPEN[answer.task.task_type] and not wait.superseded
+    if not answer.on_ledger:
+        still_open = effect.state in _STATES_BEFORE[answer.task.task_type] and not wait.superseded
         return "" if still_open else f"What became of {effect.step} has become known in another way since."
     for other in answer.others:
-        # One that did not apply has called nothing; each attempt looks at it anew.
+        # A step that did not apply has called nothing; each attempt evaluates it again.
         skipped = other.state == State.SKIPPED and other.step != effect.step
         if wait.resolved_at and other.begun_at >= wait.resolved_at and not skipped:
             return f"{'The undo of ' if other.undo else ''}{other.step} was begun since, and builds on the answer."
@@ -126,25 +126,25 @@ def when_asked_again(task: ManualTask) -> Again:
     if task.workflow.status == Workflow.Status.PENDING:
         goes_on = task.task_type == compensation.TASK_TYPE and not task.workflow.compensating
         return Again.NOT if goes_on else Again.AT_ONCE
-    effect, definition = read(task).effect, definitions().get(task.workflow.workflow_type)
+    effect, definition = read_answer(task).effect, definitions().get(task.workflow.workflow_type)
     undone = compensation.is_to_be_undone(definition, effect.step, effect.has_undo)
     return Again.TO_UNDO if undone else Again.BY_A_RETRY
 
 
 def take_back(answer: Answer) -> str:
-    """Make it as if nobody had answered, and have the workflow ask again. Return when it will, in a sentence.
+    """Undo what the answer changed, and have the workflow ask again. Return when it will, in a sentence.
 
     A FAILED workflow asks when somebody retries it. But if the call has an undo, the workflow is compensated again at
     once: else a charge that may have to be given back would be in doubt, and nobody would be asked.
     """
     task, effect = answer.task, answer.effect
     Wait.objects.filter(pk=answer.wait.pk).update(superseded=True)
-    # Not as ignored: a retry would take it out again.
+    # It is closed, but not as ignored: a retry would restore an ignored signal.
     unread = Signal.objects.filter(
         Q(closed_at=None) | Q(ignored=True), workflow=task.workflow_id, name=task.signal_name
     )
     unread.update(closed_at=ClockTimestamp(), ignored=False)
-    if answer.decided:
+    if answer.on_ledger:
         _restore(answer)
     again = when_asked_again(task)
     match again:
@@ -157,7 +157,7 @@ def take_back(answer: Answer) -> str:
 
 
 def _restore(answer: Answer) -> None:
-    """The effect is as it was before: in doubt or, where its undo was in question, also done."""
+    """Set the effect back to what it was: in doubt or, where its undo was in question, possibly done."""
     of_undo = answer.task.task_type == compensation.TASK_TYPE
     was_done = of_undo and answer.effect.result is not None
     unsettled = {"settled_at": None, "settled_by": ""}
@@ -168,4 +168,4 @@ def _restore(answer: Answer) -> None:
     )
     made = Effect.objects.filter(pk__in=[effect.pk for effect in answer.made])
     made.filter(begun_at__gte=answer.wait.resolved_at).delete()
-    made.update(state=State.UNKNOWN, result=None, **unsettled)  # an undo that was called before
+    made.update(state=State.UNKNOWN, result=None, **unsettled)  # an undo that had been called before the answer

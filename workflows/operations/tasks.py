@@ -15,45 +15,48 @@ from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import ManualTaskQuerySet
 from workflows.operations import answers, taking_back
-from workflows.operations.guards import DECIDE, record, require, take
+from workflows.operations.guards import DECIDE, lock_workflow, record_event, require
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# What happened between an update that changed nothing and the look at why.
+# The refusal when an update changed no row, and the row that is read then gives no reason.
 CHANGED = "Somebody has changed it just now: look at it again."
 OWN_REQUEST = "You have requested this yourself: it takes four eyes, and somebody else's decision."
 FOUR_EYES = "manual_task_four_eyes"
 
 
 def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
-    """Make an open task the user's own, if nobody has claimed it who can still decide it.
+    """Make an open task the user's own, unless another user who can still decide it has claimed it.
 
-    The others then leave it to them.
+    The other users can then not decide it.
     """
     require(user, DECIDE)
     with transaction.atomic(durable=True):
-        task = ManualTask.objects.filter(pk=task_id)
-        claimed = _decidable(task, user).free().update(assignee=user, claimed_at=ClockTimestamp())
-        told = _task(task_id)
+        row = ManualTask.objects.filter(pk=task_id)
+        claimed = _decidable(row, user).free().update(assignee=user, claimed_at=ClockTimestamp())
+        task = _read_task(task_id)
         if not claimed:
-            raise NotAllowed(why_not_claim(told, user) or CHANGED)
-        record(told.workflow_id, Event.Kind.TASK_CLAIMED, user, reason=reason, task=task_id)
+            raise NotAllowed(why_not_claim(task, user) or CHANGED)
+        record_event(task.workflow_id, Event.Kind.TASK_CLAIMED, user, reason=reason, task=task_id)
 
 
 def release_task(task_id: int, *, user: User, reason: str = "") -> None:
-    """Give a claimed task back to all who may decide it: one's own, or of who can no longer; a superuser anybody's."""
+    """Give a claimed task back to all users who may decide it.
+
+    A user may release their own task, and one whose assignee can no longer decide it; a superuser may release any.
+    """
     require(user, DECIDE)
     with transaction.atomic(durable=True):
-        task = ManualTask.objects.filter(pk=task_id)
-        claimed = task.exclude(assignee=None)
+        row = ManualTask.objects.filter(pk=task_id)
+        claimed = row.exclude(assignee=None)
         if not user.is_superuser:
-            claimed = task.filter(assignee=user) | _theirs(claimed, user).free()
+            claimed = row.filter(assignee=user) | _allowed_for(claimed, user).free()
         released = _undecided(claimed).update(assignee=None, claimed_at=None)
-        told = _task(task_id)
+        task = _read_task(task_id)
         if not released:
-            raise NotAllowed(why_not_release(told, user) or CHANGED)
-        record(told.workflow_id, Event.Kind.TASK_RELEASED, user, reason=reason, task=task_id)
+            raise NotAllowed(why_not_release(task, user) or CHANGED)
+        record_event(task.workflow_id, Event.Kind.TASK_RELEASED, user, reason=reason, task=task_id)
 
 
 def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, Any] | None = None) -> None:
@@ -69,7 +72,7 @@ def reject(task_id: int, *, user: User, reason: str) -> None:
 
 
 def take_back(task_id: int, *, user: User, reason: str) -> str:
-    """Take back an answer about a call, or about its undo, that nothing has built on; say what happens, in a sentence.
+    """Take back an answer about a call, or about its undo, that nothing has built on; return what happens, a sentence.
 
     The workflow then asks anew (see `workflows.operations.taking_back`).
     """
@@ -77,18 +80,19 @@ def take_back(task_id: int, *, user: User, reason: str) -> str:
     if not reason.strip():
         raise NotAllowed("Say why: what is taken back needs a reason.")
     with transaction.atomic(durable=True):
-        workflow_id = _task(task_id).workflow_id
-        take(workflow_id)
-        # A worker that has lost the row may be writing to one of them just now: then what it writes is read below.
+        workflow_id = _read_task(task_id).workflow_id
+        lock_workflow(workflow_id)
+        # A worker that has lost the row may be writing to one of these effects: what it writes is then read below.
         list(Effect.objects.filter(workflow=workflow_id).order_by("pk").select_for_update(no_key=True).values("pk"))
-        task = _task(task_id)
+        task = _read_task(task_id)
         if why_not := _why_not_theirs(task, user) or taking_back.why_not(task):
             raise NotAllowed(why_not)
-        answer = taking_back.read(task)
+        answer = taking_back.read_answer(task)
         ManualTask.objects.filter(pk=task_id).update(state=ManualTask.State.TAKEN_BACK)
         assert task.decided_by
-        said = {"step": answer.effect.step, "answered_by": task.decided_by.get_username(), **answers.was_said(task)}
-        record(workflow_id, Event.Kind.TAKEN_BACK, user, reason=reason, task=task_id, **said)
+        detail = {"step": answer.effect.step, "answered_by": task.decided_by.get_username()}
+        detail |= answers.recorded_answer(task)
+        record_event(workflow_id, Event.Kind.TAKEN_BACK, user, reason=reason, task=task_id, **detail)
         return taking_back.take_back(answer)
 
 
@@ -105,38 +109,39 @@ def _decide(
 ) -> None:
     """Decide a task, once: the update of its row is the arbiter between two people, and between them and its expiry.
 
-    The workflow's row is not locked, for a worker may hold it: the decision is stored in the inbox and committed, and
-    the workflow woken by a second statement after that (see `workflows.inbox`).
+    The workflow's row is not locked, because a worker may hold it: the decision is stored in the inbox and committed,
+    and a second statement then wakes the workflow (see `workflows.inbox`).
     """
     require(user, DECIDE)
-    with _four_eyes_told(), transaction.atomic(durable=True):
-        task = ManualTask.objects.filter(pk=task_id)
-        free = _decidable(task, user).free_for(user)
+    with _four_eyes_as_refusal(), transaction.atomic(durable=True):
+        row = ManualTask.objects.filter(pk=task_id)
+        free = _decidable(row, user).free_for(user)
         decided = free.update(state=decision, decided_by=user, decided_at=ClockTimestamp(), reason=reason.strip())
-        told = _task(task_id)
+        task = _read_task(task_id)
         if not decided:
-            raise NotAllowed(why_not_decide(told, user) or CHANGED)
-        _require_heeded(told)
-        if told.task_type == compensation.TASK_TYPE and not told.reason:
+            raise NotAllowed(why_not_decide(task, user) or CHANGED)
+        _require_not_cancelled(task)
+        if task.task_type == compensation.TASK_TYPE and not task.reason:
             raise NotAllowed("Say why: what is dealt with by hand needs a reason.")
         approved = decision == ManualTask.State.APPROVED
-        payload: dict[str, Any] = {"approved": approved, "reason": told.reason, "by": user.get_username()}
-        if approved and (checked := answers.checked(told, answer)) is not None:
+        payload: dict[str, Any] = {"approved": approved, "reason": task.reason, "by": user.get_username()}
+        if approved and (checked := answers.checked(task, answer)) is not None:
             payload["answer"] = checked
         inbox.store(
             source="console",
-            dedupe_key=told.signal_name,
-            name=told.signal_name,
-            workflow_id=told.workflow_id,
+            dedupe_key=task.signal_name,
+            name=task.signal_name,
+            workflow_id=task.workflow_id,
             payload=payload,
         )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
-        record(told.workflow_id, kind, user, reason=reason, task=task_id, **answers.said(told, payload.get("answer")))
-    inbox.wake_soon(workflow_id=told.workflow_id)
+        detail = answers.for_history(task, payload.get("answer"))
+        record_event(task.workflow_id, kind, user, reason=reason, task=task_id, **detail)
+    inbox.wake_soon(workflow_id=task.workflow_id)
 
 
-def _require_heeded(task: ManualTask) -> None:
-    """Nobody has asked for the workflow to be cancelled: its parent with it, or before the question was asked."""
+def _require_not_cancelled(task: ManualTask) -> None:
+    """Refuse when a cancellation was requested: with the parent, or before the question was asked."""
     if task.task_type in compensation.ASKED_ALL_THE_SAME:
         return
     if asked := inbox.cancellation(task.workflow_id):
@@ -144,10 +149,10 @@ def _require_heeded(task: ManualTask) -> None:
 
 
 @contextmanager
-def _four_eyes_told() -> Iterator[None]:
-    """The database has the last word on four eyes; what it says is told in ours.
+def _four_eyes_as_refusal() -> Iterator[None]:
+    """Turn the violation of the four-eyes constraint, which has the last word, into NotAllowed.
 
-    The update looks for itself first: PostgreSQL's refusal quotes the whole row, facts and all, in its log.
+    The update checks the same rule first: PostgreSQL's refusal quotes the whole row, with its facts, in its log.
     """
     try:
         yield
@@ -162,14 +167,14 @@ def _four_eyes_told() -> Iterator[None]:
 
 
 def why_not_claim(task: ManualTask, user: User) -> str:
-    """Why `user` cannot claim it, in a sentence; empty if nothing speaks against it."""
+    """Why `user` cannot claim the task, in a sentence; empty if they can."""
     if not (over := _why_over(task)) and task.assignee == user:
         return "It is yours already."
     return over or _why_not_theirs(task, user) or _why_taken(task, user)
 
 
 def why_not_release(task: ManualTask, user: User) -> str:
-    """Why `user` cannot give it back, in a sentence; empty if nothing speaks against it."""
+    """Why `user` cannot release the task, in a sentence; empty if they can."""
     if not (over := _why_over(task)) and task.assignee is None:
         return "Nobody has claimed it."
     if over or user.is_superuser or task.assignee == user:
@@ -178,11 +183,11 @@ def why_not_release(task: ManualTask, user: User) -> str:
 
 
 def why_not_decide(task: ManualTask, user: User) -> str:
-    """Why `user` cannot decide it, in a sentence; empty if nothing speaks against it."""
+    """Why `user` cannot decide the task, in a sentence; empty if they can."""
     return _why_over(task) or _why_not_theirs(task, user) or _why_taken(task, user)
 
 
-def _task(task_id: int) -> ManualTask:
+def _read_task(task_id: int) -> ManualTask:
     rows = ManualTask.objects.by_the_clock().with_claims().select_related("workflow", "wait", "assignee", "decided_by")
     if task := rows.defer("workflow__payload", "workflow__context", "wait__result").filter(pk=task_id).first():
         return task
@@ -194,11 +199,11 @@ def _undecided(tasks: ManualTaskQuerySet) -> ManualTaskQuerySet:
 
 
 def _decidable(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
-    """Those that `user` may decide unless somebody else has claimed them. A part of the update: that is the arbiter."""
-    return _theirs(_undecided(tasks), user)
+    """The tasks that `user` may decide unless another user has claimed them. The update itself checks it."""
+    return _allowed_for(_undecided(tasks), user)
 
 
-def _theirs(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
+def _allowed_for(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
     return tasks.for_members(user).for_other_eyes(user)
 
 

@@ -16,7 +16,7 @@ from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_own, last_error
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.operations.guards import CANCEL, RETRY, RUN_NOW, Running, record, require, take
+from workflows.operations.guards import CANCEL, RETRY, RUN_NOW, WorkflowBusy, lock_workflow, record_event, require
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -26,49 +26,50 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
     """Start a failed or cancelled workflow again from its first step.
 
     A question that failed it (rejected, or expired) is asked again, and so is one that expired, or was closed, while
-    nobody could decide; every other keeps its answer. What was undone is done again, under a new key; what a person
-    has left as it is stays done. The time that it may take begins anew. Children that were cancelled with it are
-    started again, too.
+    nobody could decide; every other question keeps its answer. Calls that were undone are made again, under a new key;
+    those that a person has left as they are stay done. `expires_after` is counted anew. Children that were cancelled
+    with the workflow are started again, too.
     """
     require(user, RETRY)
     _retry_children(workflow_id, user=user, reason=reason)
     with transaction.atomic(durable=True):
-        workflow, state = take(workflow_id)
+        workflow, state = lock_workflow(workflow_id)
         if workflow.status != Workflow.Status.FAILED:
             raise NotAllowed(f"Only a failed workflow can be retried; this one is {state.label.lower()}.")
         definition = definitions().get(workflow.workflow_type)
         transitions.reopen(workflow_id, expires_after=definition.expires_after if definition else None)
-        _ask_anew(workflow_id)
+        _supersede_waits(workflow_id)
         kept = Effect.objects.filter(workflow=workflow_id, state=Effect.State.KEPT)
         kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0)
         kept.update(state=Effect.State.DONE, undo_failures=0)
         inbox.close_cancellations(workflow_id)
         inbox.heed_again(workflow_id)
-        record(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
+        record_event(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 
 
 def _retry_children(workflow_id: int, *, user: User, reason: str) -> None:
-    """Start the children again that were cancelled with their parent, or are about to be; each by itself.
+    """Start the children again that were cancelled with their parent, or are about to be; each in its own transaction.
 
-    Before the parent: should we not get to its end, the parent can be retried once more.
+    They come before the parent: if this is interrupted, the parent can be retried once more.
     """
     if not Workflow.objects.filter(pk=workflow_id, status=Workflow.Status.FAILED, cancelled_at__isnull=False).exists():
         return
     inbox.spare_children(workflow_id)
-    told = Signal.objects.filter(workflow=OuterRef("pk"), name=inbox.CANCEL, source=inbox.ENGINE)
-    cancelled = Workflow.objects.filter(Exists(told), parent=workflow_id, cancelled_at__isnull=False)
+    requested = Signal.objects.filter(workflow=OuterRef("pk"), name=inbox.CANCEL, source=inbox.ENGINE)
+    cancelled = Workflow.objects.filter(Exists(requested), parent=workflow_id, cancelled_at__isnull=False)
     for child_id in cancelled.values_list("pk", flat=True):
-        with suppress(NotAllowed):  # it is being undone, or somebody was quicker
+        with suppress(NotAllowed):  # the child is being undone, or another user was quicker
             retry(child_id, user=user, reason=reason)
 
 
-def _ask_anew(workflow_id: int) -> None:
-    """Let the retry meet anew what was over, or closed, meanwhile (as what has failed it); the rest keeps its answers.
+def _supersede_waits(workflow_id: int) -> None:
+    """Supersede the waits that are over, or closed (such as the one that failed it): the retry begins them anew.
 
-    A time goes on from when it was first met. Children may have been retried since: they are looked at once more.
+    The others keep their answers. A wait for a time counts on from when it began. Children may have been retried
+    since, so the wait for them is begun anew.
     """
-    no_longer_asked = [ManualTask.State.EXPIRED, ManualTask.State.CLOSED]
-    closed = ManualTask.objects.filter(workflow=workflow_id, state__in=no_longer_asked).values("wait")
+    not_open = [ManualTask.State.EXPIRED, ManualTask.State.CLOSED]
+    closed = ManualTask.objects.filter(workflow=workflow_id, state__in=not_open).values("wait")
     of_undos = ManualTask.objects.filter(workflow=workflow_id, task_type=compensation.TASK_TYPE).values("wait")
     over = Q(kind=Wait.Kind.SIGNAL, outcome="", deadline__lte=ClockTimestamp())
     joins = Q(kind=Wait.Kind.CHILDREN) & ~Q(outcome="expired")
@@ -78,47 +79,47 @@ def _ask_anew(workflow_id: int) -> None:
 
 
 def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
-    """Make a workflow due at once that is retrying or waiting. Its count of failures stays as it is."""
+    """Make a workflow that is retrying or waiting due at once. Its count of failures stays as it is."""
     require(user, RUN_NOW)
     with transaction.atomic(durable=True):
-        workflow, state = take(workflow_id)
+        workflow, state = lock_workflow(workflow_id)
         if workflow.status != Workflow.Status.PENDING:
             raise NotAllowed(
                 f"Only a workflow that is still under way can be run now; this one is {state.label.lower()}."
             )
         if not transitions.make_due(workflow_id):
             raise NotAllowed("It is due already: a worker takes it as soon as one is free.")
-        record(workflow_id, Event.Kind.RUN_NOW, user, step=workflow.current_step, reason=reason)
+        record_event(workflow_id, Event.Kind.RUN_NOW, user, step=workflow.current_step, reason=reason)
 
 
 def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int] = ()) -> str:
-    """End a workflow that is not at rest, undoing what it has done; say when, in a sentence.
+    """End a pending workflow, undoing what it has done; return when that happens, in a sentence.
 
-    One that nobody holds is cancelled here and now. Of one that is running the request is stored, and its worker obeys
-    it before the next step, or after the run; if that completes the workflow first, it is complete. `open_tasks` are
-    those that the user has seen open (ids): if somebody has decided one of them since, that comes first, and the user
-    is to look again.
+    A workflow that no worker holds is cancelled here and now. For a running one the request is stored, and its worker
+    obeys it before the next step, or after the run; if that completes the workflow first, it is complete. `open_tasks`
+    are the ids of the tasks that the user has seen open: if another user has decided one of them since, the
+    cancellation is refused, and the user has to look again.
     """
     require(user, CANCEL)
     if not reason.strip():
         raise NotAllowed("Say why: a cancellation needs a reason.")
     try:
         return _cancel_now(workflow_id, user=user, reason=reason, open_tasks=open_tasks)
-    except Running:
-        return _ask_to_cancel(workflow_id, user=user, reason=reason, open_tasks=open_tasks)
+    except WorkflowBusy:
+        return _request_cancellation(workflow_id, user=user, reason=reason, open_tasks=open_tasks)
 
 
 def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
-    told = describe_own(WorkflowCancelled(by=user.get_username(), reason=reason.strip()))
+    error = describe_own(WorkflowCancelled(by=user.get_username(), reason=reason.strip()))
     with transaction.atomic(durable=True):
-        workflow, state = take(workflow_id)
+        workflow, state = lock_workflow(workflow_id)
         _require_cancellable(workflow, state)
-        _require_undecided(_locked(workflow_id, open_tasks))
+        _require_undecided(_lock_tasks(workflow_id, open_tasks))
         _close_open_attempt(workflow_id)
-        compensates = compensation.fail(workflow, beside={"cancelled_at": ClockTimestamp(), **last_error(told)})
+        compensates = compensation.fail(workflow, beside={"cancelled_at": ClockTimestamp(), **last_error(error)})
         inbox.close_cancellations(workflow_id)
         inbox.cancel_children(workflow_id, by=user.get_username(), reason=reason.strip())
-        record(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
+        record_event(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
         if compensates:
             history.record(workflow_id, Event.Kind.COMPENSATING)
     if compensates:
@@ -129,9 +130,9 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
 
 
 def _close_open_attempt(workflow_id: int) -> None:
-    """Close the attempt of a worker that was lost with its host, as the next worker would: there may never be one.
+    """Close the attempt of a worker that was lost with its host, as the next worker would: there may be no next one.
 
-    We hold the row, so no worker does. A worker that has lost it, or its supervisor, may tell later how it ended.
+    We hold the row, so no worker does. A worker that has lost it, or its supervisor, may record later how it ended.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -146,13 +147,13 @@ def _close_open_attempt(workflow_id: int) -> None:
         )
 
 
-def _ask_to_cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
-    """A worker holds the row: the request is stored and committed, and the workflow woken after that, as a decision is.
+def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
+    """A worker holds the row: store and commit the request, then wake the workflow, as for a decision.
 
-    Should the worker let go of the row just now, the one or the other of them sees the request (see `workflows.inbox`).
+    If the worker lets go of the row just now, either it or the wake-up sees the request (see `workflows.inbox`).
     """
     with transaction.atomic(durable=True):
-        tasks = _locked(workflow_id, open_tasks)  # before the row is read: who holds both may be cancelling it just now
+        tasks = _lock_tasks(workflow_id, open_tasks)  # before the row is read: another user may hold both, to cancel it
         workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=workflow_id)
         _require_cancellable(workflow, State(workflow.state))
         _require_undecided(tasks)
@@ -165,8 +166,8 @@ def _ask_to_cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Col
             workflow_id=workflow_id,
             payload={"by": user.get_username(), "reason": reason.strip()},
         )
-        compensation.close_questions(workflow_id)  # or somebody would answer one that nobody heeds
-        record(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)
+        compensation.close_questions(workflow_id)  # or a user could answer one whose answer is not used any more
+        record_event(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)
     inbox.wake_soon(workflow_id=workflow_id)
     return "It is running: it is cancelled before its next step, unless that was the last one."
 
@@ -180,9 +181,9 @@ def _require_cancellable(workflow: Workflow, state: State) -> None:
         raise NotAllowed("It is being undone already, and ends with that.")
 
 
-def _locked(workflow_id: int, open_tasks: Collection[int]) -> list[ManualTask]:
-    """These tasks as they are, until the transaction ends: who would decide one waits for its outcome."""
-    # No join: after a wait for the lock PostgreSQL reads this row anew, and what is joined to it not.
+def _lock_tasks(workflow_id: int, open_tasks: Collection[int]) -> list[ManualTask]:
+    """Lock these tasks until the transaction ends: a user who decides one of them waits for its outcome."""
+    # No join: after a wait for the lock PostgreSQL reads this row again, but not the rows joined to it.
     tasks = ManualTask.objects.filter(workflow=workflow_id, pk__in=open_tasks).order_by("pk")
     return list(tasks.select_for_update(no_key=True))
 

@@ -1,4 +1,4 @@
-"""What the API asks of the database: an answer in time, or `DatabaseUnavailable`. Never a request that hangs."""
+"""Queries of the API: the database answers in time, or `DatabaseUnavailable` is raised. No request ever hangs."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from django.db import DataError, Error, IntegrityError, connection
 
 logger = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 # Long enough for a checkpoint's stall, short enough for a client that waits.
-PATIENCE_SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0
 
 
 class DatabaseUnavailable(Exception):
-    """The database did not answer, or could not do it now. Later it may: 503, not 500."""
+    """The database did not answer, or could not do it now. It may later: 503, not 500."""
 
 
-def ask(question: Callable[[], Answer], *, seconds: float = PATIENCE_SECONDS) -> Answer:
-    """Return what `question` does on the default connection, within `seconds` (connecting has a limit of its own).
+def query_in_time(query: Callable[[], Result], *, seconds: float = TIMEOUT_SECONDS) -> Result:
+    """Return what `query` returns, run on the default connection within `seconds` (connecting has its own limit).
 
-    The connection is kept from request to request and not tried out first, so it may have died since (a restart of
-    the database): then the question is asked once more on a new one. It must therefore be repeatable. After any other
-    failure the connection is closed as well: it may be to a server that has become a read-only standby. Raises
-    DatabaseUnavailable; a DataError or IntegrityError passes, it is about what was asked.
+    The connection is kept from request to request and not tested first, so it may have died since (the database was
+    restarted): then `query` is run once more on a new one. It must therefore be repeatable. After any other failure
+    the connection is closed as well: its server may have become a read-only standby. Raises DatabaseUnavailable; a
+    DataError or IntegrityError passes through, because it is about the query's values.
     """
     reused = connection.connection is not None
     deadline = monotonic() + seconds
     try:
-        return _ask(question, deadline)
+        return _run(query, deadline)
     except DatabaseUnavailable:
         if not reused or connection.in_atomic_block or monotonic() >= deadline:
             raise
-    return _ask(question, monotonic() + seconds)
+    return _run(query, monotonic() + seconds)
 
 
-def _ask(question: Callable[[], Answer], deadline: float) -> Answer:
+def _run(query: Callable[[], Result], deadline: float) -> Result:
     try:
-        with _giving_up_at(deadline):
-            return question()
+        with _answers_until(deadline):
+            return query()
     except (DataError, IntegrityError):
         raise
     except Error as error:
         cause = error.__cause__
-        # Neither message nor DETAIL: they quote what was stored.
+        # Neither the message nor DETAIL is logged: they quote stored values.
         logger.warning("The database did not answer: %s %s", type(cause or error).__name__, _sqlstate(cause))
         if not connection.in_atomic_block:
             connection.close()
@@ -57,14 +57,14 @@ def _ask(question: Callable[[], Answer], deadline: float) -> Answer:
 
 
 @contextmanager
-def _giving_up_at(deadline: float) -> Iterator[None]:
-    """Wait for the server's answers until `deadline`, by the monotonic clock, and not longer.
+def _answers_until(deadline: float) -> Iterator[None]:
+    """Wait for the server's answers until `deadline` (of the monotonic clock), and not longer.
 
     The server's own `statement_timeout` is no help against a server, or a network, that has fallen silent. Psycopg
     waits for every answer in `Connection.wait`, which takes a timeout; nothing passes one.
     """
     connection.ensure_connection()
-    # Else Django would try it first, and go on on a new one that has no limit.
+    # Else Django would test the connection first, and might continue on a new one that has no limit.
     connection.health_check_done = True  # type: ignore[attr-defined]  # unknown to django-stubs
     raw: Any = connection.connection
 
@@ -77,7 +77,7 @@ def _giving_up_at(deadline: float) -> Iterator[None]:
     finally:
         del raw.wait
         if raw.info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
-            # A statement is still running: one that waits for a lock would otherwise wait on without us.
+            # A statement is still running. One that waits for a lock would go on waiting, and nobody reads its answer.
             with suppress(psycopg.Error):
                 raw.cancel_safe(timeout=1.0)
 

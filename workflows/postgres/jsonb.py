@@ -1,4 +1,4 @@
-"""What JSON allows and PostgreSQL, or the next reader, cannot keep: found here, before it is stored.
+"""Values that JSON allows and PostgreSQL, or the next reader, cannot keep are found here, before they are stored.
 
 Everything is checked in Python because PostgreSQL's own refusal quotes the value ("invalid input syntax for type json
 ... CONTEXT: JSON data, line 1: ..."), in its answer and in its log. Messages here never hold a value.
@@ -29,20 +29,20 @@ _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])', re.DOTALL)  # p
 _SUSPICIOUS_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 
-class Refused(ValueError):
-    """What was sent cannot be used. `code` is stable; the message is for the sender, and quotes nothing of it."""
+class InputRefused(ValueError):
+    """The input that was sent cannot be used. `code` is stable; the message is for the sender and quotes no value."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-class Malformed(Refused):
+class Malformed(InputRefused):
     """Not a JSON object in UTF-8."""
 
 
-class Unstorable(Refused):
-    """JSON, and yet PostgreSQL cannot keep it as it is."""
+class Unstorable(InputRefused):
+    """It is JSON, but PostgreSQL cannot keep it as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class Document:
     """A JSON object that PostgreSQL can keep: the text as it was sent, whose numbers have all their digits, and the
     value that Python reads in it.
 
-    Or a part of one, which `path` leads to in the text. `SQL` stands for it in a statement, with its `parameters`.
+    It may be a part of a larger text: `path` leads to it there. In a statement `SQL` stands for it, with its
+    `parameters`.
     """
 
     text: str
@@ -64,7 +65,7 @@ class Document:
         return self.text, list(self.path)
 
     def part(self, name: str) -> Document:
-        """The object of that name in it."""
+        """The object that stands under `name` in this one."""
         return Document(self.text, self.value[name], (*self.path, name))
 
     def __repr__(self) -> str:
@@ -72,7 +73,7 @@ class Document:
 
 
 def document_of(value: Mapping[str, Any]) -> Document:
-    """A document of what is known to be storable."""
+    """A document of a value that is known to be storable."""
     return Document(json.dumps(value), dict(value))
 
 
@@ -134,9 +135,9 @@ def ensure_storable(value: Any, depth: int = 0) -> None:
 
 
 def as_json(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What a step returned, in its JSON form: UUIDs, dates, Decimals and models as strings and objects.
+    """A step's result in its JSON form: UUIDs, dates, Decimals and models as strings and objects.
 
-    Raises Unstorable, and pydantic's PydanticSerializationError for what JSON has no form for.
+    Raises Unstorable, and pydantic's PydanticSerializationError for a value that has no form in JSON.
     """
     value: dict[str, Any] = from_json(to_json(dict(result)))
     ensure_storable(value)
@@ -153,7 +154,7 @@ def _refuse_text(text: str) -> None:
 
 
 def _refuse_depth(text: str) -> None:
-    """Before parsing: a parser that recurses is what the depth would hurt."""
+    """Called before parsing, because a parser that recurses would fail on the depth."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     depth = 0

@@ -18,5 +18,5 @@ def missing_migrations() -> frozenset[tuple[str, str]]:
 
 @cache
 def _migrations() -> frozenset[tuple[str, str]]:
-    """Those of every app, from the files of this release: they do not change while it runs."""
+    """The migrations of every app, from the files of this release, which do not change while it runs."""
     return frozenset(MigrationLoader(None).graph.nodes)

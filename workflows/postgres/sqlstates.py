@@ -1,7 +1,7 @@
-"""SQLSTATES: what a database error says, and what of it may be told.
+"""SQLSTATES: what a database error means, and which parts of it may be logged.
 
-`str(error)` is never told: PostgreSQL quotes the values of a statement there, and the name of a user where it refuses a
-connection. The class, the SQLSTATE, and the names of a table, a column or a constraint are nobody's data.
+`str(error)` is never logged: PostgreSQL quotes the values of a statement there, and the name of a user where it refuses
+a connection. The class, the SQLSTATE, and the names of a table, a column or a constraint are nobody's data.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from django.db import Error, OperationalError, connections
 
 from workflows.errors import ClaimLost
 
-# Django's, and those of a connection that Django did not wrap: a step's own, or Django's own for the time zone.
+# Django's errors, and those of a connection that Django did not wrap: a step's own, or Django's own for the time zone.
 DATABASE_ERRORS = (Error, psycopg.Error)
 
-# What says "not now", and never "not ever" (https://www.postgresql.org/docs/current/errcodes-appendix.html).
-# Others were in the way: serialization_failure, deadlock_detected, lock_not_available, query_canceled.
-_IN_THE_WAY = {"40001", "40P01", "55P03", "57014"}
-# The server cannot now: read_only_sql_transaction (a failover), disk_full, out_of_memory, too_many_connections,
+# Errors that may pass with time (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+# Another session was in the way: serialization_failure, deadlock_detected, lock_not_available, query_canceled.
+_BLOCKED = {"40001", "40P01", "55P03", "57014"}
+# The server is unable just now: read_only_sql_transaction (a failover), disk_full, out_of_memory, too_many_connections,
 # admin_shutdown, crash_shutdown, cannot_connect_now. Not 53400: there the statement itself exceeds a limit.
-_SERVER_CANNOT = {"25006", "53100", "53200", "53300", "57P01", "57P02", "57P03"}
-# A release is ahead of its migrations, or behind: undefined_column, undefined_table. Where it is a slip of the pen
-# instead, the step's policy ends that: a quarter of an hour later than it might.
-_ANOTHER_RELEASE = {"42703", "42P01"}
-# connection_exception and what begins with it.
-_CONNECTION = "08"
+_UNABLE = {"25006", "53100", "53200", "53300", "57P01", "57P02", "57P03"}
+# A release is ahead of its migrations, or behind: undefined_column, undefined_table. Where it is a misspelt name
+# instead, the step's retry policy ends that, a quarter of an hour later than it might.
+_SCHEMA_MISMATCH = {"42703", "42P01"}
+# connection_exception, and every SQLSTATE of that class.
+_CONNECTION_CLASS = "08"
 
-# What a failed connection is told by, which has no SQLSTATE: words of libpq's message, or the server's, and ours.
+# A failed connection has no SQLSTATE. It is known by words of libpq's message, or the server's; ours are logged.
 NO_STARTUP_OPTIONS = "unsupported startup parameter"
 _CAUSES = {
     "unsupported startup parameter": NO_STARTUP_OPTIONS,
@@ -56,8 +56,8 @@ _CAUSES = {
 }
 
 
-def is_not_now(error: BaseException) -> bool:
-    """Whether a step's own database error may pass with time. Ours are alive: that is proven before anybody asks this.
+def is_transient(error: BaseException) -> bool:
+    """Whether a step's own database error may pass with time. The caller has proven that the engine's connections live.
 
     An OperationalError without an SQLSTATE is a connection of the step's own that was never made, or broke.
     """
@@ -66,22 +66,22 @@ def is_not_now(error: BaseException) -> bool:
     state = sqlstate(error)
     if not state:
         return isinstance(error, OperationalError | psycopg.OperationalError)
-    return state in _IN_THE_WAY | _SERVER_CANNOT | _ANOTHER_RELEASE or state.startswith(_CONNECTION)
+    return state in _BLOCKED | _UNABLE | _SCHEMA_MISMATCH or state.startswith(_CONNECTION_CLASS)
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Whether the server has found fault with the statement itself. Engineers want to know which one it was."""
+def is_statement_error(error: BaseException) -> bool:
+    """Whether the server refuses the statement itself. Engineers then want to know which statement it was."""
     state = sqlstate(error)
-    return bool(state) and state not in _IN_THE_WAY | _SERVER_CANNOT and not state.startswith((_CONNECTION, "25", "57"))
+    return bool(state) and state not in _BLOCKED | _UNABLE and not state.startswith((_CONNECTION_CLASS, "25", "57"))
 
 
 def sqlstate(error: BaseException | None) -> str:
-    """Of the error, or of the one that it was raised from; empty when neither has one."""
+    """The SQLSTATE of the error, or of the one that it was raised from; empty when neither has one."""
     return next((each.sqlstate for each in _postgresql_errors(error) if each.sqlstate), "")
 
 
-def told(error: BaseException) -> str:
-    """What a log may say of it: "NotNullViolation 23502 (workflows_wait.ahead)", "OperationalError: timeout"."""
+def loggable(error: BaseException) -> str:
+    """What a log may say of an error: "NotNullViolation 23502 (workflows_wait.ahead)", "OperationalError: timeout"."""
     for each in _postgresql_errors(error):
         if not each.sqlstate:
             cause = next((cause for words, cause in _CAUSES.items() if words in str(each)), "")
@@ -89,12 +89,12 @@ def told(error: BaseException) -> str:
         names = each.diag.constraint_name or ".".join(filter(None, (each.diag.table_name, each.diag.column_name)))
         return f"{type(each).__name__} {each.sqlstate}{f' ({names})' if names else ''}"
     if isinstance(error, ClaimLost):
-        return f"ClaimLost: {error}" if str(error) else "ClaimLost"  # its words are ours
+        return f"ClaimLost: {error}" if str(error) else "ClaimLost"  # its message is ours
     return type(error.__cause__ or error).__name__
 
 
-def server(alias: str) -> str:
-    """Where a connection leads to: "db.example:5432". No name of a database or a user."""
+def host_port(alias: str) -> str:
+    """Where a connection leads to: "db.example:5432", without the name of a database or a user."""
     database = connections[alias].settings_dict
     return f"{database['HOST'] or 'the local socket'}:{database['PORT'] or 5432}"
 

@@ -1,8 +1,8 @@
-"""Statements of the engine, with their parameters beside them and not in their text."""
+"""Statements of the engine, whose parameters are bound by the server and are not in their text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,12 +10,15 @@ import psycopg
 from django.db import connection
 from django.db.backends.postgresql.base import ServerBindingCursor
 
+# By position (`%s`), or by name (`%(name)s`).
+Parameters = Sequence[Any] | Mapping[str, Any]
+
 
 @contextmanager
-def parameters_beside() -> Iterator[None]:
-    """Send parameters beside their statements, not written into them, as Django's cursor does.
+def server_side_binding() -> Iterator[None]:
+    """Send parameters apart from their statements, for the server to bind. Django's cursor writes them into the text.
 
-    pg_stat_activity and the server's log show a statement's text, and what is in it may be a patient's data.
+    pg_stat_activity and the server's log show a statement's text, which may then hold a patient's data.
     """
     connection.ensure_connection()
     raw: Any = connection.connection
@@ -26,15 +29,15 @@ def parameters_beside() -> Iterator[None]:
         raw.cursor_factory = usual
 
 
-def execute(sql: str, parameters: Sequence[Any]) -> int:
-    """Run one statement of the engine with its parameters beside it; how many rows it has changed."""
-    with parameters_beside(), connection.cursor() as cursor:
+def execute(sql: str, parameters: Parameters) -> int:
+    """Run one statement of the engine; return how many rows it has changed."""
+    with server_side_binding(), connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return int(cursor.rowcount)
 
 
-def fetch_one(sql: str, parameters: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Run one statement with its parameters beside it; return its row, if there is one."""
+def fetch_one(sql: str, parameters: Parameters) -> tuple[Any, ...] | None:
+    """Run one statement of the engine; return its row, if there is one."""
     connection.ensure_connection()
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
         return cursor.execute(sql, parameters).fetchone()

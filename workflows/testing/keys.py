@@ -1,4 +1,4 @@
-"""Which steps may have made a call twice."""
+"""Finds the steps that may have made a call twice."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workflows import effects, ledger
 from workflows.definition import Step, WorkflowDefinition, WorkflowStep
 from workflows.models import Attempt, Workflow
 
-if TYPE_CHECKING:
-    pass
-
 
 class Keys:
-    """Which runs of which steps asked for an idempotency key, of those that are not `repeatable`.
+    """The runs of steps that asked for an idempotency key; `repeatable` steps are not watched.
 
-    A run that did may have made its call, whatever came of it. Threads of a step ask for the step that is running.
+    Such a run may have made its call, whatever its outcome. A thread that a step starts asks for the running step.
     """
 
     def __init__(self) -> None:
@@ -30,7 +27,7 @@ class Keys:
         self.asked: set[tuple[str, str, int, int]] = set()
 
     def counted(self, definition: WorkflowDefinition) -> WorkflowDefinition:
-        """The definition with those steps watched."""
+        """The definition, with every step watched that is not `repeatable`."""
         counted = copy(definition)
         counted.steps = tuple(
             step if step.repeatable else replace(step, function=self._counted_function(definition, step))
@@ -51,7 +48,7 @@ class Keys:
 
     @contextmanager
     def asked_for(self) -> Iterator[None]:
-        """Listen to what is asked for."""
+        """Note each request for a key."""
         effects.asked_outside_once = self._note
         try:
             yield
@@ -72,23 +69,23 @@ class Keys:
             for (definition, step, _), ran in sorted(times.items())
             if ran > 1
         ]
-        untold = [
+        returned_none = [
             f"The step {step} of {definition} is once, asked for its idempotency key and returned None, which says "
             f"that it did not apply: whether it made its call is not known, and a person is asked. Let it return {{}} "
             f"when it has called and has nothing to tell."
-            for definition, step in sorted(_untold(queue))
+            for definition, step in sorted(_steps_that_returned_none(queue))
         ]
-        faults = repeated + untold
+        faults = repeated + returned_none
         assert not faults, "\n".join(faults)
 
 
-def _untold(queue: str) -> set[tuple[str, str]]:
+def _steps_that_returned_none(queue: str) -> set[tuple[str, str]]:
     """The definition and the name of each `once` step that asked for its key and returned None."""
-    said = {"error_code": ledger.NONE_AFTER_KEY}
-    attempts = Attempt.objects.filter(workflow__queue=queue, steps__contains=[said])
+    recorded = {"error_code": ledger.NONE_AFTER_KEY}
+    attempts = Attempt.objects.filter(workflow__queue=queue, steps__contains=[recorded])
     return {
         (definition, entry["step"])
         for definition, steps in attempts.values_list("workflow__workflow_type", "steps")
         for entry in steps
-        if said.items() <= entry.items()
+        if recorded.items() <= entry.items()
     }

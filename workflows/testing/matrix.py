@@ -29,7 +29,7 @@ def failures(definition: WorkflowDefinition) -> list[Failure]:
 def boundaries(definition: WorkflowDefinition) -> list[str]:
     """Every boundary of every `once` step at which a crash could repeat or forget a call, and those of the commit.
 
-    Of the first commit, which may be that of a wait, and of the last one: before it, every step has run.
+    The commits are the first, which may be that of a wait, and the last, before which every step has run.
     """
     calls = [step.identity for step in definition.steps if step.once]
     around_calls = [name for name in failpoints.BOUNDARIES if not name.endswith("_commit")]
@@ -60,7 +60,7 @@ def check_compensation(
     signals: Signals | None = None,
     children: Sequence[WorkflowDefinition] = (),
 ) -> Run:
-    """Let a step fail, and check that what had happened and can be undone was: each once, the newest first.
+    """Let a step fail, and check that every call that happened and has an undo was undone: once each, newest first.
 
     Returns the run, for what else there is to check. A step that makes no call for this payload cannot fail having
     called: then the workflow must be COMPLETE. One that is not reached at all is an AssertionError, for nothing would

@@ -1,4 +1,4 @@
-"""One workflow, run to its rest in a test."""
+"""Runs one workflow in a test, until it has finished or waits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from django.db import connection, connections
@@ -17,10 +17,6 @@ from workflows import effects, failpoints, journal
 from workflows.definition import Step, Undo, WorkflowDefinition, WorkflowStep, definitions
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt, Effect, Workflow
-
-if TYPE_CHECKING:
-    pass
-
 from workflows.stop_flag import Flag
 from workflows.testing.keys import Keys
 from workflows.testing.world import Decide, Signals, World, let_time_pass
@@ -28,12 +24,12 @@ from workflows.worker.loop import Worker
 
 
 class Crash(ClaimLost):
-    """As good as the death of the process: nothing is written, nothing closed, and nobody is told."""
+    """As the death of the process: nothing is written, nothing is closed, and no other workflow is notified."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A step that fails for good. `happened`: its call was made all the same, and nobody knows what came of it."""
+    """A step that fails for good. `happened`: its call was made all the same, and its outcome is unknown."""
 
     step: str
     happened: bool = False
@@ -43,7 +39,7 @@ class Failure:
 
 
 class Run:
-    """One workflow, and what was called for it: `calls` are (step, key) of each call that returned, in order.
+    """One workflow and its calls: `calls` are (step, key) of each call that returned, in order.
 
     The call of an undo is named "undo <step>". The key is the idempotency key, empty for a step that is not `once`.
     """
@@ -52,7 +48,7 @@ class Run:
         self.definition = definition
         self.workflow = workflow
         self.calls: list[tuple[str, str]] = []
-        self.failed = self.crashed = False  # as it was told to
+        self.failed = self.crashed = False  # as the test asked for
         self.results: dict[str, Any] = {}  # of the calls that returned, by step
 
     @property
@@ -71,7 +67,7 @@ class Run:
 
     @property
     def effects(self) -> dict[str, str]:
-        """What the ledger says: the state of each `once` step's latest call."""
+        """The state, on the ledger, of each `once` step's latest call."""
         rows = Effect.objects.filter(workflow=self.workflow.pk, undo=False).order_by("generation")
         return dict(rows.values_list("step", "state"))
 
@@ -108,17 +104,17 @@ def run(
     overdue: Collection[str] = (),
     children: Sequence[WorkflowDefinition] = (),
 ) -> Run:
-    """Run a new workflow until it is COMPLETE or FAILED, or waits for what nobody here tells it.
+    """Run a new workflow until it is COMPLETE or FAILED, or waits for what this test does not send.
 
     `failure` makes a step fail for good, `crash` the worker at a boundary (one of `boundaries`), once. `decide` answers
     the questions; whether a call happened is answered by whether it did. An undo that has failed three times is an
     AssertionError: it should not have. So is a step that ran twice and each time asked for an idempotency key, unless
-    it is `once` or `repeatable`; whether it returned or failed says nothing of its call.
+    it is `once` or `repeatable`; its call may have been made whether it returned or failed.
 
     A `once` step, or its lookup, that returned other fields than its `returns` says is an AssertionError.
 
     `signals` are sent when they are waited for: name -> payload, or a function that makes it of the workflow. The waits
-    named in `overdue` ("payment of *") nobody answers, and their deadlines pass. A time is not waited for, and a wait
+    named in `overdue` ("payment of *") are not answered, and their deadlines pass. A time is not waited for, and a wait
     with a `look` looks twice. `children` are the definitions of the workflows that this one starts; they are run, too,
     and answered in the same way.
     """
@@ -138,10 +134,10 @@ def run(
     world = World(this, decide, signals or {}, overdue)
     keys = Keys()
     watched = _watched(keys.counted(definition), this, failure)
-    run_here = [watched, *(_moved(keys.counted(child), queue) for child in children)]
+    run_here = [watched, *(_on_queue(keys.counted(child), queue) for child in children)]
     with ExitStack() as stack:
         stack.callback(connections[journal.ALIAS].close)
-        stack.enter_context(_known(*run_here))
+        stack.enter_context(_registered(*run_here))
         stack.enter_context(keys.asked_for())
         if crash:
             stack.enter_context(failpoints.armed(crash, _crasher(this)))
@@ -155,9 +151,9 @@ def run(
 
 
 @contextmanager
-def _known(*known: WorkflowDefinition) -> Iterator[None]:
-    """Let the engine know these definitions, and no other."""
-    paths = {f"DEFINITION_{place}": definition for place, definition in enumerate(known)}
+def _registered(*registered: WorkflowDefinition) -> Iterator[None]:
+    """Register these definitions with the engine, and no others."""
+    paths = {f"DEFINITION_{place}": definition for place, definition in enumerate(registered)}
     globals().update(paths)
     with override_settings(WORKFLOWS=[f"{__name__}.{name}" for name in paths]):
         definitions.cache_clear()
@@ -167,7 +163,7 @@ def _known(*known: WorkflowDefinition) -> Iterator[None]:
             definitions.cache_clear()
 
 
-def _moved(definition: WorkflowDefinition, queue: str) -> WorkflowDefinition:
+def _on_queue(definition: WorkflowDefinition, queue: str) -> WorkflowDefinition:
     moved = copy(definition)
     moved.queue = queue
     return moved
@@ -231,10 +227,10 @@ def _process(queue: str) -> None:
 
 
 def _require_declared(this: Run) -> None:
-    """What is recorded of a `once` step has the fields that the step says: the engine takes it as it comes."""
+    """A recorded result of a `once` step has the fields that the step says it returns; the engine does not check it."""
     recorded = Effect.objects.filter(workflow=this.workflow.pk, undo=False)
     for name, result in recorded.values_list("step", "result"):
         step = this.definition.step_called(name)
         if step and result is not None and step.returns is not None and set(result) != set(step.returns):
-            told = f"{', '.join(sorted(result)) or 'nothing'}, and says {', '.join(step.returns) or 'nothing'}"
-            raise AssertionError(f"{step.name} returned {told}: a person who is asked has to fill in what it says.")
+            fields = f"{', '.join(sorted(result)) or 'nothing'}, and says {', '.join(step.returns) or 'nothing'}"
+            raise AssertionError(f"{step.name} returned {fields}: a person who is asked has to fill in what it says.")

@@ -1,4 +1,4 @@
-"""Everybody else in a test: the people who answer, the sources of signals, and time."""
+"""The outside world of a test: the people who answer, the sources of signals, and time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from workflows.testing.run import Run
 
-# Runs of one workflow before it counts as one that never comes to rest.
+# Runs of one workflow before it counts as one that never finishes.
 MOST_RUNS = 200
 
 
-# What `decide` says of a question: no, yes, or yes with the answer's fields.
+# What `decide` returns for a task: no, yes, or yes with the answer's fields.
 Decide = Callable[[ManualTask], bool | Mapping[str, Any]]
 
 
@@ -32,7 +32,7 @@ Signals = Mapping[str, Mapping[str, Any] | Callable[[Workflow], Mapping[str, Any
 
 
 class World:
-    """Everybody else: who answers, tells, or lets a deadline pass. `this` is the run that is watched."""
+    """Answers tasks, sends signals, and lets deadlines pass. `this` is the run that is watched."""
 
     def __init__(self, this: Run, decide: Decide, signals: Signals, overdue: Collection[str]) -> None:
         self.this = this
@@ -40,10 +40,10 @@ class World:
         self.signals = signals
         self.overdue = overdue
         self.runs: Counter[int] = Counter()
-        self.looked: set[int] = set()  # the waits that have looked for themselves
+        self.looked: set[int] = set()  # the waits whose `look` was called
 
     def next_of(self, queue: str) -> Workflow | None:
-        """The next workflow that can go on, a parent before its children; None when all wait for nothing we know."""
+        """The next workflow that can go on, a parent before its children; None when all wait for other things."""
         for workflow in Workflow.objects.filter(queue=queue, status=Workflow.Status.PENDING).order_by("pk"):
             if self._can_go_on(workflow):
                 self.runs[workflow.pk] += 1
@@ -53,7 +53,7 @@ class World:
         return None
 
     def _can_go_on(self, workflow: Workflow) -> bool:
-        """Whether it is due, or would be after some time; what it waits for is told it first, if somebody would."""
+        """Whether it is due, or would be after some time. Its open task is answered first, or a signal sent to it."""
         if not workflow.waiting_for or workflow.invisible_until <= timezone.now():
             return True
         wait = Wait.objects.filter(workflow=workflow.pk, outcome="", superseded=False).order_by("pk").last()
@@ -64,8 +64,8 @@ class World:
             _answer(task, self.this, self.decide)
             return True
         if name := next((name for name in workflow.wake_on if name in self.signals), None):
-            told = self.signals[name]
-            payload = told(workflow) if callable(told) else told
+            signal = self.signals[name]
+            payload = signal(workflow) if callable(signal) else signal
             inbox.send(source="testing", dedupe_key=str(uuid4()), name=name, workflow_id=workflow.pk, payload=payload)
             return True
         if wait and workflow.invisible_until < wait.deadline and wait.pk not in self.looked:
@@ -75,21 +75,21 @@ class World:
 
 
 def _answer(task: ManualTask, this: Run, decide: Decide) -> None:
-    said: bool | Mapping[str, Any]
+    decision: bool | Mapping[str, Any]
     if task.task_type == compensation.TASK_TYPE:
         raise AssertionError(f"{task.question} {dict(task.facts)['The last error']}")
     if task.task_type == doubts.DOUBT_TASK and task.workflow_id == this.workflow.pk:
         name = task.wait.name.removeprefix("effect:").rpartition(":")[0]
         step = this.definition.step_called(name)
         result = this.results.get(step.name) if step else None
-        said = False if result is None else result
+        decision = False if result is None else result
     else:
-        said = decide(task)
+        decision = decide(task)
     user = _user("another" if task.four_eyes else "testing")
-    if said is False:
+    if decision is False:
         operations.reject(task.pk, user=user, reason="In a test.")
     else:
-        answer = dict(said) if isinstance(said, Mapping) else None
+        answer = dict(decision) if isinstance(decision, Mapping) else None
         operations.approve(task.pk, user=user, reason="In a test.", answer=answer)
 
 
@@ -100,7 +100,7 @@ def _user(name: str) -> User:
 
 
 def let_time_pass(workflow: Workflow) -> None:
-    """Make the workflow due, before any other, as if the time until then had passed for what it measures, too."""
+    """Make the workflow due, before any other, and age its effects, waits and tasks by the time that this skips."""
     with connection.cursor() as cursor:
         cursor.execute(
             """

@@ -16,7 +16,7 @@ from workflows import journal
 from workflows.errors import RetryableStepError
 from workflows.journal import FENCE, OpenAttempt
 from workflows.models import ManualTask, Workflow
-from workflows.redaction import faults
+from workflows.redaction import field_errors
 from workflows.waits.wait import (
     OPENING,
     Kind,
@@ -317,4 +317,6 @@ def _filled_in(workflow: Workflow, name: str, form: type[BaseModel], result: Map
         return form.model_validate_json(json.dumps(result.get("answer") or {}))
     except ValidationError as error:
         withdraw(workflow, name)
-        raise WaitError(f"The answer does not fit {form.__name__}: {faults(error)}.", code="answer_invalid") from None
+        raise WaitError(
+            f"The answer does not fit {form.__name__}: {field_errors(error)}.", code="answer_invalid"
+        ) from None

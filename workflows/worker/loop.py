@@ -98,11 +98,11 @@ class Worker:
                 self.tick()
                 self._beat()
             except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
-                how = sqlstates.told(error)
-                trouble = f"{how}, at {sqlstates.server(journal.ALIAS)}"
+                how = sqlstates.loggable(error)
+                trouble = f"{how}, at {sqlstates.host_port(journal.ALIAS)}"
                 self._tell(lost=True, deadline=NEVER, trouble=trouble)
                 logger.warning("lost the database, nothing is decided: %s", trouble)
-                if sqlstates.is_refusal(error):
+                if sqlstates.is_statement_error(error):
                     logger.error("it refused a statement of the engine's own:\n%s", frames(error))
                 self.stopping.wait(lost.next())
                 self._recover(how=how.removeprefix("ClaimLost: "))
@@ -278,7 +278,7 @@ class Worker:
                     )
             self._let_go()
         except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
-            self._why_untold = sqlstates.told(error).removeprefix("ClaimLost: ")
+            self._why_untold = sqlstates.loggable(error).removeprefix("ClaimLost: ")
             connections.close_all()
 
     def _write_what_is_left(self) -> None:

@@ -65,7 +65,7 @@ def _check(claim: Any, writer: Any) -> None:
     3. Each has a backend of its own, also while the other one is in a transaction, and keeps what is set from one
        transaction to the next. What one of them has locked, the other one cannot.
     """
-    place = sqlstates.server(writer.alias)
+    place = sqlstates.host_port(writer.alias)
     sessions = [_open(wrapper, place) for wrapper in (claim, writer)]
     for session in sessions:
         if _ask(session, "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool") == (True,):
@@ -82,7 +82,7 @@ def _open(wrapper: Any, place: str) -> Any:
     try:
         wrapper.ensure_connection()
     except sqlstates.DATABASE_ERRORS as error:
-        if sqlstates.NO_STARTUP_OPTIONS in sqlstates.told(error):
+        if sqlstates.NO_STARTUP_OPTIONS in sqlstates.loggable(error):
             raise Refused(f"The server at {place} takes no startup options, as a pooler. {CURE}") from error
         raise
     asked = lease.asked(wrapper)

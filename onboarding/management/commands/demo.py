@@ -163,8 +163,8 @@ class Command(BaseCommand):
                 found = report.results(plan)
                 at_rest = sum(report.is_at_rest(found[key], expected[key]) for key in found)
                 states = Counter(result.state for result in found.values())
-                told = "  ".join(f"{states[state]} {state.label.lower()}" for state in State if states[state])
-                bar.update(task, completed=at_rest, states=told)
+                counts = "  ".join(f"{states[state]} {state.label.lower()}" for state in State if states[state])
+                bar.update(task, completed=at_rest, states=counts)
                 if at_rest == len(plan):
                     return expected
                 if monotonic() > patience:

@@ -302,12 +302,12 @@ def test_the_longest_of_everything_is_taken(client: Client, key: str) -> None:
 
 def test_another_constraint_is_not_taken_for_a_business_key(client: Client, key: str, monkeypatch: Any) -> None:
     """What is violated, and was not foreseen, is an error and no duplicate."""
-    values = submissions._row
+    parameters = submissions._parameters
 
-    def without_a_queue(*args: Any) -> tuple[Any, ...]:
-        return tuple(None if value == "default" else value for value in values(*args))
+    def without_a_queue(*args: Any) -> dict[str, Any]:
+        return {**parameters(*args), "queue": None}
 
-    monkeypatch.setattr(submissions, "_row", without_a_queue)
+    monkeypatch.setattr(submissions, "_parameters", without_a_queue)
     assert_problem(start(client, key, body()), 500, "internal_error")
 
 

@@ -58,7 +58,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         kafka = _kafka()
-        asked = kafka.Options(
+        relay_options = kafka.Options(
             brokers=_given(options["brokers"], "KAFKA_BROKERS", "--brokers host:9092"),
             topics=_topics(options["topics"], kafka),
             group=_given(options["group"], "KAFKA_GROUP", "--group onramp"),
@@ -69,19 +69,19 @@ class Command(BaseCommand):
         refuse_unmigrated()
         stopping = Flag()
         try:
-            relay = kafka.Relay(asked, stopping)
+            relay = kafka.Relay(relay_options, stopping)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: stopping.set())
             relay.run()
         except kafka.KafkaFailed as error:
             raise CommandError(str(error)) from None
-        except Exception as error:  # its message may quote what a message of the topic says
+        except Exception as error:  # its message may quote a message of the topic
             logger.error("consumekafka failed:\n%s", frames(error))
             raise CommandError("It failed, and the error is ours: the log says where.") from None
 
 
 def _kafka() -> ModuleType:
-    """The module that needs Kafka's client: an extra, that no other process has to have."""
+    """The module that needs Kafka's client, an extra that no other process needs."""
     try:
         from workflows.ingress import kafka
     except ModuleNotFoundError as error:
@@ -118,6 +118,6 @@ def _properties(kafka: ModuleType) -> dict[str, Any]:
         properties = None
     if not isinstance(properties, dict) or not all(isinstance(v, str | int | float) for v in properties.values()):
         raise CommandError('KAFKA_OPTIONS is not a JSON object of librdkafka\'s properties: {"name": "value", ...}.')
-    if ours := sorted({"bootstrap.servers", "group.id", *kafka.OURS} & properties.keys()):
+    if ours := sorted({"bootstrap.servers", "group.id", *kafka.FIXED_PROPERTIES} & properties.keys()):
         raise CommandError(f"KAFKA_OPTIONS may not set {', '.join(ours)}: that is KAFKA_BROKERS, KAFKA_GROUP, or ours.")
     return properties

@@ -27,7 +27,7 @@ class Command(DatabaseCommand):
 
     def handle(self, *args: Any, source: str, from_stdin: bool, **options: Any) -> None:
         try:
-            # From stdin, not an argument: those stand in the shell's history, and in everybody's list of processes.
+            # From stdin: arguments stand in the shell's history, and every user's list of processes shows them.
             secret = webhooks.create(source, sys.stdin.readline().strip() if from_stdin else None)
         except ValueError as error:
             raise CommandError(str(error)) from None

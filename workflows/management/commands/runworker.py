@@ -55,7 +55,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # What only a worker needs is registered as a deployment check, and concerns no other command.
+        # The checks that only a worker needs are deployment checks, which no other command runs.
         self.check(tags=["workers"], include_deployment_checks=True)
         refuse_unmigrated()
         names = Options.__dataclass_fields__
@@ -64,14 +64,14 @@ class Command(BaseCommand):
             sessions.refuse_unfit(f"{socket.gethostname()}:{os.getpid()}")
             with ExitStack() as stack:
                 if options["health_file"]:
-                    _keep(options["health_file"], stack)
+                    _keep_health_file(options["health_file"], stack)
                 supervisor.run()
         except sessions.Refused as refused:
             raise CommandError(str(refused)) from None
 
 
-def _keep(health_file: str, stack: ExitStack) -> None:
-    """Begin the health file, which nobody else may keep until the stack is closed."""
+def _keep_health_file(health_file: str, stack: ExitStack) -> None:
+    """Begin the health file, and lock it until the stack is closed."""
     path = Path(health_file)
     try:
         stack.enter_context(healthfile.kept(path))

@@ -1,4 +1,4 @@
-"""`manage.py workerhealth`: whether the workers of a `runworker` are well. Asks the file that it keeps, nobody else."""
+"""`manage.py workerhealth`: whether the workers of a `runworker` are well. It reads the health file, nothing else."""
 
 from __future__ import annotations
 
