@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from django.db.models.expressions import CombinedExpression
 
 from workflows.definition import Retry
-from workflows.errors import RetryableStepError, as_stated
+from workflows.errors import RetryableStepError, policy_number
 from workflows.models.clock import ClockTimestamp
 
 
@@ -37,7 +37,7 @@ DEFAULT = Policy(max_attempts=10, base_delay=2.0, max_delay=300.0, jitter_factor
 LONGEST = 365 * 86_400.0
 
 
-def resolve(*stated: RetryableStepError | Retry | None) -> Policy:
+def merge_policies(*stated: RetryableStepError | Retry | None) -> Policy:
     """Merge policies: of each field the first that states it, `DEFAULT` when none does."""
     return Policy(*(_first(field, stated) for field in Policy._fields))
 
@@ -46,7 +46,7 @@ def _first(field: str, policies: Sequence[RetryableStepError | Retry | None]) ->
     """What is no number counts as not stated: a class of a step's own may state anything, and nobody has refused it."""
     for policy in policies:
         with suppress(Exception):
-            if (value := as_stated(field, getattr(policy, field, None))) is not None:
+            if (value := policy_number(field, getattr(policy, field, None))) is not None:
                 return value
     return getattr(DEFAULT, field)
 

@@ -12,7 +12,7 @@ from django.db import DEFAULT_DB_ALIAS, ProgrammingError
 from django.db.models import Count
 from django.utils.module_loading import import_string
 
-from workflows.backoff import resolve
+from workflows.backoff import merge_policies
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.models import Effect, Workflow
@@ -124,7 +124,7 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessa
         message = "has an undo and no lookup: before a call in doubt is undone, a person is asked whether it was made."
         hint = "Give it lookup=..., which asks the service. Nothing is repeated in order to be undone."
         warnings.append(Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W003"))
-    policy = resolve(step.retry, definition.retry)
+    policy = merge_policies(step.retry, definition.retry)
     longest = sum(
         min(policy.base_delay * 2.0 ** min(failures, 63), policy.max_delay) * (1 + policy.jitter_factor)
         for failures in range(policy.max_attempts - 1)

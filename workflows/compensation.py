@@ -22,33 +22,33 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from workflows import inbox, journal, transitions, waits
-from workflows.definition import Step, Undo, WorkflowDefinition, definitions, left_step, undo_of
-from workflows.doubts import DOUBT_TASK, DOUBT_TIMEOUT, Unsettled
+from workflows.definition import Step, Undo, WorkflowDefinition, definitions, removed_step, undo_of
+from workflows.doubts import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, Unsettled
 from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
 from workflows.errors import ClaimLost, StepError, Suspend
 from workflows.executor import (
-    GivenBack,
     Results,
+    WorkerStopping,
+    call_in_time,
     describe,
-    describe_own,
-    entered,
-    in_time,
-    leave_as_found,
+    describe_engine_error,
+    reset_session,
+    step_entry,
     transaction_is_broken,
 )
 from workflows.journal import OpenAttempt
 from workflows.ledger import Ledger
 from workflows.models import Effect, ManualTask, StepOutcome, Wait, Workflow
-from workflows.transitions import KEPT, Beside
+from workflows.transitions import UNCHANGED, ExtraColumns
 
 # Failures of an undo before a person is asked.
-TRIES = 3
+MAX_UNDO_FAILURES = 3
 
-TASK_TYPE = "undo_in_doubt"
+UNDO_TASK_TYPE = "undo_in_doubt"
 # Questions that somebody has to answer though the workflow is cancelled.
-ASKED_ALL_THE_SAME = (DOUBT_TASK, TASK_TYPE)
+KEPT_ON_CANCEL = (DOUBT_TASK_TYPE, UNDO_TASK_TYPE)
 # What the names of the waits for an answer to that begin with.
-QUESTIONS = "undo:"
+QUESTION_PREFIX = "undo:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +79,28 @@ class UndoWaiting:
     suspend: Suspend
 
 
-Outcome = Compensated | UndoFailed | UndoWaiting | GivenBack
+Outcome = Compensated | UndoFailed | UndoWaiting | WorkerStopping
 
 
-def fail(
-    workflow: Workflow, *, step: str | transitions.Kept = KEPT, failures: int | transitions.Kept = KEPT, beside: Beside
+def fail_or_compensate(
+    workflow: Workflow,
+    *,
+    step: str | transitions.Unchanged = UNCHANGED,
+    failures: int | transitions.Unchanged = UNCHANGED,
+    extra_columns: ExtraColumns,
 ) -> bool:
     """Fail a workflow for good: it is at rest, or due at once for its compensation. Returns whether it has one.
 
     In the transaction that holds the row. What people are still being asked is closed with it. `step` and `failures`
-    say where it failed, and how often in a row; `beside` holds the other columns to be written.
+    say where it failed, and how often in a row; `extra_columns` holds the other columns to be written.
     """
-    compensates = _needed(workflow)
+    compensates = _is_needed(workflow)
     if compensates:
         close_questions(workflow.pk)
-        transitions.begin_compensation(workflow.pk, step=step, failures=failures, beside=beside)
+        transitions.begin_compensation(workflow.pk, step=step, failures=failures, extra_columns=extra_columns)
     else:
-        end_asking(workflow)
-        transitions.fail(workflow.pk, step=step, failures=failures, beside=beside)
+        close_pending_work(workflow)
+        transitions.fail(workflow.pk, step=step, failures=failures, extra_columns=extra_columns)
     return compensates
 
 
@@ -105,24 +109,24 @@ def close_questions(workflow_id: int) -> None:
 
     Nor is what a compensation asks closed, should the workflow have failed by itself just now: it would never end.
     """
-    _close(ManualTask.objects.filter(workflow=workflow_id).exclude(task_type__in=ASKED_ALL_THE_SAME))
+    _close_tasks(ManualTask.objects.filter(workflow=workflow_id).exclude(task_type__in=KEPT_ON_CANCEL))
 
 
-def _close(tasks: QuerySet[ManualTask]) -> None:
+def _close_tasks(tasks: QuerySet[ManualTask]) -> None:
     """In the order in which who cancels locks them, for the worker may be closing them just then."""
     in_order = tasks.filter(state=ManualTask.State.OPEN).order_by("pk").select_for_update(no_key=True)
     ManualTask.objects.filter(pk__in=in_order.values("pk")).update(state=ManualTask.State.CLOSED)
 
 
-def end_asking(workflow: Workflow) -> None:
+def close_pending_work(workflow: Workflow) -> None:
     """The workflow comes to rest: nobody is asked anything any more, and what it was told is put aside."""
-    _close(ManualTask.objects.filter(workflow=workflow.pk))
+    _close_tasks(ManualTask.objects.filter(workflow=workflow.pk))
     # A retry looks at its children anew; until then the sweep need not look whether they have ended.
     Wait.objects.filter(workflow=workflow.pk, kind=Wait.Kind.CHILDREN, outcome="").update(superseded=True)
-    inbox.ignore_all(workflow.pk)
+    inbox.ignore_signals(workflow.pk)
 
 
-def _needed(workflow: Workflow) -> bool:
+def _is_needed(workflow: Workflow) -> bool:
     definition = definitions().get(workflow.workflow_type)
     effects = Effect.objects.filter(workflow=workflow.pk, undo=False, state__in=MAY_HAVE_HAPPENED)
     return any(is_to_be_undone(definition, *effect) for effect in effects.values_list("step", "has_undo"))
@@ -130,7 +134,7 @@ def _needed(workflow: Workflow) -> bool:
 
 def is_to_be_undone(definition: WorkflowDefinition | None, step_name: str, had_undo: bool) -> bool:
     """Also when the step has lost its undo since, or has left the list: then a person is asked."""
-    step = definition.step_called(step_name) if definition else None
+    step = definition.find_step(step_name) if definition else None
     return had_undo or bool(step and step.undo)
 
 
@@ -158,7 +162,7 @@ class _Compensation:
         self.definition = definition
         self.attempt = attempt
         self.results = Results(definition, workflow)
-        self.workflow = self.results.given
+        self.workflow = self.results.workflow_copy
         self.ledger = Ledger(definition, self.workflow, attempt)
         effects = reversed(self.ledger.rows.latest())
         self.to_undo = [
@@ -168,22 +172,22 @@ class _Compensation:
         ]
 
     def run(self, may_begin: Callable[[Step], bool], give_up: StepError | None) -> Outcome:
-        with journal.current(self.attempt):
+        with journal.bind_attempt(self.attempt):
             for effect in self.to_undo:
-                step = self.definition.step_that_was(effect.step)
+                step = self.definition.find_or_removed_step(effect.step)
                 if not may_begin(replace(step, name=undo_of(step.name))):
-                    return GivenBack(self.results.copy, step)
+                    return WorkerStopping(self.results.context_json, step)
                 try:
                     with transaction.atomic():
                         self._undo(step, effect, give_up)
-                        leave_as_found(self.attempt)
+                        reset_session(self.attempt)
                 except Suspend as suspend:
                     return UndoWaiting(step, suspend)
                 except ClaimLost:
                     raise
                 except BaseException as error:  # an undo's SystemExit, too, is the undo's failure
-                    journal.ensure_own(self.attempt, error)
-                    journal.prove(self.attempt)  # on a lost connection any error looks like the undo's own
+                    journal.ensure_from_step(self.attempt, error)
+                    journal.require_claim(self.attempt)  # on a lost connection any error looks like the undo's own
                     return self._failed(step, effect, error)
                 give_up = None
         return Compensated([e.step for e in reversed(self.ledger.rows.latest()) if e.state == Effect.State.UNDONE])
@@ -197,7 +201,7 @@ class _Compensation:
         """Deal with one effect; what came of it is an entry of the attempt's steps."""
         journal.flush(self.attempt)
         entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": StepOutcome.UNDO_FAILED}
-        with entered(entry, self.attempt, self.results):
+        with step_entry(entry, self.attempt, self.results):
             entry["outcome"] = self._deal_with(step, effect, give_up)
             if transaction_is_broken():
                 raise StepError(f"The undo of {step.name} swallowed a database error.")
@@ -208,14 +212,14 @@ class _Compensation:
         The person first: else what cannot be found out would be tried for ever, with nobody told.
         """
         if give_up:  # written down, for the person's answer comes to a later attempt
-            effect = self.ledger.rows.set_undo_failures(effect, TRIES, describe_own(give_up))
-        while not step.undo or effect.undo_failures >= TRIES:
+            effect = self.ledger.rows.set_undo_failures(effect, MAX_UNDO_FAILURES, describe_engine_error(give_up))
+        while not step.undo or effect.undo_failures >= MAX_UNDO_FAILURES:
             decided = self._ask(step, effect)
             if decided.state != effect.state:
                 return decided.state
             effect = decided
         if effect.state != Effect.State.DONE:
-            effect = self.ledger.doubts.find_out(step, self._context(), effect)
+            effect = self.ledger.doubts.resolve(step, self._context(), effect)
             if effect.state != Effect.State.DONE:
                 return effect.state
         self._call(step, step.undo, effect)
@@ -225,16 +229,18 @@ class _Compensation:
         context = self._context()
 
         def call() -> Mapping[str, Any] | None:
-            return in_time(step, self.attempt, lambda: undo(workflow=self.workflow, context=context, effect=effect))
+            return call_in_time(
+                step, self.attempt, lambda: undo(workflow=self.workflow, context=context, effect=effect)
+            )
 
         self.ledger.undo(effect, call, lambda error: describe(error, self.results))
 
     def _context(self) -> Any:
         """The context as the ledger alone gives it: what the `once` steps that happened have returned."""
-        with journal.blaming_the_step(self.attempt):  # its model may ask the database
+        with journal.attribute_to_step(self.attempt):  # its model may ask the database
             for effect in self.ledger.rows.latest():
                 if effect.result:
-                    self.results.merge(left_step(effect.step), effect.result, recorded_before=True)
+                    self.results.merge(removed_step(effect.step), effect.result, recorded_before=True)
         return self.results.context
 
     def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:
@@ -251,14 +257,14 @@ class _Compensation:
                 "Idempotency key of the effect": effect.idempotency_key,
                 "Idempotency key of its undo": effect.undo_key,
             },
-            task_type=TASK_TYPE,
+            task_type=UNDO_TASK_TYPE,
             timeout=DOUBT_TIMEOUT,
         )
         if answer.outcome == "approved":
             said = answer.result.get("answer") or {}
             state = Effect.State.KEPT if said.get("kept") is True else Effect.State.UNDONE
             reference = said.get("reference", "")
-            effect = self.ledger.rows.settle_for_good(effect, state, by=answer.result["by"], reference=reference)
+            effect = self.ledger.rows.resolve_by_hand(effect, state, by=answer.result["by"], reference=reference)
         elif answer.outcome == "rejected":
             effect = self.ledger.rows.set_undo_failures(effect, 0)
         # The next time is another question, so is one that expired: what is kept now, a retry may fail to undo anew.
@@ -268,4 +274,4 @@ class _Compensation:
 
 def _question(effect: KnownEffect) -> str:
     """The name of the wait for what a person says of its undo."""
-    return f"{QUESTIONS}{effect.step}:{effect.generation}"
+    return f"{QUESTION_PREFIX}{effect.step}:{effect.generation}"

@@ -14,16 +14,16 @@ from typing import Any
 from django.db.models.expressions import RawSQL
 
 from workflows import compensation, history, inbox, poison, transitions, waits
-from workflows.backoff import Policy, calculate_invisible_until, resolve
+from workflows.backoff import Policy, calculate_invisible_until, merge_policies
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.doubts import Unsettled
-from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled, names_in
-from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting, last_error
+from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled, signal_names
+from workflows.executor import Complete, Failed, Outcome, Waiting, WorkerStopping, last_error
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, StepOutcome, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.poison import Held, PutOff
+from workflows.poison import Held, Postponed
 from workflows.postgres.statements import parameters_beside
 from workflows.redaction import frames
 from workflows.transitions import NOTHING, Awaited
@@ -55,10 +55,10 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None)
             ended, error = _retry(workflow, attempt, outcome), outcome.error
         case Failed():
             ended, error = _fail(workflow, attempt, outcome), outcome.error
-        case GivenBack():
+        case WorkerStopping():
             ended = _give_back(workflow, attempt, outcome)
-        case PutOff():
-            ended = _put_off(workflow, attempt, outcome)
+        case Postponed():
+            ended = _postpone(workflow, attempt, outcome)
         case Held():
             ended = _await_a_person(workflow, attempt, outcome.step, outcome.suspend, Attempt.Outcome.HELD)
         case Compensated():
@@ -95,7 +95,7 @@ def _where(attempt: OpenAttempt) -> str:
 def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:
     transitions.complete(workflow.pk, _context(outcome))
     if attempt.number > 1:  # a first attempt has asked nobody, and what came meanwhile the chores put aside
-        compensation.end_asking(workflow)
+        compensation.close_pending_work(workflow)
     for entry in attempt.steps:
         if entry["outcome"] == StepOutcome.BEST_EFFORT_FAILED:
             error = {name: value for name, value in entry.items() if name.startswith("error_")}
@@ -108,7 +108,7 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
 
 def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Attempt.Outcome:
     suspend, step = outcome.suspend, outcome.step.name
-    transitions.suspend(workflow.pk, suspend, step=step, beside=_context(outcome))
+    transitions.suspend(workflow.pk, suspend, step=step, extra_columns=_context(outcome))
     _record_waiting(workflow, attempt, step, suspend)
     return Attempt.Outcome.WAITING
 
@@ -143,7 +143,7 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
         woken_by=_woken_by(attempt, outcome.error),
         step=step.name,
         failures=failures,
-        beside=_context(outcome) | last_error(outcome.description),
+        extra_columns=_context(outcome) | last_error(outcome.description),
     )
     history.record(
         workflow.pk,
@@ -167,7 +167,7 @@ def _woken_by(attempt: OpenAttempt, error: BaseException) -> Awaited:
     names: list[str] = []
     if isinstance(error, RetryableStepError):
         with suppress(Exception):  # a class of a step's own may name anything
-            names = [name for name in names_in(error.wake_on) if inbox.is_name(name)]
+            names = [name for name in signal_names(error.wake_on) if inbox.is_name(name)]
     if not names:
         return NOTHING
     named = "ARRAY(SELECT id FROM workflows_signal WHERE id = ANY (%s) AND name = ANY (%s))"
@@ -178,7 +178,7 @@ def _policy(workflow: Workflow, outcome: Failed | UndoFailed) -> Policy:
     """What the error states beats what the step states, and that beats the definition."""
     definition: WorkflowDefinition = definitions()[workflow.workflow_type]
     stated = outcome.error if isinstance(outcome.error, RetryableStepError) else None
-    return resolve(stated, outcome.step.retry, definition.retry)
+    return merge_policies(stated, outcome.step.retry, definition.retry)
 
 
 def _due(workflow: Workflow) -> str:
@@ -191,11 +191,11 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
     """FAILED, for good, or on the way there by compensation; `failures` in a row when it was tried too often."""
     failures = workflow.retry_count if failures is None else failures
     cancelled = outcome.error if isinstance(outcome.error, WorkflowCancelled) else None
-    compensates = compensation.fail(
+    compensates = compensation.fail_or_compensate(
         workflow,
         step=outcome.step.name,
         failures=failures,
-        beside={
+        extra_columns={
             **_context(outcome),
             **last_error(outcome.description),
             "cancelled_at": ClockTimestamp() if cancelled else None,
@@ -230,7 +230,7 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
 def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated) -> Attempt.Outcome:
     """FAILED at last. What it failed with stays as it was."""
     transitions.end_compensation(workflow.pk)
-    compensation.end_asking(workflow)
+    compensation.close_pending_work(workflow)
     history.record(workflow.pk, Event.Kind.COMPENSATED, attempt=attempt.number, undone=outcome.undone)
     return Attempt.Outcome.COMPENSATED
 
@@ -238,9 +238,9 @@ def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compens
 def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -> Attempt.Outcome:
     """Later; at once when it has failed too often, for then a person is asked. What the row failed with stays."""
     step, policy = outcome.step, _policy(workflow, outcome)
-    exhausted = outcome.failures >= compensation.TRIES
+    exhausted = outcome.failures >= compensation.MAX_UNDO_FAILURES
     due = transitions.AT_ONCE if exhausted else policy.due_after(max(outcome.failures, 1))
-    transitions.put_off(workflow.pk, due)
+    transitions.postpone(workflow.pk, due)
     if not outcome.failures:
         history.record(
             workflow.pk,
@@ -256,14 +256,14 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
         attempt=attempt.number,
         step=step.name,
         failures=outcome.failures,
-        max_attempts=compensation.TRIES,
+        max_attempts=compensation.MAX_UNDO_FAILURES,
         invisible_until=_due(workflow),
         **outcome.description,
     )
     return Attempt.Outcome.RETRY
 
 
-def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: GivenBack) -> Attempt.Outcome:
+def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: WorkerStopping) -> Attempt.Outcome:
     """Leave the row as it is: due, for the next worker."""
     history.record(
         workflow.pk,
@@ -275,7 +275,7 @@ def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: GivenBack) -> 
     return Attempt.Outcome.PUT_BACK
 
 
-def _put_off(workflow: Workflow, attempt: OpenAttempt, outcome: PutOff) -> Attempt.Outcome:
+def _postpone(workflow: Workflow, attempt: OpenAttempt, outcome: Postponed) -> Attempt.Outcome:
     """Its workers keep dying: back off as a retry does, but count no failure of it."""
     due = calculate_invisible_until(
         outcome.deaths - 1,
@@ -283,7 +283,7 @@ def _put_off(workflow: Workflow, attempt: OpenAttempt, outcome: PutOff) -> Attem
         max_delay=poison.MAX_DELAY,
         jitter_factor=poison.JITTER,
     )
-    transitions.put_off(workflow.pk, due)
+    transitions.postpone(workflow.pk, due)
     reason = f"Its worker died {outcome.deaths} times in a row; it is tried again later."
     history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, step=outcome.step, reason=reason)
     return Attempt.Outcome.PUT_BACK
@@ -293,7 +293,7 @@ def _await_a_person(
     workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend, ended: Attempt.Outcome
 ) -> Attempt.Outcome:
     """Wait for an answer that is no step's: what the row failed with, and how often, stays."""
-    transitions.ask_a_person(workflow.pk, suspend)
+    transitions.suspend_for_answer(workflow.pk, suspend)
     _record_waiting(workflow, attempt, step, suspend)
     return ended
 
@@ -301,7 +301,7 @@ def _await_a_person(
 def _put_back(workflow: Workflow, attempt: OpenAttempt) -> Attempt.Outcome:
     """A type that this release does not know: another may, or the next one will. Never FAILED."""
     waiting_for = f"a release that knows the workflow type {workflow.workflow_type}"
-    transitions.put_off(workflow.pk, ClockTimestamp() + UNKNOWN_TYPE_DELAY, waiting_for=waiting_for)
+    transitions.postpone(workflow.pk, ClockTimestamp() + UNKNOWN_TYPE_DELAY, waiting_for=waiting_for)
     if workflow.waiting_for != waiting_for:  # once, not once a minute
         history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, reason=f"It waits for {waiting_for}.")
     return Attempt.Outcome.PUT_BACK

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 from pydantic import BaseModel
 
-from workflows.errors import as_stated
+from workflows.errors import policy_number
 from workflows.models import Workflow
 
 
@@ -39,7 +39,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         for field in ("max_attempts", "base_delay", "max_delay", "jitter_factor"):
-            as_stated(field, getattr(self, field))
+            policy_number(field, getattr(self, field))
 
 
 class Lookup(Protocol):
@@ -120,7 +120,7 @@ class Step:
 UNKNOWN_STEP = "(unknown)"
 
 
-def left_step(name: str) -> Step:
+def removed_step(name: str) -> Step:
     """A step that has left its list: no more than the name, if that is known, and never called."""
 
     def gone(*, workflow: Workflow, context: Any) -> None: ...
@@ -171,7 +171,7 @@ class WorkflowDefinition:
         self.input_class = input_class
         self.retired = tuple(retired)
 
-    def step_called(self, name: str) -> Step | None:
+    def find_step(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None when it has left the list."""
         return next((step for step in self.steps if name in step.names), None)
 
@@ -181,12 +181,12 @@ class WorkflowDefinition:
         It does of a `once` step, by any of its names, and of a retired one. A step that is `once` no more would repeat
         its call.
         """
-        step = self.step_called(name)
+        step = self.find_step(name)
         return name in self.retired or (step is not None and step.once)
 
-    def step_that_was(self, name: str) -> Step:
+    def find_or_removed_step(self, name: str) -> Step:
         """The step of that name, now or formerly; of one that has left the list no more than the name."""
-        return self.step_called(name) or left_step(name)
+        return self.find_step(name) or removed_step(name)
 
     def linking_id_in(self, payload: Mapping[str, Any]) -> str | None:
         """The field that `linking_id` names, if it is there and fits its column. What it should be, a step says."""

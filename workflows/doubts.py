@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from workflows import journal, waits
-from workflows.definition import Lookup, Step, WorkflowDefinition, left_step
+from workflows.definition import Lookup, Step, WorkflowDefinition, removed_step
 from workflows.effect_rows import EffectRows
 from workflows.effects import DONE, IN_DOUBT, MAY_HAVE_HAPPENED, NOT_DONE, KnownEffect
 from workflows.errors import RetryableStepError, StepError
@@ -20,7 +20,7 @@ from workflows.timeouts import call_within
 # How long a person has to say whether an effect happened: a month, with all holidays in it.
 DOUBT_TIMEOUT = timedelta(days=30)
 
-DOUBT_TASK = "effect_in_doubt"
+DOUBT_TASK_TYPE = "effect_in_doubt"
 
 # What a repeat has failed with that found that the step does not apply any more.
 DOES_NOT_APPLY = "does_not_apply"
@@ -28,7 +28,7 @@ DOES_NOT_APPLY = "does_not_apply"
 # A deploy takes minutes, and one that is taken back an hour.
 UNDECLARED_PATIENCE = timedelta(hours=1)
 UNDECLARED_LOOK = timedelta(minutes=1)
-UNDECLARED_TASK = "step_undeclared"
+UNDECLARED_TASK_TYPE = "step_undeclared"
 
 
 class Unanswered(waits.WaitFailed):
@@ -65,9 +65,9 @@ class Doubts:
         ]
         for effect in rows.latest():
             if effect.asked_if_gone and definition.declares(effect.step):
-                self._forget_what_was_said_of(effect)
+                self._withdraw_questions_about(effect)
 
-    def did_it_happen(self, step: Step, context: Any, effect: KnownEffect) -> KnownEffect:
+    def resolve_or_repeat(self, step: Step, context: Any, effect: KnownEffect) -> KnownEffect:
         """Find out about a call. Returns its effect: DONE, NOT_DONE, or as it is, to be repeated.
 
         1. By the step's lookup. "Not found" counts only `settle` seconds after the call began: it may be on its way.
@@ -82,10 +82,10 @@ class Doubts:
             return effect
         if step.best_effort:  # what may fail is not worth a person's time, nor the wait
             raise StepError(f"Whether {effect.step} happened cannot be told.", code="effect_in_doubt")
-        self._wait_until_settled(step, effect)
+        self._require_settled(step, effect)
         return self._ask(effect)
 
-    def find_out(
+    def resolve(
         self, step: Step, context: Any, effect: KnownEffect, *, look_every: timedelta | None = None
     ) -> KnownEffect:
         """Find out about a call without repeating it, as one that is to be undone. Returns it as DONE or NOT_DONE.
@@ -94,7 +94,7 @@ class Doubts:
         """
         if step.lookup:
             return self._look_up(step, step.lookup, context, effect)
-        self._wait_until_settled(step, effect)
+        self._require_settled(step, effect)
         while True:
             try:
                 return self._ask(effect, look_every)
@@ -108,27 +108,27 @@ class Doubts:
         step may have done, nobody needs to know.
         """
         for effect in self.rows.latest():
-            step = self._definition.step_called(effect.step)
+            step = self._definition.find_step(effect.step)
             if not (step and step.once):
-                step = left_step(effect.step)
+                step = removed_step(effect.step)
             if effect.state in IN_DOUBT and not step.best_effort:
-                self.find_out(step, context, effect, look_every=UNDECLARED_PATIENCE)
+                self.resolve(step, context, effect, look_every=UNDECLARED_PATIENCE)
 
     def _look_up(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> KnownEffect:
         journal.flush(self.attempt)
-        journal.prove(self.attempt)
-        with journal.blaming_the_step(self.attempt):
+        journal.require_claim(self.attempt)
+        with journal.attribute_to_step(self.attempt):
             told = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
             found = None if told is None else as_json(told)
         if found is None:
-            self._wait_until_settled(step, effect)
-            effect = self.rows.decide(effect, NOT_DONE, by="lookup")
+            self._require_settled(step, effect)
+            effect = self.rows.resolve(effect, NOT_DONE, by="lookup")
         else:
-            effect = self.rows.decide(effect, DONE, result=found, by="lookup")
+            effect = self.rows.resolve(effect, DONE, result=found, by="lookup")
         waits.withdraw(self.workflow, _doubt(effect))  # should a release without a lookup have asked
         return effect
 
-    def _wait_until_settled(self, step: Step, effect: KnownEffect) -> None:
+    def _require_settled(self, step: Step, effect: KnownEffect) -> None:
         unsettled = step.settle - effect.since_call()
         if unsettled > 0:
             told = f"Whether {effect.step} happened can be told when its call can no longer be on its way."
@@ -145,13 +145,13 @@ class Doubts:
                 "What we know": "The call was begun, and its answer never came.",
                 "Idempotency key": effect.idempotency_key,
             },
-            task_type=DOUBT_TASK,
+            task_type=DOUBT_TASK_TYPE,
             timeout=DOUBT_TIMEOUT,
             look_every=look_every,
         )
         match answer.outcome:
             case "approved":
-                return self.rows.decide(effect, DONE, result=answer.result.get("answer") or {}, by=answer.result["by"])
+                return self.rows.resolve(effect, DONE, result=answer.result.get("answer") or {}, by=answer.result["by"])
             case "rejected":
                 return self.rows.begin_new_generation(effect, by=answer.result["by"])
         told = f"Nobody has said whether {effect.step} happened."
@@ -165,9 +165,9 @@ class Doubts:
         The workflow waits, looking every minute, for a release that does; after an hour a person is asked, too.
         """
         for effect in self._undeclared:
-            self._require_word_of(effect)
+            self._wait_until_declared(effect)
 
-    def _require_word_of(self, effect: KnownEffect) -> None:
+    def _wait_until_declared(self, effect: KnownEffect) -> None:
         journal.flush(self.attempt)
         waits.wait_for_time(
             self.workflow,
@@ -179,7 +179,7 @@ class Doubts:
         while True:
             answer = waits.ask(
                 self.workflow,
-                _undeclared_asked(effect),
+                _undeclared_question(effect),
                 question=f"Is it right that this release has no step {effect.step}?",
                 facts={
                     "What we know": f"The ledger holds a call of {effect.step}; this release declares no such step.",
@@ -187,7 +187,7 @@ class Doubts:
                     "State of the call": Effect.State(effect.state).label,
                     "Idempotency key": effect.idempotency_key,
                 },
-                task_type=UNDECLARED_TASK,
+                task_type=UNDECLARED_TASK_TYPE,
                 timeout=DOUBT_TIMEOUT,
                 look_every=UNDECLARED_PATIENCE,
             )
@@ -196,13 +196,14 @@ class Doubts:
                     return
                 case "rejected":
                     told = f"{answer.result['by']} said that this release should have the step {effect.step}."
-                    raise Undeclared(told, code=UNDECLARED_TASK, wait_id=answer.wait_id)
-            waits.withdraw(self.workflow, _undeclared_asked(effect))  # nobody has answered in time: it is asked again
+                    raise Undeclared(told, code=UNDECLARED_TASK_TYPE, wait_id=answer.wait_id)
+            # Nobody has answered in time: the question is asked again.
+            waits.withdraw(self.workflow, _undeclared_question(effect))
 
-    def _forget_what_was_said_of(self, effect: KnownEffect) -> None:
+    def _withdraw_questions_about(self, effect: KnownEffect) -> None:
         """Its step is declared again: should it leave the list once more, that is another question."""
-        with journal.current(self.attempt):
-            for name in (_undeclared(effect), _undeclared_asked(effect)):
+        with journal.bind_attempt(self.attempt):
+            for name in (_undeclared(effect), _undeclared_question(effect)):
                 waits.withdraw(self.workflow, name)
 
 
@@ -216,12 +217,12 @@ def _undeclared(effect: KnownEffect) -> str:
     return f"undeclared:{effect.step}"
 
 
-def _undeclared_asked(effect: KnownEffect) -> str:
+def _undeclared_question(effect: KnownEffect) -> str:
     """The name of the wait for a person who says whether the release is right."""
     return f"{_undeclared(effect)}:asked"
 
 
-def asked_about(wait_name: str) -> tuple[str, int]:
+def effect_in_question(wait_name: str) -> tuple[str, int]:
     """The step and the generation of the effect that a question to a person is about: of its call, or of its undo."""
     step, _, generation = wait_name.partition(":")[2].rpartition(":")
     return step, int(generation)

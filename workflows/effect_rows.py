@@ -21,7 +21,7 @@ from workflows.models import Effect, Workflow
 
 # Seconds. An INTENT that takes longer to be committed (a disk or a replica that stalls) is written again before the
 # call: how old a call is, is measured from there.
-PROMPTLY = 1.0
+MAX_INTENT_SECONDS = 1.0
 
 # What may be told of an error, when there is none.
 _NO_ERROR = {"error_class": "", "error_code": "", "error_message": ""}
@@ -55,7 +55,7 @@ class EffectRows:
         """What is known now of the effect's latest generation."""
         return self._known[effect.step]
 
-    def know(self, effect: KnownEffect) -> KnownEffect:
+    def remember(self, effect: KnownEffect) -> KnownEffect:
         """Keep what has been written of an effect, and return it."""
         self._known[effect.step] = effect
         return effect
@@ -68,15 +68,15 @@ class EffectRows:
         generation: int,
         key: str,
         *,
-        over: str | None = None,
+        expected: str | None = None,
         undo: bool = False,
         has_undo: bool = False,
     ) -> tuple[int, float] | None:
-        """The effect's id and the age of its key; None when it was not written.
+        """Write the INTENT. Returns the effect's id and the age of its key; None when it was not written.
 
-        `over` is the state that was read of the effect of this generation, or of its undo; None when there was none.
+        `expected` is the state that was read of this generation's effect, or of its undo; None when there was none.
         """
-        at = _boundary(step, undo)
+        at = _failpoint_place(step, undo)
         failpoints.reach("before_intent", at)
         while True:
             asked_at = monotonic()
@@ -85,20 +85,20 @@ class EffectRows:
                 _WRITE_INTENT,
                 [
                     *(self.workflow.pk, step, generation, undo, key, self.attempt.id, self.attempt.token, has_undo),
-                    *(self.attempt.claim_xid, undo, self.workflow.pk, over),
+                    *(self.attempt.claim_xid, undo, self.workflow.pk, expected),
                 ],
             )
             if not rows:
                 return None
             # By now it may be as old as `settle` for the next worker, should the claim have ended meanwhile: that one
             # would believe that a call cannot be on its way any more which is only about to be made.
-            if monotonic() < asked_at + PROMPTLY:
+            if monotonic() < asked_at + MAX_INTENT_SECONDS:
                 break
-            over = INTENT
+            expected = INTENT
         failpoints.reach("after_intent", at)
         return rows[0]
 
-    def settle(
+    def record_outcome(
         self,
         effect: KnownEffect,
         state: Effect.State,
@@ -107,15 +107,15 @@ class EffectRows:
         error: dict[str, str] | None = None,
     ) -> None:
         """Write the outcome of a call, with the next statement or, at the latest, before anything else is done."""
-        at = _boundary(effect.step, effect.undoes is not None)
+        at = _failpoint_place(effect.step, effect.undoes is not None)
         if state != SKIPPED:  # then there was no call
             failpoints.reach("after_call", at)
-        statement = _settled(effect, state, result, error or _NO_ERROR, self.attempt)
+        statement = _outcome_statement(effect, state, result, error or _NO_ERROR, self.attempt)
         if effect.undoes is None:
-            self.know(replace(effect, state=state, result=result))
+            self.remember(replace(effect, state=state, result=result))
         elif state == DONE:
-            self.know(replace(self.current(effect), state=UNDONE))
-            statement = _undone(effect, result, self.attempt)
+            self.remember(replace(self.current(effect), state=UNDONE))
+            statement = _undone_statement(effect, result, self.attempt)
         journal.defer(self.attempt, *statement)
         failpoints.reach_when_written("after_result", at)
 
@@ -131,30 +131,30 @@ class EffectRows:
 
     # --- Decisions --------------------------------------------------------------------------------------
 
-    def decide(
+    def resolve(
         self, effect: KnownEffect, state: Effect.State, *, result: dict[str, Any] | None = None, by: str
     ) -> KnownEffect:
         """Decide on what an earlier attempt began. Fenced: only the holder of the row may.
 
         Not if that attempt has told its result since we read the effect: ClaimLost, and the next one knows the truth.
         """
-        self._fenced(_DECIDE, self._decided(effect, state, result, by))
-        return self.know(replace(effect, state=state, result=result))
+        self._fenced(_RESOLVE, self._resolve_parameters(effect, state, result, by))
+        return self.remember(replace(effect, state=state, result=result))
 
     def begin_new_generation(self, effect: KnownEffect, *, by: str) -> KnownEffect:
         generation = effect.generation + 1
         key = key_of(self.workflow, effect.step, generation)
         rows = self._fenced(
-            f"""WITH old AS ({_DECIDE})
+            f"""WITH old AS ({_RESOLVE})
                 INSERT INTO workflows_effect (
                        workflow_id, step, generation, state, idempotency_key, attempt, attempt_token, has_undo)
                 SELECT %s, %s, %s, 'not_done', %s, %s, %s, %s FROM old RETURNING id""",  # noqa: S608 (ours)
             [
-                *self._decided(effect, NOT_DONE, None, by),
+                *self._resolve_parameters(effect, NOT_DONE, None, by),
                 *(self.workflow.pk, effect.step, generation, key, self.attempt.id, self.attempt.token, effect.has_undo),
             ],
         )
-        return self.know(
+        return self.remember(
             KnownEffect(rows[0][0], effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
         )
 
@@ -163,13 +163,13 @@ class EffectRows:
         failures = self._known[effect.step].undo_failures + 1
         return self.set_undo_failures(effect, failures, error).undo_failures
 
-    def settle_for_good(self, effect: KnownEffect, state: Effect.State, *, by: str, reference: str = "") -> KnownEffect:
+    def resolve_by_hand(self, effect: KnownEffect, state: Effect.State, *, by: str, reference: str = "") -> KnownEffect:
         """A person has dealt with it: it is UNDONE by hand, or KEPT as it is.
 
         What was done by hand is what its undo has returned: DONE, with the outside reference.
         """
         if state != UNDONE:
-            return self.decide(effect, state, result=effect.result, by=by)
+            return self.resolve(effect, state, result=effect.result, by=by)
         by_hand = [
             self.workflow.pk,
             effect.step,
@@ -178,9 +178,11 @@ class EffectRows:
             self.attempt.id,
             self.attempt.token,
         ]
-        told = _dump({"reference": reference} if reference else {})
-        self._fenced(_UNDONE_BY_HAND, [*self._decided(effect, state, effect.result, by), *by_hand, told, by])
-        return self.know(replace(effect, state=state))
+        told = _json_or_null({"reference": reference} if reference else {})
+        self._fenced(
+            _RESOLVE_BY_HAND, [*self._resolve_parameters(effect, state, effect.result, by), *by_hand, told, by]
+        )
+        return self.remember(replace(effect, state=state))
 
     def set_undo_failures(self, effect: KnownEffect, failures: int, error: dict[str, str] | None = None) -> KnownEffect:
         """Have its undo given up (as many as are allowed, and why), or tried again as often as before (0)."""
@@ -193,14 +195,14 @@ class EffectRows:
             [failures, *told.values(), effect.id, self.attempt.claim_xid],
         )
         known = self._known[effect.step]
-        return self.know(replace(known, undo_failures=failures, error=_tell(*told.values())))
+        return self.remember(replace(known, undo_failures=failures, error=_error_line(*told.values())))
 
-    def _decided(
+    def _resolve_parameters(
         self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
     ) -> tuple[Any, ...]:
-        """The parameters of _DECIDE."""
+        """The parameters of _RESOLVE."""
         this = self.attempt
-        return (state, _dump(result), by, this.id, this.token, effect.id, effect.state, this.claim_xid)
+        return (state, _json_or_null(result), by, this.id, this.token, effect.id, effect.state, this.claim_xid)
 
     def _fenced(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         rows = journal.execute(sql, parameters)
@@ -212,7 +214,7 @@ class EffectRows:
 _WRITE_INTENT = f"""
     INSERT INTO workflows_effect AS e
            (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, has_undo)
-    SELECT %s, %s, %s, %s, 'intent', %s, %s, %s, %s WHERE {FENCE} AND (%s OR NOT {inbox.cancelled("%s")})
+    SELECT %s, %s, %s, %s, 'intent', %s, %s, %s, %s WHERE {FENCE} AND (%s OR NOT {inbox.cancel_requested_sql("%s")})
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
        SET state = 'intent', attempt = excluded.attempt, attempt_token = excluded.attempt_token,
            begun_at = clock_timestamp(),
@@ -223,15 +225,15 @@ _WRITE_INTENT = f"""
     RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float"""  # noqa: S608 (FENCE is ours)
 
 
-_DECIDE = f"""
+_RESOLVE = f"""
     UPDATE workflows_effect
        SET state = %s, result = %s, settled_by = %s, settled_at = clock_timestamp(), attempt = %s, attempt_token = %s
      WHERE id = %s AND state = %s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
 
 
 # The undo's own attempt keeps the right to write its result: should it have been on its way all the same, it is told.
-_UNDONE_BY_HAND = f"""
-    WITH effect AS ({_DECIDE})
+_RESOLVE_BY_HAND = f"""
+    WITH effect AS ({_RESOLVE})
     INSERT INTO workflows_effect
            (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, result, settled_at,
             settled_by)
@@ -239,7 +241,7 @@ _UNDONE_BY_HAND = f"""
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
        SET state = 'done', result = excluded.result, settled_at = excluded.settled_at, settled_by = excluded.settled_by,
            error_class = '', error_code = '', error_message = ''
-    RETURNING id"""  # noqa: S608 (_DECIDE is ours)
+    RETURNING id"""  # noqa: S608 (_RESOLVE is ours)
 
 
 def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
@@ -263,7 +265,7 @@ def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
     }
 
 
-def _settled(
+def _outcome_statement(
     effect: KnownEffect,
     state: Effect.State,
     result: dict[str, Any] | None,
@@ -280,11 +282,11 @@ def _settled(
               SET state = %s, result = %s, error_class = %s, error_code = %s, error_message = %s,
                   settled_at = clock_timestamp(), settled_by = 'call'
             WHERE id = %s AND attempt_token = %s""",
-        [state, _dump(result), *error.values(), effect.id, attempt.token],
+        [state, _json_or_null(result), *error.values(), effect.id, attempt.token],
     )
 
 
-def _undone(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttempt) -> tuple[str, list[Any]]:
+def _undone_statement(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttempt) -> tuple[str, list[Any]]:
     """The statement that writes an undo that is DONE, and with it the effect that is UNDONE."""
     return (
         """UPDATE workflows_effect
@@ -294,18 +296,18 @@ def _undone(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttem
                   settled_at = clock_timestamp(), settled_by = CASE id WHEN %s THEN 'call' ELSE 'undo' END
             WHERE id IN (%s, %s)
               AND EXISTS (SELECT FROM workflows_effect u WHERE u.id = %s AND u.attempt_token = %s)""",
-        [undo.id, undo.id, _dump(result), undo.id, undo.id, undo.undoes, undo.id, attempt.token],
+        [undo.id, undo.id, _json_or_null(result), undo.id, undo.id, undo.undoes, undo.id, attempt.token],
     )
 
 
-def _boundary(step: str, undo: bool) -> str:
+def _failpoint_place(step: str, undo: bool) -> str:
     """What a failpoint calls a step's call, or its undo's."""
     return undo_of(step) if undo else step
 
 
-def _tell(error_class: str, error_code: str, message: str) -> str:
+def _error_line(error_class: str, error_code: str, message: str) -> str:
     return ": ".join(part for part in (error_code or error_class, message) if part)
 
 
-def _dump(result: dict[str, Any] | None) -> str | None:
+def _json_or_null(result: dict[str, Any] | None) -> str | None:
     return None if result is None else json.dumps(result)

@@ -60,10 +60,10 @@ def key_for(workflow: Workflow, step: str) -> str:
     a release.
     """
     if in_use := keys_in_use.get(workflow.pk):
-        in_use.asked_for = True
+        in_use.requested = True
         return in_use.key
-    if asked_outside_once:
-        asked_outside_once(workflow)
+    if key_requested_outside_once:
+        key_requested_outside_once(workflow)
     return key_of(workflow, step, 1)
 
 
@@ -74,7 +74,7 @@ def key_in_use(workflow: Workflow) -> str:
 
 
 # Is given the workflow whose step asks for a key and is not `once`. For `workflows.testing`; nobody else listens.
-asked_outside_once: Callable[[Workflow], None] | None = None
+key_requested_outside_once: Callable[[Workflow], None] | None = None
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class KeyInUse:
     """The idempotency key of a call that is being made, and whether its step has asked for it."""
 
     key: str
-    asked_for: bool = False
+    requested: bool = False
 
 
 # By workflow, and not in a ContextVar, which a step's own threads do not see: theirs would be the key of generation 1.

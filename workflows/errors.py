@@ -58,11 +58,11 @@ class RetryableStepError(StepError):
         answers_key: bool = False,
     ) -> None:
         super().__init__(message, code=code, answers_key=answers_key)
-        self.wake_on = names_in(wake_on)
-        self.base_delay = as_stated("base_delay", base_delay)
-        self.max_delay = as_stated("max_delay", max_delay)
-        self.jitter_factor = as_stated("jitter_factor", jitter_factor)
-        self.max_attempts = as_stated("max_attempts", max_attempts)
+        self.wake_on = signal_names(wake_on)
+        self.base_delay = policy_number("base_delay", base_delay)
+        self.max_delay = policy_number("max_delay", max_delay)
+        self.jitter_factor = policy_number("jitter_factor", jitter_factor)
+        self.max_attempts = policy_number("max_attempts", max_attempts)
 
 
 class UnknownOutcome(RetryableStepError):
@@ -111,7 +111,7 @@ class NotAllowed(Exception):
     """An operation that the workflow's state, or the rules, refuse. The message is for the person who asked."""
 
 
-def all_of(error: BaseException | None) -> Iterator[BaseException]:
+def error_chain(error: BaseException | None) -> Iterator[BaseException]:
     """The error, and each that it was raised for (`from`), or in the handling of, or is a group of. Each once."""
     met: set[int] = set()
     ahead = [error]
@@ -128,7 +128,7 @@ def all_of(error: BaseException | None) -> Iterator[BaseException]:
 _MOST = 10**9
 
 
-def as_stated(field: str, value: object) -> Any:
+def policy_number(field: str, value: object) -> Any:
     """What a retry policy states in `field`, as a number: delays in seconds. None leaves it to the next policy.
 
     Raises TypeError or ValueError for what no delay can be computed of.
@@ -146,7 +146,7 @@ def as_stated(field: str, value: object) -> Any:
     return stated
 
 
-def names_in(wake_on: object) -> list[str]:
+def signal_names(wake_on: object) -> list[str]:
     """The names of signals in `wake_on`: one name, or several. Raises TypeError for what is no name."""
     if isinstance(wake_on, str):
         return [wake_on]

@@ -48,7 +48,7 @@ def reach(boundary: str, at: str = "") -> None:
     if not _armed:
         return
     for name in (boundary, f"{boundary}:{at}"):
-        if name in _armed and _first(name):
+        if name in _armed and _is_first(name):
             _armed[name]()
 
 
@@ -63,13 +63,13 @@ def armed(name: str, action: Callable[[], None]) -> Iterator[None]:
 
 
 def reach_when_written(boundary: str, at: str) -> None:
-    """`reach`, as soon as what was deferred just now is `written`."""
+    """Call `reach` as soon as the statement that was deferred just now is written (see `deferred_written`)."""
     global _when_written
     if _armed:
         _when_written = (boundary, at)
 
 
-def written() -> None:
+def deferred_written() -> None:
     """What was deferred is on the ledger."""
     global _when_written
     if _when_written:
@@ -77,7 +77,7 @@ def written() -> None:
         reach(boundary, at)
 
 
-def _first(name: str) -> bool:
+def _is_first(name: str) -> bool:
     """Whether no other process has been here before. The file outlives the process, and shows that it was."""
     if not _once:
         return True

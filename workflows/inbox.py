@@ -43,7 +43,7 @@ ENGINE = "engine"
 KEPT_FOR_DAYS = 30
 
 
-class NotTheSame(Exception):
+class DedupeKeyReused(Exception):
     """The source has used this key before, to tell something else."""
 
 
@@ -61,7 +61,7 @@ def send(
     linking_id: str | None = None,
     payload: Mapping[str, Any] | Document,
 ) -> bool:
-    """Store a signal, commit, and wake whom it is for; False when it had been told before. Raises NotTheSame.
+    """Store a signal, commit, and wake whom it is for; False when it had been told before. Raises DedupeKeyReused.
 
     Not inside a transaction: the wake-up is about what is committed. Should that fail, the signal is stored all the
     same, and the sweep wakes the row.
@@ -76,7 +76,7 @@ def send(
             payload=payload,
         )
     if told:
-        wake_soon(workflow_id=workflow_id, linking_id=linking_id)
+        try_wake(workflow_id=workflow_id, linking_id=linking_id)
     return told
 
 
@@ -93,7 +93,7 @@ def store(
 
     Addressed to a workflow or to a linking id, one of the two. To a workflow that has ended it is stored as ignored,
     but for a request to cancel: of that it is told that it came too late. The caller commits, then wakes. Raises
-    NotTheSame when the key was used for something else.
+    DedupeKeyReused when the key was used for something else.
     """
     document = payload if isinstance(payload, Document) else document_of(payload)
     told = (name, workflow_id, linking_id, *document.parameters)
@@ -119,7 +119,7 @@ def store(
         (*told, source, dedupe_key),
     )
     if same != (True,):
-        raise NotTheSame
+        raise DedupeKeyReused
     return False
 
 
@@ -156,9 +156,9 @@ def wake_linked(linking_id: str) -> int:
     return make_due_where(listens, [linking_id])
 
 
-def wake_soon(*, workflow_id: int | None = None, linking_id: str | None = None) -> None:
+def try_wake(*, workflow_id: int | None = None, linking_id: str | None = None) -> None:
     """Wake whom a signal is for, that is stored and committed; if that fails, the sweep does it a moment later."""
-    with _later_if_not_now():
+    with _leave_the_rest_to_the_sweep():
         if workflow_id is not None:
             wake(workflow_id)
         elif linking_id is not None:
@@ -166,7 +166,7 @@ def wake_soon(*, workflow_id: int | None = None, linking_id: str | None = None) 
 
 
 @contextmanager
-def _later_if_not_now() -> Iterator[None]:
+def _leave_the_rest_to_the_sweep() -> Iterator[None]:
     """What is told is stored, whatever happens now: no refusal, and no error. The sweep does what is left."""
     try:
         yield
@@ -211,7 +211,7 @@ def wake_expired() -> int:
 # --- Requests to cancel -----------------------------------------------------------------------------
 
 
-def cancelled(workflow_id: str) -> str:
+def cancel_requested_sql(workflow_id: str) -> str:
     """SQL for whether somebody has asked for the workflow to be cancelled; `workflow_id` is SQL too.
 
     Not EXISTS: in front of a long queue the planner makes a hash of that, of all signals, for the sake of one row.
@@ -250,7 +250,7 @@ def child_signal(wait_name: str) -> str:
     return f"child:{wait_name}"
 
 
-def tell_parent(child_id: int) -> None:
+def notify_parent(child_id: int) -> None:
     """Tell the parent of a child that may have ended, if it was the last one, and wake it.
 
     A statement of its own after the commit of that end: of two last children that end at once, each sees its own end,
@@ -268,10 +268,10 @@ def tell_parent(child_id: int) -> None:
         wake(told[0])
 
 
-def tell_parent_soon(child_id: int) -> None:
+def try_notify_parent(child_id: int) -> None:
     """The same for somebody who has something else to say: if it fails, the sweep wakes the parent a moment later."""
-    with _later_if_not_now():
-        tell_parent(child_id)
+    with _leave_the_rest_to_the_sweep():
+        notify_parent(child_id)
 
 
 def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
@@ -284,7 +284,7 @@ def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
     )
 
 
-def spare_children(workflow_id: int) -> None:
+def withdraw_cancellation_of_children(workflow_id: int) -> None:
     """Take back what `cancel_children` has asked for, of those that have not obeyed yet."""
     execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp()
@@ -297,7 +297,7 @@ def spare_children(workflow_id: int) -> None:
 # --- Workflows that have ended ----------------------------------------------------------------------
 
 
-def ignore_all(workflow_id: int) -> None:
+def ignore_signals(workflow_id: int) -> None:
     """Put aside what was told a workflow and never used, as it ends; in the transaction that ends it."""
     execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp(), ignored = true
@@ -306,7 +306,7 @@ def ignore_all(workflow_id: int) -> None:
     )
 
 
-def heed_again(workflow_id: int) -> None:
+def restore_signals(workflow_id: int) -> None:
     """Take out again what was put aside when the workflow ended, or since: it has been started again."""
     execute(
         """UPDATE workflows_signal SET closed_at = NULL, ignored = false
@@ -315,7 +315,7 @@ def heed_again(workflow_id: int) -> None:
     )
 
 
-def put_aside() -> None:
+def ignore_late_signals() -> None:
     """Put aside the signals that came as their workflow was ending, and the old ones of linking ids that nobody has.
 
     Of requests to cancel the history tells that they came too late: the workflow had come to its end by itself. What

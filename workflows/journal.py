@@ -64,10 +64,10 @@ class OpenAttempt:
     token: str = field(default_factory=lambda: str(uuid4()))
     steps: list[dict[str, Any]] = field(default_factory=list)
     deferred: tuple[str, list[Any]] | None = None  # a statement that may wait for the next one: see defer
-    deferred_in: str = ""  # the step that it is about
+    deferred_step: str = ""  # the step that it is about
     suspended: Suspend | None = None  # by a wait
     lost: ClaimLost | None = None  # the journal has failed
-    own_error: BaseException | None = None  # the last one that came from what a step's author wrote
+    step_error: BaseException | None = None  # the last one that came from what a step's author wrote
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
     seen: list[int] = field(default_factory=list)  # the signals that were there, and unused, as it was opened
 
@@ -109,7 +109,7 @@ def defer(attempt: OpenAttempt, sql: str, parameters: list[Any]) -> None:
     """
     flush(attempt)
     attempt.deferred = (sql, parameters)
-    attempt.deferred_in = _last_step(attempt)
+    attempt.deferred_step = _last_step(attempt)
 
 
 def flush(attempt: OpenAttempt) -> None:
@@ -117,7 +117,7 @@ def flush(attempt: OpenAttempt) -> None:
     if attempt.deferred:
         execute(*attempt.deferred)
         attempt.deferred = None
-        failpoints.written()
+        failpoints.deferred_written()
 
 
 def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
@@ -127,7 +127,7 @@ def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: list[Any])
         sql, parameters = f"WITH before AS ({before}) {sql}", [*before_parameters, *parameters]
     rows = execute(sql, parameters)
     attempt.deferred = None
-    failpoints.written()
+    failpoints.deferred_written()
     return rows
 
 
@@ -143,7 +143,7 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
         WITH vanished AS (
             UPDATE workflows_attempt SET outcome = 'vanished', closed_at = clock_timestamp()
              WHERE workflow_id = %s AND closed_at IS NULL AND {FENCE} RETURNING workflow_id, number),
-        told AS (
+        event AS (
             INSERT INTO workflows_event (workflow_id, kind, attempt)
             SELECT workflow_id, 'vanished', number FROM vanished)
         INSERT INTO workflows_attempt (workflow_id, number, worker, release)
@@ -160,8 +160,8 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
     if not rows:
         raise ClaimLost("the claim ended before its attempt was opened, or who has lost the row was opening its own")
     (attempt_id, number, past, seen), *_ = rows
-    told = [PastAttempt(*each) for each in json.loads(past or "[]")]
-    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, past=told, seen=seen)
+    past_attempts = [PastAttempt(*each) for each in json.loads(past or "[]")]
+    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, past=past_attempts, seen=seen)
 
 
 # The statement's snapshot: the one that it has just marked as vanished still looks open. Of the events nothing is read
@@ -189,27 +189,27 @@ _SEEN = """
 
 
 @contextmanager
-def blaming_the_step(attempt: OpenAttempt) -> Iterator[None]:
+def attribute_to_step(attempt: OpenAttempt) -> Iterator[None]:
     """Around what a step's author wrote: a database error that comes from there is the step's. Any other is ours."""
     try:
         yield
     except BaseException as error:
-        attempt.own_error = error
+        attempt.step_error = error
         raise
 
 
-def ensure_own(attempt: OpenAttempt, error: BaseException) -> None:
+def ensure_from_step(attempt: OpenAttempt, error: BaseException) -> None:
     """Raise ClaimLost when `error` is not the step's: it comes from a statement of the engine, on either connection.
 
     Also when a step has swallowed the loss of the journal, and raises something of its own.
     """
     if attempt.lost:
         raise attempt.lost
-    if isinstance(error, sqlstates.DATABASE_ERRORS) and error is not attempt.own_error:
+    if isinstance(error, sqlstates.DATABASE_ERRORS) and error is not attempt.step_error:
         raise ClaimLost(f"a statement of the engine failed with {sqlstates.told(error)}") from error
 
 
-def prove(attempt: OpenAttempt) -> None:
+def require_claim(attempt: OpenAttempt) -> None:
     """Raise ClaimLost unless the claim's transaction is still in progress, and the journal alive to say so."""
     if execute(f"SELECT {FENCE}", [attempt.claim_xid]) != [(True,)]:
         raise ClaimLost("the claim's transaction has ended")
@@ -234,7 +234,9 @@ def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
         refused = lost
     step, steps = _last_step(attempt), attempt.steps
     with transaction.atomic(using=ALIAS):
-        for sql, parameters in closing(attempt.id, Attempt.Outcome.LOST, step=step, how=how[:50], steps=steps):
+        for sql, parameters in closing_statements(
+            attempt.id, Attempt.Outcome.LOST, step=step, how=how[:50], steps=steps
+        ):
             execute(sql, parameters)
     if refused:
         logger.error("workflow %s: what came of its last call cannot be written: %s", attempt.workflow_id, refused)
@@ -246,7 +248,7 @@ def _last_step(attempt: OpenAttempt) -> str:
     return undo_of(last["step"]) if last.get("undo") else str(last["step"])
 
 
-def closing(
+def closing_statements(
     attempt_id: int, outcome: Attempt.Outcome, *, step: str, how: str = "", steps: Sequence[Any] = ()
 ) -> list[tuple[str, list[Any]]]:
     """The statements that close an attempt of which nothing was decided, for whoever knows what became of its worker.
@@ -276,17 +278,17 @@ def closing(
                AND NOT EXISTS (SELECT FROM workflows_event e
                                 WHERE e.workflow_id = ended.workflow_id AND e.attempt = ended.number AND e.kind = %s)
             """,
-            [attempt_id, outcome, *(outcome, step, _how(how)), *(outcome, step, _how(how)), outcome],
+            [attempt_id, outcome, *(outcome, step, _how_as_json(how)), *(outcome, step, _how_as_json(how)), outcome],
         ),
     ]
 
 
-def _how(how: str) -> str:
+def _how_as_json(how: str) -> str:
     return json.dumps({"how": how} if how else {})
 
 
 @contextmanager
-def current(attempt: OpenAttempt) -> Iterator[None]:
+def bind_attempt(attempt: OpenAttempt) -> Iterator[None]:
     """Let the waits find `attempt` while its steps run: a step is given its workflow and context only."""
     token = _current.set(attempt)
     try:

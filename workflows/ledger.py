@@ -31,7 +31,7 @@ from workflows.definition import Step, WorkflowDefinition
 from workflows.doubts import DOES_NOT_APPLY, Doubts, Unsettled
 from workflows.effect_rows import EffectRows
 from workflows.effects import DONE, IN_DOUBT, INTENT, NOT_DONE, SKIPPED, UNDONE, UNKNOWN, KnownEffect, key_of
-from workflows.errors import ClaimLost, StepError, Suspend, UnknownOutcome, all_of
+from workflows.errors import ClaimLost, StepError, Suspend, UnknownOutcome, error_chain
 from workflows.journal import OpenAttempt
 from workflows.models import Workflow
 from workflows.postgres.jsonb import as_json
@@ -68,7 +68,7 @@ class Ledger:
         """
         effect = self.rows.find(step)
         if effect and effect.state in IN_DOUBT:
-            effect = self.doubts.did_it_happen(step, context, effect)
+            effect = self.doubts.resolve_or_repeat(step, context, effect)
         if effect and effect.state == DONE:
             return effect.result, True
         repeats = effect is not None and effect.state in IN_DOUBT
@@ -84,8 +84,8 @@ class Ledger:
 
         One whose answer was lost is simply called again: an undo is repeatable.
         """
-        over = self.rows.state_of_undo(effect)
-        written = self.rows.write_intent(effect.step, effect.generation, effect.undo_key, over=over, undo=True)
+        expected = self.rows.state_of_undo(effect)
+        written = self.rows.write_intent(effect.step, effect.generation, effect.undo_key, expected=expected, undo=True)
         if not written:
             raise ClaimLost(
                 "the claim ended before the undo was begun, or an earlier attempt has told its result since"
@@ -94,7 +94,7 @@ class Ledger:
         undo = KnownEffect(
             undo_id, effect.step, effect.generation, INTENT, effect.undo_key, None, key_age, 0.0, undoes=effect.id
         )
-        self._call(undo, call, describe, repeats_a_doubt=over in IN_DOUBT)
+        self._call(undo, call, describe, repeats_a_doubt=expected in IN_DOUBT)
 
     def _begin(self, step: Step, known: KnownEffect | None) -> KnownEffect:
         """Write the INTENT; together with the outcome of the call before, in one statement and one commit.
@@ -102,19 +102,19 @@ class Ledger:
         Raises WorkflowCancelled when somebody has asked for that: the last moment to look is the one to look in. Raises
         ClaimLost when the effect is no longer what was read: a worker that has lost the row has told its result since.
         """
-        name, generation, over = (known.step, known.generation, known.state) if known else (step.identity, 1, None)
-        if over == UNDONE:
-            generation, over = generation + 1, None
-        if over not in IN_DOUBT:
+        name, generation, expected = (known.step, known.generation, known.state) if known else (step.identity, 1, None)
+        if expected == UNDONE:
+            generation, expected = generation + 1, None
+        if expected not in IN_DOUBT:
             self.doubts.require_declared()
         key, has_undo = key_of(self.workflow, name, generation), step.undo is not None
-        written = self.rows.write_intent(name, generation, key, over=over, has_undo=has_undo)
+        written = self.rows.write_intent(name, generation, key, expected=expected, has_undo=has_undo)
         if not written:
-            journal.prove(self.attempt)
+            journal.require_claim(self.attempt)
             lost = ClaimLost("the effect is not as it was read: an earlier attempt has told its result since")
             raise inbox.cancellation(self.workflow.pk) or lost
         effect_id, key_age = written
-        return self.rows.know(KnownEffect(effect_id, name, generation, INTENT, key, None, key_age, 0.0, has_undo))
+        return self.rows.remember(KnownEffect(effect_id, name, generation, INTENT, key, None, key_age, 0.0, has_undo))
 
     def _call(
         self,
@@ -136,11 +136,11 @@ class Ledger:
         except BaseException as error:
             in_time = monotonic() < out_of_time_at
             nothing_happened = in_time and _says_that_nothing_happened(error, repeats_a_doubt)
-            self.rows.settle(effect, NOT_DONE if nothing_happened else UNKNOWN, error=describe(error))
+            self.rows.record_outcome(effect, NOT_DONE if nothing_happened else UNKNOWN, error=describe(error))
             raise
         finally:
             del effects.keys_in_use[self.workflow.pk]
-        self.rows.settle(effect, SKIPPED if recorded is None else DONE, result=recorded)
+        self.rows.record_outcome(effect, SKIPPED if recorded is None else DONE, result=recorded)
         return recorded
 
     def _result(
@@ -159,10 +159,10 @@ class Ledger:
         if result is None and repeats_a_doubt:
             told = f"{effect.step} does not apply any more, and nobody knows whether its first call has happened."
             raise DoesNotApply(told, code=DOES_NOT_APPLY)
-        if result is None and effects.keys_in_use[self.workflow.pk].asked_for:
+        if result is None and effects.keys_in_use[self.workflow.pk].requested:
             told = f"{effect.step} asked for its idempotency key and returned None, so that it may have made its call."
             raise UnknownOutcome(told, code=NONE_AFTER_KEY)
-        with journal.blaming_the_step(self.attempt):
+        with journal.attribute_to_step(self.attempt):
             return None if result is None else as_json(result)
 
 
@@ -174,7 +174,7 @@ def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> 
     """
     if not isinstance(error, StepError) or isinstance(error, UnknownOutcome):
         return False
-    nobody_knows = any(isinstance(each, _NOBODY_KNOWS) for each in all_of(error))
+    nobody_knows = any(isinstance(each, _NOBODY_KNOWS) for each in error_chain(error))
     return error.answers_key or not (repeats_a_doubt or nobody_knows)
 
 

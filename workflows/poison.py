@@ -23,7 +23,7 @@ from datetime import timedelta
 from workflows import journal
 from workflows.definition import UNKNOWN_STEP, WorkflowDefinition
 from workflows.errors import RetryableStepError, StepError, Suspend
-from workflows.executor import Failed, describe_own
+from workflows.executor import Failed, describe_engine_error
 from workflows.journal import OpenAttempt, PastAttempt
 from workflows.models import Attempt, Workflow
 from workflows.waits import ApprovalExpired, require_approval, withdraw
@@ -35,7 +35,7 @@ TIME_TO_ANSWER = timedelta(hours=72)
 # 2 s after the second death, doubling: with ten of them about nine minutes, in which a host may come to itself.
 FIRST_DELAY, MAX_DELAY, JITTER = 2.0, 300.0, 0.2
 
-TASK_TYPE = "keeps_dying"
+DEATHS_TASK_TYPE = "keeps_dying"
 
 # They are put off from the second one on (see workflows.worker.loop): these take more than an hour.
 LOSSES_BEFORE_A_PERSON = 10
@@ -49,7 +49,7 @@ _DEATHS = (_CRASHED, Attempt.Outcome.KILLED, Attempt.Outcome.VANISHED)
 
 
 @dataclass(frozen=True, slots=True)
-class PutOff:
+class Postponed:
     """Its workers keep dying: some time passes before the next one tries. After the `deaths`-th in a row."""
 
     deaths: int
@@ -64,7 +64,7 @@ class Held:
     step: str
 
 
-Verdict = Failed | PutOff | Held
+Verdict = Failed | Postponed | Held
 
 
 def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Verdict | None:
@@ -84,7 +84,7 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
     # The very last attempt: after a back-off there is another one, which was put back. What was found open and turns
     # out to have crashed is known by then.
     if len(recent) > 1 and recent[0] is attempt.past[0] and recent[0].outcome != _CRASHED:
-        return PutOff(len(recent), recent[0].died_in)
+        return Postponed(len(recent), recent[0].died_in)
     return None
 
 
@@ -93,7 +93,7 @@ def losses(attempt: OpenAttempt) -> list[PastAttempt]:
     return [past for past in attempt.past if past.outcome == Attempt.Outcome.LOST]
 
 
-def judge_compensation(attempt: OpenAttempt) -> PutOff | StepError | None:
+def judge_compensation(attempt: OpenAttempt) -> Postponed | StepError | None:
     """What to do instead of calling the next undo: wait, or ask a person for the reason that is returned.
 
     Nothing fails here, for it has failed already: whatever keeps killing its workers, a person is asked in the end.
@@ -101,12 +101,14 @@ def judge_compensation(attempt: OpenAttempt) -> PutOff | StepError | None:
     deaths = [past for past in attempt.past if past.outcome in _DEATHS or _is_overdue(past)]
     crashes = [past for past in deaths if past.outcome == _CRASHED or _is_overdue(past)]
     if len(crashes) >= CRASHES_OF_POISON or len(deaths) >= DEATHS_BEFORE_A_PERSON:
-        return StepError(f"Its workers died {len(deaths)} times in a row, last {_end(deaths[0])}.", code=TASK_TYPE)
+        return StepError(
+            f"Its workers died {len(deaths)} times in a row, last {_describe_end(deaths[0])}.", code=DEATHS_TASK_TYPE
+        )
     if len(lost := losses(attempt)) >= LOSSES_BEFORE_A_PERSON:
-        told = f"Its claim was lost {len(lost)} times in a row, last {_end(lost[0])}."
+        told = f"Its claim was lost {len(lost)} times in a row, last {_describe_end(lost[0])}."
         return StepError(told, code=LOSSES_TASK_TYPE)
     if len(deaths) > 1 and deaths[0] is attempt.past[0] and deaths[0] not in crashes:
-        return PutOff(len(deaths), deaths[0].died_in)
+        return Postponed(len(deaths), deaths[0].died_in)
     return None
 
 
@@ -115,7 +117,7 @@ def _is_overdue(past: PastAttempt) -> bool:
 
 
 def _poisoned(definition: WorkflowDefinition, crashes: list[PastAttempt]) -> Failed:
-    ends = list(dict.fromkeys(_end(past) for past in reversed(crashes)))
+    ends = list(dict.fromkeys(_describe_end(past) for past in reversed(crashes)))
     error = StepError(f"It crashed its worker {len(crashes)} times in a row: {', '.join(ends)}.", code="poison")
     return _failed(definition, crashes[0].died_in, error)
 
@@ -147,13 +149,13 @@ def _ask(
     """
     last, tenth = deaths[0], deaths[len(deaths) % DEATHS_BEFORE_A_PERSON]
     try:
-        with journal.current(attempt):
+        with journal.bind_attempt(attempt):
             require_approval(
                 workflow,
-                f"{TASK_TYPE}:{tenth.number}",
+                f"{DEATHS_TASK_TYPE}:{tenth.number}",
                 question="Its workers keep dying. May it be tried again?",
-                facts={"Workers lost in a row": str(len(deaths)), "The last one": _end(last)},
-                task_type=TASK_TYPE,
+                facts={"Workers lost in a row": str(len(deaths)), "The last one": _describe_end(last)},
+                task_type=DEATHS_TASK_TYPE,
                 timeout=TIME_TO_ANSWER,
             )
     except Suspend as suspend:
@@ -169,13 +171,13 @@ def _ask_about_losses(definition: WorkflowDefinition, workflow: Workflow, attemp
     last, tenth = lost[0], lost[len(lost) % LOSSES_BEFORE_A_PERSON]
     name = f"{LOSSES_TASK_TYPE}:{tenth.number}"
     try:
-        with journal.current(attempt):
+        with journal.bind_attempt(attempt):
             try:
                 require_approval(
                     workflow,
                     name,
                     question="Its workers keep losing the database. May it be tried again?",
-                    facts={"Attempts lost in a row": str(len(lost)), "The last one": _end(last)},
+                    facts={"Attempts lost in a row": str(len(lost)), "The last one": _describe_end(last)},
                     task_type=LOSSES_TASK_TYPE,
                     timeout=TIME_TO_ANSWER_ABOUT_LOSSES,
                 )
@@ -189,8 +191,8 @@ def _ask_about_losses(definition: WorkflowDefinition, workflow: Workflow, attemp
 
 
 def _failed(definition: WorkflowDefinition, died_in: str, error: StepError, *, retryable: bool = False) -> Failed:
-    return Failed(None, definition.step_that_was(died_in), error, retryable, describe_own(error))
+    return Failed(None, definition.find_or_removed_step(died_in), error, retryable, describe_engine_error(error))
 
 
-def _end(past: PastAttempt) -> str:
+def _describe_end(past: PastAttempt) -> str:
     return f"in {past.died_in or UNKNOWN_STEP} by {past.died_how or 'nobody knows what'}"

@@ -12,8 +12,8 @@ from tests.engine import kinds, last_attempt, submit
 from workflows.errors import ClaimLost
 from workflows.models import Attempt, Event, Workflow
 from workflows.worker import exits, slots
-from workflows.worker.exits import Register
-from workflows.worker.slots import Stamp
+from workflows.worker.exits import DeathRegister
+from workflows.worker.slots import WorkerStatus
 
 pytestmark = engine.ENGINE
 
@@ -33,17 +33,17 @@ pytestmark = engine.ENGINE
     ],
 )
 def test_a_crash_is_told_from_a_kill(exit_code: int, ended_by_us: str, told: tuple[str, str]) -> None:
-    death = exits.death(Stamp(attempt_id=1), exit_code, ended_by_us=ended_by_us)
+    death = exits.death(WorkerStatus(attempt_id=1), exit_code, ended_by_us=ended_by_us)
     assert (death.outcome, death.how) == told
 
 
 def test_what_dies_after_it_has_lost_its_database_did_not_crash() -> None:
-    assert exits.death(Stamp(attempt_id=1, lost=True), 0).outcome == "lost"
+    assert exits.death(WorkerStatus(attempt_id=1, lost=True), 0).outcome == "lost"
 
 
 def test_a_worker_that_has_lost_its_database_says_so_to_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Told to stop while the database is away, it exits with the attempt open: that is no crash."""
-    (slot,) = slots.slots(1)
+    (slot,) = slots.allocate(1)
     this = engine.worker(slot=slot)
     seen = []
 
@@ -72,11 +72,11 @@ def attempt(workflow: Workflow, **fields: Any) -> Attempt:
     return Attempt.objects.create(**{"workflow": workflow, "number": 1, "worker": "test-host:1", **fields})
 
 
-def register(*attempts: Attempt, how: str = "SIGSEGV") -> Register:
-    made = Register("test-host:0")
+def register(*attempts: Attempt, how: str = "SIGSEGV") -> DeathRegister:
+    made = DeathRegister("test-host:0")
     for each in attempts:
-        stamp = Stamp(attempt_id=each.pk, step="charge")
-        made.note(exits.Death(stamp, Attempt.Outcome.CRASHED, how))
+        stamp = WorkerStatus(attempt_id=each.pk, step="charge")
+        made.add(exits.Death(stamp, Attempt.Outcome.CRASHED, how))
     return made
 
 

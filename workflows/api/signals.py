@@ -99,7 +99,7 @@ def _answer(send: Callable[[], bool], *, reused: Problem) -> HttpResponse:
     """Store and wake. Repeatable: whatever breaks after the commit, the same signal sent again is told before."""
     try:
         told = ask(send)
-    except inbox.NotTheSame:
+    except inbox.DedupeKeyReused:
         raise reused from None
     except DataError as error:
         raise refusal(error) from None

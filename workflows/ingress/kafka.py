@@ -298,7 +298,7 @@ def _tell(message: Message, value: bytes) -> bool:
             linking_id=fact.linking_id,
             payload=fact.payload,
         )
-    except inbox.NotTheSame:
+    except inbox.DedupeKeyReused:
         raise Refused("message_id_reused", "Another message with this id says something else.") from None
     except (DataError, IntegrityError):
         raise Refused("not_storable", "It is JSON, but PostgreSQL cannot keep it.") from None

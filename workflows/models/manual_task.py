@@ -19,7 +19,7 @@ DECIDE = "workflows.decide_manualtask"
 PERMISSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
-def held() -> Exists:
+def has_able_assignee() -> Exists:
     """Whether who has claimed a task can still decide it: active staff, with the permission, of its team.
 
     If not, the claim counts for nothing: else nobody but a superuser could help, until the task expires.
@@ -38,7 +38,7 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
 
     def with_claims(self) -> ManualTaskQuerySet:
         """Annotate each task with `is_held`: whether somebody has claimed it who can still decide it."""
-        return self.annotate(is_held=held())  # type: ignore[no-redef]  # as above
+        return self.annotate(is_held=has_able_assignee())  # type: ignore[no-redef]  # as above
 
     def open(self) -> ManualTaskQuerySet:
         """Those that somebody is to decide: of a workflow that has ended, nobody asks any more."""
@@ -57,11 +57,11 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         """Those that nobody has claimed who can still decide them."""
         # Never NOT EXISTS by itself: PostgreSQL makes an anti-join of it, and an UPDATE that has waited for the row
         # would not see who has claimed it in the meantime. Beside an OR it asks anew.
-        return self.filter(Q(assignee=None) | ~held())
+        return self.filter(Q(assignee=None) | ~has_able_assignee())
 
     def free_for(self, user: User) -> ManualTaskQuerySet:
         """Those that `user` has claimed, and those that are free."""
-        return self.filter(Q(assignee=user) | Q(assignee=None) | ~held())
+        return self.filter(Q(assignee=user) | Q(assignee=None) | ~has_able_assignee())
 
     def for_other_eyes(self, user: User) -> ManualTaskQuerySet:
         """Those that `user` has not requested where that has to be decided by somebody else."""

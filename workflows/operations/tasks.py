@@ -117,7 +117,7 @@ def _decide(
         if not decided:
             raise NotAllowed(why_not_decide(told, user) or CHANGED)
         _require_heeded(told)
-        if told.task_type == compensation.TASK_TYPE and not told.reason:
+        if told.task_type == compensation.UNDO_TASK_TYPE and not told.reason:
             raise NotAllowed("Say why: what is dealt with by hand needs a reason.")
         approved = decision == ManualTask.State.APPROVED
         payload: dict[str, Any] = {"approved": approved, "reason": told.reason, "by": user.get_username()}
@@ -132,12 +132,12 @@ def _decide(
         )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         record(told.workflow_id, kind, user, reason=reason, task=task_id, **answers.said(told, payload.get("answer")))
-    inbox.wake_soon(workflow_id=told.workflow_id)
+    inbox.try_wake(workflow_id=told.workflow_id)
 
 
 def _require_heeded(task: ManualTask) -> None:
     """Nobody has asked for the workflow to be cancelled: its parent with it, or before the question was asked."""
-    if task.task_type in compensation.ASKED_ALL_THE_SAME:
+    if task.task_type in compensation.KEPT_ON_CANCEL:
         return
     if asked := inbox.cancellation(task.workflow_id):
         raise NotAllowed(f"{asked.by} has asked for its workflow to be cancelled: no answer is heeded any more.")

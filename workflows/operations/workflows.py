@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q
 from workflows import compensation, history, inbox, transitions
 from workflows.definition import definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
-from workflows.executor import describe_own, last_error
+from workflows.executor import describe_engine_error, last_error
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.guards import CANCEL, RETRY, RUN_NOW, Running, record, require, take
@@ -43,7 +43,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
         kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0)
         kept.update(state=Effect.State.DONE, undo_failures=0)
         inbox.close_cancellations(workflow_id)
-        inbox.heed_again(workflow_id)
+        inbox.restore_signals(workflow_id)
         record(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 
 
@@ -54,7 +54,7 @@ def _retry_children(workflow_id: int, *, user: User, reason: str) -> None:
     """
     if not Workflow.objects.filter(pk=workflow_id, status=Workflow.Status.FAILED, cancelled_at__isnull=False).exists():
         return
-    inbox.spare_children(workflow_id)
+    inbox.withdraw_cancellation_of_children(workflow_id)
     told = Signal.objects.filter(workflow=OuterRef("pk"), name=inbox.CANCEL, source=inbox.ENGINE)
     cancelled = Workflow.objects.filter(Exists(told), parent=workflow_id, cancelled_at__isnull=False)
     for child_id in cancelled.values_list("pk", flat=True):
@@ -69,7 +69,7 @@ def _ask_anew(workflow_id: int) -> None:
     """
     no_longer_asked = [ManualTask.State.EXPIRED, ManualTask.State.CLOSED]
     closed = ManualTask.objects.filter(workflow=workflow_id, state__in=no_longer_asked).values("wait")
-    of_undos = ManualTask.objects.filter(workflow=workflow_id, task_type=compensation.TASK_TYPE).values("wait")
+    of_undos = ManualTask.objects.filter(workflow=workflow_id, task_type=compensation.UNDO_TASK_TYPE).values("wait")
     over = Q(kind=Wait.Kind.SIGNAL, outcome="", deadline__lte=ClockTimestamp())
     joins = Q(kind=Wait.Kind.CHILDREN) & ~Q(outcome="expired")
     Wait.objects.filter(workflow=workflow_id).filter(
@@ -109,13 +109,15 @@ def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[
 
 
 def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
-    told = describe_own(WorkflowCancelled(by=user.get_username(), reason=reason.strip()))
+    told = describe_engine_error(WorkflowCancelled(by=user.get_username(), reason=reason.strip()))
     with transaction.atomic(durable=True):
         workflow, state = take(workflow_id)
         _require_cancellable(workflow, state)
         _require_undecided(_locked(workflow_id, open_tasks))
         _close_open_attempt(workflow_id)
-        compensates = compensation.fail(workflow, beside={"cancelled_at": ClockTimestamp(), **last_error(told)})
+        compensates = compensation.fail_or_compensate(
+            workflow, extra_columns={"cancelled_at": ClockTimestamp(), **last_error(told)}
+        )
         inbox.close_cancellations(workflow_id)
         inbox.cancel_children(workflow_id, by=user.get_username(), reason=reason.strip())
         record(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
@@ -124,7 +126,7 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
     if compensates:
         return "It is cancelled; a worker now undoes what it has done."
     if workflow.parent_id is not None:
-        inbox.tell_parent_soon(workflow_id)
+        inbox.try_notify_parent(workflow_id)
     return "It is cancelled."
 
 
@@ -167,7 +169,7 @@ def _ask_to_cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Col
         )
         compensation.close_questions(workflow_id)  # or somebody would answer one that nobody heeds
         record(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)
-    inbox.wake_soon(workflow_id=workflow_id)
+    inbox.try_wake(workflow_id=workflow_id)
     return "It is running: it is cancelled before its next step, unless that was the last one."
 
 

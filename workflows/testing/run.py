@@ -234,7 +234,7 @@ def _require_declared(this: Run) -> None:
     """What is recorded of a `once` step has the fields that the step says: the engine takes it as it comes."""
     recorded = Effect.objects.filter(workflow=this.workflow.pk, undo=False)
     for name, result in recorded.values_list("step", "result"):
-        step = this.definition.step_called(name)
+        step = this.definition.find_step(name)
         if step and result is not None and step.returns is not None and set(result) != set(step.returns):
             told = f"{', '.join(sorted(result)) or 'nothing'}, and says {', '.join(step.returns) or 'nothing'}"
             raise AssertionError(f"{step.name} returned {told}: a person who is asked has to fill in what it says.")

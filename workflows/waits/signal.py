@@ -13,7 +13,18 @@ from workflows.errors import RetryableStepError
 from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Workflow
 from workflows.postgres.jsonb import as_json
-from workflows.waits.wait import Kind, Open, WaitError, WaitExpired, answered, begin, expire, find, suspended, written
+from workflows.waits.wait import (
+    Kind,
+    WaitError,
+    WaitExpired,
+    WaitRow,
+    begin,
+    expire,
+    find,
+    row_or_claim_lost,
+    suspension,
+    with_outcome,
+)
 
 LOOK_EVERY = timedelta(minutes=15)
 
@@ -83,10 +94,10 @@ def wait_for_signal(
             raise WaitExpired(
                 f"It waited for {waiting_for}, which did not come in time.", code="wait_expired", wait_id=wait.id
             )
-    raise suspended(attempt, wait, waiting_for, names, _left(workflow, names, wanted) if wanted else ())
+    raise suspension(attempt, wait, waiting_for, names, _unmatched_signals(workflow, names, wanted) if wanted else ())
 
 
-def _left(workflow: Workflow, names: list[str], matching: dict[str, Any]) -> list[int]:
+def _unmatched_signals(workflow: Workflow, names: list[str], matching: dict[str, Any]) -> list[int]:
     """The signals of those names that do not match: they would wake the workflow again and again."""
     rows = journal.execute(
         """SELECT id FROM workflows_signal
@@ -100,8 +111,8 @@ def _left(workflow: Workflow, names: list[str], matching: dict[str, Any]) -> lis
 
 
 def _answer(
-    attempt: OpenAttempt, workflow: Workflow, wait: Open, names: list[str], matching: dict[str, Any]
-) -> Open | None:
+    attempt: OpenAttempt, workflow: Workflow, wait: WaitRow, names: list[str], matching: dict[str, Any]
+) -> WaitRow | None:
     """Record the first of the signals that have come as the wait's outcome, before any step sees it.
 
     One that is addressed to this workflow is closed with it; one by linking id is there for others, too.
@@ -134,10 +145,10 @@ def _answer(
             *(wait.id, attempt.claim_xid),
         ],
     )
-    return answered(wait, rows)
+    return with_outcome(wait, rows)
 
 
-def _look(attempt: OpenAttempt, wait: Open, look: Callable[[], Mapping[str, Any] | None] | None) -> Open | None:
+def _look(attempt: OpenAttempt, wait: WaitRow, look: Callable[[], Mapping[str, Any] | None] | None) -> WaitRow | None:
     """Record what the step finds by itself, if it finds something, as the wait's outcome.
 
     A look that fails for now has found nothing: as a retry, it would be deaf to the signal while it backs off.
@@ -154,4 +165,4 @@ def _look(attempt: OpenAttempt, wait: Open, look: Callable[[], Mapping[str, Any]
              WHERE id = %s AND outcome = '' AND {FENCE} RETURNING outcome, result::text""",  # noqa: S608 (ours)
         [json.dumps(as_json(found)), wait.id, attempt.claim_xid],
     )
-    return answered(wait, [written(rows)])
+    return with_outcome(wait, [row_or_claim_lost(rows)])

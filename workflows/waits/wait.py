@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from workflows import journal
-from workflows.errors import ClaimLost, StepError, Suspend, all_of
+from workflows.errors import ClaimLost, StepError, Suspend, error_chain
 from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Wait
 from workflows.postgres.jsonb import Unstorable, ensure_storable
@@ -28,10 +28,10 @@ def ensure_text(what: str, text: str, *, longest: int | None = None, empty: bool
         raise WaitError(f"{what} is text, and not of type {type(text).__name__}.")
     if (longest is not None and len(text) > longest) or (not text and not empty):
         raise WaitError(f"{what} has {0 if empty else 1} to {longest} characters.")
-    ensure_kept(what, text)
+    ensure_value(what, text)
 
 
-def ensure_kept(what: str, value: Any) -> None:
+def ensure_value(what: str, value: Any) -> None:
     """Raise WaitError unless jsonb can keep the value, or a column the text."""
     try:
         ensure_storable(value)
@@ -75,12 +75,12 @@ def supersede_failed(workflow_id: int, error: BaseException | None) -> None:
     of. Wherever else a wait has expired, or a person has said no, a step has taken that for its answer, and it stays
     one.
     """
-    if failed := [each.wait_id for each in all_of(error) if isinstance(each, WaitFailed)]:
+    if failed := [each.wait_id for each in error_chain(error) if isinstance(each, WaitFailed)]:
         Wait.objects.filter(workflow=workflow_id, pk__in=failed).update(superseded=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class WaitRow:
     """A wait as it stands: `outcome` is empty while it is open. `overdue`: its deadline has passed.
 
     `look_at` is when to run again if nothing wakes the workflow: the deadline, or sooner.
@@ -101,7 +101,7 @@ _LOOK_AT = f"""
                 interval '{FIRST_LOOK.total_seconds()} s', clock_timestamp() - created_at))) END"""
 
 
-def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timedelta | None = None) -> Open | None:
+def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timedelta | None = None) -> WaitRow | None:
     """The wait of that name, if it has been met before.
 
     Raises WaitError when the name is that of another kind, or no name.
@@ -115,13 +115,13 @@ def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timede
     for found, wait_id, deadline, overdue, look_at, outcome, result in rows:
         if found != kind:
             raise WaitError(f"Two waits are named {name!r}, one for {found} and one for {kind}: rename one of them.")
-        return Open(wait_id, deadline, overdue, look_at, outcome, json.loads(result))
+        return WaitRow(wait_id, deadline, overdue, look_at, outcome, json.loads(result))
     return None
 
 
-# Makes the wait, if the row is still ours; its parameters are those of `opening`. A worker that lost the row may be
-# writing it just now: this waits for that statement, and the next attempt finds the wait.
-OPENING = f"""
+# Makes the wait, if the row is still ours; `insert_parameters` gives its parameters. A worker that lost the row may be
+# writing the same wait just now: this statement waits for that one, and the next attempt finds the wait.
+INSERT_WAIT = f"""
     INSERT INTO workflows_wait (workflow_id, kind, name, generation, waiting_for, deadline)
     SELECT %s, %s, %s, 1 + (SELECT count(*) FROM workflows_wait WHERE workflow_id = %s AND name = %s), %s,
            clock_timestamp() + %s
@@ -129,8 +129,10 @@ OPENING = f"""
     ON CONFLICT (workflow_id, name, generation) DO NOTHING"""  # noqa: S608 (FENCE is ours)
 
 
-def opening(attempt: OpenAttempt, kind: Wait.Kind, name: str, waiting_for: str, timeout: timedelta) -> list[Any]:
-    """The parameters of OPENING. Raises WaitError for what no row could hold."""
+def insert_parameters(
+    attempt: OpenAttempt, kind: Wait.Kind, name: str, waiting_for: str, timeout: timedelta
+) -> list[Any]:
+    """The parameters of INSERT_WAIT. Raises WaitError for what no row could hold."""
     ensure_text("What a wait is for", waiting_for)
     ensure_time("A wait's timeout", timeout)
     return [*(attempt.workflow_id, kind, name, attempt.workflow_id, name, waiting_for, timeout), attempt.claim_xid]
@@ -144,30 +146,30 @@ def begin(
     waiting_for: str,
     timeout: timedelta,
     look_every: timedelta | None = None,
-) -> Open:
+) -> WaitRow:
     """Make the wait. The deadline is the database's clock plus `timeout`."""
     rows = journal.execute(
-        f"{OPENING} RETURNING id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}",
-        [*opening(attempt, kind, name, waiting_for, timeout), look_every, look_every],
+        f"{INSERT_WAIT} RETURNING id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}",
+        [*insert_parameters(attempt, kind, name, waiting_for, timeout), look_every, look_every],
     )
-    return Open(*written(rows))
+    return WaitRow(*row_or_claim_lost(rows))
 
 
-def written(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+def row_or_claim_lost(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     """The row of a fenced statement. Without one, the workflow is no longer ours, or was not only ours: ClaimLost."""
     if not rows:
         raise ClaimLost("the claim ended before the wait was written, or another worker has written it")
     return rows[0]
 
 
-def answered(wait: Open, rows: list[tuple[Any, ...]]) -> Open | None:
+def with_outcome(wait: WaitRow, rows: list[tuple[Any, ...]]) -> WaitRow | None:
     """The wait with the outcome and the result (as JSON text) that a statement has recorded; None when it has not."""
     for outcome, result in rows:
         return replace(wait, outcome=outcome, result=json.loads(result))
     return None
 
 
-def expire(attempt: OpenAttempt, wait: Open, outcome: str = "expired") -> Open:
+def expire(attempt: OpenAttempt, wait: WaitRow, outcome: str = "expired") -> WaitRow:
     """Record that the deadline has passed, if it has."""
     if wait.outcome or not wait.overdue:
         return wait
@@ -176,11 +178,11 @@ def expire(attempt: OpenAttempt, wait: Open, outcome: str = "expired") -> Open:
              WHERE id = %s AND outcome = '' AND {FENCE} RETURNING outcome""",  # noqa: S608 (FENCE is ours)
         [outcome, wait.id, attempt.claim_xid],
     )
-    return replace(wait, outcome=written(rows)[0])
+    return replace(wait, outcome=row_or_claim_lost(rows)[0])
 
 
-def suspended(
-    attempt: OpenAttempt, wait: Open, waiting_for: str, wake_on: Sequence[str] = (), seen: Sequence[int] = ()
+def suspension(
+    attempt: OpenAttempt, wait: WaitRow, waiting_for: str, wake_on: Sequence[str] = (), seen: Sequence[int] = ()
 ) -> Suspend:
     """To be raised: nothing more can happen before a signal of those names that is not `seen`, or `wait.look_at`.
 

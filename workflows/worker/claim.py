@@ -52,7 +52,8 @@ class DueWorkflows:
         # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
         rows = Workflow.objects.raw(
             f"""
-            SELECT *, pg_current_xact_id()::text AS claim_xid, {inbox.cancelled("workflows_workflow.id")} AS cancelled,
+            SELECT *, pg_current_xact_id()::text AS claim_xid,
+                   {inbox.cancel_requested_sql("workflows_workflow.id")} AS cancelled,
                    extract(epoch FROM expires_at - clock_timestamp())::float AS expires_in
               FROM workflows_workflow
              WHERE status = 'PENDING' AND queue = %s {self._pool} AND invisible_until <= now() {watermark}

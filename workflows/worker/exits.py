@@ -17,7 +17,7 @@ from django.db import Error, connections
 
 from workflows import journal
 from workflows.models import Attempt
-from workflows.worker.slots import Stamp
+from workflows.worker.slots import WorkerStatus
 
 logger = logging.getLogger(__name__)
 
@@ -37,21 +37,21 @@ _CONNECTION = {"connect_timeout": PATIENCE, "tcp_user_timeout": PATIENCE * 1000,
 class Death(NamedTuple):
     """The end of a worker process: what it was doing, and how it ended."""
 
-    stamp: Stamp
+    status: WorkerStatus
     outcome: Attempt.Outcome
     how: str
 
 
-def death(stamp: Stamp, exit_code: int, *, ended_by_us: str = "") -> Death:
+def death(status: WorkerStatus, exit_code: int, *, ended_by_us: str = "") -> Death:
     """Tell a crash from a kill. `exit_code` as of `os.waitstatus_to_exitcode`; `ended_by_us` says why we killed it."""
-    if stamp.lost:
-        return Death(stamp, Attempt.Outcome.LOST, "")
+    if status.lost:
+        return Death(status, Attempt.Outcome.LOST, "")
     if exit_code >= 0:
-        return Death(stamp, Attempt.Outcome.CRASHED, f"exit code {exit_code}")
+        return Death(status, Attempt.Outcome.CRASHED, f"exit code {exit_code}")
     if exit_code == -signal.SIGKILL and ended_by_us:
-        return Death(stamp, Attempt.Outcome.INTERRUPTED, ended_by_us)
+        return Death(status, Attempt.Outcome.INTERRUPTED, ended_by_us)
     by_others = -exit_code in SENT_BY_OTHERS
-    return Death(stamp, Attempt.Outcome.KILLED if by_others else Attempt.Outcome.CRASHED, signal_name(-exit_code))
+    return Death(status, Attempt.Outcome.KILLED if by_others else Attempt.Outcome.CRASHED, signal_name(-exit_code))
 
 
 def signal_name(number: int) -> str:
@@ -61,33 +61,33 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-class Register:
+class DeathRegister:
     """What is still to be told, oldest first."""
 
     def __init__(self, name: str) -> None:
         self.name = name  # of the supervisor's connection, in pg_stat_activity
-        self._untold: deque[Death] = deque(maxlen=MOST_KEPT)
+        self._unwritten: deque[Death] = deque(maxlen=MOST_KEPT)
         self._try_again_at = float("-inf")
         self._delay = RETRY_DELAY
 
     def __len__(self) -> int:
-        return len(self._untold)
+        return len(self._unwritten)
 
-    def note(self, death: Death) -> None:
-        self._untold.append(death)
+    def add(self, death: Death) -> None:
+        self._unwritten.append(death)
 
-    def tell(self, *, at_once: bool = False) -> None:
+    def flush(self, *, at_once: bool = False) -> None:
         """Tell the database what it has not been told; on failure keep it, and wait a while before the next attempt."""
-        if not self._untold or (monotonic() < self._try_again_at and not at_once):
+        if not self._unwritten or (monotonic() < self._try_again_at and not at_once):
             return
         try:
             with closing(self._connect()) as connection, connection.cursor() as cursor:
                 connection.set_autocommit(False)
-                while self._untold:
-                    for sql, parameters in _statements(self._untold[0]):
+                while self._unwritten:
+                    for sql, parameters in _statements(self._unwritten[0]):
                         cursor.execute(sql, parameters)
                     connection.commit()
-                    self._untold.popleft()
+                    self._unwritten.popleft()
         except Error as error:
             logger.warning("cannot record how a worker ended, and will try again: %s", type(error).__name__)
             self._try_again_at = monotonic() + self._delay
@@ -111,16 +111,18 @@ class Register:
 
 def _statements(death: Death) -> list[tuple[str, list[Any]]]:
     """Each may be sent twice: an answer may be lost."""
-    stamp = death.stamp
+    status = death.status
     statements: list[tuple[str, list[Any]]] = []
-    if stamp.attempt_id:
-        statements += journal.closing(stamp.attempt_id, death.outcome, step=stamp.step[:100], how=death.how)
-    if stamp.worker_id:
+    if status.attempt_id:
+        statements += journal.closing_statements(
+            status.attempt_id, death.outcome, step=status.step[:100], how=death.how
+        )
+    if status.worker_id:
         statements.append(
             (
                 """UPDATE workflows_workerprocess SET stopped_at = clock_timestamp(), ended_how = %s
                     WHERE id = %s AND stopped_at IS NULL""",
-                [death.how, stamp.worker_id],
+                [death.how, status.worker_id],
             )
         )
     return statements

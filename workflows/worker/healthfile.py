@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from workflows.worker.slots import NEVER, Stamp
+from workflows.worker.slots import NEVER, WorkerStatus
 
 # Seconds. A restart of PostgreSQL, or a failover, is over by then; a person wants to know of what is not.
 MAX_SILENCE = 180.0
 # Seconds between two lines of the log that say so.
-TELL_EVERY = 60.0
+WARN_EVERY = 60.0
 WRITE_EVERY = 5.0
 # Seconds. The supervisor may be away for a few of them, as it tells the database how a worker ended.
 MAX_AGE = 30.0
@@ -36,10 +36,10 @@ class Report(NamedTuple):
     trouble: str
 
 
-def heard_until(stamp: Stamp, now: float) -> float:
+def heard_until(status: WorkerStatus, now: float) -> float:
     """Until when a process was with the database: inside a step it need not be, for as long as the step may take."""
-    in_step = min(now, stamp.deadline) if stamp.deadline != NEVER else 0.0
-    return max(stamp.heard_at, in_step)
+    in_step = min(now, status.deadline) if status.deadline != NEVER else 0.0
+    return max(status.heard_at, in_step)
 
 
 class InUse(Exception):
@@ -47,7 +47,7 @@ class InUse(Exception):
 
 
 @contextmanager
-def kept(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Keep others from keeping the file, too: each would hide the end of the other. Raises InUse or OSError.
 
     The lock is on a file beside it, which stays: each `write` replaces the file itself. By `lockf` it ends with this
@@ -68,7 +68,7 @@ def write(path: Path, report: Report) -> None:
     beside.replace(path)
 
 
-def fault(path: Path, *, max_age: float = MAX_AGE, max_silence: float | None = MAX_SILENCE) -> str:
+def failure_reason(path: Path, *, max_age: float = MAX_AGE, max_silence: float | None = MAX_SILENCE) -> str:
     """What is wrong with the workers that the file is about, in a line; empty when all is well.
 
     Without `max_silence` the database is no matter.
