@@ -75,7 +75,7 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None)
         steps=attempt.steps,
         traceback=frames(error) if error else "",
     )
-    if closed != 1:  # the journal did not commit it, or this transaction's snapshot is older
+    if closed != 1:  # the journal did not commit the attempt, or this transaction's snapshot is older
         raise ClaimLost("the attempt is not to be seen")
     logger.info(
         "workflow %s (%s, key %s): attempt %s ended as %s%s",
@@ -94,7 +94,7 @@ def _where(attempt: OpenAttempt) -> str:
 
 def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:
     transitions.complete(workflow.pk, _context(outcome))
-    if attempt.number > 1:  # a first attempt has asked nobody, and what came meanwhile the chores put aside
+    if attempt.number > 1:  # a first attempt has no questions open, and the chores ignore signals that came meanwhile
         compensation.close_pending_work(workflow)
     for entry in attempt.steps:
         if entry["outcome"] == StepOutcome.BEST_EFFORT_FAILED:
@@ -114,7 +114,7 @@ def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Atte
 
 
 def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend) -> None:
-    """Unless it was run early, or has looked for itself, and waits on as before: that is no news."""
+    """Record that the workflow waits, unless it waits on as before: it was run early, or has looked for itself."""
     if (workflow.wake_on, workflow.waiting_for) == (suspend.wake_on, suspend.waiting_for):
         return
     history.record(
@@ -128,9 +128,9 @@ def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend
 
 
 def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
-    """Push the row into the future, unless this step has failed too often in a row: then it is FAILED.
+    """Push the row into the future, unless this step has failed too often in a row: then the workflow is FAILED.
 
-    Not because it is too early to tell whether a call has happened.
+    A call whose outcome is not known yet (Unsettled) is retried however often.
     """
     step, policy = outcome.step, _policy(workflow, outcome)
     again = workflow.current_step in step.names
@@ -161,8 +161,8 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
 def _woken_by(attempt: OpenAttempt, error: BaseException) -> Awaited:
     """The signals that cut a retry's back-off short: those that the error names, and that the attempt has not seen.
 
-    An old one would wake it in a hot loop, and any other would burn its retries. What no signal can be called is left
-    out: no row could hold it, and the decision would fail for ever.
+    An old signal would wake the workflow in a hot loop, and any other would burn its retries. A name that no signal can
+    have is left out: no row could hold it, and the decision would fail for ever.
     """
     names: list[str] = []
     if isinstance(error, RetryableStepError):
@@ -182,13 +182,13 @@ def _policy(workflow: Workflow, outcome: Failed | UndoFailed) -> Policy:
 
 
 def _due(workflow: Workflow) -> str:
-    """When it is due now, as it was computed in SQL."""
+    """When the workflow is due now, as it was computed in SQL."""
     due = Workflow.objects.values_list("invisible_until", flat=True).get(pk=workflow.pk)
     return due.isoformat()
 
 
 def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures: int | None = None) -> Attempt.Outcome:
-    """FAILED, for good, or on the way there by compensation; `failures` in a row when it was tried too often."""
+    """Fail the workflow for good, or begin its compensation; `failures` in a row when a step was tried too often."""
     failures = workflow.retry_count if failures is None else failures
     cancelled = outcome.error if isinstance(outcome.error, WorkflowCancelled) else None
     compensates = compensation.fail_or_compensate(
@@ -228,7 +228,7 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
 
 
 def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated) -> Attempt.Outcome:
-    """FAILED at last. What it failed with stays as it was."""
+    """The workflow is FAILED at last. The error that it failed with stays."""
     transitions.end_compensation(workflow.pk)
     compensation.close_pending_work(workflow)
     history.record(workflow.pk, Event.Kind.COMPENSATED, attempt=attempt.number, undone=outcome.undone)
@@ -236,7 +236,7 @@ def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compens
 
 
 def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -> Attempt.Outcome:
-    """Later; at once when it has failed too often, for then a person is asked. What the row failed with stays."""
+    """Try the undo later, or at once when it has failed too often, as a person is asked then. The row's error stays."""
     step, policy = outcome.step, _policy(workflow, outcome)
     exhausted = outcome.failures >= compensation.MAX_UNDO_FAILURES
     due = transitions.AT_ONCE if exhausted else policy.due_after(max(outcome.failures, 1))
@@ -276,7 +276,7 @@ def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: WorkerStopping
 
 
 def _postpone(workflow: Workflow, attempt: OpenAttempt, outcome: Postponed) -> Attempt.Outcome:
-    """Its workers keep dying: back off as a retry does, but count no failure of it."""
+    """The workflow's workers keep dying: back off as a retry does, but count no failure of the step."""
     due = calculate_invisible_until(
         outcome.deaths - 1,
         base_delay=poison.FIRST_DELAY,
@@ -292,14 +292,14 @@ def _postpone(workflow: Workflow, attempt: OpenAttempt, outcome: Postponed) -> A
 def _await_a_person(
     workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend, ended: Attempt.Outcome
 ) -> Attempt.Outcome:
-    """Wait for an answer that is no step's: what the row failed with, and how often, stays."""
+    """Wait for a person's answer to the engine. The row keeps the error that it failed with, and the count."""
     transitions.suspend_for_answer(workflow.pk, suspend)
     _record_waiting(workflow, attempt, step, suspend)
     return ended
 
 
 def _put_back(workflow: Workflow, attempt: OpenAttempt) -> Attempt.Outcome:
-    """A type that this release does not know: another may, or the next one will. Never FAILED."""
+    """Leave a type that this release does not know to a release that does. It is never FAILED for that."""
     waiting_for = f"a release that knows the workflow type {workflow.workflow_type}"
     transitions.postpone(workflow.pk, ClockTimestamp() + UNKNOWN_TYPE_DELAY, waiting_for=waiting_for)
     if workflow.waiting_for != waiting_for:  # once, not once a minute

@@ -20,10 +20,10 @@ from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Effect, Workflow
 
 # Seconds. An INTENT that takes longer to be committed (a disk or a replica that stalls) is written again before the
-# call: how old a call is, is measured from there.
+# call, for the age of a call is measured from its INTENT.
 MAX_INTENT_SECONDS = 1.0
 
-# What may be told of an error, when there is none.
+# The description of an error, when there is none.
 _NO_ERROR = {"error_class": "", "error_code": "", "error_message": ""}
 
 
@@ -38,15 +38,16 @@ class EffectRows:
     def latest(self) -> list[KnownEffect]:
         """The latest generation of each effect, in the order in which their calls were begun.
 
-        Not that of the rows: a person's "did not happen" makes the next generation's, long before its call.
+        That is not the order of the rows: a person's "did not happen" makes the row of the next generation long before
+        its call.
         """
         return sorted(self._known.values(), key=lambda effect: (-effect.call_age, effect.id))
 
     def find(self, step: Step) -> KnownEffect | None:
-        """The step's effect of the latest generation, under its oldest name or, from before that was so, another.
+        """The step's effect of the latest generation, under its oldest name or, from an older release, another name.
 
-        Of several names that one counts whose call has happened, or else may have: a release that did not declare the
-        older one may have made the call, where that had come to nothing.
+        If there are effects under several names, one that is DONE counts first, and then one in doubt: a release that
+        did not declare the older name may have made the call, where the call under the older name came to nothing.
         """
         known = [self._known[name] for name in step.names if name in self._known]
         return min(known, key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default=None)
@@ -79,7 +80,7 @@ class EffectRows:
         at = _failpoint_place(step, undo)
         failpoints.reach("before_intent", at)
         while True:
-            asked_at = monotonic()
+            sent_at = monotonic()
             rows = journal.execute_with_deferred(
                 self.attempt,
                 _WRITE_INTENT,
@@ -90,9 +91,9 @@ class EffectRows:
             )
             if not rows:
                 return None
-            # By now it may be as old as `settle` for the next worker, should the claim have ended meanwhile: that one
-            # would believe that a call cannot be on its way any more which is only about to be made.
-            if monotonic() < asked_at + MAX_INTENT_SECONDS:
+            # If the claim has ended meanwhile, this INTENT may already be older than `settle` for the next worker,
+            # which would believe that the call cannot be on its way any more, though it is only about to be made.
+            if monotonic() < sent_at + MAX_INTENT_SECONDS:
                 break
             expected = INTENT
         failpoints.reach("after_intent", at)
@@ -120,13 +121,13 @@ class EffectRows:
         failpoints.reach_when_written("after_result", at)
 
     def state_of_undo(self, effect: KnownEffect) -> str | None:
-        """What the ledger says of its undo; None before that was called. Raises ClaimLost when it is DONE by now."""
+        """The state of the effect's undo; None before the undo was called. Raises ClaimLost when it is DONE by now."""
         rows = journal.execute(
             "SELECT state FROM workflows_effect WHERE workflow_id = %s AND step = %s AND generation = %s AND undo",
             [self.workflow.pk, effect.step, effect.generation],
         )
         if rows == [(DONE,)]:
-            raise ClaimLost("an earlier attempt has told since that the undo is done")
+            raise ClaimLost("an earlier attempt has written since that the undo is done")
         return rows[0][0] if rows else None
 
     # --- Decisions --------------------------------------------------------------------------------------
@@ -134,9 +135,9 @@ class EffectRows:
     def resolve(
         self, effect: KnownEffect, state: Effect.State, *, result: dict[str, Any] | None = None, by: str
     ) -> KnownEffect:
-        """Decide on what an earlier attempt began. Fenced: only the holder of the row may.
+        """Decide the state of a call that an earlier attempt began. Fenced: only the holder of the row may.
 
-        Not if that attempt has told its result since we read the effect: ClaimLost, and the next one knows the truth.
+        Raises ClaimLost if that attempt has written its result since we read the effect: the next attempt reads it.
         """
         self._fenced(_RESOLVE, self._resolve_parameters(effect, state, result, by))
         return self.remember(replace(effect, state=state, result=result))
@@ -159,14 +160,14 @@ class EffectRows:
         )
 
     def undo_failed(self, effect: KnownEffect, error: dict[str, str]) -> int:
-        """Count a failure of its undo, or of finding out whether there is something to undo; how many there were."""
+        """Count a failure of the effect's undo, or of finding out whether to undo it. Returns how many there were."""
         failures = self._known[effect.step].undo_failures + 1
         return self.set_undo_failures(effect, failures, error).undo_failures
 
     def resolve_by_hand(self, effect: KnownEffect, state: Effect.State, *, by: str, reference: str = "") -> KnownEffect:
-        """A person has dealt with it: it is UNDONE by hand, or KEPT as it is.
+        """A person has dealt with the effect: it is UNDONE by hand, or KEPT as it is.
 
-        What was done by hand is what its undo has returned: DONE, with the outside reference.
+        An undo by hand is written as the effect's undo: DONE, with the outside reference as its result.
         """
         if state != UNDONE:
             return self.resolve(effect, state, result=effect.result, by=by)
@@ -178,24 +179,24 @@ class EffectRows:
             self.attempt.id,
             self.attempt.token,
         ]
-        told = _json_or_null({"reference": reference} if reference else {})
+        undo_result = _json_or_null({"reference": reference} if reference else {})
         self._fenced(
-            _RESOLVE_BY_HAND, [*self._resolve_parameters(effect, state, effect.result, by), *by_hand, told, by]
+            _RESOLVE_BY_HAND, [*self._resolve_parameters(effect, state, effect.result, by), *by_hand, undo_result, by]
         )
         return self.remember(replace(effect, state=state))
 
     def set_undo_failures(self, effect: KnownEffect, failures: int, error: dict[str, str] | None = None) -> KnownEffect:
-        """Have its undo given up (as many as are allowed, and why), or tried again as often as before (0)."""
-        told = error or _NO_ERROR
+        """Set the failures of the effect's undo: to the maximum to give it up, or to 0 to try it again."""
+        description = error or _NO_ERROR
         journal.flush(self.attempt)
         self._fenced(
             f"""UPDATE workflows_effect
                    SET undo_failures = %s, error_class = %s, error_code = %s, error_message = %s
                  WHERE id = %s AND {FENCE} RETURNING id""",  # noqa: S608 (FENCE is ours)
-            [failures, *told.values(), effect.id, self.attempt.claim_xid],
+            [failures, *description.values(), effect.id, self.attempt.claim_xid],
         )
         known = self._known[effect.step]
-        return self.remember(replace(known, undo_failures=failures, error=_error_line(*told.values())))
+        return self.remember(replace(known, undo_failures=failures, error=_error_line(*description.values())))
 
     def _resolve_parameters(
         self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
@@ -231,7 +232,7 @@ _RESOLVE = f"""
      WHERE id = %s AND state = %s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
 
 
-# The undo's own attempt keeps the right to write its result: should it have been on its way all the same, it is told.
+# The attempt that called the undo may still write its result: the call may have been on its way all the same.
 _RESOLVE_BY_HAND = f"""
     WITH effect AS ({_RESOLVE})
     INSERT INTO workflows_effect
@@ -272,9 +273,9 @@ def _outcome_statement(
     error: dict[str, str],
     attempt: OpenAttempt,
 ) -> tuple[str, list[Any]]:
-    """The statement that writes what came of a call, if the effect still holds the token of the attempt that made it.
+    """The statement that writes the outcome of a call, if the effect still holds the token of the attempt that made it.
 
-    The token, not ids: a failover to a server that lacks the last moments gives ids out again, and what is written on a
+    It checks the token and not ids: a failover to a server that lacks the last moments uses ids again, and a write on a
     new connection would land on the effect of another workflow.
     """
     return (
@@ -287,7 +288,7 @@ def _outcome_statement(
 
 
 def _undone_statement(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttempt) -> tuple[str, list[Any]]:
-    """The statement that writes an undo that is DONE, and with it the effect that is UNDONE."""
+    """The statement that writes the undo as DONE, and with it the effect as UNDONE."""
     return (
         """UPDATE workflows_effect
               SET state = CASE id WHEN %s THEN 'done' ELSE 'undone' END,
@@ -301,7 +302,7 @@ def _undone_statement(undo: KnownEffect, result: dict[str, Any] | None, attempt:
 
 
 def _failpoint_place(step: str, undo: bool) -> str:
-    """What a failpoint calls a step's call, or its undo's."""
+    """The name by which failpoints know a step's call, or its undo's."""
     return undo_of(step) if undo else step
 
 

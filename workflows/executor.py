@@ -41,8 +41,8 @@ class Complete:
 class Failed:
     """A step failed, for good or (a RetryableStepError, or what the database cannot do just now) for now.
 
-    `description` is what may be told of the error: its class, code and scrubbed message. `context` is None when no step
-    ran: what is known stays.
+    `description` is the error as it may be shown: its class, code and scrubbed message. `context` is None when no step
+    ran: then the row keeps its context.
     """
 
     context: Mapping[str, Any] | None
@@ -76,10 +76,10 @@ Outcome = Complete | Failed | Waiting | WorkerStopping
 def run(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, *, may_begin: Callable[[Step], bool]
 ) -> Outcome:
-    """Run every step in order and say what came of it. What each step did is added to `attempt.steps`.
+    """Run every step in order and return the outcome. What each step did is added to `attempt.steps`.
 
-    `may_begin` is asked before each step: False gives the workflow back, and what it raises fails it. Raises ClaimLost
-    when the row is no longer ours: then nothing may be decided.
+    `may_begin` is called before each step: False leaves the workflow for another worker, and an error that it raises
+    fails the workflow. Raises ClaimLost when the row is no longer ours: then nothing may be decided.
     """
     outcome = _run_steps(definition, workflow, attempt, may_begin)
     journal.flush(attempt)
@@ -90,7 +90,7 @@ def _run_steps(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, may_begin: Callable[[Step], bool]
 ) -> Outcome:
     results = Results(definition, workflow)
-    # An earlier release may have made calls of steps that this one has not: a first attempt finds none.
+    # An earlier release may have made calls of steps that this release does not have; a first attempt finds no calls.
     keeps_calls = attempt.number > 1 or any(step.once for step in definition.steps)
     ledger = Ledger(definition, results.workflow_copy, attempt) if keeps_calls else None
     step = definition.steps[0]
@@ -122,9 +122,9 @@ class MustStop(Exception):
 
 
 def failed_before_any_step(definition: WorkflowDefinition | None, workflow: Workflow, error: StepError) -> Failed:
-    """The outcome of a workflow that is ended, by `error`, before any step of the attempt has run.
+    """The outcome of a workflow that `error` ends before any step of the attempt has run.
 
-    Without a definition, of a type that this release does not know.
+    `definition` is None for a type that this release does not know.
     """
     step = definition and (definition.find_step(workflow.current_step) or definition.steps[0])
     return Failed(
@@ -168,12 +168,12 @@ class Results:
         except ValidationError as error:
             raise StepError(f"{step.name} returned what {context_class.__name__} refuses: {faults(error)}") from None
         copy = context.model_dump(mode="json")
-        ensure_storable(copy)  # again, for the context's types may make another value of it: of "nan" a NaN
+        ensure_storable(copy)  # again, for the context's types may change a value: "nan" becomes a NaN
         self.recorded, self.context, self.context_json = recorded, context, copy
 
 
 def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
-    """Run one step and merge its result; of a best-effort step a failure is recorded, and that is all."""
+    """Run one step and merge its result. The failure of a best-effort step is recorded, and the workflow goes on."""
     entry: dict[str, Any] = {"step": step.name, "outcome": StepOutcome.FAILED}
     try:
         with step_entry(entry, attempt, results):
@@ -195,9 +195,9 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
 
 @contextmanager
 def step_entry(entry: dict[str, Any], attempt: OpenAttempt, results: Results) -> Iterator[None]:
-    """Keep `entry` as what the attempt did: how long it took, and of a failure what may be told of it.
+    """Add `entry` to the attempt's steps, with how long the step took and, for a failure, the error's description.
 
-    Its outcome is that of a failure, until something else has come of it.
+    The entry comes with the outcome of a failure, which the caller replaces when the step succeeds.
     """
     started, failed = monotonic(), entry["outcome"]
     attempt.steps.append(entry)
@@ -226,14 +226,14 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
     if step.once and ledger:
         result, recorded_before = ledger.perform(step, results.context, call, lambda error: describe(error, results))
     else:
-        journal.flush(attempt)  # what a once step did is on the ledger before anything else is done
+        journal.flush(attempt)  # what a once step did is on the ledger before the next step runs
         result = call()
     if transaction_is_broken():
-        # Left alone, the step's writes, and those of all before it, would be gone without a word.
+        # Without this error, the writes of the step, and of all steps before it, would be lost silently.
         raise StepError(f"{step.name} swallowed a database error; catch it around an atomic() of its own.")
-    with journal.attribute_to_step(attempt):  # a result may be lazy, and a context's model ask the database
+    with journal.attribute_to_step(attempt):  # a result may be lazy, and a context's model may query the database
         if result:
-            # The ledger's is in its JSON form already.
+            # A result from the ledger is in its JSON form already.
             results.merge(step, result if step.once else as_json(result), recorded_before=recorded_before)
     if recorded_before:
         return StepOutcome.RECORDED
@@ -241,29 +241,30 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
 
 
 def call_in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | None]) -> Result | None:
-    """Call what a step's author wrote, within the step's time. A wait in it is heard, whatever it catches."""
+    """Call a step author's code within the step's time. A wait in it suspends the workflow, whatever it catches."""
     with journal.attribute_to_step(attempt):
         result = call_within(step.timeout, function)
     if attempt.lost:
         raise attempt.lost
     if attempt.suspended:
-        raise attempt.suspended  # a bare `except:` has swallowed it: without this, nobody's no would be heard
+        raise attempt.suspended  # a bare `except:` has swallowed it: without this, a person's no would have no effect
     return result
 
 
 def check_deferred_constraints(attempt: OpenAttempt, also: str = "") -> None:
-    """Check now what is deferred to the COMMIT: failing there, it would undo the decision too, for ever.
+    """Check the deferred constraints now: one that failed at the COMMIT would undo the decision too, for ever.
 
-    Deferred again at once, for the steps that follow. What fails is the step's. `also`: SQL to send along.
+    They are deferred again at once, for the steps that follow. A constraint that fails is the step's error. `also`: SQL
+    to send along.
     """
     with journal.attribute_to_step(attempt), connection.cursor() as cursor:
         cursor.execute(f"SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; {also}")
 
 
 def reset_session(attempt: OpenAttempt) -> None:
-    """After the last step, undo what any of them has SET: it would hold for the decision and the next workflows."""
+    """After the last step, undo every SET of a step: it would stay for the decision and the next workflows."""
     check_deferred_constraints(attempt, also="RESET ALL")
-    connection.ensure_timezone()  # Django's own setting; asks the server only if it was not the server's
+    connection.ensure_timezone()  # Django's own setting; it queries the server only if the server's setting differs
 
 
 def transaction_is_broken() -> bool:
@@ -280,17 +281,17 @@ def _is_retryable(error: BaseException) -> bool:
 
 
 def last_error(description: Mapping[str, str]) -> dict[str, str]:
-    """The row's columns for an error that is described."""
+    """The row's columns for a described error."""
     return {f"last_{name}": value for name, value in description.items()}
 
 
 def describe_engine_error(error: StepError) -> dict[str, str]:
-    """What may be told of an error of the engine's own, which knows nobody's data."""
+    """Describe an error of the engine's own, which holds no personal data."""
     return {"error_class": class_name(error), "error_code": error.code, "error_message": scrub(str(error))}
 
 
 def describe(error: BaseException, results: Results) -> dict[str, str]:
-    """What may be told of an error: its class, its code, and its message without anybody's data."""
+    """Describe an error as it may be shown: its class, its code, and its message without personal data."""
     known = (results.private, results.recorded)
     try:
         text = str(error)
@@ -302,5 +303,5 @@ def describe(error: BaseException, results: Results) -> dict[str, str]:
         code, message = scrub(str(error.code)), scrub(text, *known)
     else:
         code, message = "", scrub_foreign(text, *known, names=names_of_code(error))
-    # As long as their columns: a decision that cannot be written would be tried again for ever.
+    # Cut to the length of their columns: a decision that cannot be written would be tried again for ever.
     return {"error_class": class_name(error)[:200], "error_code": code[:100], "error_message": message}

@@ -1,13 +1,13 @@
 """FAILPOINTS: where tests let a worker die, at the boundaries at which a crash could do something twice or forget it.
 
-    ONRAMP_FAILPOINT="after_call:execute_checkout,before_commit"    which; a boundary alone is that of every step
-    ONRAMP_FAILPOINT_ONCE=<folder>                                  each of them once, of all processes that share it
+    ONRAMP_FAILPOINT="after_call:execute_checkout,before_commit"    which; without a step, the boundary of every step
+    ONRAMP_FAILPOINT_ONCE=<folder>                                  each only once, of all processes that share it
 
 | boundary | where |
 |---|---|
 | `before_intent`, `after_intent` | around the ledger's line of a once step's call |
-| `after_call` | the call has returned, or failed; nobody but this process knows |
-| `after_result` | what came of it is on the ledger |
+| `after_call` | the call has returned, or failed; no other process knows |
+| `after_result` | the call's outcome is on the ledger |
 | `before_commit`, `after_commit` | of the claim's transaction; `before_commit:complete` names what was decided |
 | `after_commit:message` | of a message's signal, by `consumekafka`: its offset is not committed yet |
 
@@ -70,7 +70,7 @@ def reach_when_written(boundary: str, at: str) -> None:
 
 
 def deferred_written() -> None:
-    """What was deferred is on the ledger."""
+    """The deferred statement is written."""
     global _when_written
     if _when_written:
         (boundary, at), _when_written = _when_written, None
@@ -78,7 +78,7 @@ def deferred_written() -> None:
 
 
 def _is_first(name: str) -> bool:
-    """Whether no other process has been here before. The file outlives the process, and shows that it was."""
+    """Whether no other process has been here before. The file that shows it outlives the process."""
     if not _once:
         return True
     try:

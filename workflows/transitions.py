@@ -38,7 +38,7 @@ AT_ONCE = Least("created_at", Now())
 
 
 class Unchanged:
-    """Says that a column stays as it is."""
+    """A column stays as it is."""
 
 
 UNCHANGED: Final = Unchanged()
@@ -66,7 +66,7 @@ class Awaited(NamedTuple):
 
 NOTHING = Awaited()
 
-# Columns that stand beside the schedule: what came of the attempt, for people.
+# Columns that are not part of the schedule: the outcome of the attempt, for people.
 ExtraColumns = Mapping[str, Any]
 _NO_ERROR = {"last_error_class": "", "last_error_code": "", "last_error_message": ""}
 
@@ -128,7 +128,7 @@ def schedule_retry(
 
 
 def postpone(workflow_id: int, due: Combinable, *, waiting_for: str = "") -> None:
-    """The workflow is tried again later, and no step has failed: no signal cuts that short."""
+    """The workflow is tried again later, and no step has failed: no signal cuts the delay short."""
     _write(
         workflow_id,
         phase=UNCHANGED,
@@ -202,7 +202,7 @@ def reopen(workflow_id: int, *, expires_after: timedelta | None) -> None:
 
 
 def reopen_compensation(workflow_id: int) -> None:
-    """A workflow at rest is undone once more: what was said of one of its calls was taken back."""
+    """A workflow at rest is undone once more: a person's answer about one of its calls was taken back."""
     _write(
         workflow_id,
         phase=COMPENSATING,
@@ -214,13 +214,13 @@ def reopen_compensation(workflow_id: int) -> None:
 
 
 def make_due(workflow_id: int) -> bool:
-    """Run the workflow now and not later; False when it is due already, or at rest. What it waits for stays."""
+    """Make the workflow due now; False when it is due already, or at rest. What it waits for stays."""
     later = Workflow.objects.filter(pk=workflow_id, status="PENDING", invisible_until__gt=Now())
     return later.update(invisible_until=AT_ONCE) == 1
 
 
 def make_due_where(condition: str, parameters: Sequence[Any]) -> int:
-    """The same for every sleeping workflow `w` for which the SQL `condition` holds, and that nobody holds; how many."""
+    """Do so for every sleeping workflow `w` whose row is not locked and for which `condition` (SQL) holds; how many."""
     return execute(
         f"""UPDATE workflows_workflow SET invisible_until = least(created_at, now())
              WHERE id IN (

@@ -333,8 +333,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a retry is not asked about a step that is not declared",
-            "raise Undeclared(told, code=UNDECLARED_TASK_TYPE, wait_id=answer.wait_id)",
-            "raise Undeclared(told, code=UNDECLARED_TASK_TYPE)",
+            "raise Undeclared(message, code=UNDECLARED_TASK_TYPE, wait_id=answer.wait_id)",
+            "raise Undeclared(message, code=UNDECLARED_TASK_TYPE)",
             f"{LEDGER}test_a_person_says_that_it_is_wrong_and_a_retry_asks_again",
         ),
         (
@@ -501,7 +501,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a call is begun although its INTENT was long on its way to the disk",
-            "            if monotonic() < asked_at + MAX_INTENT_SECONDS:",
+            "            if monotonic() < sent_at + MAX_INTENT_SECONDS:",
             "            if True:",
             f"{LEDGER}test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call",
         ),
@@ -772,14 +772,15 @@ MUTANTS: list[Mutant] = [
         # --- The sender's half ---
         (
             "send stores, and wakes nobody",
-            "    if told:\n        try_wake(workflow_id=workflow_id, linking_id=linking_id)\n    return told",
+            "    if inserted:\n        try_wake(workflow_id=workflow_id, linking_id=linking_id)\n    return inserted",
             "    return told",
             f"{WAKERS}test_whoever_sends_wakes",
         ),
         (
             "send wakes before its signal is committed",
-            "    if told:\n        try_wake(workflow_id=workflow_id, linking_id=linking_id)\n    return told",
-            "        if told:\n            try_wake(workflow_id=workflow_id, linking_id=linking_id)\n    return told",
+            "    if inserted:\n        try_wake(workflow_id=workflow_id, linking_id=linking_id)\n    return inserted",
+            "        if inserted:\n            try_wake(workflow_id=workflow_id, linking_id=linking_id)\n"
+            "    return inserted",
             f"{WAKERS}test_the_signal_is_committed_before_anybody_is_woken",
         ),
         (
@@ -906,8 +907,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a child tells its parent, and does not wake it",
-            "    if told:\n        wake(told[0])",
-            "    if told:\n        pass",
+            "    if inserted:\n        wake(inserted[0])",
+            "    if inserted:\n        pass",
             f"{SIGNALS}test_the_one_that_looks_second_sees_both",
         ),
         (
@@ -1250,7 +1251,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a step that swallows a database error loses its writes without a word",
-            "    if transaction_is_broken():\n        # Left",
+            "    if transaction_is_broken():\n        # Without",
             "    if False:\n        # Left",
             f"{WORKER}test_a_step_whose_inner_transaction_was_marked_for_rollback_is_told",
         ),

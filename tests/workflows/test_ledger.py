@@ -611,7 +611,7 @@ def test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten(erro
     define(telling_late(service, TELL_DONE, key_ttl=KEY_TTL))
     workflow = work(submit())
     make_due(workflow)
-    with pytest.raises(ClaimLost, match="told its result since"):
+    with pytest.raises(ClaimLost, match="written its result since"):
         worker().process_next()
     connections.close_all()
     assert (state(), len(service.calls)) == ("done", 1)
@@ -624,7 +624,7 @@ def test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again() ->
     define([fail_at_first, *telling_late(service, BEGIN_LATE, settle=0)])
     workflow = work(submit())
     make_due(workflow)
-    with pytest.raises(ClaimLost, match="told its result since"):
+    with pytest.raises(ClaimLost, match="written its result since"):
         worker().process_next()
     connections.close_all()
     assert (state(), service.calls) == ("intent", [])
