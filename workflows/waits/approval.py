@@ -39,7 +39,7 @@ OnExpiry = Literal["expired", "approved", "rejected"]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A person's yes: the name of who decided, what they said, and the answer's form if one was asked for.
+    """A person's yes: the name of the user who decided, their reason, and the answer's form if one was asked for.
 
     `expired`: nobody decided in time, and the question was put so that this counts as a yes.
     """
@@ -51,7 +51,7 @@ class Approval:
 
 
 class ApprovalRejected(WaitFailed):
-    """A person said no; the message says who and why. Let it pass, and the workflow is FAILED."""
+    """A person said no; the message has their name and reason. Let it pass, and the workflow is FAILED."""
 
 
 class ApprovalExpired(WaitExpired):
@@ -133,7 +133,7 @@ class Answer:
 
 
 def withdraw(workflow: Workflow, name: str) -> None:
-    """Ask no longer: what has been answered is forgotten, and the next `ask` of this name is a new question."""
+    """Withdraw a question: its answer no longer counts, and the next `ask` of this name is a new question."""
     attempt = journal.attempt_of(workflow)
     journal.execute(
         f"""
@@ -211,7 +211,7 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
 
 
 def _ensure_storable(task: _Task) -> None:
-    """Raise WaitError for what the task's row could not hold; of a user's or a group's name, that nobody can have."""
+    """Raise WaitError for what the task's row could not hold; or for a name that no user or group can have."""
     ensure_text("A question's task_type", task.task_type, longest=100)
     for what in ("team", "assignee", "requested_by"):
         ensure_text(f"A question's {what}", getattr(task, what), longest=150)
@@ -247,10 +247,10 @@ def _answer(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | 
 
 
 def _expire(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | None:
-    """Past the deadline, close the task and record what that counts as.
+    """Past the deadline, close the task and record the outcome that the expiry counts as.
 
-    The task's row is the arbiter of an expiry that races a decision: whoever changes it from open has won. If that was
-    the person, their signal was committed with it, and is found by looking again.
+    The task's row is the arbiter of an expiry that races a decision: the statement that changes it from open has won.
+    If that was the person's, their signal was committed with it, and is found by looking again.
     """
     if not wait.overdue:
         return None

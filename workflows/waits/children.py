@@ -154,7 +154,7 @@ def _join(attempt: OpenAttempt, name: str, wait: WaitRow) -> WaitRow | None:
     """
     rows = journal.execute(
         f"""
-        WITH told AS (
+        WITH closed AS (
             UPDATE workflows_signal SET closed_at = clock_timestamp()
              WHERE workflow_id = %s AND name = %s AND closed_at IS NULL AND {FENCE})
         UPDATE workflows_wait SET outcome = 'ended', resolved_at = clock_timestamp(), result = jsonb_build_object(

@@ -33,9 +33,9 @@ SHORTEST_LOOK = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The signal that answered a wait: its name, what it tells, who told it, and when it came.
+    """The signal that answered a wait: its name, its payload, its source, and when it came.
 
-    Found by a look, and not told by a signal: the name is empty, the source "look".
+    If a look found the answer, and no signal brought it, the name is empty and the source is "look".
     """
 
     name: str
@@ -88,8 +88,8 @@ def wait_for_signal(
         wait = answered or expire(attempt, wait)
     match wait.outcome:
         case "received" | "found":
-            told = wait.result
-            return Received(told["name"], told["payload"], told["source"], datetime.fromisoformat(told["at"]))
+            signal = wait.result
+            return Received(signal["name"], signal["payload"], signal["source"], datetime.fromisoformat(signal["at"]))
         case "expired":
             raise WaitExpired(
                 f"It waited for {waiting_for}, which did not come in time.", code="wait_expired", wait_id=wait.id
@@ -119,7 +119,7 @@ def _answer(
     """
     rows = journal.execute(
         f"""
-        WITH told AS (
+        WITH candidate AS (
             (SELECT id, name, payload, source, created_at FROM workflows_signal
               WHERE workflow_id = %s AND name = ANY (%s) AND closed_at IS NULL AND payload @> %s::jsonb)
             UNION ALL
@@ -129,10 +129,11 @@ def _answer(
             ORDER BY id LIMIT 1),
         answered AS (
             UPDATE workflows_wait w
-               SET outcome = 'received', signal_id = told.id, resolved_at = clock_timestamp(),
+               SET outcome = 'received', signal_id = candidate.id, resolved_at = clock_timestamp(),
                    result = jsonb_build_object(
-                       'name', told.name, 'payload', told.payload, 'source', told.source, 'at', told.created_at)
-              FROM told WHERE w.id = %s AND w.outcome = '' AND {FENCE}
+                       'name', candidate.name, 'payload', candidate.payload,
+                       'source', candidate.source, 'at', candidate.created_at)
+              FROM candidate WHERE w.id = %s AND w.outcome = '' AND {FENCE}
             RETURNING w.signal_id, w.outcome, w.result),
         closed AS (
             UPDATE workflows_signal s SET closed_at = clock_timestamp()

@@ -23,7 +23,7 @@ LONGEST = timedelta(days=36_500)
 
 
 def ensure_text(what: str, text: str, *, longest: int | None = None, empty: bool = True) -> None:
-    """Raise WaitError for what no column could hold. It is never sent: what a statement raises is not the step's."""
+    """Raise WaitError for a text that no column could hold. It is never sent: a statement's error is not the step's."""
     if not isinstance(text, str):
         raise WaitError(f"{what} is text, and not of type {type(text).__name__}.")
     if (longest is not None and len(text) > longest) or (not text and not empty):
@@ -40,7 +40,7 @@ def ensure_value(what: str, value: Any) -> None:
 
 
 def ensure_time(what: str, time: timedelta) -> None:
-    """Raise WaitError for a time from now on that the database, or who reads it, cannot tell."""
+    """Raise WaitError for a time from now on that the database cannot hold, or Python cannot read."""
     if not isinstance(time, timedelta):
         raise WaitError(f"{what} is a timedelta, and not of type {type(time).__name__}.")
     if abs(time) > LONGEST:
@@ -55,9 +55,9 @@ class WaitError(StepError):
 
 
 class WaitFailed(WaitError):
-    """What came of a wait was not what was hoped for. Let it pass, and the workflow is FAILED; a retry waits anew."""
+    """A wait came to a bad end. Let the error pass, and the workflow is FAILED; a retry waits anew."""
 
-    wait_id = 0  # of a class of a step's own that does not call our __init__
+    wait_id = 0  # for a step's own error class that does not call our __init__
 
     def __init__(self, message: str, *, code: str = "", wait_id: int = 0) -> None:
         super().__init__(message, code=code)
@@ -69,11 +69,10 @@ class WaitExpired(WaitFailed):
 
 
 def supersede_failed(workflow_id: int, error: BaseException | None) -> None:
-    """The workflow has failed with `error`: should it be retried, it waits anew where that came from.
+    """The workflow has failed with `error`: if it is retried, the waits that the error came from are made anew.
 
-    That is the wait that has raised it, or what the error was raised for (`from`), or in the handling of, or is a group
-    of. Wherever else a wait has expired, or a person has said no, a step has taken that for its answer, and it stays
-    one.
+    Those are the waits that raised the error, or an error that it was raised from or while handling, or a member of its
+    group. Any other wait that has expired, or got a no, was an answer for its step, and stays one.
     """
     if failed := [each.wait_id for each in error_chain(error) if isinstance(each, WaitFailed)]:
         Wait.objects.filter(workflow=workflow_id, pk__in=failed).update(superseded=True)
@@ -184,11 +183,11 @@ def expire(attempt: OpenAttempt, wait: WaitRow, outcome: str = "expired") -> Wai
 def suspension(
     attempt: OpenAttempt, wait: WaitRow, waiting_for: str, wake_on: Sequence[str] = (), seen: Sequence[int] = ()
 ) -> Suspend:
-    """To be raised: nothing more can happen before a signal of those names that is not `seen`, or `wait.look_at`.
+    """The Suspend to raise: the workflow waits for a signal of those names that is not `seen`, or for `wait.look_at`.
 
-    The attempt remembers it, should a step swallow even that. Raises ClaimLost when the wait has been answered: by a
-    worker that had lost the row in the midst of the very statement, and with the signal that is now used up. Raises
-    WaitError for words that no row could hold.
+    The attempt remembers it, in case a step swallows it. Raises ClaimLost when the wait has been answered: by a worker
+    that had lost the row in the midst of that very statement, with the signal that is now used up. Raises WaitError for
+    a text that no row could hold.
     """
     ensure_text("What a wait is for", waiting_for)
     if journal.execute("SELECT 1 FROM workflows_wait WHERE id = %s AND outcome <> ''", [wait.id]):

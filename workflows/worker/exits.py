@@ -1,7 +1,7 @@
-"""DEATHS: how a worker process ended, told to the database by its supervisor.
+"""DEATHS: how a worker process ended, written to the database by its supervisor.
 
-The supervisor holds no connection over a fork: each telling opens one of its own and closes it. A database that is away
-is no reason to leave children unreaped or unreplaced, so what cannot be told now is kept and told later.
+The supervisor holds no connection over a fork: each write opens a connection of its own and closes it. A database that
+is away is no reason to leave children unreaped or unreplaced, so a death that cannot be written now is kept for later.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from workflows.worker.slots import WorkerStatus
 
 logger = logging.getLogger(__name__)
 
-# What only somebody else sends: a person, an init system, the kernel short of memory. Any other signal, and any exit,
+# Signals that only others send: a person, an init system, the kernel short of memory. Any other signal, and any exit,
 # is the process's own doing.
 SENT_BY_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP}
-# Connecting and each statement may take the supervisor this long, in which it reaps nobody: seconds.
+# Connecting and each statement may take the supervisor this long, in which it reaps no child: seconds.
 PATIENCE = 2
 RETRY_DELAY, MAX_RETRY_DELAY = 0.5, 30.0
 # A database that is away for a day, and a child that dies every five seconds of it, is more than anybody reads.
@@ -62,7 +62,7 @@ def signal_name(number: int) -> str:
 
 
 class DeathRegister:
-    """What is still to be told, oldest first."""
+    """The deaths that are still to be written, oldest first."""
 
     def __init__(self, name: str) -> None:
         self.name = name  # of the supervisor's connection, in pg_stat_activity
@@ -77,7 +77,7 @@ class DeathRegister:
         self._unwritten.append(death)
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Tell the database what it has not been told; on failure keep it, and wait a while before the next attempt."""
+        """Write the deaths that are not written yet; on failure keep them, and wait a while before the next try."""
         if not self._unwritten or (monotonic() < self._try_again_at and not at_once):
             return
         try:
@@ -96,7 +96,7 @@ class DeathRegister:
             self._delay = RETRY_DELAY
 
     def _connect(self) -> Any:
-        """A connection that nobody else has: the children inherit none of it, its settings neither."""
+        """A connection of its own: the children inherit neither the connection nor its settings."""
         connection = connections.create_connection(journal.ALIAS)
         given = connection.settings_dict.get("OPTIONS", {})
         options = {

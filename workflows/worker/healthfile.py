@@ -1,8 +1,8 @@
-"""HEALTH FILE: what a supervisor knows of its worker processes, for who may not need the database to ask.
+"""HEALTH FILE: what a supervisor knows of its worker processes, for a health check that must not need the database.
 
-The supervisor writes it every few seconds, by what each process stamps into the memory that they share. So a file that
-grows old says that the supervisor itself hangs, or has ended; and what stands in it, for how long no process has spoken
-to the database, and why.
+The supervisor writes the file every few seconds, from the status that each process writes into the memory that they
+share. A file that grows old says that the supervisor itself hangs, or has ended. Its content says for how long no
+process has spoken to the database, and why.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_SILENCE = 180.0
 # Seconds between two lines of the log that say so.
 WARN_EVERY = 60.0
 WRITE_EVERY = 5.0
-# Seconds. The supervisor may be away for a few of them, as it tells the database how a worker ended.
+# Seconds. The supervisor may be away for a few of them, as it writes to the database how a worker ended.
 MAX_AGE = 30.0
 
 
@@ -43,12 +43,12 @@ def heard_until(status: WorkerStatus, now: float) -> float:
 
 
 class InUse(Exception):
-    """Another process keeps the file."""
+    """Another process writes the file."""
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep others from keeping the file, too: each would hide the end of the other. Raises InUse or OSError.
+    """Keep other supervisors from writing the same file: each would hide the end of the other. Raises InUse or OSError.
 
     The lock is on a file beside it, which stays: each `write` replaces the file itself. By `lockf` it ends with this
     process, however that ends, and the processes that are forked do not have it.

@@ -1,4 +1,4 @@
-"""HEARTBEAT: who works, where, since when and on what. A row for each worker process, for people to look at.
+"""HEARTBEAT: which worker works, where, since when and on what. A row for each worker process, for people to look at.
 
 Written on the journal, at most once a second: between steps, and when idle. A worker inside a long step is not heard of
 until it ends, but for no longer than its lease.
@@ -18,7 +18,7 @@ from workflows.journal import OpenAttempt
 from workflows.worker.slots import WorkerStatus
 
 EVERY = 1.0
-# Long enough to ask in the morning what died in the night.
+# Long enough that a person can see in the morning which worker died in the night.
 KEEP_FOR = "1 day"
 
 

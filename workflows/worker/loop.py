@@ -139,7 +139,7 @@ class Worker:
         Raises ClaimLost or a database error when a connection was lost on the way. Then nothing was decided (or all of
         it was, and only the answer to the COMMIT is missing).
         """
-        if self._attempt:  # lost, and that could not be told until now: forgotten, it would look like a death
+        if self._attempt:  # lost, and not closed until now: forgotten, it would look like a death
             self._close_lost_attempt()
         if self._attempt:  # taking another workflow would forget it
             raise ClaimLost(f"what came of the last attempt cannot be written yet: {self._why_unrecorded}")
@@ -176,7 +176,7 @@ class Worker:
                 self._sweep()
 
     def _sweep(self) -> None:
-        """What reads every signal that nobody has used; not before it has rested in proportion."""
+        """The chores that read every unused signal; they rest in proportion to the time that they take."""
         started = monotonic()
         if started >= self._sweep_at:
             inbox.sweep()
@@ -231,16 +231,16 @@ class Worker:
         return True
 
     def _announce_step(self, step: Step) -> None:
-        """Tell the supervisor where we are, before the step can kill us."""
+        """Let the supervisor know which step comes, before the step can kill this process."""
         now = monotonic()
         self._publish_status(step=step.name, since=now, deadline=now + step.longest)
         self._beat()
 
     def _check_cancellation(self) -> WorkflowCancelled | None:
-        """Use the claim, at most once a second: the server ends what is silent, and we learn that it has.
+        """Read, at most once a second and on the claim, whether a person has asked to cancel the workflow.
 
-        Woken after the lease has ended, a worker that was stopped begins no further step. What we ask is whether
-        somebody wants the workflow cancelled.
+        Using the claim keeps it from being silent, or shows that the server has ended it: a worker that was stopped,
+        and goes on after its lease has ended, begins no further step.
         """
         if not self._attempt or monotonic() < self._checked_at + CHECK_EVERY:
             return None
@@ -257,7 +257,7 @@ class Worker:
         self._slot.write(self._status)
 
     def _clear_current(self, **changes: Any) -> None:
-        """Nothing is in hand any more."""
+        """No workflow is in hand any more."""
         self._attempt = None
         self._publish_status(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)
 
@@ -283,9 +283,9 @@ class Worker:
             connections.close_all()
 
     def _write_what_is_left(self) -> None:
-        """Before the end go on trying to write a result that only we know, for as long as `must_stop` lets us.
+        """Before the end, go on trying to write a result that only this process knows, as long as `must_stop` allows.
 
-        What cannot be written then is lost with this process, and the log says so.
+        A result that cannot be written then is lost with this process, and the log says so.
         """
         delay = _Delay(LOST_DELAY, MAX_LAST_DELAY)
         while self._attempt and self._attempt.deferred and not self.must_stop():
@@ -301,7 +301,7 @@ class Worker:
             )
 
     def _back_off(self, attempt: OpenAttempt, losses: int, reason: str) -> None:
-        """Put the row off, unless somebody holds the row already. A signal does not cut that short: it heeds none."""
+        """Postpone the row, unless it is locked already. No signal cuts the delay short."""
         later = calculate_invisible_until(
             max(1, losses - 1), base_delay=PUT_OFF_DELAY, max_delay=MAX_PUT_OFF_DELAY, jitter_factor=PUT_OFF_JITTER
         )
@@ -314,10 +314,10 @@ class Worker:
 
 @contextmanager
 def _verified_transaction() -> Iterator[None]:
-    """A transaction that says truly whether it was committed. Raises ClaimLost when it ended without.
+    """A transaction that verifies its commit. Raises ClaimLost when it ended without one.
 
-    `atomic()` alone exits without a word when its connection was closed in its midst; and an on_commit hook of a step
-    that raises escapes from it although the outcome is stored.
+    `atomic()` alone raises nothing when its connection was closed in its midst; and the error of a step's on_commit
+    hook escapes from it although the outcome is stored.
     """
     committed = False
 

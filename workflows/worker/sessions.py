@@ -20,7 +20,7 @@ from workflows.worker import lease
 
 # The exit code of a worker process that refuses to work: EX_CONFIG of <sysexits.h>.
 REFUSED = 78
-# How often the claim is asked who answers, while nobody else of ours is at it.
+# How often the claim's backend is read, while no other session of this worker is in use.
 TIMES = 3
 
 CURE = 'Connect the workers to PostgreSQL itself: see docs/deployment.md, "How many connections".'

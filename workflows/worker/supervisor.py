@@ -152,7 +152,7 @@ class Supervisor:
     def _end_overdue(self) -> None:
         """Kill the children whose step never returns.
 
-        Told first, while the row is still held: the next worker then knows that the step has failed.
+        The death is written first, while the row is still held: the next worker then knows that the step has failed.
         """
         for pid, child in self._children.items():
             status = child.slot.read()
