@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep, definitions
 from workflows.models import Attempt, Event, Workflow
 from workflows.stop_flag import Flag
-from workflows.worker.loop import TICK_LOCK, Worker
+from workflows.worker.loop import CHORES_LOCK, Worker
 
 T = TypeVar("T")
 
@@ -181,6 +181,7 @@ def elsewhere(what: Callable[[], T]) -> T:
 def no_sweep() -> Iterator[None]:
     """Somebody else is always just sweeping: what the two wakers miss stays lost."""
     with another_connection() as other:
-        other.execute("SELECT pg_advisory_lock(%s)", [TICK_LOCK])
+        other.execute("SELECT pg_advisory_lock(%s)", [CHORES_LOCK])
         yield
-        other.execute("SELECT pg_advisory_unlock(%s)", [TICK_LOCK])  # closed only, it would let go of it a moment later
+        # Unlocked, and not only closed: the server would let go of the lock a moment later.
+        other.execute("SELECT pg_advisory_unlock(%s)", [CHORES_LOCK])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from django.db.models.expressions import CombinedExpression
 
 from workflows.definition import Retry
-from workflows.errors import RetryableStepError, as_stated
+from workflows.errors import RetryableStepError, policy_number
 from workflows.models.clock import ClockTimestamp
 
 
@@ -24,7 +24,7 @@ class Policy(NamedTuple):
     jitter_factor: float
 
     def due_after(self, failures: int) -> CombinedExpression:
-        """When it is due again, as `calculate_invisible_until`."""
+        """When the workflow is due again, as `calculate_invisible_until`."""
         return calculate_invisible_until(
             failures, base_delay=self.base_delay, max_delay=self.max_delay, jitter_factor=self.jitter_factor
         )
@@ -33,20 +33,20 @@ class Policy(NamedTuple):
 # 2 s doubling to 300 s: ten attempts span about 17 minutes, longer than a deploy or a failover of a downstream.
 DEFAULT = Policy(max_attempts=10, base_delay=2.0, max_delay=300.0, jitter_factor=0.2)
 
-# Seconds, a year: past any delay that makes sense. Much longer ones are no time that can be written down.
+# Seconds, a year: past any delay that makes sense. The database cannot hold a time that is much later.
 LONGEST = 365 * 86_400.0
 
 
-def resolve(*stated: RetryableStepError | Retry | None) -> Policy:
+def merge_policies(*stated: RetryableStepError | Retry | None) -> Policy:
     """Merge policies: of each field the first that states it, `DEFAULT` when none does."""
     return Policy(*(_first(field, stated) for field in Policy._fields))
 
 
 def _first(field: str, policies: Sequence[RetryableStepError | Retry | None]) -> Any:
-    """What is no number counts as not stated: a class of a step's own may state anything, and nobody has refused it."""
+    """A value that is no number counts as not stated: a step's own error class may hold anything, unchecked."""
     for policy in policies:
         with suppress(Exception):
-            if (value := as_stated(field, getattr(policy, field, None))) is not None:
+            if (value := policy_number(field, getattr(policy, field, None))) is not None:
                 return value
     return getattr(DEFAULT, field)
 
@@ -68,8 +68,8 @@ def calculate_invisible_until(
 ) -> CombinedExpression:
     """When a workflow with `retry_count` failures in a row (1 or more) is due again, as an SQL expression.
 
-    SQL, because the database compares it: a worker's clock may be wrong, and `now()` is the start of the transaction,
-    after 3 s of steps a 2 s back-off would be over already.
+    It is SQL, because the database compares it: a worker's clock may be wrong, and `now()` is the start of the
+    transaction: after 3 s of steps, a 2 s back-off would be over already.
     """
     seconds = delay_seconds(retry_count, base_delay=base_delay, max_delay=max_delay, jitter_factor=jitter_factor)
     return ClockTimestamp() + timedelta(seconds=seconds)

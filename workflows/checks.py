@@ -12,7 +12,7 @@ from django.db import DEFAULT_DB_ALIAS, ProgrammingError
 from django.db.models import Count
 from django.utils.module_loading import import_string
 
-from workflows.backoff import resolve
+from workflows.backoff import merge_policies
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.models import Effect, Workflow
@@ -124,7 +124,7 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessa
         message = "has an undo and no lookup: before a call in doubt is undone, a person is asked whether it was made."
         hint = "Give it lookup=..., which asks the service. Nothing is repeated in order to be undone."
         warnings.append(Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W003"))
-    policy = resolve(step.retry, definition.retry)
+    policy = merge_policies(step.retry, definition.retry)
     longest = sum(
         min(policy.base_delay * 2.0 ** min(failures, 63), policy.max_delay) * (1 + policy.jitter_factor)
         for failures in range(policy.max_attempts - 1)
@@ -163,7 +163,7 @@ def _check_returns(step: Step, definition: WorkflowDefinition) -> list[CheckMess
 def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """The ledgers of workflows under way hold no call of a step that this release does not declare.
 
-    A workflow with such a call begins no new one (see `Ledger._require_declared`). This check runs with
+    A workflow with such a call begins no new one (see `workflows.doubts`). This check runs with
     `manage.py check --database default`.
     """
     if not databases or DEFAULT_DB_ALIAS not in databases:

@@ -1,13 +1,13 @@
 """UNDO: when a workflow fails for good, is cancelled or expires, what it has done elsewhere is undone, newest first.
 
-It stays PENDING, with `compensating` set: compensation is work like any other, claimed, retried and resumed. For each
-effect that may have happened and whose step has an `undo`, in the reverse order of the ledger:
+The workflow stays PENDING, with `compensating` set: compensation is work like any other, claimed, retried and resumed.
+For each effect that may have happened and whose step has an `undo`, in the reverse order of the ledger:
 
-1. Whether it happened is found out, by the step's lookup or by asking a person; never by repeating the call: nobody is
-   charged in order to be refunded.
-2. Its undo is called, under the effect's key and `:undo`, and what came of that is written on the ledger.
-3. An undo (or a lookup before it) that has failed three times, that has killed three workers, or an undo that this
-   release does not have is a question to a person. The order is strict: the effects before it wait for the answer.
+1. The engine finds out whether the effect happened, by the step's lookup or by asking a person; never by repeating the
+   call: no patient is charged in order to be refunded.
+2. The undo is called, under the effect's key and `:undo`, and its outcome is written on the ledger.
+3. A person is asked about an undo (or a lookup before it) that has failed three times or has killed three workers, and
+   about an undo that this release does not have. The order is strict: the effects before it wait for the answer.
 
 Then the workflow is FAILED. A retry begins new generations of what was undone.
 """
@@ -22,38 +22,38 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from workflows import inbox, journal, transitions, waits
-from workflows.definition import Step, Undo, WorkflowDefinition, definitions, left_step, undo_of
-from workflows.doubts import DOUBT_TASK, DOUBT_TIMEOUT, Unsettled
+from workflows.definition import Step, Undo, WorkflowDefinition, definitions, removed_step, undo_of
+from workflows.doubts import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, Unsettled
 from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
 from workflows.errors import ClaimLost, StepError, Suspend
 from workflows.executor import (
-    GivenBack,
     Results,
+    WorkerStopping,
+    call_in_time,
     describe,
-    describe_own,
-    entered,
-    in_time,
-    leave_as_found,
+    describe_engine_error,
+    reset_session,
+    step_entry,
     transaction_is_broken,
 )
 from workflows.journal import OpenAttempt
 from workflows.ledger import Ledger
 from workflows.models import Effect, ManualTask, StepOutcome, Wait, Workflow
-from workflows.transitions import KEPT, Beside
+from workflows.transitions import UNCHANGED, ExtraColumns
 
 # Failures of an undo before a person is asked.
-TRIES = 3
+MAX_UNDO_FAILURES = 3
 
-TASK_TYPE = "undo_in_doubt"
-# Questions that somebody has to answer though the workflow is cancelled.
-ASKED_ALL_THE_SAME = (DOUBT_TASK, TASK_TYPE)
-# What the names of the waits for an answer to that begin with.
-QUESTIONS = "undo:"
+UNDO_TASK_TYPE = "undo_in_doubt"
+# Questions that a person has to answer though the workflow is cancelled.
+KEPT_ON_CANCEL = (DOUBT_TASK_TYPE, UNDO_TASK_TYPE)
+# The names of the waits for an answer about an undo begin with it.
+QUESTION_PREFIX = "undo:"
 
 
 @dataclass(frozen=True, slots=True)
 class Compensated:
-    """Nothing is left to undo. `undone` are the steps whose effects are, in the order in which they were undone."""
+    """Nothing is left to undo. `undone` are the steps whose effects were undone, in that order."""
 
     undone: list[str]
 
@@ -62,7 +62,8 @@ class Compensated:
 class UndoFailed:
     """An undo, or finding out whether there is something to undo, failed for the `failures`-th time.
 
-    `description` is what may be told of the error. Not counted (0 failures): it is only too early to tell.
+    `description` is the error as it may be shown. `failures` is 0, and none is counted, when it is only too early to
+    know whether there is something to undo.
     """
 
     step: Step
@@ -73,64 +74,69 @@ class UndoFailed:
 
 @dataclass(frozen=True, slots=True)
 class UndoWaiting:
-    """A person has to say how it goes on."""
+    """A person has to say how the compensation goes on."""
 
     step: Step
     suspend: Suspend
 
 
-Outcome = Compensated | UndoFailed | UndoWaiting | GivenBack
+Outcome = Compensated | UndoFailed | UndoWaiting | WorkerStopping
 
 
-def fail(
-    workflow: Workflow, *, step: str | transitions.Kept = KEPT, failures: int | transitions.Kept = KEPT, beside: Beside
+def fail_or_compensate(
+    workflow: Workflow,
+    *,
+    step: str | transitions.Unchanged = UNCHANGED,
+    failures: int | transitions.Unchanged = UNCHANGED,
+    extra_columns: ExtraColumns,
 ) -> bool:
     """Fail a workflow for good: it is at rest, or due at once for its compensation. Returns whether it has one.
 
-    In the transaction that holds the row. What people are still being asked is closed with it. `step` and `failures`
-    say where it failed, and how often in a row; `beside` holds the other columns to be written.
+    Called in the transaction that holds the row. Questions that people are still asked are closed with it. `step` and
+    `failures` say where it failed, and how often in a row; `extra_columns` holds the other columns to be written.
     """
-    compensates = _needed(workflow)
+    compensates = _is_needed(workflow)
     if compensates:
         close_questions(workflow.pk)
-        transitions.begin_compensation(workflow.pk, step=step, failures=failures, beside=beside)
+        transitions.begin_compensation(workflow.pk, step=step, failures=failures, extra_columns=extra_columns)
     else:
-        end_asking(workflow)
-        transitions.fail(workflow.pk, step=step, failures=failures, beside=beside)
+        close_pending_work(workflow)
+        transitions.fail(workflow.pk, step=step, failures=failures, extra_columns=extra_columns)
     return compensates
 
 
 def close_questions(workflow_id: int) -> None:
-    """Nobody is asked any more, but for whether an effect happened: that has to be known all the same.
+    """Close the questions to people, except whether an effect happened: that has to be known all the same.
 
-    Nor is what a compensation asks closed, should the workflow have failed by itself just now: it would never end.
+    The questions of a compensation stay open too, for the workflow may have failed by itself just now: without an
+    answer, its compensation would never end.
     """
-    _close(ManualTask.objects.filter(workflow=workflow_id).exclude(task_type__in=ASKED_ALL_THE_SAME))
+    _close_tasks(ManualTask.objects.filter(workflow=workflow_id).exclude(task_type__in=KEPT_ON_CANCEL))
 
 
-def _close(tasks: QuerySet[ManualTask]) -> None:
-    """In the order in which who cancels locks them, for the worker may be closing them just then."""
+def _close_tasks(tasks: QuerySet[ManualTask]) -> None:
+    """Close the tasks in the order in which a cancellation locks them, for both may happen at the same time."""
     in_order = tasks.filter(state=ManualTask.State.OPEN).order_by("pk").select_for_update(no_key=True)
     ManualTask.objects.filter(pk__in=in_order.values("pk")).update(state=ManualTask.State.CLOSED)
 
 
-def end_asking(workflow: Workflow) -> None:
-    """The workflow comes to rest: nobody is asked anything any more, and what it was told is put aside."""
-    _close(ManualTask.objects.filter(workflow=workflow.pk))
-    # A retry looks at its children anew; until then the sweep need not look whether they have ended.
+def close_pending_work(workflow: Workflow) -> None:
+    """The workflow comes to rest: its questions to people are closed, and its unused signals are ignored."""
+    _close_tasks(ManualTask.objects.filter(workflow=workflow.pk))
+    # A retry makes a new wait for the children; until then the sweep need not look whether they have ended.
     Wait.objects.filter(workflow=workflow.pk, kind=Wait.Kind.CHILDREN, outcome="").update(superseded=True)
-    inbox.ignore_all(workflow.pk)
+    inbox.ignore_signals(workflow.pk)
 
 
-def _needed(workflow: Workflow) -> bool:
+def _is_needed(workflow: Workflow) -> bool:
     definition = definitions().get(workflow.workflow_type)
     effects = Effect.objects.filter(workflow=workflow.pk, undo=False, state__in=MAY_HAVE_HAPPENED)
     return any(is_to_be_undone(definition, *effect) for effect in effects.values_list("step", "has_undo"))
 
 
 def is_to_be_undone(definition: WorkflowDefinition | None, step_name: str, had_undo: bool) -> bool:
-    """Also when the step has lost its undo since, or has left the list: then a person is asked."""
-    step = definition.step_called(step_name) if definition else None
+    """Also when the step has lost its undo since, or was removed: then a person is asked."""
+    step = definition.find_step(step_name) if definition else None
     return had_undo or bool(step and step.undo)
 
 
@@ -142,9 +148,10 @@ def run(
     may_begin: Callable[[Step], bool],
     give_up: StepError | None = None,
 ) -> Outcome:
-    """Undo what is to be undone, until one fails or waits. What was done is added to `attempt.steps`.
+    """Undo the effects that are to be undone, until one fails or waits. What was done is added to `attempt.steps`.
 
-    `may_begin` is asked before each undo. `give_up` says why the first one is not called, but a person asked.
+    `may_begin` is called before each undo. `give_up` says why the first undo is not called, but a person asked about
+    it.
     """
     outcome = _Compensation(definition, workflow, attempt).run(may_begin, give_up)
     journal.flush(attempt)
@@ -158,7 +165,7 @@ class _Compensation:
         self.definition = definition
         self.attempt = attempt
         self.results = Results(definition, workflow)
-        self.workflow = self.results.given
+        self.workflow = self.results.workflow_copy
         self.ledger = Ledger(definition, self.workflow, attempt)
         effects = reversed(self.ledger.rows.latest())
         self.to_undo = [
@@ -168,22 +175,22 @@ class _Compensation:
         ]
 
     def run(self, may_begin: Callable[[Step], bool], give_up: StepError | None) -> Outcome:
-        with journal.current(self.attempt):
+        with journal.bind_attempt(self.attempt):
             for effect in self.to_undo:
-                step = self.definition.step_that_was(effect.step)
+                step = self.definition.find_or_removed_step(effect.step)
                 if not may_begin(replace(step, name=undo_of(step.name))):
-                    return GivenBack(self.results.copy, step)
+                    return WorkerStopping(self.results.context_json, step)
                 try:
                     with transaction.atomic():
                         self._undo(step, effect, give_up)
-                        leave_as_found(self.attempt)
+                        reset_session(self.attempt)
                 except Suspend as suspend:
                     return UndoWaiting(step, suspend)
                 except ClaimLost:
                     raise
                 except BaseException as error:  # an undo's SystemExit, too, is the undo's failure
-                    journal.ensure_own(self.attempt, error)
-                    journal.prove(self.attempt)  # on a lost connection any error looks like the undo's own
+                    journal.ensure_from_step(self.attempt, error)
+                    journal.require_claim(self.attempt)  # on a lost connection any error looks like the undo's own
                     return self._failed(step, effect, error)
                 give_up = None
         return Compensated([e.step for e in reversed(self.ledger.rows.latest()) if e.state == Effect.State.UNDONE])
@@ -194,28 +201,29 @@ class _Compensation:
         return UndoFailed(step, error, description, failures)
 
     def _undo(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> None:
-        """Deal with one effect; what came of it is an entry of the attempt's steps."""
+        """Deal with one effect; its outcome is an entry of the attempt's steps."""
         journal.flush(self.attempt)
         entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": StepOutcome.UNDO_FAILED}
-        with entered(entry, self.attempt, self.results):
+        with step_entry(entry, self.attempt, self.results):
             entry["outcome"] = self._deal_with(step, effect, give_up)
             if transaction_is_broken():
                 raise StepError(f"The undo of {step.name} swallowed a database error.")
 
     def _deal_with(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> str:
-        """Have a person decide, or find out whether it happened and undo it. Returns the state that it is in then.
+        """Have a person decide, or find out whether the effect happened and undo it. Returns its state after that.
 
-        The person first: else what cannot be found out would be tried for ever, with nobody told.
+        The person comes first: else an effect that cannot be found out about would be tried for ever, and no person
+        would know.
         """
-        if give_up:  # written down, for the person's answer comes to a later attempt
-            effect = self.ledger.rows.set_undo_failures(effect, TRIES, describe_own(give_up))
-        while not step.undo or effect.undo_failures >= TRIES:
+        if give_up:  # written down, for a later attempt gets the person's answer
+            effect = self.ledger.rows.set_undo_failures(effect, MAX_UNDO_FAILURES, describe_engine_error(give_up))
+        while not step.undo or effect.undo_failures >= MAX_UNDO_FAILURES:
             decided = self._ask(step, effect)
             if decided.state != effect.state:
                 return decided.state
             effect = decided
         if effect.state != Effect.State.DONE:
-            effect = self.ledger.doubts.find_out(step, self._context(), effect)
+            effect = self.ledger.doubts.resolve(step, self._context(), effect)
             if effect.state != Effect.State.DONE:
                 return effect.state
         self._call(step, step.undo, effect)
@@ -225,16 +233,18 @@ class _Compensation:
         context = self._context()
 
         def call() -> Mapping[str, Any] | None:
-            return in_time(step, self.attempt, lambda: undo(workflow=self.workflow, context=context, effect=effect))
+            return call_in_time(
+                step, self.attempt, lambda: undo(workflow=self.workflow, context=context, effect=effect)
+            )
 
         self.ledger.undo(effect, call, lambda error: describe(error, self.results))
 
     def _context(self) -> Any:
-        """The context as the ledger alone gives it: what the `once` steps that happened have returned."""
-        with journal.blaming_the_step(self.attempt):  # its model may ask the database
+        """The context as the ledger alone gives it: the results of the `once` steps that happened."""
+        with journal.attribute_to_step(self.attempt):  # the context's model may query the database
             for effect in self.ledger.rows.latest():
                 if effect.result:
-                    self.results.merge(left_step(effect.step), effect.result, recorded_before=True)
+                    self.results.merge(removed_step(effect.step), effect.result, recorded_before=True)
         return self.results.context
 
     def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:
@@ -251,21 +261,22 @@ class _Compensation:
                 "Idempotency key of the effect": effect.idempotency_key,
                 "Idempotency key of its undo": effect.undo_key,
             },
-            task_type=TASK_TYPE,
+            task_type=UNDO_TASK_TYPE,
             timeout=DOUBT_TIMEOUT,
         )
         if answer.outcome == "approved":
-            said = answer.result.get("answer") or {}
-            state = Effect.State.KEPT if said.get("kept") is True else Effect.State.UNDONE
-            reference = said.get("reference", "")
-            effect = self.ledger.rows.settle_for_good(effect, state, by=answer.result["by"], reference=reference)
+            form = answer.result.get("answer") or {}
+            state = Effect.State.KEPT if form.get("kept") is True else Effect.State.UNDONE
+            reference = form.get("reference", "")
+            effect = self.ledger.rows.resolve_by_hand(effect, state, by=answer.result["by"], reference=reference)
         elif answer.outcome == "rejected":
             effect = self.ledger.rows.set_undo_failures(effect, 0)
-        # The next time is another question, so is one that expired: what is kept now, a retry may fail to undo anew.
+        # The next time is another question, also after one that expired: an effect that is kept now may be up for
+        # undoing again after a retry, and its undo may fail again.
         waits.withdraw(self.workflow, _question(effect))
         return effect
 
 
 def _question(effect: KnownEffect) -> str:
-    """The name of the wait for what a person says of its undo."""
-    return f"{QUESTIONS}{effect.step}:{effect.generation}"
+    """The name of the wait for a person's answer about the effect's undo."""
+    return f"{QUESTION_PREFIX}{effect.step}:{effect.generation}"

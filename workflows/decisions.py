@@ -14,16 +14,16 @@ from typing import Any
 from django.db.models.expressions import RawSQL
 
 from workflows import compensation, history, inbox, poison, transitions, waits
-from workflows.backoff import Policy, calculate_invisible_until, resolve
+from workflows.backoff import Policy, calculate_invisible_until, merge_policies
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.doubts import Unsettled
-from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled, names_in
-from workflows.executor import Complete, Failed, GivenBack, Outcome, Waiting, last_error
+from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled, signal_names
+from workflows.executor import Complete, Failed, Outcome, Waiting, WorkerStopping, last_error
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, StepOutcome, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.poison import Held, PutOff
+from workflows.poison import Held, Postponed
 from workflows.postgres.statements import server_side_binding
 from workflows.redaction import frames
 from workflows.transitions import NOTHING, Awaited
@@ -55,10 +55,10 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None)
             ended, error = _retry(workflow, attempt, outcome), outcome.error
         case Failed():
             ended, error = _fail(workflow, attempt, outcome), outcome.error
-        case GivenBack():
+        case WorkerStopping():
             ended = _give_back(workflow, attempt, outcome)
-        case PutOff():
-            ended = _put_off(workflow, attempt, outcome)
+        case Postponed():
+            ended = _postpone(workflow, attempt, outcome)
         case Held():
             ended = _await_a_person(workflow, attempt, outcome.step, outcome.suspend, Attempt.Outcome.HELD)
         case Compensated():
@@ -75,7 +75,7 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None)
         steps=attempt.steps,
         traceback=frames(error) if error else "",
     )
-    if closed != 1:  # the journal did not commit it, or this transaction's snapshot is older
+    if closed != 1:  # the journal did not commit the attempt, or this transaction's snapshot is older
         raise ClaimLost("the attempt is not to be seen")
     logger.info(
         "workflow %s (%s, key %s): attempt %s ended as %s%s",
@@ -94,8 +94,8 @@ def _where(attempt: OpenAttempt) -> str:
 
 def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:
     transitions.complete(workflow.pk, _context(outcome))
-    if attempt.number > 1:  # a first attempt has asked nobody, and what came meanwhile the chores put aside
-        compensation.end_asking(workflow)
+    if attempt.number > 1:  # a first attempt has no questions open, and the chores ignore signals that came meanwhile
+        compensation.close_pending_work(workflow)
     for entry in attempt.steps:
         if entry["outcome"] == StepOutcome.BEST_EFFORT_FAILED:
             error = {name: value for name, value in entry.items() if name.startswith("error_")}
@@ -108,13 +108,13 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
 
 def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Attempt.Outcome:
     suspend, step = outcome.suspend, outcome.step.name
-    transitions.suspend(workflow.pk, suspend, step=step, beside=_context(outcome))
+    transitions.suspend(workflow.pk, suspend, step=step, extra_columns=_context(outcome))
     _record_waiting(workflow, attempt, step, suspend)
     return Attempt.Outcome.WAITING
 
 
 def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend) -> None:
-    """Unless it was run early, or has looked for itself, and waits on as before: that is no news."""
+    """Record that the workflow waits, unless it waits on as before: it was run early, or has looked for itself."""
     if (workflow.wake_on, workflow.waiting_for) == (suspend.wake_on, suspend.waiting_for):
         return
     history.record(
@@ -128,9 +128,9 @@ def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend
 
 
 def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
-    """Push the row into the future, unless this step has failed too often in a row: then it is FAILED.
+    """Push the row into the future, unless this step has failed too often in a row: then the workflow is FAILED.
 
-    Not because it is too early to tell whether a call has happened.
+    A call whose outcome is not known yet (Unsettled) is retried however often.
     """
     step, policy = outcome.step, _policy(workflow, outcome)
     again = workflow.current_step in step.names
@@ -143,7 +143,7 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
         woken_by=_woken_by(attempt, outcome.error),
         step=step.name,
         failures=failures,
-        beside=_context(outcome) | last_error(outcome.description),
+        extra_columns=_context(outcome) | last_error(outcome.description),
     )
     history.record(
         workflow.pk,
@@ -161,13 +161,13 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
 def _woken_by(attempt: OpenAttempt, error: BaseException) -> Awaited:
     """The signals that cut a retry's back-off short: those that the error names, and that the attempt has not seen.
 
-    An old one would wake it in a hot loop, and any other would burn its retries. What no signal can be called is left
-    out: no row could hold it, and the decision would fail for ever.
+    An old signal would wake the workflow in a hot loop, and any other would burn its retries. A name that no signal can
+    have is left out: no row could hold it, and the decision would fail for ever.
     """
     names: list[str] = []
     if isinstance(error, RetryableStepError):
         with suppress(Exception):  # a class of a step's own may name anything
-            names = [name for name in names_in(error.wake_on) if inbox.is_name(name)]
+            names = [name for name in signal_names(error.wake_on) if inbox.is_name(name)]
     if not names:
         return NOTHING
     named = "ARRAY(SELECT id FROM workflows_signal WHERE id = ANY (%s) AND name = ANY (%s))"
@@ -178,24 +178,24 @@ def _policy(workflow: Workflow, outcome: Failed | UndoFailed) -> Policy:
     """What the error states beats what the step states, and that beats the definition."""
     definition: WorkflowDefinition = definitions()[workflow.workflow_type]
     stated = outcome.error if isinstance(outcome.error, RetryableStepError) else None
-    return resolve(stated, outcome.step.retry, definition.retry)
+    return merge_policies(stated, outcome.step.retry, definition.retry)
 
 
 def _due(workflow: Workflow) -> str:
-    """When it is due now, as it was computed in SQL."""
+    """When the workflow is due now, as it was computed in SQL."""
     due = Workflow.objects.values_list("invisible_until", flat=True).get(pk=workflow.pk)
     return due.isoformat()
 
 
 def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures: int | None = None) -> Attempt.Outcome:
-    """FAILED, for good, or on the way there by compensation; `failures` in a row when it was tried too often."""
+    """Fail the workflow for good, or begin its compensation; `failures` in a row when a step was tried too often."""
     failures = workflow.retry_count if failures is None else failures
     cancelled = outcome.error if isinstance(outcome.error, WorkflowCancelled) else None
-    compensates = compensation.fail(
+    compensates = compensation.fail_or_compensate(
         workflow,
         step=outcome.step.name,
         failures=failures,
-        beside={
+        extra_columns={
             **_context(outcome),
             **last_error(outcome.description),
             "cancelled_at": ClockTimestamp() if cancelled else None,
@@ -228,19 +228,19 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
 
 
 def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated) -> Attempt.Outcome:
-    """FAILED at last. What it failed with stays as it was."""
+    """The workflow is FAILED at last. The error that it failed with stays."""
     transitions.end_compensation(workflow.pk)
-    compensation.end_asking(workflow)
+    compensation.close_pending_work(workflow)
     history.record(workflow.pk, Event.Kind.COMPENSATED, attempt=attempt.number, undone=outcome.undone)
     return Attempt.Outcome.COMPENSATED
 
 
 def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -> Attempt.Outcome:
-    """Later; at once when it has failed too often, for then a person is asked. What the row failed with stays."""
+    """Try the undo later, or at once when it has failed too often, as a person is asked then. The row's error stays."""
     step, policy = outcome.step, _policy(workflow, outcome)
-    exhausted = outcome.failures >= compensation.TRIES
+    exhausted = outcome.failures >= compensation.MAX_UNDO_FAILURES
     due = transitions.AT_ONCE if exhausted else policy.due_after(max(outcome.failures, 1))
-    transitions.put_off(workflow.pk, due)
+    transitions.postpone(workflow.pk, due)
     if not outcome.failures:
         history.record(
             workflow.pk,
@@ -256,14 +256,14 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
         attempt=attempt.number,
         step=step.name,
         failures=outcome.failures,
-        max_attempts=compensation.TRIES,
+        max_attempts=compensation.MAX_UNDO_FAILURES,
         invisible_until=_due(workflow),
         **outcome.description,
     )
     return Attempt.Outcome.RETRY
 
 
-def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: GivenBack) -> Attempt.Outcome:
+def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: WorkerStopping) -> Attempt.Outcome:
     """Leave the row as it is: due, for the next worker."""
     history.record(
         workflow.pk,
@@ -275,15 +275,15 @@ def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: GivenBack) -> 
     return Attempt.Outcome.PUT_BACK
 
 
-def _put_off(workflow: Workflow, attempt: OpenAttempt, outcome: PutOff) -> Attempt.Outcome:
-    """Its workers keep dying: back off as a retry does, but count no failure of it."""
+def _postpone(workflow: Workflow, attempt: OpenAttempt, outcome: Postponed) -> Attempt.Outcome:
+    """The workflow's workers keep dying: back off as a retry does, but count no failure of the step."""
     due = calculate_invisible_until(
         outcome.deaths - 1,
         base_delay=poison.FIRST_DELAY,
         max_delay=poison.MAX_DELAY,
         jitter_factor=poison.JITTER,
     )
-    transitions.put_off(workflow.pk, due)
+    transitions.postpone(workflow.pk, due)
     reason = f"Its worker died {outcome.deaths} times in a row; it is tried again later."
     history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, step=outcome.step, reason=reason)
     return Attempt.Outcome.PUT_BACK
@@ -292,16 +292,16 @@ def _put_off(workflow: Workflow, attempt: OpenAttempt, outcome: PutOff) -> Attem
 def _await_a_person(
     workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend, ended: Attempt.Outcome
 ) -> Attempt.Outcome:
-    """Wait for an answer that is no step's: what the row failed with, and how often, stays."""
-    transitions.ask_a_person(workflow.pk, suspend)
+    """Wait for a person's answer to the engine. The row keeps the error that it failed with, and the count."""
+    transitions.suspend_for_answer(workflow.pk, suspend)
     _record_waiting(workflow, attempt, step, suspend)
     return ended
 
 
 def _put_back(workflow: Workflow, attempt: OpenAttempt) -> Attempt.Outcome:
-    """A type that this release does not know: another may, or the next one will. Never FAILED."""
+    """Leave a type that this release does not know to a release that does. It is never FAILED for that."""
     waiting_for = f"a release that knows the workflow type {workflow.workflow_type}"
-    transitions.put_off(workflow.pk, ClockTimestamp() + UNKNOWN_TYPE_DELAY, waiting_for=waiting_for)
+    transitions.postpone(workflow.pk, ClockTimestamp() + UNKNOWN_TYPE_DELAY, waiting_for=waiting_for)
     if workflow.waiting_for != waiting_for:  # once, not once a minute
         history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, reason=f"It waits for {waiting_for}.")
     return Attempt.Outcome.PUT_BACK

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 from pydantic import BaseModel
 
-from workflows.errors import as_stated
+from workflows.errors import policy_number
 from workflows.models import Workflow
 
 
@@ -28,7 +28,7 @@ class WorkflowStep(Protocol):
 class Retry:
     """A retry policy: `max_attempts` failures of one step in a row, delays in seconds, jitter as a share of the delay.
 
-    None leaves the field to the next policy asked: the error's, then the step's, then the definition's. Raises
+    None leaves the field to the next policy: the error's, then the step's, then the definition's. Raises
     TypeError or ValueError, naming the field, for what is no number.
     """
 
@@ -39,7 +39,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         for field in ("max_attempts", "base_delay", "max_delay", "jitter_factor"):
-            as_stated(field, getattr(self, field))
+            policy_number(field, getattr(self, field))
 
 
 class Lookup(Protocol):
@@ -58,7 +58,7 @@ class Undo(Protocol):
     def __call__(self, *, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None: ...
 
 
-# Seconds. Three times what our clients wait for an answer: whoever has not answered by then, will not.
+# Seconds. Three times as long as our clients wait for an answer: a service that has not answered by then will not.
 TIMEOUT = 30.0
 # Seconds. No call can be on its way for longer than its step may take.
 SETTLE = TIMEOUT
@@ -71,13 +71,13 @@ class Step:
     `best_effort`: its errors are recorded and swallowed. `once`: it makes exactly one changing call, which is kept in
     the ledger and not made again. `repeatable`: it is not `once`, and promises that its call does no harm whenever it
     comes again, weeks later too: the service does the same thing once for the same key, for good, or the call sets what
-    has to be so whenever the workflow runs, whoever has changed it since. `undo`: undoes that call when the workflow
+    has to be so whenever the workflow runs, even if it was changed since. `undo`: undoes that call when the workflow
     fails for good. `lookup`: asks whether a call that we do not know of has happened; "not found" counts only `settle`
     seconds after the call began. `key_ttl`: how long the downstream honours the idempotency key. `timeout`: seconds
     that the function may take, and its undo and lookup too. `retry`: how its retryable errors are retried. `name`: the
     function's name unless given. `formerly`: the names it had, the oldest first; what was recorded under them is found.
-    `returns`: the fields of the context that the result of a `once` step holds, which a person fills in who has found
-    that its call happened; `()` for a step that returns `{}`, None when it is not said.
+    `returns`: the fields of the context that the result of a `once` step holds; a person who has found that the call
+    happened fills them in; `()` for a step that returns `{}`, None when it is not said.
     """
 
     function: WorkflowStep
@@ -120,8 +120,8 @@ class Step:
 UNKNOWN_STEP = "(unknown)"
 
 
-def left_step(name: str) -> Step:
-    """A step that has left its list: no more than the name, if that is known, and never called."""
+def removed_step(name: str) -> Step:
+    """A step that has left the list: only its name, if that is known. It is never called."""
 
     def gone(*, workflow: Workflow, context: Any) -> None: ...
 
@@ -129,7 +129,7 @@ def left_step(name: str) -> Step:
 
 
 def undo_of(name: str) -> str:
-    """What the undo of a step is called where steps are named, in as many characters as they have."""
+    """The name of a step's undo where steps are named, cut to the length of a step's name."""
     return f"undo {name}"[:100]
 
 
@@ -140,7 +140,7 @@ class WorkflowDefinition:
     the payload's field (dotted for a nested one) that is copied to the column of that name when a submission enters.
     `public_fields` are those of the payload (dotted too) whose values are nobody's data: errors may repeat them.
     `input_class` is the model that `POST /v1/workflows` checks an input against before it is stored, as it was sent;
-    without one whatever is an object is taken, as it is of a submission, and the first step is the one to check it.
+    without one any object is taken, as in a submission, and the first step checks it.
     `expires_after` is how long it may take from its submission until it is at rest: past it, the workflow fails before
     its next step, and what it has done is undone. `retired` are the names of `once` steps that have left the list on
     purpose: beside a call of one that is neither there nor in the list no new call is made, for it may be the same.
@@ -171,25 +171,25 @@ class WorkflowDefinition:
         self.input_class = input_class
         self.retired = tuple(retired)
 
-    def step_called(self, name: str) -> Step | None:
-        """The step of that name, now or formerly; None when it has left the list."""
+    def find_step(self, name: str) -> Step | None:
+        """The step of that name, now or formerly; None for a removed step."""
         return next((step for step in self.steps if name in step.names), None)
 
     def declares(self, name: str) -> bool:
-        """Whether this release knows what becomes of a call that was recorded under that name.
+        """Whether this release knows how to treat a call that was recorded under that name.
 
-        It does of a `once` step, by any of its names, and of a retired one. A step that is `once` no more would repeat
-        its call.
+        It does for a `once` step, under any of its names, and for a retired one. A step that is `once` no more would
+        repeat its call.
         """
-        step = self.step_called(name)
+        step = self.find_step(name)
         return name in self.retired or (step is not None and step.once)
 
-    def step_that_was(self, name: str) -> Step:
-        """The step of that name, now or formerly; of one that has left the list no more than the name."""
-        return self.step_called(name) or left_step(name)
+    def find_or_removed_step(self, name: str) -> Step:
+        """The step of that name, now or formerly; for a removed step, only the name."""
+        return self.find_step(name) or removed_step(name)
 
     def linking_id_in(self, payload: Mapping[str, Any]) -> str | None:
-        """The field that `linking_id` names, if it is there and fits its column. What it should be, a step says."""
+        """The field that `linking_id` names, if it is there and fits its column. A step checks it."""
         value: Any = payload
         for name in filter(None, self.linking_id.split(".")):
             value = value.get(name) if isinstance(value, dict) else None

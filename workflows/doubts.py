@@ -1,6 +1,6 @@
-"""DID IT HAPPEN? Of a call in doubt: by a lookup, by the call's repeat under its key, or by a person's word.
+"""DID IT HAPPEN? Settles a call in doubt: by a lookup, by repeating the call under its key, or by a person's answer.
 
-And of a call whose step has left the list: is that right?
+And asks about a call whose step has left the list: is that right?
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from workflows import journal, waits
-from workflows.definition import Lookup, Step, WorkflowDefinition, left_step
+from workflows.definition import Lookup, Step, WorkflowDefinition, removed_step
 from workflows.effect_rows import EffectRows
 from workflows.effects import DONE, IN_DOUBT, MAY_HAVE_HAPPENED, NOT_DONE, KnownEffect
 from workflows.errors import RetryableStepError, StepError
@@ -20,29 +20,29 @@ from workflows.timeouts import call_within
 # How long a person has to say whether an effect happened: a month, with all holidays in it.
 DOUBT_TIMEOUT = timedelta(days=30)
 
-DOUBT_TASK = "effect_in_doubt"
+DOUBT_TASK_TYPE = "effect_in_doubt"
 
-# What a repeat has failed with that found that the step does not apply any more.
+# The error code of a repeat that found that the step does not apply any more.
 DOES_NOT_APPLY = "does_not_apply"
 
 # A deploy takes minutes, and one that is taken back an hour.
 UNDECLARED_PATIENCE = timedelta(hours=1)
 UNDECLARED_LOOK = timedelta(minutes=1)
-UNDECLARED_TASK = "step_undeclared"
+UNDECLARED_TASK_TYPE = "step_undeclared"
 
 
 class Unanswered(waits.WaitFailed):
-    """Nobody has said in time whether a call has happened. A retry asks again."""
+    """No person has said in time whether a call has happened. A retry asks again."""
 
 
 class Undeclared(waits.WaitFailed):
-    """The ledger holds a call of a step that this release does not declare, and a person said that it should."""
+    """The ledger holds a call of a step that this release does not declare, and a person said that it should be."""
 
 
 class Unsettled(RetryableStepError):
-    """Whether a call has happened cannot be told before so many `seconds`: it may still be on its way.
+    """It cannot be known for so many `seconds` whether a call has happened: it may still be on its way.
 
-    No failure of the step: however little patience it has, it does not fail for good by that.
+    This is no failure of the step: the workflow does not fail by it, however few attempts the step's policy allows.
     """
 
     def __init__(self, message: str, *, code: str, seconds: float) -> None:
@@ -50,14 +50,14 @@ class Unsettled(RetryableStepError):
 
 
 class Doubts:
-    """The calls of a workflow of which it has to be found out whether they have happened."""
+    """The calls of a workflow that may have happened, and how to find out whether they have."""
 
     def __init__(self, definition: WorkflowDefinition, rows: EffectRows) -> None:
         self.rows = rows
         self.workflow: Workflow = rows.workflow
         self.attempt = rows.attempt
         self._definition = definition
-        # Once, and not before each call: what this attempt adds is declared.
+        # Read once, and not before each call: the calls that this attempt adds are declared.
         self._undeclared = [
             effect
             for effect in rows.latest()
@@ -65,36 +65,36 @@ class Doubts:
         ]
         for effect in rows.latest():
             if effect.asked_if_gone and definition.declares(effect.step):
-                self._forget_what_was_said_of(effect)
+                self._withdraw_questions_about(effect)
 
-    def did_it_happen(self, step: Step, context: Any, effect: KnownEffect) -> KnownEffect:
-        """Find out about a call. Returns its effect: DONE, NOT_DONE, or as it is, to be repeated.
+    def resolve_or_repeat(self, step: Step, context: Any, effect: KnownEffect) -> KnownEffect:
+        """Find out whether a call has happened. Returns its effect: DONE, NOT_DONE, or unchanged, to be repeated.
 
         1. By the step's lookup. "Not found" counts only `settle` seconds after the call began: it may be on its way.
-        2. By repeating it under its key, while the downstream honours that, unless a repeat has found that the step
-           does not apply any more: it would find that again.
-        3. By asking a person; not before it is settled, either: their no gives the call a new key.
+        2. By repeating the call under its key, while the downstream honours the key. Not if a repeat has found that the
+           step does not apply any more: the next repeat would find the same.
+        3. By asking a person, also only after `settle` seconds: a person's no gives the call a new key.
         """
         if step.lookup:
             return self._look_up(step, step.lookup, context, effect)
         honoured = step.key_ttl is not None and effect.since_key() < step.key_ttl.total_seconds()
         if honoured and effect.error_code != DOES_NOT_APPLY:
             return effect
-        if step.best_effort:  # what may fail is not worth a person's time, nor the wait
+        if step.best_effort:  # a step that may fail is worth neither a person's time nor the wait
             raise StepError(f"Whether {effect.step} happened cannot be told.", code="effect_in_doubt")
-        self._wait_until_settled(step, effect)
+        self._require_settled(step, effect)
         return self._ask(effect)
 
-    def find_out(
+    def resolve(
         self, step: Step, context: Any, effect: KnownEffect, *, look_every: timedelta | None = None
     ) -> KnownEffect:
-        """Find out about a call without repeating it, as one that is to be undone. Returns it as DONE or NOT_DONE.
+        """Find out whether a call has happened without repeating it, before it is undone. Returns it DONE or NOT_DONE.
 
-        A question to a person that nobody has answered in time is asked again.
+        A question that no person has answered in time is asked again.
         """
         if step.lookup:
             return self._look_up(step, step.lookup, context, effect)
-        self._wait_until_settled(step, effect)
+        self._require_settled(step, effect)
         while True:
             try:
                 return self._ask(effect, look_every)
@@ -104,38 +104,38 @@ class Doubts:
     def require_certainty(self, context: Any) -> None:
         """Before COMPLETE: find out about each call in doubt that no step has found out about.
 
-        Those are the calls of steps that have left the list, and calls under another name of a step. What a best-effort
-        step may have done, nobody needs to know.
+        Those are the calls of removed steps, and calls under another name of a step. The calls of best-effort steps are
+        left in doubt.
         """
         for effect in self.rows.latest():
-            step = self._definition.step_called(effect.step)
+            step = self._definition.find_step(effect.step)
             if not (step and step.once):
-                step = left_step(effect.step)
+                step = removed_step(effect.step)
             if effect.state in IN_DOUBT and not step.best_effort:
-                self.find_out(step, context, effect, look_every=UNDECLARED_PATIENCE)
+                self.resolve(step, context, effect, look_every=UNDECLARED_PATIENCE)
 
     def _look_up(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> KnownEffect:
         journal.flush(self.attempt)
-        journal.prove(self.attempt)
-        with journal.blaming_the_step(self.attempt):
-            told = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
-            found = None if told is None else as_json(told)
+        journal.require_claim(self.attempt)
+        with journal.attribute_to_step(self.attempt):
+            result = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
+            found = None if result is None else as_json(result)
         if found is None:
-            self._wait_until_settled(step, effect)
-            effect = self.rows.decide(effect, NOT_DONE, by="lookup")
+            self._require_settled(step, effect)
+            effect = self.rows.resolve(effect, NOT_DONE, by="lookup")
         else:
-            effect = self.rows.decide(effect, DONE, result=found, by="lookup")
-        waits.withdraw(self.workflow, _doubt(effect))  # should a release without a lookup have asked
+            effect = self.rows.resolve(effect, DONE, result=found, by="lookup")
+        waits.withdraw(self.workflow, _doubt(effect))  # a release without a lookup may have asked
         return effect
 
-    def _wait_until_settled(self, step: Step, effect: KnownEffect) -> None:
+    def _require_settled(self, step: Step, effect: KnownEffect) -> None:
         unsettled = step.settle - effect.since_call()
         if unsettled > 0:
-            told = f"Whether {effect.step} happened can be told when its call can no longer be on its way."
-            raise Unsettled(told, code="unsettled", seconds=unsettled)
+            message = f"Whether {effect.step} happened can be told when its call can no longer be on its way."
+            raise Unsettled(message, code="unsettled", seconds=unsettled)
 
     def _ask(self, effect: KnownEffect, look_every: timedelta | None = None) -> KnownEffect:
-        """Ask a person. Their yes comes with the result's fields; their no begins a new generation, with a new key."""
+        """Ask a person. A yes comes with the result's fields; a no begins a new generation, with a new key."""
         journal.flush(self.attempt)
         answer = waits.ask(
             self.workflow,
@@ -145,29 +145,30 @@ class Doubts:
                 "What we know": "The call was begun, and its answer never came.",
                 "Idempotency key": effect.idempotency_key,
             },
-            task_type=DOUBT_TASK,
+            task_type=DOUBT_TASK_TYPE,
             timeout=DOUBT_TIMEOUT,
             look_every=look_every,
         )
         match answer.outcome:
             case "approved":
-                return self.rows.decide(effect, DONE, result=answer.result.get("answer") or {}, by=answer.result["by"])
+                return self.rows.resolve(effect, DONE, result=answer.result.get("answer") or {}, by=answer.result["by"])
             case "rejected":
                 return self.rows.begin_new_generation(effect, by=answer.result["by"])
-        told = f"Nobody has said whether {effect.step} happened."
-        raise Unanswered(told, code="effect_in_doubt", wait_id=answer.wait_id)
+        message = f"Nobody has said whether {effect.step} happened."
+        raise Unanswered(message, code="effect_in_doubt", wait_id=answer.wait_id)
 
-    # --- Steps that have left the list --------------------------------------------------------------
+    # --- Removed steps ------------------------------------------------------------------------------
 
     def require_declared(self) -> None:
-        """Begin no new call beside one of a step that this release does not declare: it may be that very call, renamed.
+        """Begin no new call while the ledger holds one of an undeclared step: it may be that very call, renamed.
 
-        The workflow waits, looking every minute, for a release that does; after an hour a person is asked, too.
+        The workflow waits for a release that declares the step, and looks every minute; after an hour a person is
+        asked, too.
         """
         for effect in self._undeclared:
-            self._require_word_of(effect)
+            self._wait_until_declared(effect)
 
-    def _require_word_of(self, effect: KnownEffect) -> None:
+    def _wait_until_declared(self, effect: KnownEffect) -> None:
         journal.flush(self.attempt)
         waits.wait_for_time(
             self.workflow,
@@ -179,7 +180,7 @@ class Doubts:
         while True:
             answer = waits.ask(
                 self.workflow,
-                _undeclared_asked(effect),
+                _undeclared_question(effect),
                 question=f"Is it right that this release has no step {effect.step}?",
                 facts={
                     "What we know": f"The ledger holds a call of {effect.step}; this release declares no such step.",
@@ -187,7 +188,7 @@ class Doubts:
                     "State of the call": Effect.State(effect.state).label,
                     "Idempotency key": effect.idempotency_key,
                 },
-                task_type=UNDECLARED_TASK,
+                task_type=UNDECLARED_TASK_TYPE,
                 timeout=DOUBT_TIMEOUT,
                 look_every=UNDECLARED_PATIENCE,
             )
@@ -195,33 +196,34 @@ class Doubts:
                 case "approved":
                     return
                 case "rejected":
-                    told = f"{answer.result['by']} said that this release should have the step {effect.step}."
-                    raise Undeclared(told, code=UNDECLARED_TASK, wait_id=answer.wait_id)
-            waits.withdraw(self.workflow, _undeclared_asked(effect))  # nobody has answered in time: it is asked again
+                    message = f"{answer.result['by']} said that this release should have the step {effect.step}."
+                    raise Undeclared(message, code=UNDECLARED_TASK_TYPE, wait_id=answer.wait_id)
+            # Nobody has answered in time: the question is asked again.
+            waits.withdraw(self.workflow, _undeclared_question(effect))
 
-    def _forget_what_was_said_of(self, effect: KnownEffect) -> None:
-        """Its step is declared again: should it leave the list once more, that is another question."""
-        with journal.current(self.attempt):
-            for name in (_undeclared(effect), _undeclared_asked(effect)):
+    def _withdraw_questions_about(self, effect: KnownEffect) -> None:
+        """The step is declared again: if it leaves the list once more, that is another question."""
+        with journal.bind_attempt(self.attempt):
+            for name in (_undeclared(effect), _undeclared_question(effect)):
                 waits.withdraw(self.workflow, name)
 
 
 def _doubt(effect: KnownEffect) -> str:
-    """The name of the wait for whether it happened."""
+    """The name of the wait for the answer whether the call happened."""
     return f"effect:{effect.step}:{effect.generation}"
 
 
 def _undeclared(effect: KnownEffect) -> str:
-    """The name of the wait for a release that declares its step."""
+    """The name of the wait for a release that declares the effect's step."""
     return f"undeclared:{effect.step}"
 
 
-def _undeclared_asked(effect: KnownEffect) -> str:
+def _undeclared_question(effect: KnownEffect) -> str:
     """The name of the wait for a person who says whether the release is right."""
     return f"{_undeclared(effect)}:asked"
 
 
-def asked_about(wait_name: str) -> tuple[str, int]:
-    """The step and the generation of the effect that a question to a person is about: of its call, or of its undo."""
+def effect_in_question(wait_name: str) -> tuple[str, int]:
+    """The step and the generation of the effect whose call, or undo, a question to a person is about."""
     step, _, generation = wait_name.partition(":")[2].rpartition(":")
     return step, int(generation)

@@ -20,10 +20,10 @@ from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Effect, Workflow
 
 # Seconds. An INTENT that takes longer to be committed (a disk or a replica that stalls) is written again before the
-# call: how old a call is, is measured from there.
-PROMPTLY = 1.0
+# call, for the age of a call is measured from its INTENT.
+MAX_INTENT_SECONDS = 1.0
 
-# What may be told of an error, when there is none.
+# The description of an error, when there is none.
 _NO_ERROR = {"error_class": "", "error_code": "", "error_message": ""}
 
 
@@ -38,15 +38,16 @@ class EffectRows:
     def latest(self) -> list[KnownEffect]:
         """The latest generation of each effect, in the order in which their calls were begun.
 
-        Not that of the rows: a person's "did not happen" makes the next generation's, long before its call.
+        That is not the order of the rows: a person's "did not happen" makes the row of the next generation long before
+        its call.
         """
         return sorted(self._known.values(), key=lambda effect: (-effect.call_age, effect.id))
 
     def find(self, step: Step) -> KnownEffect | None:
-        """The step's effect of the latest generation, under its oldest name or, from before that was so, another.
+        """The step's effect of the latest generation, under its oldest name or, from an older release, another name.
 
-        Of several names that one counts whose call has happened, or else may have: a release that did not declare the
-        older one may have made the call, where that had come to nothing.
+        If there are effects under several names, one that is DONE counts first, and then one in doubt: a release that
+        did not declare the older name may have made the call, where the call under the older name came to nothing.
         """
         known = [self._known[name] for name in step.names if name in self._known]
         return min(known, key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default=None)
@@ -55,7 +56,7 @@ class EffectRows:
         """What is known now of the effect's latest generation."""
         return self._known[effect.step]
 
-    def know(self, effect: KnownEffect) -> KnownEffect:
+    def remember(self, effect: KnownEffect) -> KnownEffect:
         """Keep what has been written of an effect, and return it."""
         self._known[effect.step] = effect
         return effect
@@ -68,37 +69,37 @@ class EffectRows:
         generation: int,
         key: str,
         *,
-        over: str | None = None,
+        expected: str | None = None,
         undo: bool = False,
         has_undo: bool = False,
     ) -> tuple[int, float] | None:
-        """The effect's id and the age of its key; None when it was not written.
+        """Write the INTENT. Returns the effect's id and the age of its key; None when it was not written.
 
-        `over` is the state that was read of the effect of this generation, or of its undo; None when there was none.
+        `expected` is the state that was read of this generation's effect, or of its undo; None when there was none.
         """
-        at = _boundary(step, undo)
+        at = _failpoint_place(step, undo)
         failpoints.reach("before_intent", at)
         while True:
-            asked_at = monotonic()
+            sent_at = monotonic()
             rows = journal.execute_with_deferred(
                 self.attempt,
                 _WRITE_INTENT,
                 [
                     *(self.workflow.pk, step, generation, undo, key, self.attempt.id, self.attempt.token, has_undo),
-                    *(self.attempt.claim_xid, undo, self.workflow.pk, over),
+                    *(self.attempt.claim_xid, undo, self.workflow.pk, expected),
                 ],
             )
             if not rows:
                 return None
-            # By now it may be as old as `settle` for the next worker, should the claim have ended meanwhile: that one
-            # would believe that a call cannot be on its way any more which is only about to be made.
-            if monotonic() < asked_at + PROMPTLY:
+            # If the claim has ended meanwhile, this INTENT may already be older than `settle` for the next worker,
+            # which would believe that the call cannot be on its way any more, though it is only about to be made.
+            if monotonic() < sent_at + MAX_INTENT_SECONDS:
                 break
-            over = INTENT
+            expected = INTENT
         failpoints.reach("after_intent", at)
         return rows[0]
 
-    def settle(
+    def record_outcome(
         self,
         effect: KnownEffect,
         state: Effect.State,
@@ -107,69 +108,69 @@ class EffectRows:
         error: dict[str, str] | None = None,
     ) -> None:
         """Write the outcome of a call, with the next statement or, at the latest, before anything else is done."""
-        at = _boundary(effect.step, effect.undoes is not None)
+        at = _failpoint_place(effect.step, effect.undoes is not None)
         if state != SKIPPED:  # then there was no call
             failpoints.reach("after_call", at)
-        statement = _settled(effect, state, result, error or _NO_ERROR, self.attempt)
+        statement = _outcome_statement(effect, state, result, error or _NO_ERROR, self.attempt)
         if effect.undoes is None:
-            self.know(replace(effect, state=state, result=result))
+            self.remember(replace(effect, state=state, result=result))
         elif state == DONE:
-            self.know(replace(self.current(effect), state=UNDONE))
-            statement = _undone(effect, result, self.attempt)
+            self.remember(replace(self.current(effect), state=UNDONE))
+            statement = _undone_statement(effect, result, self.attempt)
         journal.defer(self.attempt, *statement)
         failpoints.reach_when_written("after_result", at)
 
     def state_of_undo(self, effect: KnownEffect) -> str | None:
-        """What the ledger says of its undo; None before that was called. Raises ClaimLost when it is DONE by now."""
+        """The state of the effect's undo; None before the undo was called. Raises ClaimLost when it is DONE by now."""
         rows = journal.execute(
             "SELECT state FROM workflows_effect WHERE workflow_id = %s AND step = %s AND generation = %s AND undo",
             [self.workflow.pk, effect.step, effect.generation],
         )
         if rows == [(DONE,)]:
-            raise ClaimLost("an earlier attempt has told since that the undo is done")
+            raise ClaimLost("an earlier attempt has written since that the undo is done")
         return rows[0][0] if rows else None
 
     # --- Decisions --------------------------------------------------------------------------------------
 
-    def decide(
+    def resolve(
         self, effect: KnownEffect, state: Effect.State, *, result: dict[str, Any] | None = None, by: str
     ) -> KnownEffect:
-        """Decide on what an earlier attempt began. Fenced: only the holder of the row may.
+        """Decide the state of a call that an earlier attempt began. Fenced: only the holder of the row may.
 
-        Not if that attempt has told its result since we read the effect: ClaimLost, and the next one knows the truth.
+        Raises ClaimLost if that attempt has written its result since we read the effect: the next attempt reads it.
         """
-        self._fenced(_DECIDE, self._decided(effect, state, result, by))
-        return self.know(replace(effect, state=state, result=result))
+        self._fenced(_RESOLVE, self._resolve_parameters(effect, state, result, by))
+        return self.remember(replace(effect, state=state, result=result))
 
     def begin_new_generation(self, effect: KnownEffect, *, by: str) -> KnownEffect:
         generation = effect.generation + 1
         key = key_of(self.workflow, effect.step, generation)
         rows = self._fenced(
-            f"""WITH old AS ({_DECIDE})
+            f"""WITH old AS ({_RESOLVE})
                 INSERT INTO workflows_effect (
                        workflow_id, step, generation, state, idempotency_key, attempt, attempt_token, has_undo)
                 SELECT %s, %s, %s, 'not_done', %s, %s, %s, %s FROM old RETURNING id""",  # noqa: S608 (ours)
             [
-                *self._decided(effect, NOT_DONE, None, by),
+                *self._resolve_parameters(effect, NOT_DONE, None, by),
                 *(self.workflow.pk, effect.step, generation, key, self.attempt.id, self.attempt.token, effect.has_undo),
             ],
         )
-        return self.know(
+        return self.remember(
             KnownEffect(rows[0][0], effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
         )
 
     def undo_failed(self, effect: KnownEffect, error: dict[str, str]) -> int:
-        """Count a failure of its undo, or of finding out whether there is something to undo; how many there were."""
+        """Count a failure of the effect's undo, or of finding out whether to undo it. Returns how many there were."""
         failures = self._known[effect.step].undo_failures + 1
         return self.set_undo_failures(effect, failures, error).undo_failures
 
-    def settle_for_good(self, effect: KnownEffect, state: Effect.State, *, by: str, reference: str = "") -> KnownEffect:
-        """A person has dealt with it: it is UNDONE by hand, or KEPT as it is.
+    def resolve_by_hand(self, effect: KnownEffect, state: Effect.State, *, by: str, reference: str = "") -> KnownEffect:
+        """A person has dealt with the effect: it is UNDONE by hand, or KEPT as it is.
 
-        What was done by hand is what its undo has returned: DONE, with the outside reference.
+        An undo by hand is written as the effect's undo: DONE, with the outside reference as its result.
         """
         if state != UNDONE:
-            return self.decide(effect, state, result=effect.result, by=by)
+            return self.resolve(effect, state, result=effect.result, by=by)
         by_hand = [
             self.workflow.pk,
             effect.step,
@@ -178,29 +179,31 @@ class EffectRows:
             self.attempt.id,
             self.attempt.token,
         ]
-        told = _dump({"reference": reference} if reference else {})
-        self._fenced(_UNDONE_BY_HAND, [*self._decided(effect, state, effect.result, by), *by_hand, told, by])
-        return self.know(replace(effect, state=state))
+        undo_result = _json_or_null({"reference": reference} if reference else {})
+        self._fenced(
+            _RESOLVE_BY_HAND, [*self._resolve_parameters(effect, state, effect.result, by), *by_hand, undo_result, by]
+        )
+        return self.remember(replace(effect, state=state))
 
     def set_undo_failures(self, effect: KnownEffect, failures: int, error: dict[str, str] | None = None) -> KnownEffect:
-        """Have its undo given up (as many as are allowed, and why), or tried again as often as before (0)."""
-        told = error or _NO_ERROR
+        """Set the failures of the effect's undo: to the maximum to give it up, or to 0 to try it again."""
+        description = error or _NO_ERROR
         journal.flush(self.attempt)
         self._fenced(
             f"""UPDATE workflows_effect
                    SET undo_failures = %s, error_class = %s, error_code = %s, error_message = %s
                  WHERE id = %s AND {FENCE} RETURNING id""",  # noqa: S608 (FENCE is ours)
-            [failures, *told.values(), effect.id, self.attempt.claim_xid],
+            [failures, *description.values(), effect.id, self.attempt.claim_xid],
         )
         known = self._known[effect.step]
-        return self.know(replace(known, undo_failures=failures, error=_tell(*told.values())))
+        return self.remember(replace(known, undo_failures=failures, error=_error_line(*description.values())))
 
-    def _decided(
+    def _resolve_parameters(
         self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
     ) -> tuple[Any, ...]:
-        """The parameters of _DECIDE."""
+        """The parameters of _RESOLVE."""
         this = self.attempt
-        return (state, _dump(result), by, this.id, this.token, effect.id, effect.state, this.claim_xid)
+        return (state, _json_or_null(result), by, this.id, this.token, effect.id, effect.state, this.claim_xid)
 
     def _fenced(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         rows = journal.execute(sql, parameters)
@@ -212,7 +215,7 @@ class EffectRows:
 _WRITE_INTENT = f"""
     INSERT INTO workflows_effect AS e
            (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, has_undo)
-    SELECT %s, %s, %s, %s, 'intent', %s, %s, %s, %s WHERE {FENCE} AND (%s OR NOT {inbox.cancelled("%s")})
+    SELECT %s, %s, %s, %s, 'intent', %s, %s, %s, %s WHERE {FENCE} AND (%s OR NOT {inbox.cancel_requested_sql("%s")})
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
        SET state = 'intent', attempt = excluded.attempt, attempt_token = excluded.attempt_token,
            begun_at = clock_timestamp(),
@@ -223,15 +226,15 @@ _WRITE_INTENT = f"""
     RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float"""  # noqa: S608 (FENCE is ours)
 
 
-_DECIDE = f"""
+_RESOLVE = f"""
     UPDATE workflows_effect
        SET state = %s, result = %s, settled_by = %s, settled_at = clock_timestamp(), attempt = %s, attempt_token = %s
      WHERE id = %s AND state = %s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
 
 
-# The undo's own attempt keeps the right to write its result: should it have been on its way all the same, it is told.
-_UNDONE_BY_HAND = f"""
-    WITH effect AS ({_DECIDE})
+# The attempt that called the undo may still write its result: the call may have been on its way all the same.
+_RESOLVE_BY_HAND = f"""
+    WITH effect AS ({_RESOLVE})
     INSERT INTO workflows_effect
            (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, result, settled_at,
             settled_by)
@@ -239,7 +242,7 @@ _UNDONE_BY_HAND = f"""
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
        SET state = 'done', result = excluded.result, settled_at = excluded.settled_at, settled_by = excluded.settled_by,
            error_class = '', error_code = '', error_message = ''
-    RETURNING id"""  # noqa: S608 (_DECIDE is ours)
+    RETURNING id"""  # noqa: S608 (_RESOLVE is ours)
 
 
 def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
@@ -263,16 +266,16 @@ def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
     }
 
 
-def _settled(
+def _outcome_statement(
     effect: KnownEffect,
     state: Effect.State,
     result: dict[str, Any] | None,
     error: dict[str, str],
     attempt: OpenAttempt,
 ) -> tuple[str, list[Any]]:
-    """The statement that writes what came of a call, if the effect still holds the token of the attempt that made it.
+    """The statement that writes the outcome of a call, if the effect still holds the token of the attempt that made it.
 
-    The token, not ids: a failover to a server that lacks the last moments gives ids out again, and what is written on a
+    It checks the token and not ids: a failover to a server that lacks the last moments uses ids again, and a write on a
     new connection would land on the effect of another workflow.
     """
     return (
@@ -280,12 +283,12 @@ def _settled(
               SET state = %s, result = %s, error_class = %s, error_code = %s, error_message = %s,
                   settled_at = clock_timestamp(), settled_by = 'call'
             WHERE id = %s AND attempt_token = %s""",
-        [state, _dump(result), *error.values(), effect.id, attempt.token],
+        [state, _json_or_null(result), *error.values(), effect.id, attempt.token],
     )
 
 
-def _undone(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttempt) -> tuple[str, list[Any]]:
-    """The statement that writes an undo that is DONE, and with it the effect that is UNDONE."""
+def _undone_statement(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttempt) -> tuple[str, list[Any]]:
+    """The statement that writes the undo as DONE, and with it the effect as UNDONE."""
     return (
         """UPDATE workflows_effect
               SET state = CASE id WHEN %s THEN 'done' ELSE 'undone' END,
@@ -294,18 +297,18 @@ def _undone(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttem
                   settled_at = clock_timestamp(), settled_by = CASE id WHEN %s THEN 'call' ELSE 'undo' END
             WHERE id IN (%s, %s)
               AND EXISTS (SELECT FROM workflows_effect u WHERE u.id = %s AND u.attempt_token = %s)""",
-        [undo.id, undo.id, _dump(result), undo.id, undo.id, undo.undoes, undo.id, attempt.token],
+        [undo.id, undo.id, _json_or_null(result), undo.id, undo.id, undo.undoes, undo.id, attempt.token],
     )
 
 
-def _boundary(step: str, undo: bool) -> str:
-    """What a failpoint calls a step's call, or its undo's."""
+def _failpoint_place(step: str, undo: bool) -> str:
+    """The name by which failpoints know a step's call, or its undo's."""
     return undo_of(step) if undo else step
 
 
-def _tell(error_class: str, error_code: str, message: str) -> str:
+def _error_line(error_class: str, error_code: str, message: str) -> str:
     return ": ".join(part for part in (error_code or error_class, message) if part)
 
 
-def _dump(result: dict[str, Any] | None) -> str | None:
+def _json_or_null(result: dict[str, Any] | None) -> str | None:
     return None if result is None else json.dumps(result)

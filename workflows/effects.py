@@ -1,4 +1,4 @@
-"""EFFECTS: what the author of a step needs to know of the ledger: the idempotency key, and what is known of a call."""
+"""EFFECTS: the part of the ledger that a step's author needs: the idempotency key, and what is known about a call."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE)
 class KnownEffect:
     """What the ledger knows of an effect; given to a step's lookup and undo. Ages are seconds, by the database's clock.
 
-    `undoes` is the effect that this one undoes, if it does; `undo_failures` counts those of its own undo.
-    `asked_if_gone`: a release that did not declare the step has asked a person whether that is right.
+    `undoes` is the id of the effect that this one undoes, if it is an undo; `undo_failures` counts the failures of its
+    own undo. `asked_if_gone`: a release that did not declare the step has asked a person whether that is right.
     """
 
     id: int
@@ -54,16 +54,16 @@ class KnownEffect:
 
 
 def key_for(workflow: Workflow, step: str) -> str:
-    """The idempotency key for a step's call: inside a `once` step that of its effect, else one of the same form.
+    """The idempotency key for a step's call: inside a `once` step the key of its effect, else one of the same form.
 
-    It names the workflow, the step (by its oldest name) and the generation; never an attempt, a position in the list or
-    a release.
+    The key names the workflow, the step (by its oldest name) and the generation; never an attempt, a position in the
+    list or a release.
     """
     if in_use := keys_in_use.get(workflow.pk):
-        in_use.asked_for = True
+        in_use.requested = True
         return in_use.key
-    if asked_outside_once:
-        asked_outside_once(workflow)
+    if key_requested_outside_once:
+        key_requested_outside_once(workflow)
     return key_of(workflow, step, 1)
 
 
@@ -73,8 +73,8 @@ def key_in_use(workflow: Workflow) -> str:
     return in_use.key if in_use else ""
 
 
-# Is given the workflow whose step asks for a key and is not `once`. For `workflows.testing`; nobody else listens.
-asked_outside_once: Callable[[Workflow], None] | None = None
+# Called with the workflow when a step that is not `once` asks for a key. For `workflows.testing` only.
+key_requested_outside_once: Callable[[Workflow], None] | None = None
 
 
 @dataclass(slots=True)
@@ -82,10 +82,10 @@ class KeyInUse:
     """The idempotency key of a call that is being made, and whether its step has asked for it."""
 
     key: str
-    asked_for: bool = False
+    requested: bool = False
 
 
-# By workflow, and not in a ContextVar, which a step's own threads do not see: theirs would be the key of generation 1.
+# By workflow, and not in a ContextVar, which a step's own threads do not see: they would get the key of generation 1.
 keys_in_use: dict[int, KeyInUse] = {}
 
 

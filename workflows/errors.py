@@ -19,7 +19,7 @@ class StepError(Exception):
     then does the error of a repeat say that the first call did not happen either.
     """
 
-    # What holds for a class of a step's own that does not call our __init__.
+    # For a step's own error class that does not call our __init__.
     code = ""
     answers_key = False
 
@@ -30,13 +30,13 @@ class StepError(Exception):
 
 
 class RetryableStepError(StepError):
-    """Nothing is wrong that time cannot mend: roll back, keep the lock, try again from step 1 after a delay.
+    """The error may pass with time: roll back, keep the lock, try again from step 1 after a delay.
 
     `base_delay` and `max_delay` are seconds (or timedeltas), `jitter_factor` a share of the delay (0.2 is plus or
     minus 20 %), `max_attempts` how many failures of one step in a row make it FAILED. What is left out is decided by
     the step's policy, then by the definition's. A signal of one of the names `wake_on` that this attempt has not seen
-    cuts the delay short. Raises TypeError or ValueError, naming the argument, for what is no number or no name: then
-    that is what the step fails with.
+    cuts the delay short. Raises TypeError or ValueError, naming the argument, for a value that is no number or no name:
+    then the step fails with that error.
     """
 
     wake_on: Sequence[str] = ()
@@ -58,11 +58,11 @@ class RetryableStepError(StepError):
         answers_key: bool = False,
     ) -> None:
         super().__init__(message, code=code, answers_key=answers_key)
-        self.wake_on = names_in(wake_on)
-        self.base_delay = as_stated("base_delay", base_delay)
-        self.max_delay = as_stated("max_delay", max_delay)
-        self.jitter_factor = as_stated("jitter_factor", jitter_factor)
-        self.max_attempts = as_stated("max_attempts", max_attempts)
+        self.wake_on = signal_names(wake_on)
+        self.base_delay = policy_number("base_delay", base_delay)
+        self.max_delay = policy_number("max_delay", max_delay)
+        self.jitter_factor = policy_number("jitter_factor", jitter_factor)
+        self.max_attempts = policy_number("max_attempts", max_attempts)
 
 
 class UnknownOutcome(RetryableStepError):
@@ -82,17 +82,17 @@ class WorkflowCancelled(StepError):
 
 
 class WorkflowExpired(StepError):
-    """The workflow was not at rest when it should have been (`expires_after`). Raised by the engine, between steps."""
+    """The workflow was not at rest in time (`expires_after`). Raised by the engine, between steps."""
 
     def __init__(self) -> None:
         super().__init__("It was not done in the time that it may take.", code="expired")
 
 
 class Suspend(BaseException):
-    """Raised by the waits (`workflows.waits`): nothing more can happen before what the workflow waits for.
+    """Raised by the waits (`workflows.waits`): the workflow cannot go on before the event that it waits for.
 
     A BaseException, so that a step's own `except Exception` does not swallow it. `seen` are signals of the names
-    `wake_on` that are there already, and wake it no more.
+    `wake_on` that are there already, and do not wake the workflow again.
     """
 
     def __init__(self, waiting_for: str, *, wake_on: Sequence[str], until: datetime, seen: Sequence[int] = ()) -> None:
@@ -111,8 +111,8 @@ class NotAllowed(Exception):
     """An operation that the workflow's state, or the rules, refuse. The message is for the person who asked."""
 
 
-def all_of(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and each that it was raised for (`from`), or in the handling of, or is a group of. Each once."""
+def error_chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, each error that it was raised from or while handling, and the members of groups. Each error once."""
     met: set[int] = set()
     ahead = [error]
     while ahead:
@@ -124,14 +124,14 @@ def all_of(error: BaseException | None) -> Iterator[BaseException]:
             ahead += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
 
 
-# More than any policy means. What is much larger fits neither a float nor a row.
+# More than any policy needs. A much larger number fits neither a float nor a row.
 _MOST = 10**9
 
 
-def as_stated(field: str, value: object) -> Any:
-    """What a retry policy states in `field`, as a number: delays in seconds. None leaves it to the next policy.
+def policy_number(field: str, value: object) -> Any:
+    """The value of a retry policy's `field` as a number: delays in seconds. None leaves it to the next policy.
 
-    Raises TypeError or ValueError for what no delay can be computed of.
+    Raises TypeError or ValueError for a value of which no delay can be computed.
     """
     if field in ("base_delay", "max_delay") and isinstance(value, timedelta):
         value = value.total_seconds()
@@ -146,8 +146,8 @@ def as_stated(field: str, value: object) -> Any:
     return stated
 
 
-def names_in(wake_on: object) -> list[str]:
-    """The names of signals in `wake_on`: one name, or several. Raises TypeError for what is no name."""
+def signal_names(wake_on: object) -> list[str]:
+    """The names of signals in `wake_on`: one name, or several. Raises TypeError for a value that is no name."""
     if isinstance(wake_on, str):
         return [wake_on]
     names: list[Any] = list(wake_on) if isinstance(wake_on, Iterable) else [wake_on]

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from workflows import journal
-from workflows.definition import Step, WorkflowDefinition, left_step
+from workflows.definition import Step, WorkflowDefinition, removed_step
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, WorkflowCancelled
 from workflows.journal import OpenAttempt
 from workflows.ledger import Ledger, Result
@@ -41,8 +41,8 @@ class Complete:
 class Failed:
     """A step failed, for good or (a RetryableStepError, or what the database cannot do just now) for now.
 
-    `description` is what may be told of the error: its class, code and scrubbed message. `context` is None when no step
-    ran: what is known stays.
+    `description` is the error as it may be shown: its class, code and scrubbed message. `context` is None when no step
+    ran: then the row keeps its context.
     """
 
     context: Mapping[str, Any] | None
@@ -62,24 +62,24 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenBack:
-    """The worker has to stop, and its grace is over."""
+class WorkerStopping:
+    """The worker has to stop, and its grace is over: the workflow is left for another worker."""
 
     context: Mapping[str, Any]
     step: Step
 
 
 # `context` is its copy for people, as JSON.
-Outcome = Complete | Failed | Waiting | GivenBack
+Outcome = Complete | Failed | Waiting | WorkerStopping
 
 
 def run(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, *, may_begin: Callable[[Step], bool]
 ) -> Outcome:
-    """Run every step in order and say what came of it. What each step did is added to `attempt.steps`.
+    """Run every step in order and return the outcome. What each step did is added to `attempt.steps`.
 
-    `may_begin` is asked before each step: False gives the workflow back, and what it raises fails it. Raises ClaimLost
-    when the row is no longer ours: then nothing may be decided.
+    `may_begin` is called before each step: False leaves the workflow for another worker, and an error that it raises
+    fails the workflow. Raises ClaimLost when the row is no longer ours: then nothing may be decided.
     """
     outcome = _run_steps(definition, workflow, attempt, may_begin)
     journal.flush(attempt)
@@ -90,45 +90,49 @@ def _run_steps(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, may_begin: Callable[[Step], bool]
 ) -> Outcome:
     results = Results(definition, workflow)
-    # An earlier release may have made calls of steps that this one has not: a first attempt finds none.
+    # An earlier release may have made calls of steps that this release does not have; a first attempt finds no calls.
     keeps_calls = attempt.number > 1 or any(step.once for step in definition.steps)
-    ledger = Ledger(definition, results.given, attempt) if keeps_calls else None
+    ledger = Ledger(definition, results.workflow_copy, attempt) if keeps_calls else None
     step = definition.steps[0]
     try:
-        with journal.current(attempt), transaction.atomic():
+        with journal.bind_attempt(attempt), transaction.atomic():
             for step in definition.steps:
                 if not may_begin(step):
-                    raise GiveBack
+                    raise MustStop
                 _run_step(step, workflow, results, attempt, ledger)
             if ledger:
                 ledger.doubts.require_certainty(results.context)
-            leave_as_found(attempt)
-    except GiveBack:
-        return GivenBack(results.copy, step)
+            reset_session(attempt)
+    except MustStop:
+        return WorkerStopping(results.context_json, step)
     except Suspend as suspend:
-        return Waiting(results.copy, step, suspend)
+        return Waiting(results.context_json, step, suspend)
     except ClaimLost:
         raise
     except BaseException as error:  # a step's SystemExit, too, is the step's failure and not the worker's
-        journal.ensure_own(attempt, error)
-        journal.prove(attempt)  # on a lost connection any error looks like the step's own
+        journal.ensure_from_step(attempt, error)
+        journal.require_claim(attempt)  # on a lost connection any error looks like the step's own
         description = describe(error, results)
-        return Failed(results.copy, step, error, _is_retryable(error), description)
-    return Complete(results.copy)
+        return Failed(results.context_json, step, error, _is_retryable(error), description)
+    return Complete(results.context_json)
 
 
-class GiveBack(Exception):
-    """Leaves the savepoint the way a failure does."""
+class MustStop(Exception):
+    """The worker has to stop: raised to leave the savepoint the way a failure does."""
 
 
-def end_before(definition: WorkflowDefinition | None, workflow: Workflow, error: StepError) -> Failed:
-    """The outcome of a workflow that is ended, by `error`, before any step of the attempt has run.
+def failed_before_any_step(definition: WorkflowDefinition | None, workflow: Workflow, error: StepError) -> Failed:
+    """The outcome of a workflow that `error` ends before any step of the attempt has run.
 
-    Without a definition, of a type that this release does not know.
+    `definition` is None for a type that this release does not know.
     """
-    step = definition and (definition.step_called(workflow.current_step) or definition.steps[0])
+    step = definition and (definition.find_step(workflow.current_step) or definition.steps[0])
     return Failed(
-        None, step or left_step(workflow.current_step), error, retryable=False, description=describe_own(error)
+        None,
+        step or removed_step(workflow.current_step),
+        error,
+        retryable=False,
+        description=describe_engine_error(error),
     )
 
 
@@ -138,16 +142,16 @@ class Results:
     Through JSON on the first pass too, so that every attempt sees the same types: a UUID that a step returns as a
     string is a UUID where the context declares one.
 
-    `given` is the workflow as the steps see it, a copy of their own: whatever one does to it, what is decided is about
-    the row that we hold, and what is masked in errors are the values that were sent.
+    `workflow_copy` is the workflow as the steps see it. Whatever a step does to the copy, the decision is about the row
+    that we hold, and errors have the values masked that were sent. `context_json` is the context's copy for people.
     """
 
     def __init__(self, definition: WorkflowDefinition, workflow: Workflow) -> None:
-        self.given = deepcopy(workflow)
+        self.workflow_copy = deepcopy(workflow)
         self.private = private_part(workflow.payload, definition.public_fields)
         self.recorded: dict[str, Any] = {}
         self.context = definition.context_class()
-        self.copy: dict[str, Any] = self.context.model_dump(mode="json")
+        self.context_json: dict[str, Any] = self.context.model_dump(mode="json")
 
     def merge(self, step: Step, result: Mapping[str, Any], *, recorded_before: bool = False) -> None:
         """Add a step's result, in its JSON form, whole or not at all. Raises StepError naming the step and its faults.
@@ -166,15 +170,15 @@ class Results:
                 f"{step.name} returned what {context_class.__name__} refuses: {field_errors(error)}"
             ) from None
         copy = context.model_dump(mode="json")
-        ensure_storable(copy)  # again, for the context's types may make another value of it: of "nan" a NaN
-        self.recorded, self.context, self.copy = recorded, context, copy
+        ensure_storable(copy)  # again, for the context's types may change a value: "nan" becomes a NaN
+        self.recorded, self.context, self.context_json = recorded, context, copy
 
 
 def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
-    """Run one step and merge its result; of a best-effort step a failure is recorded, and that is all."""
+    """Run one step and merge its result. The failure of a best-effort step is recorded, and the workflow goes on."""
     entry: dict[str, Any] = {"step": step.name, "outcome": StepOutcome.FAILED}
     try:
-        with entered(entry, attempt, results):
+        with step_entry(entry, attempt, results):
             if step.best_effort:
                 with transaction.atomic():
                     entry["outcome"] = _call(step, workflow, results, attempt, ledger)
@@ -185,17 +189,17 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
         attempt.steps.pop()  # it was not begun
         raise
     except (Exception, StepTimeout) as error:
-        journal.ensure_own(attempt, error)
+        journal.ensure_from_step(attempt, error)
         if not step.best_effort or transaction_is_broken():
             raise
         entry["outcome"] = StepOutcome.BEST_EFFORT_FAILED
 
 
 @contextmanager
-def entered(entry: dict[str, Any], attempt: OpenAttempt, results: Results) -> Iterator[None]:
-    """Keep `entry` as what the attempt did: how long it took, and of a failure what may be told of it.
+def step_entry(entry: dict[str, Any], attempt: OpenAttempt, results: Results) -> Iterator[None]:
+    """Add `entry` to the attempt's steps, with how long the step took and, for a failure, the error's description.
 
-    Its outcome is that of a failure, until something else has come of it.
+    The entry comes with the outcome of a failure, which the caller replaces when the step succeeds.
     """
     started, failed = monotonic(), entry["outcome"]
     attempt.steps.append(entry)
@@ -215,51 +219,54 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
     """Call the step, within its time, and merge what it returns."""
 
     def call() -> Mapping[str, Any] | None:
-        return in_time(step, attempt, lambda: step.function(workflow=results.given, context=results.context))
+        return call_in_time(
+            step, attempt, lambda: step.function(workflow=results.workflow_copy, context=results.context)
+        )
 
     result: Mapping[str, Any] | None
     recorded_before = False
     if step.once and ledger:
         result, recorded_before = ledger.perform(step, results.context, call, lambda error: describe(error, results))
     else:
-        journal.flush(attempt)  # what a once step did is on the ledger before anything else is done
+        journal.flush(attempt)  # what a once step did is on the ledger before the next step runs
         result = call()
     if transaction_is_broken():
-        # Left alone, the step's writes, and those of all before it, would be gone without a word.
+        # Without this error, the writes of the step, and of all steps before it, would be lost silently.
         raise StepError(f"{step.name} swallowed a database error; catch it around an atomic() of its own.")
-    with journal.blaming_the_step(attempt):  # a result may be lazy, and a context's model ask the database
+    with journal.attribute_to_step(attempt):  # a result may be lazy, and a context's model may query the database
         if result:
-            # The ledger's is in its JSON form already.
+            # A result from the ledger is in its JSON form already.
             results.merge(step, result if step.once else as_json(result), recorded_before=recorded_before)
     if recorded_before:
         return StepOutcome.RECORDED
     return StepOutcome.SKIPPED if result is None else StepOutcome.RAN
 
 
-def in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | None]) -> Result | None:
-    """Call what a step's author wrote, within the step's time. A wait in it is heard, whatever it catches."""
-    with journal.blaming_the_step(attempt):
+def call_in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | None]) -> Result | None:
+    """Call a step author's code within the step's time. A wait in it suspends the workflow, whatever it catches."""
+    with journal.attribute_to_step(attempt):
         result = call_within(step.timeout, function)
     if attempt.lost:
         raise attempt.lost
     if attempt.suspended:
-        raise attempt.suspended  # a bare `except:` has swallowed it: without this, nobody's no would be heard
+        raise attempt.suspended  # a bare `except:` has swallowed it: without this, a person's no would have no effect
     return result
 
 
 def check_deferred_constraints(attempt: OpenAttempt, also: str = "") -> None:
-    """Check now what is deferred to the COMMIT: failing there, it would undo the decision too, for ever.
+    """Check the deferred constraints now: one that failed at the COMMIT would undo the decision too, for ever.
 
-    Deferred again at once, for the steps that follow. What fails is the step's. `also`: SQL to send along.
+    They are deferred again at once, for the steps that follow. A constraint that fails is the step's error. `also`: SQL
+    to send along.
     """
-    with journal.blaming_the_step(attempt), connection.cursor() as cursor:
+    with journal.attribute_to_step(attempt), connection.cursor() as cursor:
         cursor.execute(f"SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; {also}")
 
 
-def leave_as_found(attempt: OpenAttempt) -> None:
-    """After the last step, undo what any of them has SET: it would hold for the decision and the next workflows."""
+def reset_session(attempt: OpenAttempt) -> None:
+    """After the last step, undo every SET of a step: it would stay for the decision and the next workflows."""
     check_deferred_constraints(attempt, also="RESET ALL")
-    connection.ensure_timezone()  # Django's own setting; asks the server only if it was not the server's
+    connection.ensure_timezone()  # Django's own setting; it queries the server only if the server's setting differs
 
 
 def transaction_is_broken() -> bool:
@@ -276,17 +283,17 @@ def _is_retryable(error: BaseException) -> bool:
 
 
 def last_error(description: Mapping[str, str]) -> dict[str, str]:
-    """The row's columns for an error that is described."""
+    """The row's columns for a described error."""
     return {f"last_{name}": value for name, value in description.items()}
 
 
-def describe_own(error: StepError) -> dict[str, str]:
-    """What may be told of an error of the engine's own, which knows nobody's data."""
+def describe_engine_error(error: StepError) -> dict[str, str]:
+    """Describe an error of the engine's own, which holds no personal data."""
     return {"error_class": class_name(error), "error_code": error.code, "error_message": scrub(str(error))}
 
 
 def describe(error: BaseException, results: Results) -> dict[str, str]:
-    """What may be told of an error: its class, its code, and its message without anybody's data."""
+    """Describe an error as it may be shown: its class, its code, and its message without personal data."""
     known = (results.private, results.recorded)
     try:
         text = str(error)
@@ -298,5 +305,5 @@ def describe(error: BaseException, results: Results) -> dict[str, str]:
         code, message = scrub(str(error.code)), scrub(text, *known)
     else:
         code, message = "", scrub_foreign(text, *known, names=names_of_code(error))
-    # As long as their columns: a decision that cannot be written would be tried again for ever.
+    # Cut to the length of their columns: a decision that cannot be written would be tried again for ever.
     return {"error_class": class_name(error)[:200], "error_code": code[:100], "error_message": message}

@@ -1,13 +1,13 @@
 """FAILPOINTS: where tests let a worker die, at the boundaries at which a crash could do something twice or forget it.
 
-    ONRAMP_FAILPOINT="after_call:execute_checkout,before_commit"    which; a boundary alone is that of every step
-    ONRAMP_FAILPOINT_ONCE=<folder>                                  each of them once, of all processes that share it
+    ONRAMP_FAILPOINT="after_call:execute_checkout,before_commit"    which; without a step, the boundary of every step
+    ONRAMP_FAILPOINT_ONCE=<folder>                                  each only once, of all processes that share it
 
 | boundary | where |
 |---|---|
 | `before_intent`, `after_intent` | around the ledger's line of a once step's call |
-| `after_call` | the call has returned, or failed; nobody but this process knows |
-| `after_result` | what came of it is on the ledger |
+| `after_call` | the call has returned, or failed; no other process knows |
+| `after_result` | the call's outcome is on the ledger |
 | `before_commit`, `after_commit` | of the claim's transaction; `before_commit:complete` names what was decided |
 | `after_commit:message` | of a message's signal, by `consumekafka`: its offset is not committed yet |
 
@@ -48,7 +48,7 @@ def reach(boundary: str, at: str = "") -> None:
     if not _armed:
         return
     for name in (boundary, f"{boundary}:{at}"):
-        if name in _armed and _first(name):
+        if name in _armed and _is_first(name):
             _armed[name]()
 
 
@@ -63,22 +63,22 @@ def armed(name: str, action: Callable[[], None]) -> Iterator[None]:
 
 
 def reach_when_written(boundary: str, at: str) -> None:
-    """`reach`, as soon as what was deferred just now is `written`."""
+    """Call `reach` as soon as the statement that was deferred just now is written (see `deferred_written`)."""
     global _when_written
     if _armed:
         _when_written = (boundary, at)
 
 
-def written() -> None:
-    """What was deferred is on the ledger."""
+def deferred_written() -> None:
+    """The deferred statement is written."""
     global _when_written
     if _when_written:
         (boundary, at), _when_written = _when_written, None
         reach(boundary, at)
 
 
-def _first(name: str) -> bool:
-    """Whether no other process has been here before. The file outlives the process, and shows that it was."""
+def _is_first(name: str) -> bool:
+    """Whether no other process has been here before. The file that shows it outlives the process."""
     if not _once:
         return True
     try:

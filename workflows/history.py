@@ -1,4 +1,4 @@
-"""History: one line for every transition and for everything a person did. Written with the change it tells of."""
+"""History: one line for every transition and for everything a person did. Written together with the change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def record(
 ) -> None:
     """Add an event, in the current transaction. `actor` is a user's name, empty for the engine.
 
-    `detail` is JSON for people, with no patient data: whoever writes an error's message here has scrubbed it.
+    `detail` is JSON for people, with no patient data: the caller has scrubbed an error's message.
     """
     with connection.cursor() as cursor:
         cursor.execute(

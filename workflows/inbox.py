@@ -1,15 +1,15 @@
-"""The inbox: whatever can wake a workflow is stored here first, and matched later.
+"""The inbox: everything that can wake a workflow is stored here first, and matched later.
 
-The two halves of waking. Whoever sends: `store` the signal and commit; then, as a second statement, `wake` the rows
-that it is for and nobody holds (`send` does both). A worker that has committed a suspension: `wake` its own row, a new
-statement after the commit. Whichever comes second sees what the first has committed, so no order of the two loses the
-signal, unless the sender dies in between or a third party holds the row just then: `sweep` finds those. Such a third
-party can be another worker: its claim came upon the row as it was before the suspension, locked it as it is after,
-found it not due, and went on to the next one; PostgreSQL keeps that lock until the claim ends (measured: once in some
-thousand suspensions).
+Waking has two halves. A sender stores the signal (`store`) and commits; then, as a second statement, it wakes (`wake`)
+the rows that the signal is for and that are not locked (`send` does both). A worker that has committed a suspension
+wakes its own row (`wake`), as a new statement after the commit. The half that comes second sees what the first has
+committed, so no order of the two loses the signal, unless the sender dies in between or a third party holds the row
+just then: `sweep` finds those. Such a third party can be another worker: its claim found the row as it was before the
+suspension, locked the row as it is after, saw that it is not due, and went on to the next one; PostgreSQL keeps that
+lock until the claim ends (measured: once in some thousand suspensions).
 
-A signal is addressed to one workflow, or by linking id to every workflow that has it, then or later. The signals of a
-workflow that has ended are put aside as ignored; a retry takes them out again.
+A signal is addressed to one workflow, or by linking id to every workflow that has it, then or later. The unused signals
+of a workflow that has ended are ignored; a retry restores them.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from workflows.transitions import make_due_where
 
 logger = logging.getLogger(__name__)
 
-# What others may call a signal. Names with a colon are the engine's own (decision:1, child:parcels), as is `cancel`.
+# Names of signals from outside. Those with a colon are the engine's own (decision:1, child:parcels), as is `cancel`.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]{0,198}")
 
 # A request to cancel is a signal that every workflow listens to, until it is being compensated.
 CANCEL = "cancel"
-# The source of what the engine tells itself.
+# The source of the engine's own signals.
 ENGINE = "engine"
 
-# Facts about a linking id that no workflow under way has: kept for a month, in case one comes, and then put aside.
+# Signals for a linking id that no workflow under way has are kept for a month, in case one comes, and then ignored.
 KEPT_FOR_DAYS = 30
 
 
-class NotTheSame(Exception):
-    """The source has used this key before, to tell something else."""
+class DedupeKeyReused(Exception):
+    """The source has used this key before, for another signal."""
 
 
 def is_name(text: str) -> bool:
-    """Whether somebody outside may call a signal so, and a step wait for it."""
+    """Whether a signal from outside may have this name, and a step may wait for it."""
     return bool(NAME.fullmatch(text)) and text != CANCEL
 
 
@@ -61,13 +61,13 @@ def send(
     linking_id: str | None = None,
     payload: Mapping[str, Any] | Document,
 ) -> bool:
-    """Store a signal, commit, and wake whom it is for; False when it had been told before. Raises NotTheSame.
+    """Store a signal, commit, and wake the workflows that it is for; False when it had been stored before.
 
-    Not inside a transaction: the wake-up is about what is committed. Should that fail, the signal is stored all the
-    same, and the sweep wakes the row.
+    Not inside a transaction: only a committed signal can wake. If the wake-up fails, the signal is stored all the same,
+    and the sweep wakes the row. Raises DedupeKeyReused.
     """
     with transaction.atomic(durable=True):
-        told = store(
+        inserted = store(
             source=source,
             dedupe_key=dedupe_key,
             name=name,
@@ -75,9 +75,9 @@ def send(
             linking_id=linking_id,
             payload=payload,
         )
-    if told:
-        wake_soon(workflow_id=workflow_id, linking_id=linking_id)
-    return told
+    if inserted:
+        try_wake(workflow_id=workflow_id, linking_id=linking_id)
+    return inserted
 
 
 def store(
@@ -89,17 +89,17 @@ def store(
     linking_id: str | None = None,
     payload: Mapping[str, Any] | Document,
 ) -> bool:
-    """Store a signal; False when `source` has told the very same under `dedupe_key` before.
+    """Store a signal; False when `source` has sent the same signal under `dedupe_key` before.
 
-    Addressed to a workflow or to a linking id, one of the two. To a workflow that has ended it is stored as ignored,
-    but for a request to cancel: of that it is told that it came too late. The caller commits, then wakes. Raises
-    NotTheSame when the key was used for something else.
+    It is addressed to a workflow or to a linking id, one of the two. A signal to a workflow that has ended is stored as
+    ignored; not so a request to cancel, for the history says later that it came too late. The caller commits, then
+    wakes. Raises DedupeKeyReused when the key was used for another signal.
     """
     document = payload if isinstance(payload, Document) else document_of(payload)
-    told = (name, workflow_id, linking_id, *document.parameters)
-    # Whether the workflow has ended is read in the same statement; should it end just now, the chores put it aside.
-    # A row that has ended is locked until the caller commits: a retry in between would not see what it is to heed.
-    stored = fetch_one(
+    signal = (name, workflow_id, linking_id, *document.parameters)
+    # The same statement reads whether the workflow has ended; if it ends just now, the chores ignore the signal. A row
+    # that has ended is locked until the caller commits: a retry in between would not see the signal to restore it.
+    inserted = fetch_one(
         f"""
         WITH ended AS MATERIALIZED (
             SELECT FROM workflows_workflow
@@ -108,25 +108,25 @@ def store(
            SELECT %s, %s, %s, %s::bigint, %s, {Document.SQL}, CASE WHEN w.ended THEN clock_timestamp() END, w.ended
              FROM (SELECT EXISTS (SELECT FROM ended)) w (ended)
            ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id""",  # noqa: S608 (ours)
-        (workflow_id, name, source, dedupe_key, *told),
+        (workflow_id, name, source, dedupe_key, *signal),
     )
-    if stored:
+    if inserted:
         return True
-    # A new statement: that one's snapshot would not show the row that won.
+    # A new statement: the snapshot of the first one would not show the row that won.
     same = fetch_one(
         f"""SELECT (name, workflow_id, linking_id, payload) IS NOT DISTINCT FROM (%s, %s::bigint, %s, {Document.SQL})
               FROM workflows_signal WHERE source = %s AND dedupe_key = %s""",  # noqa: S608 (ours)
-        (*told, source, dedupe_key),
+        (*signal, source, dedupe_key),
     )
     if same != (True,):
-        raise NotTheSame
+        raise DedupeKeyReused
     return False
 
 
 # --- Waking -----------------------------------------------------------------------------------------
 
-# Signals that the row `w` waits for. A retry is woken by those only that its attempt has not seen: else an old one
-# would wake it in a hot loop.
+# Signals that the row `w` waits for. A retry is woken only by signals that its attempt has not seen: an old one would
+# wake it in a hot loop.
 _LISTENS = "s.closed_at IS NULL AND s.name = ANY (w.wake_on) AND s.id <> ALL (w.seen_signals)"
 _ADDRESSED = (
     f"s.workflow_id = w.id AND (({_LISTENS}) OR s.closed_at IS NULL AND s.name = 'cancel' AND NOT w.compensating)"
@@ -142,23 +142,24 @@ _ANSWERED = f"""
 
 
 def wake(workflow_id: int) -> bool:
-    """Make a workflow due that has a signal it waits for. False when it has none, or somebody holds its row.
+    """Make a workflow due that has a signal it waits for. False when it has none, or its row is locked.
 
-    Whoever sends, after the signal's commit; a worker, after that of a suspension: a new statement, never before.
+    Called by a sender after the signal's commit, and by a worker after the commit of a suspension: always as a new
+    statement, never before the commit.
     """
     return make_due_where(f"w.id = %s AND {_ANSWERED}", [workflow_id]) == 1
 
 
 def wake_linked(linking_id: str) -> int:
-    """The same for every workflow of a linking id; how many."""
-    # In the words of the index of those that listen.
+    """Make every workflow of a linking id due that has a signal it waits for; how many."""
+    # In the terms of the index `workflow_listening`.
     listens = f"w.linking_id = %s AND w.wake_on <> '{{}}' AND EXISTS (SELECT FROM workflows_signal s WHERE {_LINKED})"
     return make_due_where(listens, [linking_id])
 
 
-def wake_soon(*, workflow_id: int | None = None, linking_id: str | None = None) -> None:
-    """Wake whom a signal is for, that is stored and committed; if that fails, the sweep does it a moment later."""
-    with _later_if_not_now():
+def try_wake(*, workflow_id: int | None = None, linking_id: str | None = None) -> None:
+    """Wake the workflows that a committed signal is for; if that fails, the sweep does it a moment later."""
+    with _leave_the_rest_to_the_sweep():
         if workflow_id is not None:
             wake(workflow_id)
         elif linking_id is not None:
@@ -166,8 +167,8 @@ def wake_soon(*, workflow_id: int | None = None, linking_id: str | None = None) 
 
 
 @contextmanager
-def _later_if_not_now() -> Iterator[None]:
-    """What is told is stored, whatever happens now: no refusal, and no error. The sweep does what is left."""
+def _leave_the_rest_to_the_sweep() -> Iterator[None]:
+    """Log a database error and go on: the signal is stored, and the sweep wakes the workflow."""
     try:
         yield
     except Error as error:
@@ -178,7 +179,7 @@ def _later_if_not_now() -> Iterator[None]:
 def sweep() -> int:
     """Wake every workflow with an unanswered signal that it waits for; how many. Finds what both wakers missed.
 
-    And every parent whose last child has ended without its worker having told so.
+    Also wakes every parent whose last child has ended without a signal from the child's worker.
     """
     addressed = f"SELECT w.id FROM workflows_signal s JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP}"  # noqa: S608
     linked = f"""SELECT w.id FROM workflows_signal s JOIN workflows_workflow w ON {_LINKED}
@@ -201,9 +202,9 @@ _ASLEEP = "w.status = 'PENDING' AND w.invisible_until > now()"
 def wake_expired() -> int:
     """Make every workflow due whose time is over (`expires_after`); how many.
 
-    Of the types that this release knows: it would put the others back, to be woken again by the next look.
+    Only of the types that this release knows: it would put the others back, and the next look would wake them again.
     """
-    # statement_timestamp(), for an index is not searched by what changes from row to row, as clock_timestamp() does.
+    # statement_timestamp(): no index is searched by a value that changes from row to row, as clock_timestamp() does.
     expired = "w.expires_at <= statement_timestamp() AND w.expires_at IS NOT NULL AND NOT w.compensating"
     return make_due_where(f"{expired} AND w.workflow_type = ANY (%s)", [list(definitions())])
 
@@ -211,10 +212,10 @@ def wake_expired() -> int:
 # --- Requests to cancel -----------------------------------------------------------------------------
 
 
-def cancelled(workflow_id: str) -> str:
-    """SQL for whether somebody has asked for the workflow to be cancelled; `workflow_id` is SQL too.
+def cancel_requested_sql(workflow_id: str) -> str:
+    """SQL for whether a person has asked to cancel the workflow; `workflow_id` is SQL too.
 
-    Not EXISTS: in front of a long queue the planner makes a hash of that, of all signals, for the sake of one row.
+    Not EXISTS: in front of a long queue the planner would hash all signals for the sake of one row.
     """
     return f"""(SELECT true FROM workflows_signal s
                  WHERE s.workflow_id = {workflow_id} AND s.name = '{CANCEL}' AND s.closed_at IS NULL
@@ -222,7 +223,7 @@ def cancelled(workflow_id: str) -> str:
 
 
 def cancellation(workflow_id: int) -> WorkflowCancelled | None:
-    """The request to cancel a workflow, if there is one that nobody has dealt with."""
+    """The open request to cancel a workflow, if there is one."""
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT payload->>'by', payload->>'reason' FROM workflows_signal
@@ -234,7 +235,7 @@ def cancellation(workflow_id: int) -> WorkflowCancelled | None:
 
 
 def close_cancellations(workflow_id: int) -> None:
-    """Put the requests to cancel a workflow aside: they are obeyed, or its new run knows nothing of them."""
+    """Close the requests to cancel a workflow: they are obeyed, or a retry's new run is not to see them."""
     execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp()
             WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL""",
@@ -250,13 +251,13 @@ def child_signal(wait_name: str) -> str:
     return f"child:{wait_name}"
 
 
-def tell_parent(child_id: int) -> None:
-    """Tell the parent of a child that may have ended, if it was the last one, and wake it.
+def notify_parent(child_id: int) -> None:
+    """Notify the parent of a child that may have ended, if it was the last one, and wake it.
 
     A statement of its own after the commit of that end: of two last children that end at once, each sees its own end,
     and the one that looks second sees both. So a parent of a thousand is woken once, or twice.
     """
-    told = fetch_one(
+    inserted = fetch_one(
         f"""INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id)
             SELECT 'engine', 'child:' || c.id || ':' || gen_random_uuid(), 'child:' || j.name, j.workflow_id
               FROM workflows_workflow c JOIN workflows_wait j ON j.workflow_id = c.parent_id AND j.name = c.parent_wait
@@ -264,14 +265,14 @@ def tell_parent(child_id: int) -> None:
             RETURNING workflow_id""",  # noqa: S608 (ours)
         (child_id,),
     )
-    if told:
-        wake(told[0])
+    if inserted:
+        wake(inserted[0])
 
 
-def tell_parent_soon(child_id: int) -> None:
-    """The same for somebody who has something else to say: if it fails, the sweep wakes the parent a moment later."""
-    with _later_if_not_now():
-        tell_parent(child_id)
+def try_notify_parent(child_id: int) -> None:
+    """Notify the parent; if that fails, the error is logged, and the sweep wakes the parent a moment later."""
+    with _leave_the_rest_to_the_sweep():
+        notify_parent(child_id)
 
 
 def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
@@ -284,8 +285,8 @@ def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
     )
 
 
-def spare_children(workflow_id: int) -> None:
-    """Take back what `cancel_children` has asked for, of those that have not obeyed yet."""
+def withdraw_cancellation_of_children(workflow_id: int) -> None:
+    """Take back the requests of `cancel_children` that the children have not obeyed yet."""
     execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp()
             WHERE name = 'cancel' AND source = 'engine' AND closed_at IS NULL
@@ -297,8 +298,8 @@ def spare_children(workflow_id: int) -> None:
 # --- Workflows that have ended ----------------------------------------------------------------------
 
 
-def ignore_all(workflow_id: int) -> None:
-    """Put aside what was told a workflow and never used, as it ends; in the transaction that ends it."""
+def ignore_signals(workflow_id: int) -> None:
+    """Ignore the unused signals of a workflow as it ends; in the transaction that ends it."""
     execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp(), ignored = true
             WHERE workflow_id = %s AND closed_at IS NULL AND name <> 'cancel'""",
@@ -306,8 +307,8 @@ def ignore_all(workflow_id: int) -> None:
     )
 
 
-def heed_again(workflow_id: int) -> None:
-    """Take out again what was put aside when the workflow ended, or since: it has been started again."""
+def restore_signals(workflow_id: int) -> None:
+    """Restore the signals that were ignored when the workflow ended, or since: it has been started again."""
     execute(
         """UPDATE workflows_signal SET closed_at = NULL, ignored = false
             WHERE workflow_id = %s AND ignored AND name <> 'cancel'""",
@@ -315,11 +316,11 @@ def heed_again(workflow_id: int) -> None:
     )
 
 
-def put_aside() -> None:
-    """Put aside the signals that came as their workflow was ending, and the old ones of linking ids that nobody has.
+def ignore_late_signals() -> None:
+    """Ignore the signals that came as their workflow was ending, and the old ones of linking ids that no workflow has.
 
-    Of requests to cancel the history tells that they came too late: the workflow had come to its end by itself. What
-    has ended is locked meanwhile: a retry in between would not see what it is to heed.
+    The history says of each request to cancel that it came too late: the workflow had ended by itself. The rows of the
+    workflows that have ended are locked meanwhile: a retry in between would not see which signals it has to restore.
     """
     execute(
         f"""

@@ -1,15 +1,16 @@
 """The journal: a second connection, in autocommit, for the facts that must outlive a rollback or a crash.
 
-**The fence.** This connection cannot feel whether the claim still holds its row, so it asks: what may only be written
-by the holder is written `WHERE pg_xact_status(<the claim's transaction>) = 'in progress'`, in the same statement.
-Nothing written means that the row is no longer ours.
+**The fence.** This connection cannot see whether the claim still holds its row. So a statement that only the holder may
+run has the condition `WHERE pg_xact_status(<the claim's transaction>) = 'in progress'`. If the statement writes
+nothing, the row is no longer ours.
 
-**Losing the journal is losing the claim**: it is opened before the claim, and within an attempt never anew. A server
-that restarted may have given the claim's transaction id to another transaction, which would then look like our own.
+**Losing the journal is losing the claim**: the journal is opened before the claim, and never opened again within an
+attempt. A server that restarted may have given the claim's transaction id to another transaction, which would then look
+like our own.
 
-**What the database refuses us says nothing about the step.** A server that has become read-only, a column that is ahead
-of this release, a pooler that has lost a prepared statement: the claim is lost, whatever the error, and nothing is
-decided. What no row could hold of a step's own values is therefore found before a statement is sent.
+**A statement that the database refuses says nothing about the step.** A server that has become read-only, a column that
+is ahead of this release, a pooler that has lost a prepared statement: with each of these errors the claim is lost, and
+nothing is decided. So a step's value that no row could hold is found before a statement is sent.
 """
 
 from __future__ import annotations
@@ -60,32 +61,33 @@ class OpenAttempt:
     number: int
     workflow_id: int
     claim_xid: str
-    # Written with its effects, and known to nobody else: ids may be given out again by a server that took over.
+    # Written with the attempt's effects; no other process knows it. Ids may be used again by a server that took over.
     token: str = field(default_factory=lambda: str(uuid4()))
     steps: list[dict[str, Any]] = field(default_factory=list)
     deferred: tuple[str, list[Any]] | None = None  # a statement that may wait for the next one: see defer
-    deferred_in: str = ""  # the step that it is about
+    deferred_step: str = ""  # the step that the deferred statement is about
     suspended: Suspend | None = None  # by a wait
     lost: ClaimLost | None = None  # the journal has failed
-    own_error: BaseException | None = None  # the last one that came from what a step's author wrote
+    step_error: BaseException | None = None  # the last one that came from a step author's code
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
-    seen: list[int] = field(default_factory=list)  # the signals that were there, and unused, as it was opened
+    seen: list[int] = field(default_factory=list)  # the unused signals that were there when it was opened
 
 
 _current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default=None)
 
 
 def connect() -> None:
-    """Open the connection unless it is open. Before the claim begins, never after."""
+    """Open the connection unless it is open. Called before the claim begins, never after."""
     connections[ALIAS].ensure_connection()
 
 
 def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Run one statement on the journal, its parameters beside it and not in its text, and return its rows.
+    """Run one statement on the journal, with its parameters sent apart from its text, and return its rows.
 
-    Raises ClaimLost when the database refuses it, whyever: the connection is gone, a lock is not given within the
-    session's `lock_timeout`, or the statement does not fit the database as it is now. From then on nothing more is sent
-    while the attempt runs: a step, or its lookup, may have swallowed that, and opened the connection anew.
+    Raises ClaimLost when the database refuses the statement for any reason: the connection is gone, a lock is not given
+    within the session's `lock_timeout`, or the statement does not fit the database as it is now. From then on nothing
+    more is sent while the attempt runs: a step, or its lookup, may have swallowed the error and opened a new
+    connection.
     """
     attempt = _current.get()
     if attempt and attempt.lost:
@@ -104,46 +106,46 @@ def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
 def defer(attempt: OpenAttempt, sql: str, parameters: list[Any]) -> None:
     """Keep a statement back, so that the next one of the attempt can be one statement, and one commit, with it.
 
-    Whoever does anything else next, calls `flush` first. It is also written when the claim is lost: only what is true
-    whoever holds the row may be deferred.
+    A caller that does anything else next calls `flush` first. The statement is also written when the claim is lost:
+    only a fact that is true whichever worker holds the row may be deferred.
     """
     flush(attempt)
     attempt.deferred = (sql, parameters)
-    attempt.deferred_in = _last_step(attempt)
+    attempt.deferred_step = _last_step(attempt)
 
 
 def flush(attempt: OpenAttempt) -> None:
-    """Write what was deferred. When the journal is lost just then, it stays deferred, for `close_as_lost`."""
+    """Write the deferred statement. If the journal is lost just then, it stays deferred, for `close_as_lost`."""
     if attempt.deferred:
         execute(*attempt.deferred)
         attempt.deferred = None
-        failpoints.written()
+        failpoints.deferred_written()
 
 
 def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
-    """Run one statement together with what was deferred, which must be an UPDATE of other rows."""
+    """Run one statement together with the deferred one, which must be an UPDATE of other rows."""
     if attempt.deferred:
         before, before_parameters = attempt.deferred
         sql, parameters = f"WITH before AS ({before}) {sql}", [*before_parameters, *parameters]
     rows = execute(sql, parameters)
     attempt.deferred = None
-    failpoints.written()
+    failpoints.deferred_written()
     return rows
 
 
 def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: str) -> OpenAttempt:
-    """Write that an attempt begins; one that is still open from before has no worker any more: it vanished.
+    """Write that an attempt begins. An earlier one that is still open has lost its worker: it is closed as vanished.
 
-    Tells the attempts since the last one that came to a decision (since a person has cancelled or retried it, too), by
-    the index of the attempts' numbers: how they ended is all there is to count deaths by (a counter written in `except`
-    never counts one).
+    Returns it with the attempts since the last decision, or since a person cancelled or retried the workflow; they are
+    found by the index of the attempts' numbers. Deaths are counted by how those attempts ended, for a counter written
+    in an `except` never counts a death.
     """
     rows = execute(
         f"""
         WITH vanished AS (
             UPDATE workflows_attempt SET outcome = 'vanished', closed_at = clock_timestamp()
              WHERE workflow_id = %s AND closed_at IS NULL AND {FENCE} RETURNING workflow_id, number),
-        told AS (
+        event AS (
             INSERT INTO workflows_event (workflow_id, kind, attempt)
             SELECT workflow_id, 'vanished', number FROM vanished)
         INSERT INTO workflows_attempt (workflow_id, number, worker, release)
@@ -158,14 +160,16 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
         ],
     )
     if not rows:
-        raise ClaimLost("the claim ended before its attempt was opened, or who has lost the row was opening its own")
+        raise ClaimLost(
+            "the claim ended before its attempt was opened, or a worker that had lost the row was opening its own"
+        )
     (attempt_id, number, past, seen), *_ = rows
-    told = [PastAttempt(*each) for each in json.loads(past or "[]")]
-    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, past=told, seen=seen)
+    past_attempts = [PastAttempt(*each) for each in json.loads(past or "[]")]
+    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, past=past_attempts, seen=seen)
 
 
-# The statement's snapshot: the one that it has just marked as vanished still looks open. Of the events nothing is read
-# unless there is such an attempt.
+# It sees the statement's snapshot: the attempt that the statement has just marked as vanished still looks open. The
+# events are read only if there is an attempt since the last decision.
 _PAST = f"""
     SELECT json_agg(json_build_array(
                number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how))
@@ -181,7 +185,7 @@ _PAST = f"""
 """  # noqa: S608 (the limit is ours)
 
 
-# By its snapshot, not by the highest id: what was stored before and commits later has not been seen.
+# By the statement's snapshot, not by the highest id: a signal that was stored before and commits later is not in it.
 _SEEN = """
     SELECT id FROM workflows_signal WHERE workflow_id = %s AND closed_at IS NULL
     UNION ALL
@@ -189,28 +193,28 @@ _SEEN = """
 
 
 @contextmanager
-def blaming_the_step(attempt: OpenAttempt) -> Iterator[None]:
-    """Around what a step's author wrote: a database error that comes from there is the step's. Any other is ours."""
+def attribute_to_step(attempt: OpenAttempt) -> Iterator[None]:
+    """Wraps a step author's code: a database error that comes from there is the step's. Any other is the engine's."""
     try:
         yield
     except BaseException as error:
-        attempt.own_error = error
+        attempt.step_error = error
         raise
 
 
-def ensure_own(attempt: OpenAttempt, error: BaseException) -> None:
-    """Raise ClaimLost when `error` is not the step's: it comes from a statement of the engine, on either connection.
+def ensure_from_step(attempt: OpenAttempt, error: BaseException) -> None:
+    """Raise ClaimLost when `error` is not the step's but comes from a statement of the engine, on either connection.
 
-    Also when a step has swallowed the loss of the journal, and raises something of its own.
+    Also raises it when a step has swallowed the loss of the journal and raises an error of its own.
     """
     if attempt.lost:
         raise attempt.lost
-    if isinstance(error, sqlstates.DATABASE_ERRORS) and error is not attempt.own_error:
+    if isinstance(error, sqlstates.DATABASE_ERRORS) and error is not attempt.step_error:
         raise ClaimLost(f"a statement of the engine failed with {sqlstates.loggable(error)}") from error
 
 
-def prove(attempt: OpenAttempt) -> None:
-    """Raise ClaimLost unless the claim's transaction is still in progress, and the journal alive to say so."""
+def require_claim(attempt: OpenAttempt) -> None:
+    """Raise ClaimLost unless the claim's transaction is still in progress, and the journal can confirm it."""
     if execute(f"SELECT {FENCE}", [attempt.claim_xid]) != [(True,)]:
         raise ClaimLost("the claim's transaction has ended")
 
@@ -218,12 +222,12 @@ def prove(attempt: OpenAttempt) -> None:
 def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
     """Close an attempt whose claim was lost, on a connection opened since. `how` says by which error.
 
-    Unless the claim did commit after all, its answer lost on the way: then the attempt is closed already. Should the
-    commit be on its way just now, this waits for the row that it has locked.
+    If the claim did commit after all, and only its answer was lost, the attempt is closed already. If that commit is
+    still under way, this waits for the row that the commit has locked.
 
-    A call's result that is refused for good is given up with the attempt: the ledger has its INTENT, so that the next
-    attempt asks whether the call happened. While it only cannot be written (a read-only server, a full disk, a locked
-    table) it is kept: ClaimLost.
+    A call's result that the database refuses for good is given up with the attempt: the ledger has the call's INTENT,
+    so the next attempt finds out whether the call happened. A result that only cannot be written now (a read-only
+    server, a full disk, a locked table) is kept: then ClaimLost is raised.
     """
     refused = None
     try:
@@ -234,7 +238,9 @@ def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
         refused = lost
     step, steps = _last_step(attempt), attempt.steps
     with transaction.atomic(using=ALIAS):
-        for sql, parameters in closing(attempt.id, Attempt.Outcome.LOST, step=step, how=how[:50], steps=steps):
+        for sql, parameters in closing_statements(
+            attempt.id, Attempt.Outcome.LOST, step=step, how=how[:50], steps=steps
+        ):
             execute(sql, parameters)
     if refused:
         logger.error("workflow %s: what came of its last call cannot be written: %s", attempt.workflow_id, refused)
@@ -246,14 +252,14 @@ def _last_step(attempt: OpenAttempt) -> str:
     return undo_of(last["step"]) if last.get("undo") else str(last["step"])
 
 
-def closing(
+def closing_statements(
     attempt_id: int, outcome: Attempt.Outcome, *, step: str, how: str = "", steps: Sequence[Any] = ()
 ) -> list[tuple[str, list[Any]]]:
-    """The statements that close an attempt of which nothing was decided, for whoever knows what became of its worker.
+    """The statements that close an attempt without a decision, for a caller that knows what became of its worker.
 
-    They correct *vanished*, which is all that the next worker could say, in the history too. What was decided stands.
-    Two statements of one transaction, because the first may have to wait for the next worker's, which writes an event
-    that only a later snapshot shows. Both may be sent again.
+    They correct *vanished*, which is all that the next worker could say, in the history too. A decided attempt stays as
+    it is. There are two statements, for one transaction: the first may have to wait for the next worker's statement,
+    which writes an event that only a later snapshot shows. Both may be sent again.
     """
     return [
         (
@@ -276,17 +282,17 @@ def closing(
                AND NOT EXISTS (SELECT FROM workflows_event e
                                 WHERE e.workflow_id = ended.workflow_id AND e.attempt = ended.number AND e.kind = %s)
             """,
-            [attempt_id, outcome, *(outcome, step, _how(how)), *(outcome, step, _how(how)), outcome],
+            [attempt_id, outcome, *(outcome, step, _how_as_json(how)), *(outcome, step, _how_as_json(how)), outcome],
         ),
     ]
 
 
-def _how(how: str) -> str:
+def _how_as_json(how: str) -> str:
     return json.dumps({"how": how} if how else {})
 
 
 @contextmanager
-def current(attempt: OpenAttempt) -> Iterator[None]:
+def bind_attempt(attempt: OpenAttempt) -> Iterator[None]:
     """Let the waits find `attempt` while its steps run: a step is given its workflow and context only."""
     token = _current.set(attempt)
     try:

@@ -10,13 +10,13 @@
 | UNDONE | it happened, and was undone (`workflows.compensation`) | calls, under a new key |
 | KEPT | it happened, and a person let it stand when the rest was undone | as DONE: a retry makes it that |
 
-*Did it happen?* A lookup tells, if the step has one. Else the call is repeated under its key while the downstream still
-honours that (`key_ttl`). Else a person is asked. A repeat settles the doubt by its success only: that it is refused, or
-finds nobody, is true of the repeat, and says nothing of the first call.
+*Did it happen?* The step's lookup finds out, if there is one. Else the call is repeated under its key, while the
+downstream still honours the key (`key_ttl`). Else a person is asked. A repeat settles the doubt only by success: a
+repeat that is refused, or finds nothing, says nothing about the first call.
 
 INTENT and everything that a later attempt decides are fenced (see `workflows.journal`), and written only over the state
-that was read. The result of a call is written wherever the effect still holds the token of the attempt that made it,
-also when the claim is lost: it is the truth.
+that was read. The result of a call is written as long as the effect holds the token of the attempt that made the call,
+also when the claim is lost: the result is the truth.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from workflows.definition import Step, WorkflowDefinition
 from workflows.doubts import DOES_NOT_APPLY, Doubts, Unsettled
 from workflows.effect_rows import EffectRows
 from workflows.effects import DONE, IN_DOUBT, INTENT, NOT_DONE, SKIPPED, UNDONE, UNKNOWN, KnownEffect, key_of
-from workflows.errors import ClaimLost, StepError, Suspend, UnknownOutcome, all_of
+from workflows.errors import ClaimLost, StepError, Suspend, UnknownOutcome, error_chain
 from workflows.journal import OpenAttempt
 from workflows.models import Workflow
 from workflows.postgres.jsonb import as_json
 from workflows.timeouts import StepTimeout
 
-# What a step has failed with that had its idempotency key in hand, and returned None all the same.
+# The error code of a step that got its idempotency key and returned None all the same.
 NONE_AFTER_KEY = "none_after_key"
 
 Result = Mapping[str, Any]
@@ -63,12 +63,12 @@ class Ledger:
         """Make a `once` step's call, unless it has been made: then return what is recorded.
 
         Returns the result (None when the step did not apply) and whether it had been recorded before. `call` makes the
-        call; `describe` says what may be told of an error. Raises what the call raises; RetryableStepError or Suspend
-        while nobody can tell whether an earlier call has happened.
+        call; `describe` describes an error as it may be shown. Raises what the call raises; RetryableStepError or
+        Suspend while it is not known whether an earlier call has happened.
         """
         effect = self.rows.find(step)
         if effect and effect.state in IN_DOUBT:
-            effect = self.doubts.did_it_happen(step, context, effect)
+            effect = self.doubts.resolve_or_repeat(step, context, effect)
         if effect and effect.state == DONE:
             return effect.result, True
         repeats = effect is not None and effect.state in IN_DOUBT
@@ -76,45 +76,45 @@ class Ledger:
         try:
             return self._call(begun, call, describe, timeout=step.timeout, repeats_a_doubt=repeats), False
         except DoesNotApply as error:
-            # No failure of the step: a person is asked as soon as no call can be on its way any more.
+            # This is no failure of the step: a person is asked as soon as no call can be on its way any more.
             raise Unsettled(str(error), code=error.code, seconds=step.settle) from error
 
     def undo(self, effect: KnownEffect, call: Callable[[], Result | None], describe: Describe) -> None:
-        """Call the undo of an effect under its key, and write what came of it. Raises what the call raises.
+        """Call the undo of an effect under its key, and write the outcome. Raises what the call raises.
 
-        One whose answer was lost is simply called again: an undo is repeatable.
+        An undo whose answer was lost is simply called again: an undo is repeatable.
         """
-        over = self.rows.state_of_undo(effect)
-        written = self.rows.write_intent(effect.step, effect.generation, effect.undo_key, over=over, undo=True)
+        expected = self.rows.state_of_undo(effect)
+        written = self.rows.write_intent(effect.step, effect.generation, effect.undo_key, expected=expected, undo=True)
         if not written:
             raise ClaimLost(
-                "the claim ended before the undo was begun, or an earlier attempt has told its result since"
+                "the claim ended before the undo was begun, or an earlier attempt has written its result since"
             )
         undo_id, key_age = written
         undo = KnownEffect(
             undo_id, effect.step, effect.generation, INTENT, effect.undo_key, None, key_age, 0.0, undoes=effect.id
         )
-        self._call(undo, call, describe, repeats_a_doubt=over in IN_DOUBT)
+        self._call(undo, call, describe, repeats_a_doubt=expected in IN_DOUBT)
 
     def _begin(self, step: Step, known: KnownEffect | None) -> KnownEffect:
-        """Write the INTENT; together with the outcome of the call before, in one statement and one commit.
+        """Write the INTENT, together with the outcome of the call before it, in one statement and one commit.
 
-        Raises WorkflowCancelled when somebody has asked for that: the last moment to look is the one to look in. Raises
-        ClaimLost when the effect is no longer what was read: a worker that has lost the row has told its result since.
+        Raises WorkflowCancelled when a person has asked for that: this is the last moment to look. Raises ClaimLost
+        when the effect is no longer what was read: a worker that has lost the row has written its result since.
         """
-        name, generation, over = (known.step, known.generation, known.state) if known else (step.identity, 1, None)
-        if over == UNDONE:
-            generation, over = generation + 1, None
-        if over not in IN_DOUBT:
+        name, generation, expected = (known.step, known.generation, known.state) if known else (step.identity, 1, None)
+        if expected == UNDONE:
+            generation, expected = generation + 1, None
+        if expected not in IN_DOUBT:
             self.doubts.require_declared()
         key, has_undo = key_of(self.workflow, name, generation), step.undo is not None
-        written = self.rows.write_intent(name, generation, key, over=over, has_undo=has_undo)
+        written = self.rows.write_intent(name, generation, key, expected=expected, has_undo=has_undo)
         if not written:
-            journal.prove(self.attempt)
-            lost = ClaimLost("the effect is not as it was read: an earlier attempt has told its result since")
+            journal.require_claim(self.attempt)
+            lost = ClaimLost("the effect is not as it was read: an earlier attempt has written its result since")
             raise inbox.cancellation(self.workflow.pk) or lost
         effect_id, key_age = written
-        return self.rows.know(KnownEffect(effect_id, name, generation, INTENT, key, None, key_age, 0.0, has_undo))
+        return self.rows.remember(KnownEffect(effect_id, name, generation, INTENT, key, None, key_age, 0.0, has_undo))
 
     def _call(
         self,
@@ -136,11 +136,11 @@ class Ledger:
         except BaseException as error:
             in_time = monotonic() < out_of_time_at
             nothing_happened = in_time and _says_that_nothing_happened(error, repeats_a_doubt)
-            self.rows.settle(effect, NOT_DONE if nothing_happened else UNKNOWN, error=describe(error))
+            self.rows.record_outcome(effect, NOT_DONE if nothing_happened else UNKNOWN, error=describe(error))
             raise
         finally:
             del effects.keys_in_use[self.workflow.pk]
-        self.rows.settle(effect, SKIPPED if recorded is None else DONE, result=recorded)
+        self.rows.record_outcome(effect, SKIPPED if recorded is None else DONE, result=recorded)
         return recorded
 
     def _result(
@@ -150,33 +150,37 @@ class Ledger:
         try:
             result = call()
         except Suspend:
-            self.attempt.suspended = None  # an error now: the steps after a best-effort one would wait for it
+            self.attempt.suspended = (
+                None  # it is an error now; kept, it would suspend the steps after a best-effort one
+            )
             raise StepError(
                 f"{effect.step} makes a call that is kept, and may not wait; let a step before it wait."
             ) from None
         if effect.undoes is not None:
-            result = result or {}  # an undo that has nothing to tell has happened all the same
+            result = result or {}  # an undo that returns nothing has happened all the same
         if result is None and repeats_a_doubt:
-            told = f"{effect.step} does not apply any more, and nobody knows whether its first call has happened."
-            raise DoesNotApply(told, code=DOES_NOT_APPLY)
-        if result is None and effects.keys_in_use[self.workflow.pk].asked_for:
-            told = f"{effect.step} asked for its idempotency key and returned None, so that it may have made its call."
-            raise UnknownOutcome(told, code=NONE_AFTER_KEY)
-        with journal.blaming_the_step(self.attempt):
+            message = f"{effect.step} does not apply any more, and nobody knows whether its first call has happened."
+            raise DoesNotApply(message, code=DOES_NOT_APPLY)
+        if result is None and effects.keys_in_use[self.workflow.pk].requested:
+            message = (
+                f"{effect.step} asked for its idempotency key and returned None, so that it may have made its call."
+            )
+            raise UnknownOutcome(message, code=NONE_AFTER_KEY)
+        with journal.attribute_to_step(self.attempt):
             return None if result is None else as_json(result)
 
 
 def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> bool:
     """A StepError is a refusal, a RetryableStepError says that nothing was sent. All else may have happened.
 
-    Of a repeat that is true of the repeat alone, and says nothing of the first call, unless it answers to their key.
-    Nor does a step know better by catching that nobody knows, and raising an error of its own.
+    The error of a repeat says nothing about the first call, unless the service answers to their key. Nor does a step
+    know better that catches an unknown outcome and raises an error of its own.
     """
     if not isinstance(error, StepError) or isinstance(error, UnknownOutcome):
         return False
-    nobody_knows = any(isinstance(each, _NOBODY_KNOWS) for each in all_of(error))
+    nobody_knows = any(isinstance(each, _NOBODY_KNOWS) for each in error_chain(error))
     return error.answers_key or not (repeats_a_doubt or nobody_knows)
 
 
-# A wait, because the step may have called before it.
+# WaitError and Suspend, because the step may have made its call before the wait.
 _NOBODY_KNOWS = (UnknownOutcome, StepTimeout, Suspend, waits.WaitError)

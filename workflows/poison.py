@@ -1,18 +1,18 @@
 """POISON: what becomes of a workflow whose workers die on it.
 
-Judged by the next worker that claims it, before any step runs, by how the attempts since the last decision ended. They
-are rows written by those who knew; nothing is counted in an `except`, which no crash ever reaches.
+The next worker that claims the workflow judges, before any step runs, by how the attempts since the last decision
+ended. The process that saw an attempt end has written that; nothing is counted in an `except`, which no crash ever
+reaches.
 
-- Three crashes in a row: the payload is poison, and FAILED like any other failure for good.
-- Killed or vanished for the second time in a row, and from then on: that may be anybody's fault (a host without memory,
-  an operator), so it is tried again, later each time; after every tenth death in a row a person is asked.
+- Three crashes in a row: the payload is poison, and the workflow is FAILED as by any other failure for good.
+- Killed or vanished for the second time in a row, and from then on: that may have any cause (a host without memory, an
+  operator), so the workflow is tried again, later each time; after every tenth death in a row a person is asked.
 - Ended because a step was overdue: a failure of that step, retried and limited by its own policy.
 
 Attempts that were lost (the database went, or refused a statement of the engine's own), interrupted past the grace (a
-deploy) or put back say nothing about a payload: they are passed over, and condemn nobody. But a workflow that is lost
-ten times without a decision in between would be tried for ever, with nobody told: a person is asked whether it may be
-tried again. Only their no fails it. Without an answer it is tried once more, and if it is lost again, they are asked
-again.
+deploy) or put back say nothing about a payload: they are passed over. But a workflow that is lost ten times without a
+decision in between would be tried for ever, and no person would know: a person is asked whether it may be tried again.
+Only a no fails the workflow. Without an answer it is tried once more, and if it is lost again, a person is asked again.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from datetime import timedelta
 from workflows import journal
 from workflows.definition import UNKNOWN_STEP, WorkflowDefinition
 from workflows.errors import RetryableStepError, StepError, Suspend
-from workflows.executor import Failed, describe_own
+from workflows.executor import Failed, describe_engine_error
 from workflows.journal import OpenAttempt, PastAttempt
 from workflows.models import Attempt, Workflow
 from workflows.waits import ApprovalExpired, require_approval, withdraw
 
 CRASHES_OF_POISON = 3
 DEATHS_BEFORE_A_PERSON = 10
-# A whole weekend. Nobody is waiting for the answer but this one row.
+# A whole weekend. Only this one row waits for the answer.
 TIME_TO_ANSWER = timedelta(hours=72)
-# 2 s after the second death, doubling: with ten of them about nine minutes, in which a host may come to itself.
+# 2 s after the second death, doubling: with ten deaths about nine minutes, in which a host may recover.
 FIRST_DELAY, MAX_DELAY, JITTER = 2.0, 300.0, 0.2
 
-TASK_TYPE = "keeps_dying"
+DEATHS_TASK_TYPE = "keeps_dying"
 
-# They are put off from the second one on (see workflows.worker.loop): these take more than an hour.
+# The workflow is postponed from its second loss on (see workflows.worker.loop): ten losses take more than an hour.
 LOSSES_BEFORE_A_PERSON = 10
-# It is tried again after a day without an answer: the database may have come to itself long before.
+# After a day without an answer the workflow is tried again: the database may have recovered long before.
 TIME_TO_ANSWER_ABOUT_LOSSES = timedelta(hours=24)
 
 LOSSES_TASK_TYPE = "keeps_being_lost"
@@ -49,8 +49,8 @@ _DEATHS = (_CRASHED, Attempt.Outcome.KILLED, Attempt.Outcome.VANISHED)
 
 
 @dataclass(frozen=True, slots=True)
-class PutOff:
-    """Its workers keep dying: some time passes before the next one tries. After the `deaths`-th in a row."""
+class Postponed:
+    """The workflow's workers keep dying: after the `deaths`-th death in a row, some time passes before the next try."""
 
     deaths: int
     step: str
@@ -58,13 +58,13 @@ class PutOff:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Its workers keep dying, or losing it: a person is asked whether it may be tried again."""
+    """The workflow's workers keep dying, or losing it: a person is asked whether it may be tried again."""
 
     suspend: Suspend
     step: str
 
 
-Verdict = Failed | PutOff | Held
+Verdict = Failed | Postponed | Held
 
 
 def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Verdict | None:
@@ -81,10 +81,10 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
         return verdict
     if len(losses(attempt)) >= LOSSES_BEFORE_A_PERSON and (verdict := _ask_about_losses(definition, workflow, attempt)):
         return verdict
-    # The very last attempt: after a back-off there is another one, which was put back. What was found open and turns
-    # out to have crashed is known by then.
+    # Only if the very last attempt died: after a back-off, the last attempt is one that was put back. By then it is
+    # also known whether an attempt that was found open had crashed.
     if len(recent) > 1 and recent[0] is attempt.past[0] and recent[0].outcome != _CRASHED:
-        return PutOff(len(recent), recent[0].died_in)
+        return Postponed(len(recent), recent[0].died_in)
     return None
 
 
@@ -93,20 +93,22 @@ def losses(attempt: OpenAttempt) -> list[PastAttempt]:
     return [past for past in attempt.past if past.outcome == Attempt.Outcome.LOST]
 
 
-def judge_compensation(attempt: OpenAttempt) -> PutOff | StepError | None:
+def judge_compensation(attempt: OpenAttempt) -> Postponed | StepError | None:
     """What to do instead of calling the next undo: wait, or ask a person for the reason that is returned.
 
-    Nothing fails here, for it has failed already: whatever keeps killing its workers, a person is asked in the end.
+    Nothing fails here, for the workflow has failed already: whatever kills its workers, a person is asked in the end.
     """
     deaths = [past for past in attempt.past if past.outcome in _DEATHS or _is_overdue(past)]
     crashes = [past for past in deaths if past.outcome == _CRASHED or _is_overdue(past)]
     if len(crashes) >= CRASHES_OF_POISON or len(deaths) >= DEATHS_BEFORE_A_PERSON:
-        return StepError(f"Its workers died {len(deaths)} times in a row, last {_end(deaths[0])}.", code=TASK_TYPE)
+        return StepError(
+            f"Its workers died {len(deaths)} times in a row, last {_describe_end(deaths[0])}.", code=DEATHS_TASK_TYPE
+        )
     if len(lost := losses(attempt)) >= LOSSES_BEFORE_A_PERSON:
-        told = f"Its claim was lost {len(lost)} times in a row, last {_end(lost[0])}."
-        return StepError(told, code=LOSSES_TASK_TYPE)
+        message = f"Its claim was lost {len(lost)} times in a row, last {_describe_end(lost[0])}."
+        return StepError(message, code=LOSSES_TASK_TYPE)
     if len(deaths) > 1 and deaths[0] is attempt.past[0] and deaths[0] not in crashes:
-        return PutOff(len(deaths), deaths[0].died_in)
+        return Postponed(len(deaths), deaths[0].died_in)
     return None
 
 
@@ -115,15 +117,15 @@ def _is_overdue(past: PastAttempt) -> bool:
 
 
 def _poisoned(definition: WorkflowDefinition, crashes: list[PastAttempt]) -> Failed:
-    ends = list(dict.fromkeys(_end(past) for past in reversed(crashes)))
+    ends = list(dict.fromkeys(_describe_end(past) for past in reversed(crashes)))
     error = StepError(f"It crashed its worker {len(crashes)} times in a row: {', '.join(ends)}.", code="poison")
     return _failed(definition, crashes[0].died_in, error)
 
 
 def _overdue(past: list[PastAttempt]) -> PastAttempt | None:
-    """The last attempt that says something, if it was ended because a step was overdue.
+    """The last attempt that says something about the payload, if it was ended because a step was overdue.
 
-    That is found once: what is decided now is a retry, and the attempts before a decision are of the past.
+    It is found only once: the decision now is a retry, and attempts before a decision no longer count.
     """
     for each in past:
         if _is_overdue(each):
@@ -141,19 +143,19 @@ def _failed_as_overdue(definition: WorkflowDefinition, past: PastAttempt) -> Fai
 def _ask(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, deaths: list[PastAttempt]
 ) -> Held | Failed | None:
-    """Ask a person whether it may be tried again; None when somebody has said yes.
+    """Ask a person whether the workflow may be tried again; None when a person has said yes.
 
-    One question for each ten deaths: it is known by the tenth, the twentieth, ...
+    There is one question for each ten deaths, named after the tenth, the twentieth, ...
     """
     last, tenth = deaths[0], deaths[len(deaths) % DEATHS_BEFORE_A_PERSON]
     try:
-        with journal.current(attempt):
+        with journal.bind_attempt(attempt):
             require_approval(
                 workflow,
-                f"{TASK_TYPE}:{tenth.number}",
+                f"{DEATHS_TASK_TYPE}:{tenth.number}",
                 question="Its workers keep dying. May it be tried again?",
-                facts={"Workers lost in a row": str(len(deaths)), "The last one": _end(last)},
-                task_type=TASK_TYPE,
+                facts={"Workers lost in a row": str(len(deaths)), "The last one": _describe_end(last)},
+                task_type=DEATHS_TASK_TYPE,
                 timeout=TIME_TO_ANSWER,
             )
     except Suspend as suspend:
@@ -164,23 +166,23 @@ def _ask(
 
 
 def _ask_about_losses(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Held | Failed | None:
-    """Ask a person whether it may be tried again; None when somebody has said yes, or nobody anything for a day."""
+    """Ask a person whether the workflow may be tried again; None after a yes, or a day without an answer."""
     lost = losses(attempt)
     last, tenth = lost[0], lost[len(lost) % LOSSES_BEFORE_A_PERSON]
     name = f"{LOSSES_TASK_TYPE}:{tenth.number}"
     try:
-        with journal.current(attempt):
+        with journal.bind_attempt(attempt):
             try:
                 require_approval(
                     workflow,
                     name,
                     question="Its workers keep losing the database. May it be tried again?",
-                    facts={"Attempts lost in a row": str(len(lost)), "The last one": _end(last)},
+                    facts={"Attempts lost in a row": str(len(lost)), "The last one": _describe_end(last)},
                     task_type=LOSSES_TASK_TYPE,
                     timeout=TIME_TO_ANSWER_ABOUT_LOSSES,
                 )
             except ApprovalExpired:
-                withdraw(workflow, name)  # so that it is asked again should it be lost again
+                withdraw(workflow, name)  # so that a person is asked again if the workflow is lost again
     except Suspend as suspend:
         return Held(suspend, last.died_in)
     except StepError as error:
@@ -189,8 +191,8 @@ def _ask_about_losses(definition: WorkflowDefinition, workflow: Workflow, attemp
 
 
 def _failed(definition: WorkflowDefinition, died_in: str, error: StepError, *, retryable: bool = False) -> Failed:
-    return Failed(None, definition.step_that_was(died_in), error, retryable, describe_own(error))
+    return Failed(None, definition.find_or_removed_step(died_in), error, retryable, describe_engine_error(error))
 
 
-def _end(past: PastAttempt) -> str:
+def _describe_end(past: PastAttempt) -> str:
     return f"in {past.died_in or UNKNOWN_STEP} by {past.died_how or 'nobody knows what'}"

@@ -1,8 +1,8 @@
 """A time limit on synchronous code: a timer of the process that raises in the main thread.
 
 It reaches Python code, and SQL (psycopg answers a KeyboardInterrupt by cancelling the query on the server; any other
-exception raised inside it would leave the connection unusable). What blocks in C without ever looking at signals is
-left to the supervisor.
+exception raised inside it would leave the connection unusable). Code that blocks in C without ever looking at signals
+is left to the supervisor.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except StepTimeout:
-        # Raised, perhaps, between the function's return and the line above: it would be raised again, out of bounds.
+        # The exception may come between the function's return and the line above: the timer would then raise it again,
+        # outside this function.
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise
     finally:

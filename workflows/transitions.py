@@ -10,8 +10,8 @@ These columns of a workflow's row are its schedule:
 | `current_step`, `retry_count` | the step where it failed or waits, and how many times in a row that step failed |
 
 There is one function for each change of state (docs/architecture.md has the diagram). Each function says of every
-column what becomes of it: a new value, or KEPT. The caller holds the lock of the row, in the transaction in which it
-decides.
+column what becomes of it: a new value, or UNCHANGED. The caller holds the lock of the row, in the transaction in which
+the caller decides.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ COLUMNS = (
 AT_ONCE = Least("created_at", Now())
 
 
-class Kept:
-    """Says that a column stays as it is."""
+class Unchanged:
+    """A column stays as it is."""
 
 
-KEPT: Final = Kept()
+UNCHANGED: Final = Unchanged()
 
 # The four phases of a workflow, and the columns that say which one it is in.
 Phase = Mapping[str, Any]
@@ -66,97 +66,107 @@ class Awaited(NamedTuple):
 
 NOTHING = Awaited()
 
-# Columns that stand beside the schedule: what came of the attempt, for people.
-Beside = Mapping[str, Any]
+# Columns that are not part of the schedule: the outcome of the attempt, for people.
+ExtraColumns = Mapping[str, Any]
 _NO_ERROR = {"last_error_class": "", "last_error_code": "", "last_error_message": ""}
 
 
 # --- Decided by an attempt ----------------------------------------------------------------------------
 
 
-def complete(workflow_id: int, beside: Beside) -> None:
+def complete(workflow_id: int, extra_columns: ExtraColumns) -> None:
     """Every step has run."""
     _write(
         workflow_id,
         phase=COMPLETE,
-        due=KEPT,
+        due=UNCHANGED,
         awaited=NOTHING,
         step="",
         failures=0,
-        beside={**beside, **_NO_ERROR},
+        extra_columns={**extra_columns, **_NO_ERROR},
     )
 
 
-def suspend(workflow_id: int, suspended: Suspend, *, step: str, beside: Beside) -> None:
+def suspend(workflow_id: int, suspended: Suspend, *, step: str, extra_columns: ExtraColumns) -> None:
     """A step waits for something: its failures before that no longer count."""
     _write(
         workflow_id,
-        phase=KEPT,
+        phase=UNCHANGED,
         due=suspended.until,
         awaited=Awaited.of(suspended),
         step=step,
         failures=0,
-        beside={**beside, **_NO_ERROR},
+        extra_columns={**extra_columns, **_NO_ERROR},
     )
 
 
-def ask_a_person(workflow_id: int, suspended: Suspend) -> None:
+def suspend_for_answer(workflow_id: int, suspended: Suspend) -> None:
     """The engine waits for an answer: the step where the workflow failed, and how often it did, stay."""
     _write(
         workflow_id,
-        phase=KEPT,
+        phase=UNCHANGED,
         due=suspended.until,
         awaited=Awaited.of(suspended),
-        step=KEPT,
-        failures=KEPT,
+        step=UNCHANGED,
+        failures=UNCHANGED,
     )
 
 
 def schedule_retry(
-    workflow_id: int, due: Combinable, *, woken_by: Awaited, step: str, failures: int, beside: Beside
+    workflow_id: int, due: Combinable, *, woken_by: Awaited, step: str, failures: int, extra_columns: ExtraColumns
 ) -> None:
     """A step failed, and may succeed later; a signal may cut the delay short."""
     _write(
         workflow_id,
-        phase=KEPT,
+        phase=UNCHANGED,
         due=due,
         awaited=woken_by,
         step=step,
         failures=failures,
-        beside=beside,
+        extra_columns=extra_columns,
     )
 
 
-def put_off(workflow_id: int, due: Combinable, *, waiting_for: str = "") -> None:
-    """The workflow is tried again later, and no step has failed: no signal cuts that short."""
+def postpone(workflow_id: int, due: Combinable, *, waiting_for: str = "") -> None:
+    """The workflow is tried again later, and no step has failed: no signal cuts the delay short."""
     _write(
         workflow_id,
-        phase=KEPT,
+        phase=UNCHANGED,
         due=due,
         awaited=Awaited(waiting_for),
-        step=KEPT,
-        failures=KEPT,
+        step=UNCHANGED,
+        failures=UNCHANGED,
     )
 
 
 # --- The end ------------------------------------------------------------------------------------------
 
 
-def fail(workflow_id: int, *, step: str | Kept = KEPT, failures: int | Kept = KEPT, beside: Beside) -> None:
+def fail(
+    workflow_id: int,
+    *,
+    step: str | Unchanged = UNCHANGED,
+    failures: int | Unchanged = UNCHANGED,
+    extra_columns: ExtraColumns,
+) -> None:
     """The workflow is at rest, and nothing has to be undone."""
     _write(
         workflow_id,
         phase=FAILED,
-        due=KEPT,
+        due=UNCHANGED,
         awaited=NOTHING,
         step=step,
         failures=failures,
-        beside=beside,
+        extra_columns=extra_columns,
     )
 
 
 def begin_compensation(
-    workflow_id: int, *, step: str | Kept = KEPT, failures: int | Kept = KEPT, beside: Beside
+    workflow_id: int,
+    *,
+    step: str | Unchanged = UNCHANGED,
+    failures: int | Unchanged = UNCHANGED,
+    extra_columns: ExtraColumns,
 ) -> None:
     """The workflow has failed, and what it did elsewhere is undone first."""
     _write(
@@ -166,13 +176,13 @@ def begin_compensation(
         awaited=NOTHING,
         step=step,
         failures=failures,
-        beside=beside,
+        extra_columns=extra_columns,
     )
 
 
 def end_compensation(workflow_id: int) -> None:
     """Nothing is left to undo. What the workflow failed with stays."""
-    fail(workflow_id, beside={})
+    fail(workflow_id, extra_columns={})
 
 
 # --- Again --------------------------------------------------------------------------------------------
@@ -185,32 +195,32 @@ def reopen(workflow_id: int, *, expires_after: timedelta | None) -> None:
         phase=UNDER_WAY,
         due=AT_ONCE,
         awaited=NOTHING,
-        step=KEPT,
+        step=UNCHANGED,
         failures=0,
-        beside={"cancelled_at": None, "expires_at": ClockTimestamp() + expires_after if expires_after else None},
+        extra_columns={"cancelled_at": None, "expires_at": ClockTimestamp() + expires_after if expires_after else None},
     )
 
 
 def reopen_compensation(workflow_id: int) -> None:
-    """A workflow at rest is undone once more: what was said of one of its calls was taken back."""
+    """A workflow at rest is undone once more: a person's answer about one of its calls was taken back."""
     _write(
         workflow_id,
         phase=COMPENSATING,
         due=AT_ONCE,
         awaited=NOTHING,
-        step=KEPT,
-        failures=KEPT,
+        step=UNCHANGED,
+        failures=UNCHANGED,
     )
 
 
 def make_due(workflow_id: int) -> bool:
-    """Run the workflow now and not later; False when it is due already, or at rest. What it waits for stays."""
+    """Make the workflow due now; False when it is due already, or at rest. What it waits for stays."""
     later = Workflow.objects.filter(pk=workflow_id, status="PENDING", invisible_until__gt=Now())
     return later.update(invisible_until=AT_ONCE) == 1
 
 
 def make_due_where(condition: str, parameters: Sequence[Any]) -> int:
-    """The same for every sleeping workflow `w` for which the SQL `condition` holds, and that nobody holds; how many."""
+    """Do so for every sleeping workflow `w` whose row is not locked and for which `condition` (SQL) holds; how many."""
     return execute(
         f"""UPDATE workflows_workflow SET invisible_until = least(created_at, now())
              WHERE id IN (
@@ -227,12 +237,12 @@ def make_due_where(condition: str, parameters: Sequence[Any]) -> int:
 def _write(
     workflow_id: int,
     *,
-    phase: Phase | Kept,
-    due: datetime | Combinable | Kept,
+    phase: Phase | Unchanged,
+    due: datetime | Combinable | Unchanged,
     awaited: Awaited,
-    step: str | Kept,
-    failures: int | Kept,
-    beside: Beside | None = None,
+    step: str | Unchanged,
+    failures: int | Unchanged,
+    extra_columns: ExtraColumns | None = None,
 ) -> None:
     """Update the row: once, and outside the savepoint of the steps. Raises ClaimLost when there is no such row.
 
@@ -241,13 +251,13 @@ def _write(
     300,000 pending and 4 clients: 640 workflows/s and 3,376 buffers a claim, against 5,490/s and 197.
     """
     columns = {
-        **({} if isinstance(phase, Kept) else phase),
+        **({} if isinstance(phase, Unchanged) else phase),
         **awaited._asdict(),
         "invisible_until": due,
         "current_step": step,
         "retry_count": failures,
-        **(beside or {}),
+        **(extra_columns or {}),
     }
-    columns = {name: value for name, value in columns.items() if value is not KEPT}
+    columns = {name: value for name, value in columns.items() if value is not UNCHANGED}
     if Workflow.objects.filter(pk=workflow_id).update(**columns) != 1:
         raise ClaimLost("the row is gone")

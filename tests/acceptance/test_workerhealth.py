@@ -99,7 +99,7 @@ def test_the_supervisor_says_so_once_a_minute(effects: Path, end_group: Any) -> 
     """A minute takes a second here."""
     shorter = """
 from workflows.worker import healthfile
-healthfile.MAX_SILENCE, healthfile.TELL_EVERY, healthfile.WRITE_EVERY = 1.0, 1.5, 0.1
+healthfile.MAX_SILENCE, healthfile.WARN_EVERY, healthfile.WRITE_EVERY = 1.0, 1.5, 0.1
 """
     supervisor = run_a_supervisor(effects, shorter, DATABASE_URL=NOBODY_THERE)
     end_group(supervisor)

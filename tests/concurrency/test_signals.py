@@ -72,7 +72,7 @@ class Sender:
         connection.set_autocommit(True)
 
     def wake(self) -> None:
-        inbox.wake_soon(**self.address)
+        inbox.try_wake(**self.address)
 
     def go_on(self, steps: int) -> None:
         """Make that many further steps; come back when they are done."""
@@ -162,7 +162,7 @@ def test_a_sender_that_was_killed_between_its_two_statements_has_lost_nothing(li
     sender.close()
     this = worker()
     assert this.process_next() is False
-    this.tick()
+    this.run_chores()
     assert work(workflow).status == "COMPLETE"
 
 
@@ -175,11 +175,11 @@ def test_an_operators_transaction_that_held_the_row_just_then_has_lost_nothing(l
         operator.execute("SELECT 1 FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [workflow.pk])
         address = {"linking_id": "acc"} if linked else {"workflow_id": workflow.pk}
         inbox.send(source="shop", dedupe_key="1", name="paid", payload={"n": 7}, **address)  # type: ignore[arg-type]
-        this.tick()
+        this.run_chores()
         assert this.process_next() is False
     engine.elsewhere(connections.close_all)
     fresh = worker()
-    fresh.tick()
+    fresh.run_chores()
     assert work(workflow).status == "COMPLETE"
 
 
@@ -189,7 +189,7 @@ def test_the_workers_own_look_is_what_finds_it_when_the_sender_came_too_early() 
     workflow = submit()
     with no_sweep():
         run_while_it_is_sent(workflow, SUSPENDING, (2, 2, 2))
-        worker().tick()
+        worker().run_chores()
         assert work(workflow).status == "COMPLETE"
 
 
@@ -212,7 +212,7 @@ def completes(workflow: Workflow, user: User) -> bool:
     workflow.refresh_from_db()
     if workflow.status == "FAILED":
         operations.retry(workflow.pk, user=user)
-    worker().tick()
+    worker().run_chores()
     return work(workflow).status == "COMPLETE"
 
 
@@ -239,7 +239,7 @@ def test_a_signal_that_the_chores_put_aside_while_its_workflow_is_retried_is_hee
     with engine.another_connection() as other:
         with other.transaction():
             other.execute("SELECT FROM workflows_signal FOR UPDATE")  # the chores are long at it
-            chores = Thread(target=lambda: (inbox.put_aside(), connections.close_all()))
+            chores = Thread(target=lambda: (inbox.ignore_late_signals(), connections.close_all()))
             chores.start()
             engine.until_blocked()
             retry(workflow, boss)
@@ -250,7 +250,7 @@ def test_a_signal_that_the_chores_put_aside_while_its_workflow_is_retried_is_hee
 def test_a_request_to_cancel_that_was_stored_as_the_workflow_ended_is_told_to_have_come_too_late() -> None:
     workflow = submit(status="COMPLETE", completed_at=timezone.now())
     inbox.store(source="console", dedupe_key="1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
-    worker().tick()
+    worker().run_chores()
     assert engine.kinds(workflow) == ["cancel_too_late"]
 
 
@@ -324,7 +324,7 @@ def test_the_one_that_looks_second_sees_both(families: None) -> None:
 @contextmanager
 def _before_telling(do: Callable[[], None]) -> Iterator[None]:
     """`do` it when the worker has committed, and not yet looked whether it was the last."""
-    usual = inbox.tell_parent
+    usual = inbox.notify_parent
     left = [do]
 
     def tell(child_id: int) -> None:
@@ -332,8 +332,8 @@ def _before_telling(do: Callable[[], None]) -> Iterator[None]:
             left.pop()()
         usual(child_id)
 
-    inbox.tell_parent = tell
+    inbox.notify_parent = tell
     try:
         yield
     finally:
-        inbox.tell_parent = usual
+        inbox.notify_parent = usual

@@ -167,11 +167,11 @@ def test_the_sweep_finds_a_row_that_somebody_held_when_it_was_to_be_woken() -> N
     with engine.another_connection() as third, third.transaction():
         third.execute("SELECT 1 FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [workflow.pk])
         assert elsewhere(decide_and_wake) is False
-        worker().tick()
+        worker().run_chores()
         assert worker().process_next() is False
     this = worker()
     assert this.process_next() is False
-    this.tick()
+    this.run_chores()
     assert this.process_next() is True
     assert attempts(workflow) == ["waiting", "complete"]
 
@@ -181,7 +181,7 @@ def test_the_sweep_finds_a_row_whose_sender_died_before_it_woke_it() -> None:
     assert elsewhere(lambda: decide(ManualTask.objects.get())) is True
     this = worker()
     assert this.process_next() is False
-    this.tick()
+    this.run_chores()
     assert work(workflow).status == "COMPLETE"
     assert attempts(workflow) == ["waiting", "complete"]
 
@@ -198,7 +198,7 @@ def test_the_sweep_finds_a_row_that_somebody_held_when_both_wanted_to_wake_it() 
             workflow = work(submit())
         third.execute("ROLLBACK")
     assert workflow.invisible_until > timezone.now()
-    worker().tick()
+    worker().run_chores()
     assert work(workflow).status == "COMPLETE"
     assert attempts(workflow) == ["waiting", "complete"]
 
@@ -230,7 +230,7 @@ def test_a_worker_that_dies_between_its_suspension_and_its_own_look_loses_nothin
     with at(WAKES_ITS_OWN_ROW, die, before=True), pytest.raises(Died):
         work(before)
     assert attempts(before) == ["waiting"]
-    worker().tick()
+    worker().run_chores()
     assert work(before).status == "COMPLETE"
     assert attempts(before) == ["waiting", "complete"]
 

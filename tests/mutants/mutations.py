@@ -162,8 +162,8 @@ MUTANTS: list[Mutant] = [
         "ledger.py",
         (
             "a call that was begun, and no more is known, is made again",
-            "effect.state in IN_DOUBT:\n            effect = self.doubts.did",
-            "effect.state == UNKNOWN:\n            effect = self.doubts.did",
+            "effect.state in IN_DOUBT:\n            effect = self.doubts.resolve",
+            "effect.state == UNKNOWN:\n            effect = self.doubts.resolve",
             f"{EFFECTS}test_a_call_whose_worker_died_in_it_is_looked_up_and_not_repeated",
         ),
         # --- A repeat of a call in doubt ---
@@ -175,7 +175,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a repeat of an undo that fails settles the doubt",
-            "describe, repeats_a_doubt=over in IN_DOUBT)",
+            "describe, repeats_a_doubt=expected in IN_DOUBT)",
             "describe)",
             f"{LEDGER}test_a_failed_repeat_leaves_an_undo_in_doubt",
         ),
@@ -199,32 +199,32 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a step that had its key in hand and returned None says that it did not call",
-            "if result is None and effects.keys_in_use[self.workflow.pk].asked_for:",
+            "if result is None and effects.keys_in_use[self.workflow.pk].requested:",
             "if False:",
             f"{LEDGER}test_a_step_that_asks_for_its_key_and_returns_none_may_have_called",
         ),
         # --- Steps that have left the list ---
         (
             "a step that did not apply begins its call beside one that is not declared",
-            "if over not in IN_DOUBT:",
-            "if over not in (*IN_DOUBT, SKIPPED):",
+            "if expected not in IN_DOUBT:",
+            "if expected not in (*IN_DOUBT, SKIPPED):",
             f"{LEDGER}test_a_step_that_did_not_apply_begins_no_call_beside_it",
         ),
         (
             "a call that was undone is made again beside one that is not declared",
-            "if over not in IN_DOUBT:",
-            "if over not in IN_DOUBT and not (known and over is None):",
+            "if expected not in IN_DOUBT:",
+            "if expected not in IN_DOUBT and not (known and expected is None):",
             f"{LEDGER}test_what_was_undone_is_not_done_again_beside_it",
         ),
         (
             "a call that was never sent is made beside one that is not declared",
-            "if over not in IN_DOUBT:",
-            "if over not in (*IN_DOUBT, NOT_DONE):",
+            "if expected not in IN_DOUBT:",
+            "if expected not in (*IN_DOUBT, NOT_DONE):",
             f"{LEDGER}test_the_release_before_does_not_make_the_call_that_its_successor_has_made",
         ),
         (
             "a call in doubt is not repeated beside one that is not declared",
-            "if over not in IN_DOUBT:",
+            "if expected not in IN_DOUBT:",
             "if True:",
             f"{LEDGER}test_a_call_that_was_begun_before_is_repeated_beside_it",
         ),
@@ -285,8 +285,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "before a workflow completes, the question about a doubt looks for no answer of its own",
-            "self.find_out(step, context, effect, look_every=UNDECLARED_PATIENCE)",
-            "self.find_out(step, context, effect)",
+            "self.resolve(step, context, effect, look_every=UNDECLARED_PATIENCE)",
+            "self.resolve(step, context, effect)",
             f"{LEDGER}test_a_question_about_it_is_closed_by_a_release_that_finds_out",
         ),
         (
@@ -327,25 +327,25 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a question that nobody has answered about a step is not asked again",
-            "            waits.withdraw(self.workflow, _undeclared_asked(effect))",
+            "            waits.withdraw(self.workflow, _undeclared_question(effect))",
             "            return",
             f"{LEDGER}test_a_question_that_nobody_answers_in_a_month_is_asked_again",
         ),
         (
             "a retry is not asked about a step that is not declared",
-            "raise Undeclared(told, code=UNDECLARED_TASK, wait_id=answer.wait_id)",
-            "raise Undeclared(told, code=UNDECLARED_TASK)",
+            "raise Undeclared(message, code=UNDECLARED_TASK_TYPE, wait_id=answer.wait_id)",
+            "raise Undeclared(message, code=UNDECLARED_TASK_TYPE)",
             f"{LEDGER}test_a_person_says_that_it_is_wrong_and_a_retry_asks_again",
         ),
         (
             "a lookup begins before the result of the call before is written",
-            "        journal.flush(self.attempt)\n        journal.prove(self.attempt)\n",
-            "        journal.prove(self.attempt)\n",
+            "        journal.flush(self.attempt)\n        journal.require_claim(self.attempt)\n",
+            "        journal.require_claim(self.attempt)\n",
             f"{EFFECTS}test_what_came_of_a_call_is_written_before_the_next_one_is_found_out",
         ),
         (
             "a lookup begins although the row may be lost",
-            "        journal.flush(self.attempt)\n        journal.prove(self.attempt)\n",
+            "        journal.flush(self.attempt)\n        journal.require_claim(self.attempt)\n",
             "        journal.flush(self.attempt)\n",
             f"{LATE}test_it_looks_nothing_up",
         ),
@@ -357,19 +357,19 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "not found counts at once",
-            "        if found is None:\n            self._wait_until_settled(step, effect)\n",
+            "        if found is None:\n            self._require_settled(step, effect)\n",
             "        if found is None:\n",
             f"{LEDGER}test_not_found_counts_only_when_the_call_can_no_longer_be_on_its_way",
         ),
         (
             "a person is asked while the call may be on its way",
-            "        self._wait_until_settled(step, effect)\n        return self._ask(effect)",
+            "        self._require_settled(step, effect)\n        return self._ask(effect)",
             "        return self._ask(effect)",
             f"{LEDGER}test_a_person_is_not_asked_while_the_call_may_still_be_on_its_way",
         ),
         (
             "a person is asked whether there is something to undo while the call may be on its way",
-            "        self._wait_until_settled(step, effect)\n        while True:",
+            "        self._require_settled(step, effect)\n        while True:",
             "        while True:",
             f"{UNDO}test_nobody_is_asked_while_the_call_may_still_be_on_its_way",
         ),
@@ -407,9 +407,9 @@ MUTANTS: list[Mutant] = [
         (
             "a late result lands on the effect that was given its id since",
             """WHERE id = %s AND attempt_token = %s\"\"\",
-        [state, _dump(result), *error.values(), effect.id, attempt.token],""",
+        [state, _json_or_null(result), *error.values(), effect.id, attempt.token],""",
             """WHERE id = %s AND attempt = %s\"\"\",
-        [state, _dump(result), *error.values(), effect.id, attempt.id],""",
+        [state, _json_or_null(result), *error.values(), effect.id, attempt.id],""",
             f"{LEDGER}test_a_late_result_never_lands_on_the_effect_of_another_workflow",
         ),
         (
@@ -501,7 +501,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a call is begun although its INTENT was long on its way to the disk",
-            "            if monotonic() < asked_at + PROMPTLY:",
+            "            if monotonic() < sent_at + MAX_INTENT_SECONDS:",
             "            if True:",
             f"{LEDGER}test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call",
         ),
@@ -772,14 +772,15 @@ MUTANTS: list[Mutant] = [
         # --- The sender's half ---
         (
             "send stores, and wakes nobody",
-            "    if told:\n        wake_soon(workflow_id=workflow_id, linking_id=linking_id)\n    return told",
+            "    if inserted:\n        try_wake(workflow_id=workflow_id, linking_id=linking_id)\n    return inserted",
             "    return told",
             f"{WAKERS}test_whoever_sends_wakes",
         ),
         (
             "send wakes before its signal is committed",
-            "    if told:\n        wake_soon(workflow_id=workflow_id, linking_id=linking_id)\n    return told",
-            "        if told:\n            wake_soon(workflow_id=workflow_id, linking_id=linking_id)\n    return told",
+            "    if inserted:\n        try_wake(workflow_id=workflow_id, linking_id=linking_id)\n    return inserted",
+            "        if inserted:\n            try_wake(workflow_id=workflow_id, linking_id=linking_id)\n"
+            "    return inserted",
             f"{WAKERS}test_the_signal_is_committed_before_anybody_is_woken",
         ),
         (
@@ -906,8 +907,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a child tells its parent, and does not wake it",
-            "    if told:\n        wake(told[0])",
-            "    if told:\n        pass",
+            "    if inserted:\n        wake(inserted[0])",
+            "    if inserted:\n        pass",
             f"{SIGNALS}test_the_one_that_looks_second_sees_both",
         ),
         (
@@ -1105,7 +1106,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a worker that has ended a child does not tell its parent",
-            "            inbox.tell_parent(claim.workflow.pk)\n",
+            "            inbox.notify_parent(claim.workflow.pk)\n",
             "            pass\n",
             f"{SIGNALS}test_the_one_that_looks_second_sees_both",
         ),
@@ -1118,8 +1119,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the chores are done after each workflow",
-            "TICK_EVERY = SPEAK_EVERY = 1.0",
-            "TICK_EVERY = SPEAK_EVERY = 0.0",
+            "CHORES_EVERY = CHECK_EVERY = 1.0",
+            "CHORES_EVERY = CHECK_EVERY = 0.0",
             f"{PACE}test_the_chores_are_done_once_a_second",
         ),
         ("nobody sweeps", "                self._sweep()\n", "", f"{PACE}test_the_chores_are_done_once_a_second"),
@@ -1131,7 +1132,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what came too late is not put aside",
-            "            inbox.put_aside()\n",
+            "            inbox.ignore_late_signals()\n",
             "",
             f"{SIGNAL}test_one_that_comes_in_the_moment_of_the_end_is_put_aside_by_the_chores",
         ),
@@ -1163,8 +1164,8 @@ MUTANTS: list[Mutant] = [
         # --- After a loss ---
         (
             "a row that is lost twice is due at once",
-            "if put_off or losses > 1:",
-            "if put_off:",
+            "if postpone_reason or losses > 1:",
+            "if postpone_reason:",
             f"{FAULTS}test_a_row_whose_steps_end_the_claim_does_not_hold_up_the_others",
         ),
     ),
@@ -1178,20 +1179,20 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "an error on a lost claim is the step's failure",
-            "        journal.prove(attempt)  # on a lost",
+            "        journal.require_claim(attempt)  # on a lost",
             "        pass  # on a lost",
             f"{LATE}test_what_it_was_told_after_it_had_lost_the_row_is_no_failure_of_the_step",
         ),
         (
             "the steps are given the row that is decided on",
-            "self.given = deepcopy(workflow)",
-            "self.given = workflow",
+            "self.workflow_copy = deepcopy(workflow)",
+            "self.workflow_copy = workflow",
             f"{WORKER}test_what_a_step_does_to_its_workflow_changes_neither_the_row_nor_the_decision",
         ),
         (
             "the steps run outside a savepoint",
-            "with journal.current(attempt), transaction.atomic():",
-            "with journal.current(attempt):",
+            "with journal.bind_attempt(attempt), transaction.atomic():",
+            "with journal.bind_attempt(attempt):",
             f"{WORKER}test_a_retryable_failure_leaves_nothing_behind_but_its_history",
         ),
         (
@@ -1250,7 +1251,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a step that swallows a database error loses its writes without a word",
-            "    if transaction_is_broken():\n        # Left",
+            "    if transaction_is_broken():\n        # Without",
             "    if False:\n        # Left",
             f"{WORKER}test_a_step_whose_inner_transaction_was_marked_for_rollback_is_told",
         ),
@@ -1292,7 +1293,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "an error on a lost claim is the undo's failure",
-            "                    journal.prove(self.attempt)  # on",
+            "                    journal.require_claim(self.attempt)  # on",
             "                    pass  # on",
             f"{LATE}test_what_it_was_told_after_it_had_lost_the_row_is_no_failure_of_the_undo",
         ),
@@ -1322,7 +1323,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a cancellation that comes too late closes what a compensation asks",
-            ".exclude(task_type__in=ASKED_ALL_THE_SAME)",
+            ".exclude(task_type__in=KEPT_ON_CANCEL)",
             "",
             f"{CANCEL}test_a_request_that_comes_too_late_leaves_what_a_compensation_asks",
         ),
@@ -1334,7 +1335,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what a workflow was told and has not used is read by each sweep after its end",
-            "    inbox.ignore_all(workflow.pk)\n",
+            "    inbox.ignore_signals(workflow.pk)\n",
             "",
             f"{SIGNAL}test_what_nobody_has_used_is_put_aside_as_the_workflow_ends_and_heeded_again_when_it_is_retried",
         ),
@@ -1352,7 +1353,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what an undo sets for the session holds for the next",
-            "                        leave_as_found(self.attempt)\n",
+            "                        reset_session(self.attempt)\n",
             "",
             f"{SESSIONS}test_what_an_undo_sets_for_the_session_ends_with_it",
         ),
@@ -1376,13 +1377,13 @@ MUTANTS: list[Mutant] = [
         "operations/tasks.py",
         (
             "a decision wakes before it is committed",
-            "    inbox.wake_soon(workflow_id=task.workflow_id)\n",
-            "        inbox.wake_soon(workflow_id=task.workflow_id)\n",
+            "    inbox.try_wake(workflow_id=task.workflow_id)\n",
+            "        inbox.try_wake(workflow_id=task.workflow_id)\n",
             f"{OPERATIONS}test_the_wake_up_comes_after_the_commit_of_the_signal",
         ),
         (
             "a decision wakes nobody",
-            "    inbox.wake_soon(workflow_id=task.workflow_id)\n",
+            "    inbox.try_wake(workflow_id=task.workflow_id)\n",
             "",
             f"{OPERATIONS}test_a_decision_is_kept_sent_to_the_inbox_and_wakes_the_workflow",
         ),
@@ -1403,7 +1404,7 @@ MUTANTS: list[Mutant] = [
         "operations/workflows.py",
         (
             "a request to cancel wakes nobody, should the worker just have let go",
-            '    inbox.wake_soon(workflow_id=workflow_id)\n    return "It is running',
+            '    inbox.try_wake(workflow_id=workflow_id)\n    return "It is running',
             '    return "It is running',
             f"{WAKERS}test_whoever_requests_a_cancellation_wakes_the_workflow_that_its_worker_has_let_go_of",
         ),
@@ -1421,7 +1422,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a cancelled child does not tell its parent",
-            "        inbox.tell_parent_soon(workflow_id)\n",
+            "        inbox.try_notify_parent(workflow_id)\n",
             "        pass\n",
             f"{CHILDREN}test_a_cancelled_child_is_a_failed_one",
         ),
@@ -1439,27 +1440,27 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "children are cancelled although their parent was retried",
-            "    inbox.spare_children(workflow_id)\n",
+            "    inbox.withdraw_cancellation_of_children(workflow_id)\n",
             "",
             f"{CHILDREN}test_retrying_a_cancelled_parent_starts_again_what_was_cancelled_with_it",
         ),
         (
             "a request of the last run cancels the next",
-            "        inbox.close_cancellations(workflow_id)\n        inbox.heed_again(workflow_id)\n",
-            "        inbox.heed_again(workflow_id)\n",
+            "        inbox.close_cancellations(workflow_id)\n        inbox.restore_signals(workflow_id)\n",
+            "        inbox.restore_signals(workflow_id)\n",
             f"{CANCEL}test_a_request_of_the_last_run_does_not_cancel_the_next",
         ),
     ),
     *_in(
         "worker/slots.py",
         (
-            "a stamp that was half written is read",
+            "a status that was half written is read",
             "            if zlib.crc32(record) == checksum:",
             "            if True:",
             f"{STAMPS}test_what_is_not_whole_is_not_read",
         ),
         (
-            "a stamp counts before it is written",
+            "a status counts before it is written",
             "        self._memory[at : at + _RECORD_SIZE] = record + _CHECKSUM.pack(zlib.crc32(record))\n"
             "        self._memory[self._start] = other\n",
             "        self._memory[self._start] = other\n"
@@ -1524,14 +1525,14 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what the database refuses the engine on the claim is the step's",
-            "if isinstance(error, sqlstates.DATABASE_ERRORS) and error is not attempt.own_error:",
+            "if isinstance(error, sqlstates.DATABASE_ERRORS) and error is not attempt.step_error:",
             "if False:",
             f"{REFUSALS}test_no_statement_of_ours_on_the_claim_is_charged_to_a_step",
             f"{REFUSALS}test_what_is_refused_to_us_counts_as_no_failure_of_an_undo",
         ),
         (
             "a step's own database error loses the claim",
-            "sqlstates.DATABASE_ERRORS) and error is not attempt.own_error:",
+            "sqlstates.DATABASE_ERRORS) and error is not attempt.step_error:",
             "sqlstates.DATABASE_ERRORS):",
             f"{REFUSALS}test_a_step_s_own_database_error_is_its_own_wherever_it_is_raised",
         ),
@@ -1603,8 +1604,8 @@ MUTANTS: list[Mutant] = [
         "worker/sessions.py",
         (
             "a worker claims on a server that is read-only",
-            "transaction_read_only')::bool\") == (True,):",
-            "transaction_read_only')::bool\") == ():",
+            "        if is_read_only:",
+            "        if False:",
             f"{UNFIT}test_a_read_only_server_is_waited_for",
         ),
         (

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from workflows.backoff import DEFAULT, LONGEST, delay_seconds, resolve
+from workflows.backoff import DEFAULT, LONGEST, delay_seconds, merge_policies
 from workflows.definition import Retry
 from workflows.errors import RetryableStepError
 
@@ -35,13 +35,13 @@ def test_whatever_is_stated_is_a_delay_that_can_be_written_down(field: str, stat
 def test_each_field_is_decided_by_the_first_that_states_it() -> None:
     error = RetryableStepError(base_delay=1)
     step, definition = Retry(base_delay=5, max_delay=6), Retry(max_delay=7, max_attempts=8)
-    assert resolve(error, step, definition) == (8, 1, 6, DEFAULT.jitter_factor)
-    assert resolve(None, None) == DEFAULT
+    assert merge_policies(error, step, definition) == (8, 1, 6, DEFAULT.jitter_factor)
+    assert merge_policies(None, None) == DEFAULT
 
 
 @pytest.mark.parametrize("field", ["max_attempts", "base_delay", "max_delay", "jitter_factor"])
 def test_zero_is_a_statement(field: str) -> None:
-    assert getattr(resolve(Retry(**{field: 0})), field) == 0
+    assert getattr(merge_policies(Retry(**{field: 0})), field) == 0
 
 
 @pytest.mark.parametrize("stated", ["soon", [3], float("nan")])
@@ -52,4 +52,4 @@ def test_a_policy_of_what_is_no_number_is_refused_where_it_is_made(field: str, s
 
 
 def test_a_delay_may_be_a_timedelta() -> None:
-    assert resolve(Retry(base_delay=timedelta(minutes=1))).base_delay == 60  # type: ignore[arg-type]
+    assert merge_policies(Retry(base_delay=timedelta(minutes=1))).base_delay == 60  # type: ignore[arg-type]

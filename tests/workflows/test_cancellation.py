@@ -115,7 +115,7 @@ def test_the_attempt_of_a_worker_that_was_lost_with_its_host_is_closed_with_it(a
     assert kinds(workflow) == ["vanished", "cancelled", *["compensating"] * has_effects]
     assert Event.objects.get(kind="vanished").attempt == 1
     with transaction.atomic("journal"):  # its supervisor lives, and knows better
-        for statement in journal.closing(attempt.pk, Attempt.Outcome.KILLED, step="charge", how="SIGKILL"):
+        for statement in journal.closing_statements(attempt.pk, Attempt.Outcome.KILLED, step="charge", how="SIGKILL"):
             journal.execute(*statement)
     assert kinds(workflow)[:2] == ["killed", "cancelled"]
 
@@ -284,9 +284,9 @@ def test_who_requests_it_while_somebody_else_is_cancelling_it_is_told(
 
     define([ask])
     work(submit())
-    task, told, fail = ManualTask.objects.get(), Flag(), compensation.fail
+    task, told, fail = ManualTask.objects.get(), Flag(), compensation.fail_or_compensate
     other = threading.Thread(target=with_its_connections, args=[request])
-    monkeypatch.setattr(compensation, "fail", request_meanwhile)
+    monkeypatch.setattr(compensation, "fail_or_compensate", request_meanwhile)
     operations.cancel(task.workflow_id, user=ada, reason=BY_PHONE, open_tasks=[task.pk])
     other.join(30)
     assert told.is_set()
@@ -371,7 +371,7 @@ def test_between_steps_that_make_no_call_it_is_seen_too(ada: User) -> None:
         thread = threading.Thread(target=cancel, args=(workflow.pk, ada))
         thread.start()
         thread.join(30)
-        this._spoke_at = float("-inf")
+        this._checked_at = float("-inf")
 
     def tell(*, workflow: Workflow, context: Any) -> None:
         other.set()
@@ -397,7 +397,7 @@ def test_one_that_completes_first_is_complete_and_the_person_is_told(ada: User, 
     run(workflow)
     operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
     run.finish()
-    worker().tick()
+    worker().run_chores()
     workflow = reread(workflow)
     assert (workflow.status, workflow.cancelled_at) == ("COMPLETE", None)
     assert kinds(workflow) == ["cancel_requested", "completed", "cancel_too_late"]
@@ -421,7 +421,7 @@ def test_the_sweep_finds_a_request_that_both_missed(ada: User) -> None:
     workflow = work(submit())
     payload = {"by": "ada", "reason": BY_PHONE}
     inbox.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
-    worker().tick()
+    worker().run_chores()
     work(workflow)
     assert reread(workflow).state == State.CANCELLED
 
@@ -477,21 +477,21 @@ def test_one_that_waits_is_woken_when_its_time_is_over_and_undone() -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() - interval '1 second'")
     this = worker()
-    this.tick()
+    this.run_chores()
     assert this.process_next()
     workflow = reread(workflow)
     assert (workflow.state, workflow.current_step) == (State.COMPENSATING, "ask")
     assert this.process_next()
     assert (reread(workflow).state, Effect.objects.get(undo=False).state) == (State.FAILED, "undone")
-    this._ticked_at = float("-inf")
-    this.tick()
+    this._chores_at = float("-inf")
+    this.run_chores()
     assert not this.process_next()
 
 
 def test_one_of_a_type_that_this_release_does_not_know_is_left_for_the_next(ada: User) -> None:
     workflow = work(overdue(workflow_type="of the next release"))
     this = worker()
-    this.tick()
+    this.run_chores()
     assert not this.process_next()
     assert reread(workflow).status == "PENDING"
 

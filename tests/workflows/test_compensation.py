@@ -214,7 +214,7 @@ def test_an_undo_whose_claim_was_lost_is_recorded_and_not_repeated(world: World,
     this = worker()
     with pytest.raises((ClaimLost, OperationalError, InterfaceError, InternalError)):
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     assert states()["charge"] == "undone"
     assert to_rest(workflow).status == "FAILED"
     assert lost == [1]
@@ -293,7 +293,7 @@ def test_a_result_that_comes_while_it_is_looked_up_is_the_truth(world: World) ->
     this = worker()
     with pytest.raises(ClaimLost):
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     assert to_rest(workflow).status == "FAILED"
     assert world.log == ["reserve", "charge", "undo charge", "undo reserve"]
 
@@ -382,7 +382,7 @@ def exhausted(world: World) -> tuple[Workflow, ManualTask]:
     assert world.log.count("undo charge") == 3
     assert workflow.waiting_for == "The undo of charge failed 3 times. Is it dealt with?"
     task = ManualTask.objects.get()
-    assert task.task_type == compensation.TASK_TYPE
+    assert task.task_type == compensation.UNDO_TASK_TYPE
     assert dict(task.facts)["The last error"] == "no_refunds: No."
     return workflow, task
 

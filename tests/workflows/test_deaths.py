@@ -12,8 +12,8 @@ from tests.engine import kinds, last_attempt, submit
 from workflows.errors import ClaimLost
 from workflows.models import Attempt, Event, Workflow
 from workflows.worker import exits, slots
-from workflows.worker.exits import Register
-from workflows.worker.slots import Stamp
+from workflows.worker.exits import DeathRegister
+from workflows.worker.slots import WorkerStatus
 
 pytestmark = engine.ENGINE
 
@@ -33,17 +33,17 @@ pytestmark = engine.ENGINE
     ],
 )
 def test_a_crash_is_told_from_a_kill(exit_code: int, ended_by_us: str, told: tuple[str, str]) -> None:
-    death = exits.death(Stamp(attempt_id=1), exit_code, ended_by_us=ended_by_us)
+    death = exits.death(WorkerStatus(attempt_id=1), exit_code, ended_by_us=ended_by_us)
     assert (death.outcome, death.how) == told
 
 
 def test_what_dies_after_it_has_lost_its_database_did_not_crash() -> None:
-    assert exits.death(Stamp(attempt_id=1, lost=True), 0).outcome == "lost"
+    assert exits.death(WorkerStatus(attempt_id=1, lost=True), 0).outcome == "lost"
 
 
 def test_a_worker_that_has_lost_its_database_says_so_to_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Told to stop while the database is away, it exits with the attempt open: that is no crash."""
-    (slot,) = slots.slots(1)
+    (slot,) = slots.allocate(1)
     this = engine.worker(slot=slot)
     seen = []
 
@@ -72,17 +72,17 @@ def attempt(workflow: Workflow, **fields: Any) -> Attempt:
     return Attempt.objects.create(**{"workflow": workflow, "number": 1, "worker": "test-host:1", **fields})
 
 
-def register(*attempts: Attempt, how: str = "SIGSEGV") -> Register:
-    made = Register("test-host:0")
+def register(*attempts: Attempt, how: str = "SIGSEGV") -> DeathRegister:
+    made = DeathRegister("test-host:0")
     for each in attempts:
-        stamp = Stamp(attempt_id=each.pk, step="charge")
-        made.note(exits.Death(stamp, Attempt.Outcome.CRASHED, how))
+        stamp = WorkerStatus(attempt_id=each.pk, step="charge")
+        made.add(exits.Death(stamp, Attempt.Outcome.CRASHED, how))
     return made
 
 
 def test_an_open_attempt_is_closed_with_what_is_known() -> None:
     workflow = submit()
-    register(attempt(workflow)).tell()
+    register(attempt(workflow)).flush()
     told = last_attempt(workflow)
     assert (told.outcome, told.died_in, told.died_how) == ("crashed", "charge", "SIGSEGV")
     assert told.closed_at is not None
@@ -97,7 +97,7 @@ def test_it_corrects_what_the_next_worker_found() -> None:
     engine.work(workflow)
     assert kinds(workflow) == ["vanished", "completed"]
     closed_at = Attempt.objects.get(pk=first.pk).closed_at
-    register(first).tell()
+    register(first).flush()
     assert kinds(workflow) == ["crashed", "completed"], "one line for one death"
     first.refresh_from_db()
     assert (first.outcome, first.closed_at) == ("crashed", closed_at)
@@ -106,7 +106,7 @@ def test_it_corrects_what_the_next_worker_found() -> None:
 @pytest.mark.parametrize("outcome", ["complete", "retry", "lost", "interrupted", "put_back"])
 def test_what_is_known_already_stands(outcome: str) -> None:
     workflow = submit()
-    register(attempt(workflow, outcome=outcome)).tell()
+    register(attempt(workflow, outcome=outcome)).flush()
     assert last_attempt(workflow).outcome == outcome
     assert kinds(workflow) == []
 
@@ -115,7 +115,7 @@ def test_told_twice_is_told_once() -> None:
     """The answer to the first telling may have been lost."""
     workflow = submit()
     row = attempt(workflow)
-    register(row, row).tell()
+    register(row, row).flush()
     assert kinds(workflow) == ["crashed"]
 
 
@@ -131,12 +131,12 @@ def test_what_cannot_be_told_is_kept_and_told_later(monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as away:
         away.setattr(this, "_connect", refuse)
         for _ in range(5):
-            this.tell()
+            this.flush()
         assert len(tries) == 1, "not at every turn"
-        this.tell(at_once=True)
+        this.flush(at_once=True)
         assert len(tries) == 2
     assert last_attempt(workflow).outcome == ""
-    this.tell(at_once=True)
+    this.flush(at_once=True)
     assert (last_attempt(workflow).outcome, len(this)) == ("crashed", 0)
 
 
@@ -147,10 +147,10 @@ def test_it_does_not_wait_for_a_row_that_somebody_holds() -> None:
         other.execute("BEGIN")
         other.execute("SELECT FROM workflows_attempt FOR UPDATE")
         asked_at = time.monotonic()
-        this.tell()
+        this.flush()
         assert time.monotonic() - asked_at < 3
         assert len(this) == 1
-    this.tell(at_once=True)
+    this.flush(at_once=True)
     assert last_attempt(workflow).outcome == "crashed"
 
 
@@ -164,7 +164,7 @@ def test_it_keeps_no_connection_and_no_more_than_it_can_bear() -> None:
     row = attempt(submit())
     this = register(*[row] * (exits.MOST_KEPT + 1))
     assert len(this) == exits.MOST_KEPT
-    this.tell()
+    this.flush()
     for _ in range(100):
         if not supervisors():
             break

@@ -168,7 +168,7 @@ def test_a_late_undo_does_not_overwrite_what_a_later_attempt_took_over(service: 
     effect, undo = Effect.objects.order_by("undo")
     stopped = journal.OpenAttempt(undo.attempt - 1, 1, workflow.pk, claim_xid="3")
     in_its_hands = KnownEffect(undo.pk, "pay", 1, "intent", undo.idempotency_key, None, 0.0, 0.0, undoes=effect.pk)
-    EffectRows(workflow, stopped).settle(in_its_hands, Effect.State.DONE, result={})
+    EffectRows(workflow, stopped).record_outcome(in_its_hands, Effect.State.DONE, result={})
     journal.flush(stopped)
     assert states() == {"pay": "done", "undo pay": "unknown"}
 
@@ -235,7 +235,7 @@ def test_a_result_that_could_not_be_written_with_the_next_intent_is_written_by_t
     with at("WITH before AS", lose_the_journal), pytest.raises(ClaimLost):
         this.process_next()
     assert states() == {"pay": "intent"}
-    this._recover()
+    this._close_lost_attempt()
     assert states() == {"pay": "done"}
 
 

@@ -11,7 +11,7 @@ from django.conf import settings
 REACH = "import django; django.setup(); from workflows import failpoints as f; f.reach({}); print('alive')"
 WRITE = (
     "import django; django.setup(); from workflows import failpoints as f; "
-    "f.reach_when_written('after_result', 'pay'); print('deferred', flush=True); f.written(); print('alive')"
+    "f.reach_when_written('after_result', 'pay'); print('deferred', flush=True); f.deferred_written(); print('alive')"
 )
 
 

@@ -10,7 +10,7 @@ from pytest_django import Settings
 
 from workflows.worker import healthfile
 from workflows.worker.healthfile import Report
-from workflows.worker.slots import NEVER, Stamp
+from workflows.worker.slots import NEVER, WorkerStatus
 from workflows.worker.supervisor import Child, Options, Supervisor
 
 REFUSED = "OperationalError: connection refused, at db.example:5432"
@@ -31,7 +31,7 @@ def test_it_says_how_many_were_without_the_database_for_how_long_and_why(silence
 
 
 def test_a_process_in_a_step_is_not_silent_before_the_step_is_overdue() -> None:
-    idle = Stamp(heard_at=100.0)
+    idle = WorkerStatus(heard_at=100.0)
     in_step = idle._replace(deadline=700.0)
     assert idle.deadline == NEVER
     assert [healthfile.heard_until(idle, now) for now in (101.0, 900.0)] == [100.0, 100.0]
@@ -44,10 +44,10 @@ def test_a_child_that_never_gets_as_far_as_the_database_is_silent_however_often_
     assert [round(each) for each in supervisor._report().silences] == [200, 200], "none is there"
     slot = supervisor._slots.pop()
     supervisor._children[1] = Child(slot, forked_at=time.monotonic())
-    slot.write(Stamp(trouble=REFUSED))
+    slot.write(WorkerStatus(trouble=REFUSED))
     report = supervisor._report()
     assert ([round(each) for each in report.silences], report.trouble) == ([200, 200], REFUSED)
-    slot.write(Stamp(heard_at=time.monotonic()))
+    slot.write(WorkerStatus(heard_at=time.monotonic()))
     report = supervisor._report()
     assert ([round(each) for each in report.silences], report.trouble) == ([0, 200], "")
     slot.clear()  # the next child
@@ -104,4 +104,4 @@ def test_a_file_that_is_ahead_of_the_clock_is_not_young_until_the_clock_has_caug
     path = tmp_path / "health"
     healthfile.write(path, Report([0.1], ""))
     os.utime(path, (time.time() + 3600, time.time() + 3600))
-    assert "ahead of the clock" in healthfile.fault(path)
+    assert "ahead of the clock" in healthfile.failure_reason(path)

@@ -13,7 +13,7 @@ from tests.engine import define, submit, worker
 from workflows.models import Attempt, WorkerProcess, Workflow
 from workflows.worker import heartbeat
 from workflows.worker.loop import Worker
-from workflows.worker.slots import Stamp
+from workflows.worker.slots import WorkerStatus
 
 pytestmark = engine.ENGINE
 
@@ -68,7 +68,7 @@ def test_a_row_that_aged_out_is_made_anew() -> None:
     WorkerProcess.objects.all().delete()
     due(this)
     this._beat()
-    assert WorkerProcess.objects.get().pk == this._stamp.worker_id
+    assert WorkerProcess.objects.get().pk == this._status.worker_id
 
 
 def test_a_worker_that_was_given_up_too_early_is_back() -> None:
@@ -87,7 +87,7 @@ def test_it_stops_in_good_order() -> None:
     this.sign_off()
     row = WorkerProcess.objects.get()
     assert row.stopped_at is not None
-    assert (row.ended_how, this._stamp.worker_id) == ("", 0)
+    assert (row.ended_how, this._status.worker_id) == ("", 0)
 
 
 def test_the_heartbeat_says_nothing_of_the_attempt() -> None:
@@ -99,7 +99,7 @@ def test_the_heartbeat_says_nothing_of_the_attempt() -> None:
         other.execute("BEGIN")
         other.execute("SELECT FROM workflows_attempt WHERE id = %s FOR UPDATE", [attempt.pk])
         this = worker()
-        this._stamp = Stamp(attempt_id=attempt.pk, workflow_id=workflow.pk, step="charge")
+        this._status = WorkerStatus(attempt_id=attempt.pk, workflow_id=workflow.pk, step="charge")
         this._beat()
     assert WorkerProcess.objects.get().workflow_id == workflow.pk
 
@@ -110,6 +110,6 @@ def test_the_chores_forget_workers_after_a_day(column: str) -> None:
     for each, age in ((old, timedelta(hours=25)), (new, timedelta(hours=23))):
         each._beat()
         WorkerProcess.objects.filter(queue=each.queue).update(**{column: timezone.now() - age})
-    worker().tick()
+    worker().run_chores()
     assert WorkerProcess.objects.get().queue == "new"
-    assert heartbeat.forget() == 0
+    assert heartbeat.delete_stale() == 0

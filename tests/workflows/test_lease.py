@@ -41,7 +41,7 @@ def test_a_claim_may_be_silent_longer_than_the_longest_step(setting: str) -> Non
 
 def test_a_lookup_before_the_call_takes_its_time_too() -> None:
     define([Step(step, once=True, timeout=90, lookup=lambda **_: None)])
-    assert lease.seconds() == 210
+    assert lease.lease_seconds() == 210
 
 
 def test_the_lease_may_be_stated(settings: Any) -> None:

@@ -381,7 +381,7 @@ def test_the_result_of_a_call_is_written_also_when_the_claim_is_lost(alias: str)
     this = worker()
     with pytest.raises((ClaimLost, Exception)):
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     assert state() == "done"
     assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
     assert work(workflow).context["number"] == 5
@@ -413,7 +413,7 @@ def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over() -> No
     of_the_stopped = ledger.Ledger(engine.DEFINITION, workflow, stopped)
     again(workflow)
     (effect,) = of_the_stopped.rows.latest()
-    of_the_stopped.rows.settle(effect, Effect.State.UNKNOWN)
+    of_the_stopped.rows.record_outcome(effect, Effect.State.UNKNOWN)
     journal.flush(stopped)
     assert state() == "done"
 
@@ -611,7 +611,7 @@ def test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten(erro
     define(telling_late(service, TELL_DONE, key_ttl=KEY_TTL))
     workflow = work(submit())
     make_due(workflow)
-    with pytest.raises(ClaimLost, match="told its result since"):
+    with pytest.raises(ClaimLost, match="written its result since"):
         worker().process_next()
     connections.close_all()
     assert (state(), len(service.calls)) == ("done", 1)
@@ -624,7 +624,7 @@ def test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again() ->
     define([fail_at_first, *telling_late(service, BEGIN_LATE, settle=0)])
     workflow = work(submit())
     make_due(workflow)
-    with pytest.raises(ClaimLost, match="told its result since"):
+    with pytest.raises(ClaimLost, match="written its result since"):
         worker().process_next()
     connections.close_all()
     assert (state(), service.calls) == ("intent", [])
@@ -683,7 +683,7 @@ def test_a_late_result_never_lands_on_the_effect_of_another_workflow(alias: str)
     this = worker()
     with pytest.raises((ClaimLost, Exception)):
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     effect = Effect.objects.get()
     assert (effect.workflow_id, effect.state, effect.result) == (other.pk, "intent", None)
 
@@ -704,7 +704,7 @@ def test_a_late_undo_never_lands_on_the_effect_of_another_workflow(lost: bool) -
     this = worker()
     with contextlib.suppress(ClaimLost, Exception):
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     states = dict(Effect.objects.values_list("undo", "state"))
     assert states == ({False: "done", True: "intent"} if lost else {False: "undone", True: "done"})
 
@@ -1224,7 +1224,7 @@ def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_
     service = Downstream()
     define([call_step(service)])
     workflow = submit()
-    delays = [effect_rows.PROMPTLY + 0.1]
+    delays = [effect_rows.MAX_INTENT_SECONDS + 0.1]
 
     def stall(execute: Any, sql: str, *rest: Any) -> Any:
         found = execute(sql, *rest)

@@ -125,21 +125,21 @@ def tell_and_wake_nobody(workflow: Workflow) -> None:
 def test_one_worker_of_all_does_the_chores(asleep: Workflow) -> None:
     tell_and_wake_nobody(asleep)
     with no_sweep():
-        worker().tick()
+        worker().run_chores()
         assert worker().process_next() is False
-    worker().tick()
+    worker().run_chores()
     assert worker().process_next() is True
 
 
 def test_the_chores_are_done_once_a_second(asleep: Workflow, clock: Clock) -> None:
     this = worker()
-    this.tick()
+    this.run_chores()
     tell_and_wake_nobody(asleep)
     clock.now += 0.9
-    this.tick()
+    this.run_chores()
     assert this.process_next() is False
     clock.now += 0.2
-    this.tick()
+    this.run_chores()
     assert this.process_next() is True
 
 
@@ -155,11 +155,11 @@ def test_after_a_sweep_it_rests_twenty_times_as_long_as_that_took(
 
     monkeypatch.setattr(inbox, "sweep", sweep_for_a_second)
     this = worker()
-    this.tick()
+    this.run_chores()
     tell_and_wake_nobody(asleep)
     clock.now += 19.9
-    this.tick()
+    this.run_chores()
     assert this.process_next() is False
     clock.now += 1.1
-    this.tick()
+    this.run_chores()
     assert this.process_next() is True

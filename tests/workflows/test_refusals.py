@@ -52,7 +52,7 @@ def lose(workflow: Workflow) -> Workflow:
     this = worker()
     with pytest.raises((ClaimLost, Error)):
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     return Workflow.objects.get(pk=workflow.pk)
 
 
@@ -135,11 +135,11 @@ def test_a_result_that_a_read_only_server_refuses_is_written_when_it_takes_it() 
         try:
             with pytest.raises(ClaimLost):
                 this.process_next()
-            this._recover()
+            this._close_lost_attempt()
             assert Attempt.objects.get().outcome == "", "it cannot be closed"
             with pytest.raises(ClaimLost, match="cannot be written"):
                 this.process_next()
-            this._recover()
+            this._close_lost_attempt()
         finally:
             other.execute(f"ALTER DATABASE {database} RESET default_transaction_read_only")
             connections.close_all()
@@ -173,7 +173,7 @@ def test_a_result_that_is_refused_for_good_is_asked_about_and_its_worker_goes_on
         try:
             with pytest.raises(ClaimLost):
                 this.process_next()
-            this._recover()
+            this._close_lost_attempt()
         finally:
             connections.close_all()
             other.execute("ALTER TABLE workflows_effect DROP CONSTRAINT never_done")
@@ -208,7 +208,7 @@ def test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_ta
     with results_refused(sqlstate):
         with pytest.raises(ClaimLost):
             this.process_next()
-        this._recover()
+        this._close_lost_attempt()
         next_one = submit()
         with pytest.raises(ClaimLost, match="cannot be written"):
             this.process_next()
@@ -266,7 +266,7 @@ def test_prepared_statements_that_are_gone_fail_nothing() -> None:
     workflow = submit()
     with pytest.raises(ClaimLost, match="26000"):
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     assert work(workflow).status == "COMPLETE"
 
 
@@ -310,7 +310,7 @@ def test_a_loss_that_could_not_be_told_at_once_is_told_before_the_next_claim() -
     with a_column_ahead("workflows_event"):
         with pytest.raises(Error, match="ahead"):
             this.process_next()
-        this._recover()
+        this._close_lost_attempt()
         assert last_attempt(first).outcome == ""
     assert this.process_next()
     assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["lost", "complete"]
@@ -338,7 +338,7 @@ def test_nor_is_the_time_zone_that_the_session_is_given_back(monkeypatch: pytest
         patched.setitem(connections["default"].__dict__, "timezone_name", "No/Where")
         with pytest.raises(ClaimLost, match="22023"):
             this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     assert_put_back(Workflow.objects.get(pk=workflow.pk))
     assert work(workflow).status == "COMPLETE"
 
@@ -368,10 +368,10 @@ def test_a_request_to_cancel_that_cannot_be_read_as_a_call_begins_is_no_failure_
 
     define([cancel, Step(call, once=True, best_effort=True)])
     workflow, this = submit(), worker()
-    this._spoke_at = float("inf")  # it does not look between the steps
+    this._checked_at = float("inf")  # it does not look between the steps
     with refused("payload->>'by'", "default"), pytest.raises(ClaimLost):
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     assert_put_back(Workflow.objects.get(pk=workflow.pk))
 
 

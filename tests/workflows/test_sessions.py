@@ -65,7 +65,9 @@ def test_what_is_asked_for_and_not_in_force_is_named(alias: str, monkeypatch: py
     wrapper = connections[alias]
     parameters = wrapper.get_connection_params()
     monkeypatch.setattr(wrapper, "get_connection_params", lambda: {**parameters, "options": ""})
-    with pytest.raises(sessions.Refused, match=r"ignores what a worker asks of its session.*statement_timeout|seqscan"):
+    with pytest.raises(
+        sessions.UnfitSessions, match=r"ignores what a worker asks of its session.*statement_timeout|seqscan"
+    ):
         sessions.ensure_fit()
 
 
@@ -143,7 +145,7 @@ def test_a_worker_refuses_it_and_names_the_cause() -> None:
         def ensure_connection(self) -> None: ...
 
     try:
-        with pytest.raises(sessions.Refused, match="lends a session one backend after another"):
+        with pytest.raises(sessions.UnfitSessions, match="lends a session one backend after another"):
             sessions._check(Wrapper(), Wrapper())
     finally:
         pool.close()
@@ -210,7 +212,7 @@ def test_a_server_that_takes_no_startup_options_is_refused_and_one_that_is_away_
         raise OperationalError from psycopg.OperationalError(said.pop(0))
 
     monkeypatch.setattr(connections["default"], "ensure_connection", fail)
-    with pytest.raises(sessions.Refused, match="takes no startup options"):
+    with pytest.raises(sessions.UnfitSessions, match="takes no startup options"):
         sessions.ensure_fit()
     with pytest.raises(OperationalError):
         sessions.ensure_fit()
@@ -218,10 +220,10 @@ def test_a_server_that_takes_no_startup_options_is_refused_and_one_that_is_away_
 
 def test_what_a_worker_refuses_ends_it_and_is_no_fault_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise sessions.Refused("no")
+        raise sessions.UnfitSessions("no")
 
     monkeypatch.setattr(sessions, "_check", refuse)
-    with pytest.raises(sessions.Refused):
+    with pytest.raises(sessions.UnfitSessions):
         worker().run()
 
 

@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from workflows.worker import slots
-from workflows.worker.slots import Slot, Stamp
+from workflows.worker.slots import Slot, WorkerStatus
 
-HERE = Stamp(worker_id=7, attempt_id=8, workflow_id=9, since=1.5, deadline=31.5, lost=False, step="charge")
+HERE = WorkerStatus(worker_id=7, attempt_id=8, workflow_id=9, since=1.5, deadline=31.5, lost=False, step="charge")
 
 
 def test_what_is_written_is_read() -> None:
-    first, second = slots.slots(2)
+    first, second = slots.allocate(2)
     first.write(HERE)
     assert first.read() == HERE
-    assert second.read() == Stamp(), "its neighbour's is untouched"
+    assert second.read() == WorkerStatus(), "its neighbour's is untouched"
     first.clear()
-    assert first.read() == Stamp()
+    assert first.read() == WorkerStatus()
 
 
 def test_a_name_that_is_too_long_is_cut() -> None:
-    (slot,) = slots.slots(1)
+    (slot,) = slots.allocate(1)
     slot.write(HERE._replace(step="é" * 150))
     read = slot.read()
     assert read is not None
@@ -31,7 +31,7 @@ def test_a_name_that_is_too_long_is_cut() -> None:
 
 
 def test_a_fork_writes_and_its_parent_reads() -> None:
-    (slot,) = slots.slots(1)
+    (slot,) = slots.allocate(1)
     pid = os.fork()
     if pid == 0:
         slot.write(HERE)
@@ -61,12 +61,12 @@ def test_what_was_written_before_a_death_in_the_midst_of_a_write_is_read() -> No
         slot.write(HERE._replace(attempt_id=number))
         memory.dying = True
         with pytest.raises(SystemExit):
-            slot.write(Stamp(attempt_id=99, step="x" * 200))
+            slot.write(WorkerStatus(attempt_id=99, step="x" * 200))
         assert slot.read() == HERE._replace(attempt_id=number)
 
 
 def test_what_is_not_whole_is_not_read() -> None:
-    (slot,) = slots.slots(1)
+    (slot,) = slots.allocate(1)
     slot.write(HERE)
     slot._memory[slot._at(slot._current()) + 9] ^= 1
     assert slot.read() is None
@@ -75,14 +75,14 @@ def test_what_is_not_whole_is_not_read() -> None:
 def test_nothing_torn_is_ever_read() -> None:
     """A child that does nothing but write, and is killed at some moment, again and again."""
     for round_ in range(10):
-        (slot,) = slots.slots(1)
-        slot.write(Stamp(attempt_id=0, workflow_id=0, step="step-0"))
+        (slot,) = slots.allocate(1)
+        slot.write(WorkerStatus(attempt_id=0, workflow_id=0, step="step-0"))
         pid = os.fork()
         if pid == 0:
             number = 0
             while True:
                 number += 1
-                slot.write(Stamp(attempt_id=number, workflow_id=number, step=f"step-{number}"))
+                slot.write(WorkerStatus(attempt_id=number, workflow_id=number, step=f"step-{number}"))
         seen = set()
         give_up_at = time.monotonic() + 0.05 + round_ / 1000
         while time.monotonic() < give_up_at:

@@ -553,7 +553,7 @@ def test_the_key_of_a_once_step_is_not_told_of(monkeypatch: pytest.MonkeyPatch) 
 def test_keys_are_counted_for_a_run_alone() -> None:
     with pytest.raises(ZeroDivisionError):
         testing.run(order_of(tell, review), PAYLOAD | {"large": True}, decide=lambda task: bool(1 / 0))
-    assert effects.asked_outside_once is None
+    assert effects.key_requested_outside_once is None
     for _ in range(2):
         tell(workflow=Workflow(idempotency_key=uuid4(), payload={}), context=OrderContext())
     assert testing.run(order_of(tell), PAYLOAD).status == "COMPLETE"

@@ -86,7 +86,7 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
     row = rows.workflow(status="FAILED", completed_at=now, retry_count=3, current_step="pay", waiting_for="a parcel")
     transitions.reopen(row.pk, expires_after=None)
     assert schedule_of(row) == ("PENDING", False, False, "", [], [], "pay", 0)
-    transitions.put_off(row.pk, transitions.AT_ONCE, waiting_for="a release")
+    transitions.postpone(row.pk, transitions.AT_ONCE, waiting_for="a release")
     assert schedule_of(row) == ("PENDING", False, False, "a release", [], [], "pay", 0)
     transitions.schedule_retry(
         row.pk,
@@ -94,16 +94,16 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
         woken_by=transitions.Awaited("", ["paid"], [7]),
         step="ship",
         failures=2,
-        beside={"last_error_code": "late"},
+        extra_columns={"last_error_code": "late"},
     )
     assert schedule_of(row) == ("PENDING", False, False, "", ["paid"], [7], "ship", 2)
-    transitions.begin_compensation(row.pk, beside={})
+    transitions.begin_compensation(row.pk, extra_columns={})
     assert schedule_of(row) == ("PENDING", True, False, "", [], [], "ship", 2)
     transitions.end_compensation(row.pk)
     assert schedule_of(row) == ("FAILED", False, True, "", [], [], "ship", 2)
     transitions.reopen_compensation(row.pk)
     assert schedule_of(row) == ("PENDING", True, False, "", [], [], "ship", 2)
-    transitions.fail(row.pk, step="undo ship", failures=1, beside={})
+    transitions.fail(row.pk, step="undo ship", failures=1, extra_columns={})
     assert schedule_of(row) == ("FAILED", False, True, "", [], [], "undo ship", 1)
     transitions.reopen(row.pk, expires_after=None)
     transitions.complete(row.pk, {"context": {"parcel": 1}})

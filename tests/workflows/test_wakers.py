@@ -279,7 +279,7 @@ def test_a_workflow_that_has_ended_waits_for_no_children_any_more() -> None:
 def test_the_chores_leave_what_a_workflow_under_way_has_been_told() -> None:
     workflow = asleep([await_paid])
     signal = tell(workflow, "shipped")
-    inbox.put_aside()
+    inbox.ignore_late_signals()
     signal.refresh_from_db()
     assert (signal.closed_at, signal.ignored) == (None, False)
 
@@ -288,6 +288,6 @@ def test_a_request_that_came_as_the_workflow_failed_by_itself_is_told_to_have_co
     workflow = submit(compensating=True, invisible_until=timezone.now() + HOUR)
     other = submit(invisible_until=timezone.now() + HOUR)
     requests = [tell(each, "cancel", payload={"by": "ada"}) for each in (workflow, other)]
-    inbox.put_aside()
+    inbox.ignore_late_signals()
     assert (kinds(workflow), kinds(other)) == (["cancel_too_late"], [])
     assert [Signal.objects.get(pk=request.pk).ignored for request in requests] == [True, False]

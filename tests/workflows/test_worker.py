@@ -419,7 +419,7 @@ def test_nothing_is_decided_on_an_error_while_a_connection_is_gone(alias: str, e
     this = worker()
     with pytest.raises(ClaimLost):
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     workflow = Workflow.objects.get(pk=workflow.pk)
     assert (workflow.status, workflow.retry_count, kinds(workflow)) == ("PENDING", 0, ["lost"])
     assert last_attempt(workflow).outcome == "lost"
@@ -435,7 +435,7 @@ def test_a_best_effort_step_does_not_swallow_the_loss_of_the_claim() -> None:
     this = worker()
     with pytest.raises(ClaimLost):
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
 
 
@@ -451,7 +451,7 @@ def test_a_step_that_closes_the_connection_decides_nothing() -> None:
     this = worker()
     with pytest.raises((ClaimLost, OperationalError)):  # as the server has noticed yet, or not
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
     assert last_attempt(workflow).outcome == "lost"
 
@@ -475,7 +475,7 @@ def test_that_an_attempt_vanished_is_told_also_when_the_next_one_is_lost() -> No
     this = worker()
     with pytest.raises((ClaimLost, OperationalError)):  # the server may take a moment to see that we are gone
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["vanished", "lost"]
     told = Event.objects.filter(workflow=workflow).order_by("id").values_list("kind", "attempt")
     assert list(told) == [("vanished", 1), ("lost", 2)]
@@ -639,7 +639,7 @@ def test_nothing_is_decided_while_the_attempt_is_not_to_be_seen() -> None:
     this = worker()
     with pytest.raises(ClaimLost):
         this.process_next()
-    this._recover()
+    this._close_lost_attempt()
     assert work(workflow).status == "COMPLETE"
     assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["lost", "complete"]
 

@@ -10,10 +10,10 @@ from django import forms
 
 from workflows import operations
 from workflows.admin.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
-from workflows.compensation import TASK_TYPE as UNDO_TASK
-from workflows.doubts import DOUBT_TASK, UNDECLARED_TASK
+from workflows.compensation import UNDO_TASK_TYPE
+from workflows.doubts import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.models import ManualTask
-from workflows.poison import LOSSES_TASK_TYPE as LOSSES_TASK
+from workflows.poison import LOSSES_TASK_TYPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +39,28 @@ APPROVAL = Dialogue(
 )
 NOT_FINAL = "A wrong answer can be taken back while nothing has built on it."
 DIALOGUES = {
-    DOUBT_TASK: Dialogue(
+    DOUBT_TASK_TYPE: Dialogue(
         *("It happened", "It did not happen"),
         "It goes on at once: with this result if it happened. If not, it is called again, under a new key, unless the "
         "workflow is being undone, or no longer has this step.",
         reason="Required if it did not happen.",
         final=NOT_FINAL,
     ),
-    UNDO_TASK: Dialogue(
+    UNDO_TASK_TYPE: Dialogue(
         *("It is dealt with", "Try again"),
         "Dealt with, what was done before it is undone next. Else its undo is tried again, three times.",
         reason="Required.",
         needs_reason=True,
         final=NOT_FINAL,
     ),
-    UNDECLARED_TASK: Dialogue(
+    UNDECLARED_TASK_TYPE: Dialogue(
         *("It is right, go on", "It is wrong"),
         "If it is right, the workflow goes on and makes the calls that follow. Ask an engineer first: a step that was "
         "only renamed would make its call a second time. If it is wrong, the workflow fails with this reason. Once a "
         "release has the step, the workflow goes on without an answer.",
         reason="Required if it is wrong.",
     ),
-    LOSSES_TASK: Dialogue(
+    LOSSES_TASK_TYPE: Dialogue(
         *("Try again", "Let it fail"),
         "Tried again, the workflow starts from its first step, and its recorded calls are not made again. Else it "
         "fails with this reason, and what it has done is undone.",
@@ -94,8 +94,8 @@ def answer_form(task: ManualTask, data: Mapping[str, Any] | None = None, *, aske
 
     Raises NotAllowed when this release does not have their model.
     """
-    if task.task_type == UNDO_TASK:
+    if task.task_type == UNDO_TASK_TYPE:
         return UndoForm(data, asked=asked)
     if model := operations.answer_model(task):
         return AnswerForm(model, data, asked=asked)
-    return ResultForm(data, asked=asked) if task.task_type == DOUBT_TASK else None
+    return ResultForm(data, asked=asked) if task.task_type == DOUBT_TASK_TYPE else None

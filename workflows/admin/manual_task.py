@@ -24,7 +24,7 @@ from workflows.admin import words
 from workflows.admin.answer_form import YesForm
 from workflows.admin.base import ConsoleAdmin, Verb
 from workflows.admin.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
-from workflows.doubts import DOUBT_TASK
+from workflows.doubts import DOUBT_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, State, Workflow
 from workflows.operations import taking_back
@@ -67,7 +67,7 @@ def _once_taken_back(row: ManualTask) -> list[str]:
     if why_not := taking_back.why_not(row):
         return [f"Nothing: it cannot be taken back. {why_not}"]
     step = taking_back.read_answer(row).effect.step
-    in_doubt = f"Whether {step} happened" if row.task_type == DOUBT_TASK else f"Whether {step} is undone"
+    in_doubt = f"Whether {step} happened" if row.task_type == DOUBT_TASK_TYPE else f"Whether {step} is undone"
     asked = {
         Again.AT_ONCE: f"The workflow asks again at once: “{row.question}” is then another task.",
         Again.TO_UNDO: f"The workflow has failed, and is taken up again to undo {step}: it asks that again at once.",

@@ -54,7 +54,7 @@ class WorkerProcessAdmin(ConsoleAdmin):
     def badge(self, row: Any) -> SafeString:
         if row.stopped_at:
             return words.badge("failed", "Died") if row.ended_how else words.badge("stopped", "Stopped")
-        if row.last_seen < timezone.now() - timedelta(seconds=lease.seconds()):
+        if row.last_seen < timezone.now() - timedelta(seconds=lease.lease_seconds()):
             return words.badge("failed", "Silent")
         return words.badge("running", "Working") if row.runs else words.badge("complete", "Idle")
 

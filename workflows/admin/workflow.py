@@ -22,7 +22,7 @@ from workflows import operations
 from workflows.admin import words, workflow_page
 from workflows.admin.base import ConsoleAdmin, ReasonForm, Verb
 from workflows.definition import definitions
-from workflows.doubts import DOUBT_TASK
+from workflows.doubts import DOUBT_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.models import Attempt, ManualTask, State, Workflow
 
@@ -64,7 +64,11 @@ CANCEL = Verb(
         "It ends. If a worker is running it just now, it ends before the next step, unless that was the last one.",
         "What it has done in other systems is undone, newest first, where that is possible; the page tells what was.",
         "It can be retried afterwards: what was undone is then done again.",
-        *(f"Nobody is asked any more: {task.question}" for task in _open_tasks(row) if task.task_type != DOUBT_TASK),
+        *(
+            f"Nobody is asked any more: {task.question}"
+            for task in _open_tasks(row)
+            if task.task_type != DOUBT_TASK_TYPE
+        ),
     ],
     done="It is cancelled.",
     seen=("open_tasks", lambda row: [task.pk for task in _open_tasks(row)]),

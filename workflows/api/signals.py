@@ -99,7 +99,7 @@ def _store(send: Callable[[], bool], *, reused: Problem) -> HttpResponse:
     """Store the signal and wake its workflow. It can be repeated: the same signal sent again is a replay."""
     try:
         stored = query_in_time(send)
-    except inbox.NotTheSame:
+    except inbox.DedupeKeyReused:
         raise reused from None
     except DataError as error:
         raise problem_for(error) from None

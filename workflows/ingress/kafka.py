@@ -299,7 +299,7 @@ def _store_signal(message: Message, value: bytes) -> bool:
             linking_id=body.linking_id,
             payload=body.payload,
         )
-    except inbox.NotTheSame:
+    except inbox.DedupeKeyReused:
         raise InputRefused("message_id_reused", "Another message with this id says something else.") from None
     except (DataError, IntegrityError):
         raise InputRefused("not_storable", "It is JSON, but PostgreSQL cannot keep it.") from None

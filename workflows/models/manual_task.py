@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 DECIDE = "workflows.decide_manualtask"
-# Who may decide is a matter of users and groups, whatever else logs people in.
+# The users and groups of Django say which user may decide, whatever other backend logs people in.
 PERMISSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
-def held() -> Exists:
-    """Whether who has claimed a task can still decide it: active staff, with the permission, of its team.
+def has_able_assignee() -> Exists:
+    """Whether the user who has claimed a task can still decide it: active staff, with the permission, of its team.
 
-    If not, the claim counts for nothing: else nobody but a superuser could help, until the task expires.
+    If not, the claim counts for nothing: else only a superuser could help, until the task expires.
     """
     able = get_user_model().objects.with_perm(DECIDE, backend=PERMISSION_BACKEND).filter(is_staff=True)
     of_task = able.alias(team=ExpressionWrapper(OuterRef("team"), output_field=models.CharField()))
@@ -37,34 +37,34 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         return self.annotate(is_over=over)  # type: ignore[no-redef]  # the model declares it, for everyone who reads it
 
     def with_claims(self) -> ManualTaskQuerySet:
-        """Annotate each task with `is_held`: whether somebody has claimed it who can still decide it."""
-        return self.annotate(is_held=held())  # type: ignore[no-redef]  # as above
+        """Annotate each task with `is_held`: whether a user who can still decide it has claimed it."""
+        return self.annotate(is_held=has_able_assignee())  # type: ignore[no-redef]  # as above
 
     def open(self) -> ManualTaskQuerySet:
-        """Those that somebody is to decide: of a workflow that has ended, nobody asks any more."""
+        """The tasks that are to be decided: those of a workflow that has finished are not asked any more."""
         # EXISTS, not a join: of a join in an UPDATE Django makes a subquery on the task itself, which would not see
         # that somebody else has decided it in the meantime.
         under_way = Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING)
         return self.filter(Exists(under_way), state=ManualTask.State.OPEN)
 
     def for_members(self, user: User) -> ManualTaskQuerySet:
-        """Those that everybody decides who may, or a team that `user` is in. A superuser is in every team."""
+        """The tasks without a team, and those of a team that `user` is in. A superuser is in every team."""
         if user.is_superuser:
             return self
         return self.filter(Q(team="") | Q(team__in=user.groups.values("name")))
 
     def free(self) -> ManualTaskQuerySet:
-        """Those that nobody has claimed who can still decide them."""
+        """The tasks that no user who can still decide them has claimed."""
         # Never NOT EXISTS by itself: PostgreSQL makes an anti-join of it, and an UPDATE that has waited for the row
-        # would not see who has claimed it in the meantime. Beside an OR it asks anew.
-        return self.filter(Q(assignee=None) | ~held())
+        # would not see a claim that was made in the meantime. Beside an OR it reads anew.
+        return self.filter(Q(assignee=None) | ~has_able_assignee())
 
     def free_for(self, user: User) -> ManualTaskQuerySet:
-        """Those that `user` has claimed, and those that are free."""
-        return self.filter(Q(assignee=user) | Q(assignee=None) | ~held())
+        """The tasks that `user` has claimed, and those that are free."""
+        return self.filter(Q(assignee=user) | Q(assignee=None) | ~has_able_assignee())
 
     def for_other_eyes(self, user: User) -> ManualTaskQuerySet:
-        """Those that `user` has not requested where that has to be decided by somebody else."""
+        """The tasks except those with four eyes that `user` has requested: another user has to decide them."""
         return self.exclude(four_eyes=True, requested_by=user)
 
 

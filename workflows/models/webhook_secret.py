@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 class WebhookSecret(models.Model):
     """A secret that a source signs its webhooks with. Several of one source are valid at a time, for rotation.
 
-    It cannot be kept as a hash: whoever checks a signature needs the secret itself.
+    It cannot be kept as a hash: checking a signature needs the secret itself.
     """
 
     source = models.CharField(max_length=100)

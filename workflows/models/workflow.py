@@ -1,4 +1,4 @@
-"""The one table: a row is a submission, its place in the queue, the lock of whoever runs it, and its outcome."""
+"""The one table: a row is a submission, its place in the queue, the lock of its worker, and its outcome."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         )
 
     def due(self) -> WorkflowQuerySet:
-        """The rows that a worker may take now: whose time has come, and that nobody runs."""
+        """The rows that a worker may take now: those that are due and that no worker runs."""
         return self.filter(~_is_running(), status=Workflow.Status.PENDING, invisible_until__lte=Now())
 
     def in_state(self, state: str) -> WorkflowQuerySet:

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from workflows import compensation
 from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.doubts import DOUBT_TASK, asked_about
+from workflows.doubts import DOUBT_TASK_TYPE, effect_in_question
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, Workflow
 from workflows.operations import answer_models
@@ -23,10 +23,10 @@ def answer_model(task: ManualTask) -> type[BaseModel] | None:
 
     Raises NotAllowed when this release does not have it.
     """
-    if task.task_type == DOUBT_TASK:
+    if task.task_type == DOUBT_TASK_TYPE:
         definition, step = _step_in_doubt(task)
         return None if step.returns is None else answer_models.result_model(definition.context_class, step.returns)
-    if task.task_type == compensation.TASK_TYPE:
+    if task.task_type == compensation.UNDO_TASK_TYPE:
         return answer_models.DealtWith
     if not task.answer_model:
         return None
@@ -46,13 +46,13 @@ def _step_in_doubt(task: ManualTask) -> tuple[WorkflowDefinition, Step]:
             f"This release does not know the type {task.workflow.workflow_type}, nor what its calls return: try again "
             "with the release that asked."
         )
-    return definition, definition.step_that_was(asked_about(task.wait.name)[0])
+    return definition, definition.find_or_removed_step(effect_in_question(task.wait.name)[0])
 
 
 def checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The fields that an approval gives besides yes, validated for its question. Raises NotAllowed."""
     model = answer_model(task)
-    if task.task_type == DOUBT_TASK:
+    if task.task_type == DOUBT_TASK_TYPE:
         return _checked_result(task, model, answer)
     if model is None:
         return dict(answer) if answer else None
@@ -109,9 +109,9 @@ def for_history(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str,
 
     Of the values it holds only nobody's data: the choices that a model offers, and what reads like a reference.
     """
-    if task.task_type not in compensation.ASKED_ALL_THE_SAME:
+    if task.task_type not in compensation.KEPT_ON_CANCEL:
         return {}
-    of_undo, (step, _) = task.task_type == compensation.TASK_TYPE, asked_about(task.wait.name)
+    of_undo, (step, _) = task.task_type == compensation.UNDO_TASK_TYPE, effect_in_question(task.wait.name)
     if answer is None:
         return {"step": step, "said": "try_again" if of_undo else "did_not_happen"}
     definition = definitions().get(task.workflow.workflow_type)

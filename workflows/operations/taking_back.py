@@ -25,7 +25,7 @@ from django.db.models import Q
 
 from workflows import compensation, history, transitions
 from workflows.definition import definitions
-from workflows.doubts import DOUBT_TASK, asked_about
+from workflows.doubts import DOUBT_TASK_TYPE, effect_in_question
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -51,7 +51,7 @@ class Answer:
 
 def read_answer(task: ManualTask) -> Answer:
     wait = Wait.objects.get(pk=task.wait_id)
-    step, generation = asked_about(wait.name)
+    step, generation = effect_in_question(wait.name)
     effects = list(Effect.objects.filter(workflow=task.workflow_id).order_by("id"))
     effect = next(e for e in effects if (e.step, e.generation, e.undo) == (step, generation, False))
     by = wait.result.get("by")
@@ -63,12 +63,12 @@ def read_answer(task: ManualTask) -> Answer:
 
 # The states of the effect after the answer, by the type of the question and the wait's outcome.
 _STATES_AFTER: dict[tuple[str, str], tuple[State, ...]] = {
-    (DOUBT_TASK, "approved"): (State.DONE,),
-    (DOUBT_TASK, "rejected"): (State.NOT_DONE,),
-    (compensation.TASK_TYPE, "approved"): (State.UNDONE, State.KEPT),
+    (DOUBT_TASK_TYPE, "approved"): (State.DONE,),
+    (DOUBT_TASK_TYPE, "rejected"): (State.NOT_DONE,),
+    (compensation.UNDO_TASK_TYPE, "approved"): (State.UNDONE, State.KEPT),
 }
 # The states of the effect while the question is open.
-_STATES_BEFORE = {DOUBT_TASK: (State.INTENT, State.UNKNOWN), compensation.TASK_TYPE: MAY_HAVE_HAPPENED}
+_STATES_BEFORE = {DOUBT_TASK_TYPE: (State.INTENT, State.UNKNOWN), compensation.UNDO_TASK_TYPE: MAY_HAVE_HAPPENED}
 
 
 def _is_next(effect: Effect, of: Effect) -> bool:
@@ -83,7 +83,7 @@ def _is_undo(effect: Effect, of: Effect) -> bool:
 
 def why_not(task: ManualTask) -> str:
     """Why the answer to a task stands, in a sentence; empty if it can be taken back."""
-    if task.task_type not in compensation.ASKED_ALL_THE_SAME:
+    if task.task_type not in compensation.KEPT_ON_CANCEL:
         return "Only what was said of a call, or of its undo, can be taken back."
     if task.state == ManualTask.State.TAKEN_BACK:
         return "It is taken back already."
@@ -100,7 +100,7 @@ def _why_built_on(answer: Answer) -> str:
     wait, effect = answer.wait, answer.effect
     if Wait.objects.filter(workflow=wait.workflow_id, name=wait.name, generation__gt=wait.generation).exists():
         return "The question has been asked anew since."
-    if answer.task.task_type == compensation.TASK_TYPE and wait.outcome == "rejected":
+    if answer.task.task_type == compensation.UNDO_TASK_TYPE and wait.outcome == "rejected":
         return "The undo is being tried again, as the answer said."
     if not answer.on_ledger:
         still_open = effect.state in _STATES_BEFORE[answer.task.task_type] and not wait.superseded
@@ -124,7 +124,7 @@ class Again(Enum):
 
 def when_asked_again(task: ManualTask) -> Again:
     if task.workflow.status == Workflow.Status.PENDING:
-        goes_on = task.task_type == compensation.TASK_TYPE and not task.workflow.compensating
+        goes_on = task.task_type == compensation.UNDO_TASK_TYPE and not task.workflow.compensating
         return Again.NOT if goes_on else Again.AT_ONCE
     effect, definition = read_answer(task).effect, definitions().get(task.workflow.workflow_type)
     undone = compensation.is_to_be_undone(definition, effect.step, effect.has_undo)
@@ -158,7 +158,7 @@ def take_back(answer: Answer) -> str:
 
 def _restore(answer: Answer) -> None:
     """Set the effect back to what it was: in doubt or, where its undo was in question, possibly done."""
-    of_undo = answer.task.task_type == compensation.TASK_TYPE
+    of_undo = answer.task.task_type == compensation.UNDO_TASK_TYPE
     was_done = of_undo and answer.effect.result is not None
     unsettled = {"settled_at": None, "settled_by": ""}
     Effect.objects.filter(pk=answer.effect.pk).update(

@@ -121,7 +121,7 @@ def _decide(
         if not decided:
             raise NotAllowed(why_not_decide(task, user) or CHANGED)
         _require_not_cancelled(task)
-        if task.task_type == compensation.TASK_TYPE and not task.reason:
+        if task.task_type == compensation.UNDO_TASK_TYPE and not task.reason:
             raise NotAllowed("Say why: what is dealt with by hand needs a reason.")
         approved = decision == ManualTask.State.APPROVED
         payload: dict[str, Any] = {"approved": approved, "reason": task.reason, "by": user.get_username()}
@@ -137,12 +137,12 @@ def _decide(
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         detail = answers.for_history(task, payload.get("answer"))
         record_event(task.workflow_id, kind, user, reason=reason, task=task_id, **detail)
-    inbox.wake_soon(workflow_id=task.workflow_id)
+    inbox.try_wake(workflow_id=task.workflow_id)
 
 
 def _require_not_cancelled(task: ManualTask) -> None:
     """Refuse when a cancellation was requested: with the parent, or before the question was asked."""
-    if task.task_type in compensation.ASKED_ALL_THE_SAME:
+    if task.task_type in compensation.KEPT_ON_CANCEL:
         return
     if asked := inbox.cancellation(task.workflow_id):
         raise NotAllowed(f"{asked.by} has asked for its workflow to be cancelled: no answer is heeded any more.")

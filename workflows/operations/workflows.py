@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q
 from workflows import compensation, history, inbox, transitions
 from workflows.definition import definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
-from workflows.executor import describe_own, last_error
+from workflows.executor import describe_engine_error, last_error
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.guards import CANCEL, RETRY, RUN_NOW, WorkflowBusy, lock_workflow, record_event, require
@@ -43,7 +43,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
         kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0)
         kept.update(state=Effect.State.DONE, undo_failures=0)
         inbox.close_cancellations(workflow_id)
-        inbox.heed_again(workflow_id)
+        inbox.restore_signals(workflow_id)
         record_event(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 
 
@@ -54,7 +54,7 @@ def _retry_children(workflow_id: int, *, user: User, reason: str) -> None:
     """
     if not Workflow.objects.filter(pk=workflow_id, status=Workflow.Status.FAILED, cancelled_at__isnull=False).exists():
         return
-    inbox.spare_children(workflow_id)
+    inbox.withdraw_cancellation_of_children(workflow_id)
     requested = Signal.objects.filter(workflow=OuterRef("pk"), name=inbox.CANCEL, source=inbox.ENGINE)
     cancelled = Workflow.objects.filter(Exists(requested), parent=workflow_id, cancelled_at__isnull=False)
     for child_id in cancelled.values_list("pk", flat=True):
@@ -70,7 +70,7 @@ def _supersede_waits(workflow_id: int) -> None:
     """
     not_open = [ManualTask.State.EXPIRED, ManualTask.State.CLOSED]
     closed = ManualTask.objects.filter(workflow=workflow_id, state__in=not_open).values("wait")
-    of_undos = ManualTask.objects.filter(workflow=workflow_id, task_type=compensation.TASK_TYPE).values("wait")
+    of_undos = ManualTask.objects.filter(workflow=workflow_id, task_type=compensation.UNDO_TASK_TYPE).values("wait")
     over = Q(kind=Wait.Kind.SIGNAL, outcome="", deadline__lte=ClockTimestamp())
     joins = Q(kind=Wait.Kind.CHILDREN) & ~Q(outcome="expired")
     Wait.objects.filter(workflow=workflow_id).filter(
@@ -110,13 +110,15 @@ def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[
 
 
 def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
-    error = describe_own(WorkflowCancelled(by=user.get_username(), reason=reason.strip()))
+    error = describe_engine_error(WorkflowCancelled(by=user.get_username(), reason=reason.strip()))
     with transaction.atomic(durable=True):
         workflow, state = lock_workflow(workflow_id)
         _require_cancellable(workflow, state)
         _require_undecided(_lock_tasks(workflow_id, open_tasks))
         _close_open_attempt(workflow_id)
-        compensates = compensation.fail(workflow, beside={"cancelled_at": ClockTimestamp(), **last_error(error)})
+        compensates = compensation.fail_or_compensate(
+            workflow, extra_columns={"cancelled_at": ClockTimestamp(), **last_error(error)}
+        )
         inbox.close_cancellations(workflow_id)
         inbox.cancel_children(workflow_id, by=user.get_username(), reason=reason.strip())
         record_event(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
@@ -125,7 +127,7 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
     if compensates:
         return "It is cancelled; a worker now undoes what it has done."
     if workflow.parent_id is not None:
-        inbox.tell_parent_soon(workflow_id)
+        inbox.try_notify_parent(workflow_id)
     return "It is cancelled."
 
 
@@ -168,7 +170,7 @@ def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tas
         )
         compensation.close_questions(workflow_id)  # or a user could answer one whose answer is not used any more
         record_event(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)
-    inbox.wake_soon(workflow_id=workflow_id)
+    inbox.try_wake(workflow_id=workflow_id)
     return "It is running: it is cancelled before its next step, unless that was the last one."
 
 

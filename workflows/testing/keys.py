@@ -49,11 +49,11 @@ class Keys:
     @contextmanager
     def asked_for(self) -> Iterator[None]:
         """Note each request for a key."""
-        effects.asked_outside_once = self._note
+        effects.key_requested_outside_once = self._note
         try:
             yield
         finally:
-            effects.asked_outside_once = None
+            effects.key_requested_outside_once = None
 
     def _note(self, workflow: Workflow) -> None:
         if running := self.running.get(workflow.pk):

@@ -230,7 +230,7 @@ def _require_declared(this: Run) -> None:
     """A recorded result of a `once` step has the fields that the step says it returns; the engine does not check it."""
     recorded = Effect.objects.filter(workflow=this.workflow.pk, undo=False)
     for name, result in recorded.values_list("step", "result"):
-        step = this.definition.step_called(name)
+        step = this.definition.find_step(name)
         if step and result is not None and step.returns is not None and set(result) != set(step.returns):
             fields = f"{', '.join(sorted(result)) or 'nothing'}, and says {', '.join(step.returns) or 'nothing'}"
             raise AssertionError(f"{step.name} returned {fields}: a person who is asked has to fill in what it says.")

@@ -76,11 +76,11 @@ class World:
 
 def _answer(task: ManualTask, this: Run, decide: Decide) -> None:
     decision: bool | Mapping[str, Any]
-    if task.task_type == compensation.TASK_TYPE:
+    if task.task_type == compensation.UNDO_TASK_TYPE:
         raise AssertionError(f"{task.question} {dict(task.facts)['The last error']}")
-    if task.task_type == doubts.DOUBT_TASK and task.workflow_id == this.workflow.pk:
+    if task.task_type == doubts.DOUBT_TASK_TYPE and task.workflow_id == this.workflow.pk:
         name = task.wait.name.removeprefix("effect:").rpartition(":")[0]
-        step = this.definition.step_called(name)
+        step = this.definition.find_step(name)
         result = this.results.get(step.name) if step else None
         decision = False if result is None else result
     else:

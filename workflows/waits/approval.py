@@ -18,20 +18,20 @@ from workflows.journal import FENCE, OpenAttempt
 from workflows.models import ManualTask, Workflow
 from workflows.redaction import field_errors
 from workflows.waits.wait import (
-    OPENING,
+    INSERT_WAIT,
     Kind,
-    Open,
     WaitError,
     WaitExpired,
     WaitFailed,
-    answered,
-    ensure_kept,
+    WaitRow,
     ensure_text,
     ensure_time,
+    ensure_value,
     find,
-    opening,
-    suspended,
-    written,
+    insert_parameters,
+    row_or_claim_lost,
+    suspension,
+    with_outcome,
 )
 
 OnExpiry = Literal["expired", "approved", "rejected"]
@@ -39,7 +39,7 @@ OnExpiry = Literal["expired", "approved", "rejected"]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A person's yes: the name of who decided, what they said, and the answer's form if one was asked for.
+    """A person's yes: the name of the user who decided, their reason, and the answer's form if one was asked for.
 
     `expired`: nobody decided in time, and the question was put so that this counts as a yes.
     """
@@ -51,7 +51,7 @@ class Approval:
 
 
 class ApprovalRejected(WaitFailed):
-    """A person said no; the message says who and why. Let it pass, and the workflow is FAILED."""
+    """A person said no; the message has their name and reason. Let it pass, and the workflow is FAILED."""
 
 
 class ApprovalExpired(WaitExpired):
@@ -133,7 +133,7 @@ class Answer:
 
 
 def withdraw(workflow: Workflow, name: str) -> None:
-    """Ask no longer: what has been answered is forgotten, and the next `ask` of this name is a new question."""
+    """Withdraw a question: its answer no longer counts, and the next `ask` of this name is a new question."""
     attempt = journal.attempt_of(workflow)
     journal.execute(
         f"""
@@ -173,13 +173,13 @@ def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta, look_ev
         asked = _task_of(wait)
         wait = _answer(attempt, wait, asked) or _expire(attempt, wait, asked) or wait
         if not wait.outcome:
-            raise suspended(attempt, wait, task.question, [asked.signal_name])
+            raise suspension(attempt, wait, task.question, [asked.signal_name])
     return Answer(wait.id, wait.outcome, wait.result)
 
 
-def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> Open:
+def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> WaitRow:
     """Make the wait and its manual task in one statement."""
-    wait = opening(attempt, Kind.APPROVAL, name, task.question, timeout)
+    wait = insert_parameters(attempt, Kind.APPROVAL, name, task.question, timeout)
     _ensure_storable(task)
     assignee, requester = _user_id(task.assignee), _user_id(task.requested_by)
     if task.four_eyes and requester is None:
@@ -192,14 +192,14 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
         raise NobodyToAsk(f"It is for the team {task.team}, and there is no such group.", code="team_unknown")
     rows = journal.execute(
         f"""
-        WITH wait AS ({OPENING} RETURNING id, deadline)
+        WITH wait AS ({INSERT_WAIT} RETURNING id, deadline)
         INSERT INTO workflows_manualtask (
                workflow_id, wait_id, task_type, question, facts, answer_model, team, assignee_id,
                due_at, expires_at, on_expiry, requested_by_id, four_eyes)
         SELECT %s, wait.id, %s, %s, %s, %s, %s, %s::bigint,
                clock_timestamp() + %s::interval, wait.deadline, %s, %s::bigint, %s FROM wait
         RETURNING wait_id, expires_at, expires_at <= clock_timestamp(), expires_at
-        """,  # noqa: S608 (OPENING is ours)
+        """,  # noqa: S608 (INSERT_WAIT is ours)
         [
             *wait,
             *(attempt.workflow_id, task.task_type, task.question, json.dumps(list(task.facts.items()))),
@@ -207,15 +207,15 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
             *(task.due, task.on_expiry, requester, bool(task.four_eyes)),
         ],
     )
-    return Open(*written(rows))
+    return WaitRow(*row_or_claim_lost(rows))
 
 
 def _ensure_storable(task: _Task) -> None:
-    """Raise WaitError for what the task's row could not hold; of a user's or a group's name, that nobody can have."""
+    """Raise WaitError for what the task's row could not hold; or for a name that no user or group can have."""
     ensure_text("A question's task_type", task.task_type, longest=100)
     for what in ("team", "assignee", "requested_by"):
         ensure_text(f"A question's {what}", getattr(task, what), longest=150)
-    ensure_kept("A question's facts", list(task.facts.items()))
+    ensure_value("A question's facts", list(task.facts.items()))
     ensure_text("The path of a question's form", _path_of(task.form), longest=300)
     if task.due is not None:
         ensure_time("A question's due time", task.due)
@@ -223,7 +223,7 @@ def _ensure_storable(task: _Task) -> None:
         raise WaitError(f"A question's on_expiry is one of {', '.join(get_args(OnExpiry))}.")
 
 
-def _answer(attempt: OpenAttempt, wait: Open, task: ManualTask) -> Open | None:
+def _answer(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | None:
     """Record the decision, if it has come, as the wait's outcome, before any step sees it."""
     rows = journal.execute(
         f"""
@@ -243,14 +243,14 @@ def _answer(attempt: OpenAttempt, wait: Open, task: ManualTask) -> Open | None:
         """,  # noqa: S608 (FENCE is ours)
         [attempt.workflow_id, task.signal_name, wait.id, attempt.claim_xid],
     )
-    return answered(wait, rows)
+    return with_outcome(wait, rows)
 
 
-def _expire(attempt: OpenAttempt, wait: Open, task: ManualTask) -> Open | None:
-    """Past the deadline, close the task and record what that counts as.
+def _expire(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | None:
+    """Past the deadline, close the task and record the outcome that the expiry counts as.
 
-    The task's row is the arbiter of an expiry that races a decision: whoever changes it from open has won. If that was
-    the person, their signal was committed with it, and is found by looking again.
+    The task's row is the arbiter of an expiry that races a decision: the statement that changes it from open has won.
+    If that was the person's, their signal was committed with it, and is found by looking again.
     """
     if not wait.overdue:
         return None
@@ -259,7 +259,7 @@ def _expire(attempt: OpenAttempt, wait: Open, task: ManualTask) -> Open | None:
         WITH task AS (
             UPDATE workflows_manualtask SET state = 'expired' WHERE id = %s AND state = 'open' AND {FENCE}
             RETURNING wait_id, on_expiry),
-        told AS (
+        event AS (
             INSERT INTO workflows_event (workflow_id, kind, attempt, detail)
             SELECT %s, 'expired', %s, jsonb_build_object('task', %s::bigint, 'counts_as', on_expiry) FROM task)
         UPDATE workflows_wait w SET outcome = task.on_expiry, result = %s, resolved_at = clock_timestamp()
@@ -267,19 +267,19 @@ def _expire(attempt: OpenAttempt, wait: Open, task: ManualTask) -> Open | None:
         """,  # noqa: S608 (FENCE is ours)
         [
             *(task.pk, attempt.claim_xid, attempt.workflow_id, attempt.number, task.pk),
-            json.dumps(_NOBODY),
+            json.dumps(_EXPIRED),
         ],
     )
-    if expired := answered(wait, rows):
+    if expired := with_outcome(wait, rows):
         return expired
-    journal.prove(attempt)
+    journal.require_claim(attempt)
     return _answer(attempt, wait, task)
 
 
-_NOBODY = {"by": "", "reason": "Nobody decided in time.", "expired": True}
+_EXPIRED = {"by": "", "reason": "Nobody decided in time.", "expired": True}
 
 
-def _task_of(wait: Open) -> ManualTask:
+def _task_of(wait: WaitRow) -> ManualTask:
     """The task that asks: its number, and so the name of the signal that carries its decision."""
     return ManualTask(pk=journal.execute("SELECT id FROM workflows_manualtask WHERE wait_id = %s", [wait.id])[0][0])
 

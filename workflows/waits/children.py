@@ -16,18 +16,18 @@ from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Workflow
 from workflows.postgres.jsonb import as_json
 from workflows.waits.wait import (
-    OPENING,
+    INSERT_WAIT,
     Kind,
-    Open,
     WaitError,
     WaitExpired,
-    answered,
+    WaitRow,
     ensure_text,
     expire,
     find,
-    opening,
-    suspended,
-    written,
+    insert_parameters,
+    row_or_claim_lost,
+    suspension,
+    with_outcome,
 )
 
 
@@ -83,14 +83,14 @@ def wait_for_children(
             return [ChildOutcome(**outcome) for outcome in wait.result["children"]]
         case "expired":
             raise WaitExpired(f"Not all workflows of {name} have ended in time.", code="wait_expired", wait_id=wait.id)
-    raise suspended(attempt, wait, _waiting_for(name), [inbox.child_signal(name)])
+    raise suspension(attempt, wait, _waiting_for(name), [inbox.child_signal(name)])
 
 
 def _waiting_for(name: str) -> str:
     return f"the workflows that it has started ({name})"
 
 
-def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[Child], timeout: timedelta) -> Open:
+def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[Child], timeout: timedelta) -> WaitRow:
     """Make the wait and its children in one statement.
 
     The wait's row comes first, and no child without it: of two workers that start them at once, one waits for the
@@ -104,7 +104,7 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
         raise WaitError(f"{len(twice)} keys of children are used twice, the first is {twice[0]!r}.")
     started = journal.execute(
         f"""
-        WITH wait AS ({OPENING} RETURNING id, deadline),
+        WITH wait AS ({INSERT_WAIT} RETURNING id, deadline),
         started AS (
             INSERT INTO workflows_workflow (
                    idempotency_key, workflow_type, queue, tenant, linking_id, payload, expires_at,
@@ -117,13 +117,13 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
              ORDER BY place
             ON CONFLICT (parent_id, parent_wait, child_key) WHERE parent_id IS NOT NULL DO NOTHING)
         SELECT id, deadline, deadline <= clock_timestamp(), deadline FROM wait
-        """,  # noqa: S608 (OPENING is ours)
+        """,  # noqa: S608 (INSERT_WAIT is ours)
         [
-            *opening(attempt, Kind.CHILDREN, name, _waiting_for(name), timeout),
+            *insert_parameters(attempt, Kind.CHILDREN, name, _waiting_for(name), timeout),
             *(workflow.tenant, workflow.pk, name, to_json(rows).decode()),
         ],
     )
-    return Open(*written(started))
+    return WaitRow(*row_or_claim_lost(started))
 
 
 def _row(child: Child, key: str) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _definition_of(child: Child) -> WorkflowDefinition:
     return definitions()[child.workflow_type]
 
 
-def _join(attempt: OpenAttempt, name: str, wait: Open) -> Open | None:
+def _join(attempt: OpenAttempt, name: str, wait: WaitRow) -> WaitRow | None:
     """Record how the children have ended, if all have.
 
     In one statement, of one snapshot: a signal that is closed here tells of an end that is seen here. Left open, it
@@ -154,7 +154,7 @@ def _join(attempt: OpenAttempt, name: str, wait: Open) -> Open | None:
     """
     rows = journal.execute(
         f"""
-        WITH told AS (
+        WITH closed AS (
             UPDATE workflows_signal SET closed_at = clock_timestamp()
              WHERE workflow_id = %s AND name = %s AND closed_at IS NULL AND {FENCE})
         UPDATE workflows_wait SET outcome = 'ended', resolved_at = clock_timestamp(), result = jsonb_build_object(
@@ -173,4 +173,4 @@ def _join(attempt: OpenAttempt, name: str, wait: Open) -> Open | None:
             *(attempt.workflow_id, name, wait.id, attempt.claim_xid, attempt.workflow_id, name),
         ],
     )
-    return answered(wait, rows)
+    return with_outcome(wait, rows)

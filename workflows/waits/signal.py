@@ -13,7 +13,18 @@ from workflows.errors import RetryableStepError
 from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Workflow
 from workflows.postgres.jsonb import as_json
-from workflows.waits.wait import Kind, Open, WaitError, WaitExpired, answered, begin, expire, find, suspended, written
+from workflows.waits.wait import (
+    Kind,
+    WaitError,
+    WaitExpired,
+    WaitRow,
+    begin,
+    expire,
+    find,
+    row_or_claim_lost,
+    suspension,
+    with_outcome,
+)
 
 LOOK_EVERY = timedelta(minutes=15)
 
@@ -22,9 +33,9 @@ SHORTEST_LOOK = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The signal that answered a wait: its name, what it tells, who told it, and when it came.
+    """The signal that answered a wait: its name, its payload, its source, and when it came.
 
-    Found by a look, and not told by a signal: the name is empty, the source "look".
+    If a look found the answer, and no signal brought it, the name is empty and the source is "look".
     """
 
     name: str
@@ -77,16 +88,16 @@ def wait_for_signal(
         wait = answered or expire(attempt, wait)
     match wait.outcome:
         case "received" | "found":
-            told = wait.result
-            return Received(told["name"], told["payload"], told["source"], datetime.fromisoformat(told["at"]))
+            signal = wait.result
+            return Received(signal["name"], signal["payload"], signal["source"], datetime.fromisoformat(signal["at"]))
         case "expired":
             raise WaitExpired(
                 f"It waited for {waiting_for}, which did not come in time.", code="wait_expired", wait_id=wait.id
             )
-    raise suspended(attempt, wait, waiting_for, names, _left(workflow, names, wanted) if wanted else ())
+    raise suspension(attempt, wait, waiting_for, names, _unmatched_signals(workflow, names, wanted) if wanted else ())
 
 
-def _left(workflow: Workflow, names: list[str], matching: dict[str, Any]) -> list[int]:
+def _unmatched_signals(workflow: Workflow, names: list[str], matching: dict[str, Any]) -> list[int]:
     """The signals of those names that do not match: they would wake the workflow again and again."""
     rows = journal.execute(
         """SELECT id FROM workflows_signal
@@ -100,15 +111,15 @@ def _left(workflow: Workflow, names: list[str], matching: dict[str, Any]) -> lis
 
 
 def _answer(
-    attempt: OpenAttempt, workflow: Workflow, wait: Open, names: list[str], matching: dict[str, Any]
-) -> Open | None:
+    attempt: OpenAttempt, workflow: Workflow, wait: WaitRow, names: list[str], matching: dict[str, Any]
+) -> WaitRow | None:
     """Record the first of the signals that have come as the wait's outcome, before any step sees it.
 
     One that is addressed to this workflow is closed with it; one by linking id is there for others, too.
     """
     rows = journal.execute(
         f"""
-        WITH told AS (
+        WITH candidate AS (
             (SELECT id, name, payload, source, created_at FROM workflows_signal
               WHERE workflow_id = %s AND name = ANY (%s) AND closed_at IS NULL AND payload @> %s::jsonb)
             UNION ALL
@@ -118,10 +129,11 @@ def _answer(
             ORDER BY id LIMIT 1),
         answered AS (
             UPDATE workflows_wait w
-               SET outcome = 'received', signal_id = told.id, resolved_at = clock_timestamp(),
+               SET outcome = 'received', signal_id = candidate.id, resolved_at = clock_timestamp(),
                    result = jsonb_build_object(
-                       'name', told.name, 'payload', told.payload, 'source', told.source, 'at', told.created_at)
-              FROM told WHERE w.id = %s AND w.outcome = '' AND {FENCE}
+                       'name', candidate.name, 'payload', candidate.payload,
+                       'source', candidate.source, 'at', candidate.created_at)
+              FROM candidate WHERE w.id = %s AND w.outcome = '' AND {FENCE}
             RETURNING w.signal_id, w.outcome, w.result),
         closed AS (
             UPDATE workflows_signal s SET closed_at = clock_timestamp()
@@ -134,10 +146,10 @@ def _answer(
             *(wait.id, attempt.claim_xid),
         ],
     )
-    return answered(wait, rows)
+    return with_outcome(wait, rows)
 
 
-def _look(attempt: OpenAttempt, wait: Open, look: Callable[[], Mapping[str, Any] | None] | None) -> Open | None:
+def _look(attempt: OpenAttempt, wait: WaitRow, look: Callable[[], Mapping[str, Any] | None] | None) -> WaitRow | None:
     """Record what the step finds by itself, if it finds something, as the wait's outcome.
 
     A look that fails for now has found nothing: as a retry, it would be deaf to the signal while it backs off.
@@ -154,4 +166,4 @@ def _look(attempt: OpenAttempt, wait: Open, look: Callable[[], Mapping[str, Any]
              WHERE id = %s AND outcome = '' AND {FENCE} RETURNING outcome, result::text""",  # noqa: S608 (ours)
         [json.dumps(as_json(found)), wait.id, attempt.claim_xid],
     )
-    return answered(wait, [written(rows)])
+    return with_outcome(wait, [row_or_claim_lost(rows)])

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from workflows import journal
 from workflows.models import Workflow
-from workflows.waits.wait import Kind, begin, expire, find, suspended
+from workflows.waits.wait import Kind, begin, expire, find, suspension
 
 
 def wait_for_time(
@@ -23,4 +23,4 @@ def wait_for_time(
         attempt, Kind.TIME, name, waiting_for=waiting_for, timeout=delay, look_every=look_every
     )
     if not expire(attempt, wait, "elapsed").outcome:
-        raise suspended(attempt, wait, waiting_for)
+        raise suspension(attempt, wait, waiting_for)

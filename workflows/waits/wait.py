@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from workflows import journal
-from workflows.errors import ClaimLost, StepError, Suspend, all_of
+from workflows.errors import ClaimLost, StepError, Suspend, error_chain
 from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Wait
 from workflows.postgres.jsonb import Unstorable, ensure_storable
@@ -23,15 +23,15 @@ LONGEST = timedelta(days=36_500)
 
 
 def ensure_text(what: str, text: str, *, longest: int | None = None, empty: bool = True) -> None:
-    """Raise WaitError for what no column could hold. It is never sent: what a statement raises is not the step's."""
+    """Raise WaitError for a text that no column could hold. It is never sent: a statement's error is not the step's."""
     if not isinstance(text, str):
         raise WaitError(f"{what} is text, and not of type {type(text).__name__}.")
     if (longest is not None and len(text) > longest) or (not text and not empty):
         raise WaitError(f"{what} has {0 if empty else 1} to {longest} characters.")
-    ensure_kept(what, text)
+    ensure_value(what, text)
 
 
-def ensure_kept(what: str, value: Any) -> None:
+def ensure_value(what: str, value: Any) -> None:
     """Raise WaitError unless jsonb can keep the value, or a column the text."""
     try:
         ensure_storable(value)
@@ -40,7 +40,7 @@ def ensure_kept(what: str, value: Any) -> None:
 
 
 def ensure_time(what: str, time: timedelta) -> None:
-    """Raise WaitError for a time from now on that the database, or who reads it, cannot tell."""
+    """Raise WaitError for a time from now on that the database cannot hold, or Python cannot read."""
     if not isinstance(time, timedelta):
         raise WaitError(f"{what} is a timedelta, and not of type {type(time).__name__}.")
     if abs(time) > LONGEST:
@@ -55,9 +55,9 @@ class WaitError(StepError):
 
 
 class WaitFailed(WaitError):
-    """What came of a wait was not what was hoped for. Let it pass, and the workflow is FAILED; a retry waits anew."""
+    """A wait came to a bad end. Let the error pass, and the workflow is FAILED; a retry waits anew."""
 
-    wait_id = 0  # of a class of a step's own that does not call our __init__
+    wait_id = 0  # for a step's own error class that does not call our __init__
 
     def __init__(self, message: str, *, code: str = "", wait_id: int = 0) -> None:
         super().__init__(message, code=code)
@@ -69,18 +69,17 @@ class WaitExpired(WaitFailed):
 
 
 def supersede_failed(workflow_id: int, error: BaseException | None) -> None:
-    """The workflow has failed with `error`: should it be retried, it waits anew where that came from.
+    """The workflow has failed with `error`: if it is retried, the waits that the error came from are made anew.
 
-    That is the wait that has raised it, or what the error was raised for (`from`), or in the handling of, or is a group
-    of. Wherever else a wait has expired, or a person has said no, a step has taken that for its answer, and it stays
-    one.
+    Those are the waits that raised the error, or an error that it was raised from or while handling, or a member of its
+    group. Any other wait that has expired, or got a no, was an answer for its step, and stays one.
     """
-    if failed := [each.wait_id for each in all_of(error) if isinstance(each, WaitFailed)]:
+    if failed := [each.wait_id for each in error_chain(error) if isinstance(each, WaitFailed)]:
         Wait.objects.filter(workflow=workflow_id, pk__in=failed).update(superseded=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class WaitRow:
     """A wait as it stands: `outcome` is empty while it is open. `overdue`: its deadline has passed.
 
     `look_at` is when to run again if nothing wakes the workflow: the deadline, or sooner.
@@ -101,7 +100,7 @@ _LOOK_AT = f"""
                 interval '{FIRST_LOOK.total_seconds()} s', clock_timestamp() - created_at))) END"""
 
 
-def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timedelta | None = None) -> Open | None:
+def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timedelta | None = None) -> WaitRow | None:
     """The wait of that name, if it has been met before.
 
     Raises WaitError when the name is that of another kind, or no name.
@@ -115,13 +114,13 @@ def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timede
     for found, wait_id, deadline, overdue, look_at, outcome, result in rows:
         if found != kind:
             raise WaitError(f"Two waits are named {name!r}, one for {found} and one for {kind}: rename one of them.")
-        return Open(wait_id, deadline, overdue, look_at, outcome, json.loads(result))
+        return WaitRow(wait_id, deadline, overdue, look_at, outcome, json.loads(result))
     return None
 
 
-# Makes the wait, if the row is still ours; its parameters are those of `opening`. A worker that lost the row may be
-# writing it just now: this waits for that statement, and the next attempt finds the wait.
-OPENING = f"""
+# Makes the wait, if the row is still ours; `insert_parameters` gives its parameters. A worker that lost the row may be
+# writing the same wait just now: this statement waits for that one, and the next attempt finds the wait.
+INSERT_WAIT = f"""
     INSERT INTO workflows_wait (workflow_id, kind, name, generation, waiting_for, deadline)
     SELECT %s, %s, %s, 1 + (SELECT count(*) FROM workflows_wait WHERE workflow_id = %s AND name = %s), %s,
            clock_timestamp() + %s
@@ -129,8 +128,10 @@ OPENING = f"""
     ON CONFLICT (workflow_id, name, generation) DO NOTHING"""  # noqa: S608 (FENCE is ours)
 
 
-def opening(attempt: OpenAttempt, kind: Wait.Kind, name: str, waiting_for: str, timeout: timedelta) -> list[Any]:
-    """The parameters of OPENING. Raises WaitError for what no row could hold."""
+def insert_parameters(
+    attempt: OpenAttempt, kind: Wait.Kind, name: str, waiting_for: str, timeout: timedelta
+) -> list[Any]:
+    """The parameters of INSERT_WAIT. Raises WaitError for what no row could hold."""
     ensure_text("What a wait is for", waiting_for)
     ensure_time("A wait's timeout", timeout)
     return [*(attempt.workflow_id, kind, name, attempt.workflow_id, name, waiting_for, timeout), attempt.claim_xid]
@@ -144,30 +145,30 @@ def begin(
     waiting_for: str,
     timeout: timedelta,
     look_every: timedelta | None = None,
-) -> Open:
+) -> WaitRow:
     """Make the wait. The deadline is the database's clock plus `timeout`."""
     rows = journal.execute(
-        f"{OPENING} RETURNING id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}",
-        [*opening(attempt, kind, name, waiting_for, timeout), look_every, look_every],
+        f"{INSERT_WAIT} RETURNING id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}",
+        [*insert_parameters(attempt, kind, name, waiting_for, timeout), look_every, look_every],
     )
-    return Open(*written(rows))
+    return WaitRow(*row_or_claim_lost(rows))
 
 
-def written(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+def row_or_claim_lost(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     """The row of a fenced statement. Without one, the workflow is no longer ours, or was not only ours: ClaimLost."""
     if not rows:
         raise ClaimLost("the claim ended before the wait was written, or another worker has written it")
     return rows[0]
 
 
-def answered(wait: Open, rows: list[tuple[Any, ...]]) -> Open | None:
+def with_outcome(wait: WaitRow, rows: list[tuple[Any, ...]]) -> WaitRow | None:
     """The wait with the outcome and the result (as JSON text) that a statement has recorded; None when it has not."""
     for outcome, result in rows:
         return replace(wait, outcome=outcome, result=json.loads(result))
     return None
 
 
-def expire(attempt: OpenAttempt, wait: Open, outcome: str = "expired") -> Open:
+def expire(attempt: OpenAttempt, wait: WaitRow, outcome: str = "expired") -> WaitRow:
     """Record that the deadline has passed, if it has."""
     if wait.outcome or not wait.overdue:
         return wait
@@ -176,17 +177,17 @@ def expire(attempt: OpenAttempt, wait: Open, outcome: str = "expired") -> Open:
              WHERE id = %s AND outcome = '' AND {FENCE} RETURNING outcome""",  # noqa: S608 (FENCE is ours)
         [outcome, wait.id, attempt.claim_xid],
     )
-    return replace(wait, outcome=written(rows)[0])
+    return replace(wait, outcome=row_or_claim_lost(rows)[0])
 
 
-def suspended(
-    attempt: OpenAttempt, wait: Open, waiting_for: str, wake_on: Sequence[str] = (), seen: Sequence[int] = ()
+def suspension(
+    attempt: OpenAttempt, wait: WaitRow, waiting_for: str, wake_on: Sequence[str] = (), seen: Sequence[int] = ()
 ) -> Suspend:
-    """To be raised: nothing more can happen before a signal of those names that is not `seen`, or `wait.look_at`.
+    """The Suspend to raise: the workflow waits for a signal of those names that is not `seen`, or for `wait.look_at`.
 
-    The attempt remembers it, should a step swallow even that. Raises ClaimLost when the wait has been answered: by a
-    worker that had lost the row in the midst of the very statement, and with the signal that is now used up. Raises
-    WaitError for words that no row could hold.
+    The attempt remembers it, in case a step swallows it. Raises ClaimLost when the wait has been answered: by a worker
+    that had lost the row in the midst of that very statement, with the signal that is now used up. Raises WaitError for
+    a text that no row could hold.
     """
     ensure_text("What a wait is for", waiting_for)
     if journal.execute("SELECT 1 FROM workflows_wait WHERE id = %s AND outcome <> ''", [wait.id]):

@@ -21,7 +21,7 @@ class Claim(NamedTuple):
 
     workflow: Workflow
     xid: str  # of that transaction
-    cancelled: bool  # somebody has asked for that
+    cancelled: bool  # a person has asked to cancel it
     expires_in: float  # seconds; infinite unless its definition says `expires_after`
 
 
@@ -35,7 +35,7 @@ class DueWorkflows:
         self._full_look_at = float("-inf")
 
     def claim_next(self) -> Claim | None:
-        """Lock the next due row; None when every due row is held by others, or none is due.
+        """Lock the next due row; None when other workers hold every due row, or none is due.
 
         The oldest due time first, not the oldest row: by creation, each claim walks over every row that waits. The
         watermark, the pair last claimed, spares the walk over the entries that the drain so far has left dead and that
@@ -52,7 +52,8 @@ class DueWorkflows:
         # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
         rows = Workflow.objects.raw(
             f"""
-            SELECT *, pg_current_xact_id()::text AS claim_xid, {inbox.cancelled("workflows_workflow.id")} AS cancelled,
+            SELECT *, pg_current_xact_id()::text AS claim_xid,
+                   {inbox.cancel_requested_sql("workflows_workflow.id")} AS cancelled,
                    extract(epoch FROM expires_at - clock_timestamp())::float AS expires_in
               FROM workflows_workflow
              WHERE status = 'PENDING' AND queue = %s {self._pool} AND invisible_until <= now() {watermark}

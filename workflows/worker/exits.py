@@ -1,7 +1,7 @@
-"""DEATHS: how a worker process ended, told to the database by its supervisor.
+"""DEATHS: how a worker process ended, written to the database by its supervisor.
 
-The supervisor holds no connection over a fork: each telling opens one of its own and closes it. A database that is away
-is no reason to leave children unreaped or unreplaced, so what cannot be told now is kept and told later.
+The supervisor holds no connection over a fork: each write opens a connection of its own and closes it. A database that
+is away is no reason to leave children unreaped or unreplaced, so a death that cannot be written now is kept for later.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from django.db import Error, connections
 
 from workflows import journal
 from workflows.models import Attempt
-from workflows.worker.slots import Stamp
+from workflows.worker.slots import WorkerStatus
 
 logger = logging.getLogger(__name__)
 
-# What only somebody else sends: a person, an init system, the kernel short of memory. Any other signal, and any exit,
+# Signals that only others send: a person, an init system, the kernel short of memory. Any other signal, and any exit,
 # is the process's own doing.
 SENT_BY_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP}
-# Connecting and each statement may take the supervisor this long, in which it reaps nobody: seconds.
+# Connecting and each statement may take the supervisor this long, in which it reaps no child: seconds.
 PATIENCE = 2
 RETRY_DELAY, MAX_RETRY_DELAY = 0.5, 30.0
 # A database that is away for a day, and a child that dies every five seconds of it, is more than anybody reads.
@@ -37,21 +37,21 @@ _CONNECTION = {"connect_timeout": PATIENCE, "tcp_user_timeout": PATIENCE * 1000,
 class Death(NamedTuple):
     """The end of a worker process: what it was doing, and how it ended."""
 
-    stamp: Stamp
+    status: WorkerStatus
     outcome: Attempt.Outcome
     how: str
 
 
-def death(stamp: Stamp, exit_code: int, *, ended_by_us: str = "") -> Death:
+def death(status: WorkerStatus, exit_code: int, *, ended_by_us: str = "") -> Death:
     """Tell a crash from a kill. `exit_code` as of `os.waitstatus_to_exitcode`; `ended_by_us` says why we killed it."""
-    if stamp.lost:
-        return Death(stamp, Attempt.Outcome.LOST, "")
+    if status.lost:
+        return Death(status, Attempt.Outcome.LOST, "")
     if exit_code >= 0:
-        return Death(stamp, Attempt.Outcome.CRASHED, f"exit code {exit_code}")
+        return Death(status, Attempt.Outcome.CRASHED, f"exit code {exit_code}")
     if exit_code == -signal.SIGKILL and ended_by_us:
-        return Death(stamp, Attempt.Outcome.INTERRUPTED, ended_by_us)
+        return Death(status, Attempt.Outcome.INTERRUPTED, ended_by_us)
     by_others = -exit_code in SENT_BY_OTHERS
-    return Death(stamp, Attempt.Outcome.KILLED if by_others else Attempt.Outcome.CRASHED, signal_name(-exit_code))
+    return Death(status, Attempt.Outcome.KILLED if by_others else Attempt.Outcome.CRASHED, signal_name(-exit_code))
 
 
 def signal_name(number: int) -> str:
@@ -61,33 +61,33 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-class Register:
-    """What is still to be told, oldest first."""
+class DeathRegister:
+    """The deaths that are still to be written, oldest first."""
 
     def __init__(self, name: str) -> None:
         self.name = name  # of the supervisor's connection, in pg_stat_activity
-        self._untold: deque[Death] = deque(maxlen=MOST_KEPT)
+        self._unwritten: deque[Death] = deque(maxlen=MOST_KEPT)
         self._try_again_at = float("-inf")
         self._delay = RETRY_DELAY
 
     def __len__(self) -> int:
-        return len(self._untold)
+        return len(self._unwritten)
 
-    def note(self, death: Death) -> None:
-        self._untold.append(death)
+    def add(self, death: Death) -> None:
+        self._unwritten.append(death)
 
-    def tell(self, *, at_once: bool = False) -> None:
-        """Tell the database what it has not been told; on failure keep it, and wait a while before the next attempt."""
-        if not self._untold or (monotonic() < self._try_again_at and not at_once):
+    def flush(self, *, at_once: bool = False) -> None:
+        """Write the deaths that are not written yet; on failure keep them, and wait a while before the next try."""
+        if not self._unwritten or (monotonic() < self._try_again_at and not at_once):
             return
         try:
             with closing(self._connect()) as connection, connection.cursor() as cursor:
                 connection.set_autocommit(False)
-                while self._untold:
-                    for sql, parameters in _statements(self._untold[0]):
+                while self._unwritten:
+                    for sql, parameters in _statements(self._unwritten[0]):
                         cursor.execute(sql, parameters)
                     connection.commit()
-                    self._untold.popleft()
+                    self._unwritten.popleft()
         except Error as error:
             logger.warning("cannot record how a worker ended, and will try again: %s", type(error).__name__)
             self._try_again_at = monotonic() + self._delay
@@ -96,7 +96,7 @@ class Register:
             self._delay = RETRY_DELAY
 
     def _connect(self) -> Any:
-        """A connection that nobody else has: the children inherit none of it, its settings neither."""
+        """A connection of its own: the children inherit neither the connection nor its settings."""
         connection = connections.create_connection(journal.ALIAS)
         given = connection.settings_dict.get("OPTIONS", {})
         options = {
@@ -111,16 +111,18 @@ class Register:
 
 def _statements(death: Death) -> list[tuple[str, list[Any]]]:
     """Each may be sent twice: an answer may be lost."""
-    stamp = death.stamp
+    status = death.status
     statements: list[tuple[str, list[Any]]] = []
-    if stamp.attempt_id:
-        statements += journal.closing(stamp.attempt_id, death.outcome, step=stamp.step[:100], how=death.how)
-    if stamp.worker_id:
+    if status.attempt_id:
+        statements += journal.closing_statements(
+            status.attempt_id, death.outcome, step=status.step[:100], how=death.how
+        )
+    if status.worker_id:
         statements.append(
             (
                 """UPDATE workflows_workerprocess SET stopped_at = clock_timestamp(), ended_how = %s
                     WHERE id = %s AND stopped_at IS NULL""",
-                [death.how, stamp.worker_id],
+                [death.how, status.worker_id],
             )
         )
     return statements

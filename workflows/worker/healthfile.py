@@ -1,8 +1,8 @@
-"""HEALTH FILE: what a supervisor knows of its worker processes, for who may not need the database to ask.
+"""HEALTH FILE: what a supervisor knows of its worker processes, for a health check that must not need the database.
 
-The supervisor writes it every few seconds, by what each process stamps into the memory that they share. So a file that
-grows old says that the supervisor itself hangs, or has ended; and what stands in it, for how long no process has spoken
-to the database, and why.
+The supervisor writes the file every few seconds, from the status that each process writes into the memory that they
+share. A file that grows old says that the supervisor itself hangs, or has ended. Its content says for how long no
+process has spoken to the database, and why.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from workflows.worker.slots import NEVER, Stamp
+from workflows.worker.slots import NEVER, WorkerStatus
 
 # Seconds. A restart of PostgreSQL, or a failover, is over by then; a person wants to know of what is not.
 MAX_SILENCE = 180.0
 # Seconds between two lines of the log that say so.
-TELL_EVERY = 60.0
+WARN_EVERY = 60.0
 WRITE_EVERY = 5.0
-# Seconds. The supervisor may be away for a few of them, as it tells the database how a worker ended.
+# Seconds. The supervisor may be away for a few of them, as it writes to the database how a worker ended.
 MAX_AGE = 30.0
 
 
@@ -36,19 +36,19 @@ class Report(NamedTuple):
     trouble: str
 
 
-def heard_until(stamp: Stamp, now: float) -> float:
+def heard_until(status: WorkerStatus, now: float) -> float:
     """Until when a process was with the database: inside a step it need not be, for as long as the step may take."""
-    in_step = min(now, stamp.deadline) if stamp.deadline != NEVER else 0.0
-    return max(stamp.heard_at, in_step)
+    in_step = min(now, status.deadline) if status.deadline != NEVER else 0.0
+    return max(status.heard_at, in_step)
 
 
 class InUse(Exception):
-    """Another process keeps the file."""
+    """Another process writes the file."""
 
 
 @contextmanager
-def kept(path: Path) -> Iterator[None]:
-    """Keep others from keeping the file, too: each would hide the end of the other. Raises InUse or OSError.
+def locked(path: Path) -> Iterator[None]:
+    """Keep other supervisors from writing the same file: each would hide the end of the other. Raises InUse or OSError.
 
     The lock is on a file beside it, which stays: each `write` replaces the file itself. By `lockf` it ends with this
     process, however that ends, and the processes that are forked do not have it.
@@ -68,7 +68,7 @@ def write(path: Path, report: Report) -> None:
     beside.replace(path)
 
 
-def fault(path: Path, *, max_age: float = MAX_AGE, max_silence: float | None = MAX_SILENCE) -> str:
+def failure_reason(path: Path, *, max_age: float = MAX_AGE, max_silence: float | None = MAX_SILENCE) -> str:
     """What is wrong with the workers that the file is about, in a line; empty when all is well.
 
     Without `max_silence` the database is no matter.

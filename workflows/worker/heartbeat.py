@@ -1,4 +1,4 @@
-"""HEARTBEAT: who works, where, since when and on what. A row for each worker process, for people to look at.
+"""HEARTBEAT: which worker works, where, since when and on what. A row for each worker process, for people to look at.
 
 Written on the journal, at most once a second: between steps, and when idle. A worker inside a long step is not heard of
 until it ends, but for no longer than its lease.
@@ -15,11 +15,11 @@ from django.db import connection
 
 from workflows import journal
 from workflows.journal import OpenAttempt
-from workflows.worker.slots import Stamp
+from workflows.worker.slots import WorkerStatus
 
 EVERY = 1.0
-# Long enough to ask in the morning what died in the night.
-KEPT = "1 day"
+# Long enough that a person can see in the morning which worker died in the night.
+KEEP_FOR = "1 day"
 
 
 class Heartbeat:
@@ -31,13 +31,13 @@ class Heartbeat:
         self.row_id = 0
         self._beaten_at = float("-inf")
 
-    def beat(self, stamp: Stamp, attempt: OpenAttempt | None) -> None:
+    def beat(self, status: WorkerStatus, attempt: OpenAttempt | None) -> None:
         """Say that we live, and what we are at, unless we said so less than a second ago."""
         if monotonic() < self._beaten_at + EVERY:
             return
         self._beaten_at = monotonic()
-        at = [stamp.workflow_id or None, attempt.number if attempt else None, stamp.step[:100]]
-        since = monotonic() - stamp.since if stamp.since else None
+        at = [status.workflow_id or None, attempt.number if attempt else None, status.step[:100]]
+        since = monotonic() - status.since if status.since else None
         if not self._update([*at, since]):
             self._insert([*at, since])
 
@@ -74,10 +74,10 @@ class Heartbeat:
         )
 
 
-def forget() -> int:
+def delete_stale() -> int:
     """Delete the rows of workers that have stopped, or fallen silent, long ago; how many. One of the chores."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"DELETE FROM workflows_workerprocess WHERE coalesce(stopped_at, last_seen) < now() - interval '{KEPT}'"  # noqa: S608 (ours)
+            f"DELETE FROM workflows_workerprocess WHERE coalesce(stopped_at, last_seen) < now() - interval '{KEEP_FOR}'"  # noqa: S608 (ours)
         )
         return int(cursor.rowcount)

@@ -39,7 +39,7 @@ _JOURNAL = {
 }
 
 
-def seconds() -> float:
+def lease_seconds() -> float:
     """How long the server lets a claim be silent, or at work on one statement, before it ends it.
 
     A worker that hangs, is stopped, or is cut off keeps its row no longer than this; a worker that lives is never as
@@ -70,13 +70,13 @@ def options(alias: str, worker: str) -> dict[str, Any]:
     }
 
 
-def asked(wrapper: BaseDatabaseWrapper) -> list[str]:
+def configured_parameters(wrapper: BaseDatabaseWrapper) -> list[str]:
     """What a connection asks of its session by `options`; nothing where it was opened without."""
     given = wrapper.settings_dict.get("OPTIONS", {}).get("options", "")
     return [name for name in _session(wrapper.alias) if f"-c {name}=" in given]
 
 
 def _session(alias: str) -> dict[str, str]:
-    lease = f"{seconds() * 1000:.0f}"
+    lease = f"{lease_seconds() * 1000:.0f}"
     claim = {"idle_in_transaction_session_timeout": lease, "statement_timeout": lease}
     return _BOTH | (_JOURNAL if alias == ALIAS else claim)

@@ -26,14 +26,14 @@ from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
 from workflows.executor import Complete
 from workflows.journal import OpenAttempt
 from workflows.models import Event, Workflow
-from workflows.poison import PutOff
+from workflows.poison import Postponed
 from workflows.postgres import sqlstates
 from workflows.redaction import frames
 from workflows.stop_flag import Flag
 from workflows.worker import heartbeat, sessions, slots
 from workflows.worker.claim import Claim, DueWorkflows
 from workflows.worker.heartbeat import Heartbeat
-from workflows.worker.slots import NEVER, Slot, Stamp
+from workflows.worker.slots import NEVER, Slot, WorkerStatus
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +43,14 @@ IDLE_DELAY, MAX_IDLE_DELAY = 0.02, 0.5
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 # The same at the end, when a result is still to be written and the grace may be over before the next attempt.
 MAX_LAST_DELAY = 1.0
-TICK_EVERY = SPEAK_EVERY = 1.0
+CHORES_EVERY = CHECK_EVERY = 1.0
 # The sweep reads the signals that nobody has used: of very many it takes a twentieth of each worker's time, at most.
 REST_AFTER_SWEEP = 20
 # Seconds until what is lost again and again is tried again, doubling. By the tenth time 75 minutes have passed: a bad
 # hour of the database's asks nobody about each of its workflows, and makes none of them wait much longer than that.
 PUT_OFF_DELAY, MAX_PUT_OFF_DELAY, PUT_OFF_JITTER = 60.0, 900.0, 0.2
-# The advisory lock of `tick`, shared by all workers of a database. The number means nothing.
-TICK_LOCK = 7_201_406
+# The advisory lock of `run_chores`, shared by all workers of a database. The number means nothing.
+CHORES_LOCK = 7_201_406
 
 
 class Worker:
@@ -76,16 +76,16 @@ class Worker:
         self.name = name
         self.stopping = stopping
         self.must_stop = must_stop
-        self._slot = slot or slots.slots(1)[0]
-        self._stamp = Stamp()
+        self._slot = slot or slots.allocate(1)[0]
+        self._status = WorkerStatus()
         self._heartbeat = Heartbeat(name, queue)
         self._attempt: OpenAttempt | None = None
-        self._why_untold = ""  # how that was lost
+        self._why_unrecorded = ""  # how that was lost
         self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
-        self._ticked_at = self._sweep_at = self._spoke_at = float("-inf")
+        self._chores_at = self._sweep_at = self._checked_at = float("-inf")
 
     def run(self, *, drain: bool = False) -> None:
-        """Process workflows until `stopping` is set; with `drain`, until none is due. Raises `sessions.Refused`."""
+        """Process workflows until `stopping` is set; with `drain`, until none is due. Raises `UnfitSessions`."""
         self._work(drain=drain)
         self._write_what_is_left()
 
@@ -95,25 +95,26 @@ class Worker:
             try:
                 sessions.ensure_fit()
                 busy = self.process_next()
-                self.tick()
+                self.run_chores()
                 self._beat()
             except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
                 how = sqlstates.loggable(error)
                 trouble = f"{how}, at {sqlstates.host_port(journal.ALIAS)}"
-                self._tell(lost=True, deadline=NEVER, trouble=trouble)
+                self._publish_status(lost=True, deadline=NEVER, trouble=trouble)
                 logger.warning("lost the database, nothing is decided: %s", trouble)
                 if sqlstates.is_statement_error(error):
                     logger.error("it refused a statement of the engine's own:\n%s", frames(error))
                 self.stopping.wait(lost.next())
-                self._recover(how=how.removeprefix("ClaimLost: "))
-            except sessions.Refused:
+                self._close_lost_attempt(how=how.removeprefix("ClaimLost: "))
+            except sessions.UnfitSessions:
                 raise
             except Exception as error:
                 # Ours, not a step's.
-                self._tell(lost=True, deadline=NEVER)
+                self._publish_status(lost=True, deadline=NEVER)
                 logger.error("the engine itself failed, nothing is decided:\n%s", frames(error))
-                self._recover(
-                    how="the engine itself failed", put_off="The engine itself failed; the worker's log tells how."
+                self._close_lost_attempt(
+                    how="the engine itself failed",
+                    postpone_reason="The engine itself failed; the worker's log tells how.",
                 )
                 self.stopping.wait(lost.next())
             else:
@@ -123,14 +124,14 @@ class Worker:
                 elif drain:
                     return
                 else:
-                    self._tell(heard_at=monotonic(), trouble="")
+                    self._publish_status(heard_at=monotonic(), trouble="")
                     self.stopping.wait(idle.next())
 
     def sign_off(self) -> None:
         """Say that we stop in good order. If that cannot be said, the supervisor says so later."""
         with suppress(ClaimLost):
             self._heartbeat.stop()
-            self._tell(worker_id=0)
+            self._publish_status(worker_id=0)
 
     def process_next(self) -> bool:
         """Process one due workflow. Return False when none is due.
@@ -138,72 +139,72 @@ class Worker:
         Raises ClaimLost or a database error when a connection was lost on the way. Then nothing was decided (or all of
         it was, and only the answer to the COMMIT is missing).
         """
-        if self._attempt:  # lost, and that could not be told until now: forgotten, it would look like a death
-            self._recover()
+        if self._attempt:  # lost, and not closed until now: forgotten, it would look like a death
+            self._close_lost_attempt()
         if self._attempt:  # taking another workflow would forget it
-            raise ClaimLost(f"what came of the last attempt cannot be written yet: {self._why_untold}")
+            raise ClaimLost(f"what came of the last attempt cannot be written yet: {self._why_unrecorded}")
         journal.connect()
-        with _transaction_that_tells():
+        with _verified_transaction():
             claim = self._due.claim_next()
             if claim is None:
                 return False
             self._attempt = journal.open_attempt(
                 claim.workflow, claim_xid=claim.xid, worker=self.name, release=settings.RELEASE
             )
-            self._tell(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
-            outcome = self._judge_or_run(claim, self._attempt)  # inside a savepoint of its own
+            self._publish_status(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
+            outcome = self._outcome_of(claim, self._attempt)  # inside a savepoint of its own
             decide(claim.workflow, self._attempt, outcome)  # after its release: see workflows.decisions
             failpoints.reach("before_commit", type(outcome).__name__.lower())
         failpoints.reach("after_commit", type(outcome).__name__.lower())
-        self._let_go(heard_at=monotonic(), trouble="")
+        self._clear_current(heard_at=monotonic(), trouble="")
         if not isinstance(outcome, Complete):
             inbox.wake(claim.workflow.pk)
         if claim.workflow.parent_id is not None:
-            inbox.tell_parent(claim.workflow.pk)
+            inbox.notify_parent(claim.workflow.pk)
         return True
 
-    def tick(self) -> None:
+    def run_chores(self) -> None:
         """The periodic chores, at most once a second, by one worker of all at a time."""
-        if monotonic() < self._ticked_at + TICK_EVERY:
+        if monotonic() < self._chores_at + CHORES_EVERY:
             return
-        self._ticked_at = monotonic()
+        self._chores_at = monotonic()
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [TICK_LOCK])
+            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [CHORES_LOCK])
             if cursor.fetchone() == (True,):
-                heartbeat.forget()
+                heartbeat.delete_stale()
                 inbox.wake_expired()
                 self._sweep()
 
     def _sweep(self) -> None:
-        """What reads every signal that nobody has used; not before it has rested in proportion."""
+        """The chores that read every unused signal; they rest in proportion to the time that they take."""
         started = monotonic()
         if started >= self._sweep_at:
             inbox.sweep()
-            inbox.put_aside()
+            inbox.ignore_late_signals()
             self._sweep_at = monotonic() + (monotonic() - started) * REST_AFTER_SWEEP
 
-    def _judge_or_run(self, claim: Claim, attempt: OpenAttempt) -> Decidable | None:
+    def _outcome_of(self, claim: Claim, attempt: OpenAttempt) -> Decidable | None:
         workflow, definition = claim.workflow, definitions().get(claim.workflow.workflow_type)
         cancelled = inbox.cancellation(workflow.pk) if claim.cancelled and not workflow.compensating else None
         if cancelled:  # whatever its type, for nothing of it is run
-            return executor.end_before(definition, workflow, cancelled)
+            return executor.failed_before_any_step(definition, workflow, cancelled)
         if definition is None:
             return None
         self._expires_at = monotonic() + claim.expires_in
         if workflow.compensating:
             outcome = self._compensate(definition, workflow, attempt)
         elif claim.expires_in <= 0:
-            outcome = executor.end_before(definition, workflow, WorkflowExpired())
+            outcome = executor.failed_before_any_step(definition, workflow, WorkflowExpired())
         else:
             outcome = poison.judge(definition, workflow, attempt) or executor.run(
                 definition, workflow, attempt, may_begin=self._may_begin
             )
-        self._tell(deadline=NEVER)  # no step runs any more
+        self._publish_status(deadline=NEVER)  # no step runs any more
         return outcome
 
     def _compensate(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Decidable:
         verdict = poison.judge_compensation(attempt)
-        if isinstance(verdict, PutOff):
+        if isinstance(verdict, Postponed):
             return verdict
         return compensation.run(definition, workflow, attempt, may_begin=self._may_undo, give_up=verdict)
 
@@ -214,53 +215,53 @@ class Worker:
         """
         if self.must_stop():
             return False
-        if cancelled := self._speak():
+        if cancelled := self._check_cancellation():
             raise cancelled
         if monotonic() >= self._expires_at:
             raise WorkflowExpired
-        self._enter(step)
+        self._announce_step(step)
         return True
 
     def _may_undo(self, step: Step) -> bool:
         """The same in a compensation, which nothing but the worker's own end interrupts."""
         if self.must_stop():
             return False
-        self._speak()
-        self._enter(step)
+        self._check_cancellation()
+        self._announce_step(step)
         return True
 
-    def _enter(self, step: Step) -> None:
-        """Tell the supervisor where we are, before the step can kill us."""
+    def _announce_step(self, step: Step) -> None:
+        """Let the supervisor know which step comes, before the step can kill this process."""
         now = monotonic()
-        self._tell(step=step.name, since=now, deadline=now + step.longest)
+        self._publish_status(step=step.name, since=now, deadline=now + step.longest)
         self._beat()
 
-    def _speak(self) -> WorkflowCancelled | None:
-        """Use the claim, at most once a second: the server ends what is silent, and we learn that it has.
+    def _check_cancellation(self) -> WorkflowCancelled | None:
+        """Read, at most once a second and on the claim, whether a person has asked to cancel the workflow.
 
-        Woken after the lease has ended, a worker that was stopped begins no further step. What we ask is whether
-        somebody wants the workflow cancelled.
+        Using the claim keeps it from being silent, or shows that the server has ended it: a worker that was stopped,
+        and goes on after its lease has ended, begins no further step.
         """
-        if not self._attempt or monotonic() < self._spoke_at + SPEAK_EVERY:
+        if not self._attempt or monotonic() < self._checked_at + CHECK_EVERY:
             return None
-        self._spoke_at = monotonic()
+        self._checked_at = monotonic()
         return inbox.cancellation(self._attempt.workflow_id)
 
     def _beat(self) -> None:
-        self._heartbeat.beat(self._stamp, self._attempt)
-        if self._stamp.worker_id != self._heartbeat.row_id:
-            self._tell(worker_id=self._heartbeat.row_id)
+        self._heartbeat.beat(self._status, self._attempt)
+        if self._status.worker_id != self._heartbeat.row_id:
+            self._publish_status(worker_id=self._heartbeat.row_id)
 
-    def _tell(self, **changes: Any) -> None:
-        self._stamp = self._stamp._replace(**changes)
-        self._slot.write(self._stamp)
+    def _publish_status(self, **changes: Any) -> None:
+        self._status = self._status._replace(**changes)
+        self._slot.write(self._status)
 
-    def _let_go(self, **changes: Any) -> None:
-        """Nothing is in hand any more."""
+    def _clear_current(self, **changes: Any) -> None:
+        """No workflow is in hand any more."""
         self._attempt = None
-        self._tell(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)
+        self._publish_status(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)
 
-    def _recover(self, *, how: str = "", put_off: str = "") -> None:
+    def _close_lost_attempt(self, *, how: str = "", postpone_reason: str = "") -> None:
         """Let go of both connections, and close the attempt in hand as lost. What fails here is tried again later.
 
         The row is put off (for that reason) after a fault of our own, and from the second time on that it is lost
@@ -272,51 +273,51 @@ class Worker:
             if self._attempt:
                 journal.close_as_lost(self._attempt, how)
                 losses = len(poison.losses(self._attempt)) + 1
-                if put_off or losses > 1:
-                    self._let_others_go_first(
-                        self._attempt, losses, put_off or f"Its claim was lost {losses} times in a row."
+                if postpone_reason or losses > 1:
+                    self._back_off(
+                        self._attempt, losses, postpone_reason or f"Its claim was lost {losses} times in a row."
                     )
-            self._let_go()
+            self._clear_current()
         except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
-            self._why_untold = sqlstates.loggable(error).removeprefix("ClaimLost: ")
+            self._why_unrecorded = sqlstates.loggable(error).removeprefix("ClaimLost: ")
             connections.close_all()
 
     def _write_what_is_left(self) -> None:
-        """Before the end go on trying to write a result that only we know, for as long as `must_stop` lets us.
+        """Before the end, go on trying to write a result that only this process knows, as long as `must_stop` allows.
 
-        What cannot be written then is lost with this process, and the log says so.
+        A result that cannot be written then is lost with this process, and the log says so.
         """
         delay = _Delay(LOST_DELAY, MAX_LAST_DELAY)
         while self._attempt and self._attempt.deferred and not self.must_stop():
             sleep(delay.next())
-            self._recover()
+            self._close_lost_attempt()
         if self._attempt and self._attempt.deferred:
             logger.error(
                 "workflow %s: what came of the call of %s is lost, it could not be written before the end (%s); "
                 "the next attempt asks whether it happened",
                 self._attempt.workflow_id,
-                self._attempt.deferred_in,
-                self._why_untold,
+                self._attempt.deferred_step,
+                self._why_unrecorded,
             )
 
-    def _let_others_go_first(self, attempt: OpenAttempt, losses: int, reason: str) -> None:
-        """Put the row off, unless somebody holds the row already. A signal does not cut that short: it heeds none."""
+    def _back_off(self, attempt: OpenAttempt, losses: int, reason: str) -> None:
+        """Postpone the row, unless it is locked already. No signal cuts the delay short."""
         later = calculate_invisible_until(
             max(1, losses - 1), base_delay=PUT_OFF_DELAY, max_delay=MAX_PUT_OFF_DELAY, jitter_factor=PUT_OFF_JITTER
         )
         due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
         with transaction.atomic():
             if due.select_for_update(skip_locked=True, no_key=True).first():
-                transitions.put_off(attempt.workflow_id, later)
+                transitions.postpone(attempt.workflow_id, later)
                 history.record(attempt.workflow_id, Event.Kind.PUT_BACK, attempt=attempt.number, reason=reason)
 
 
 @contextmanager
-def _transaction_that_tells() -> Iterator[None]:
-    """A transaction that says truly whether it was committed. Raises ClaimLost when it ended without.
+def _verified_transaction() -> Iterator[None]:
+    """A transaction that verifies its commit. Raises ClaimLost when it ended without one.
 
-    `atomic()` alone exits without a word when its connection was closed in its midst; and an on_commit hook of a step
-    that raises escapes from it although the outcome is stored.
+    `atomic()` alone raises nothing when its connection was closed in its midst; and the error of a step's on_commit
+    hook escapes from it although the outcome is stored.
     """
     committed = False
 

@@ -20,18 +20,18 @@ from workflows.worker import lease
 
 # The exit code of a worker process that refuses to work: EX_CONFIG of <sysexits.h>.
 REFUSED = 78
-# How often the claim is asked who answers, while nobody else of ours is at it.
+# How often the claim's backend is read, while no other session of this worker is in use.
 TIMES = 3
 
 CURE = 'Connect the workers to PostgreSQL itself: see docs/deployment.md, "How many connections".'
 
 
-class Refused(Exception):
+class UnfitSessions(Exception):
     """No worker can work through these sessions, however often it is started. The message is for a person."""
 
 
 def refuse_unfit(name: str) -> None:
-    """Raise Refused when the sessions that the worker `name` would open are unfit. None is left open.
+    """Raise UnfitSessions when the sessions that the worker `name` would open are unfit. None is left open.
 
     A database that is away, or read-only for now, is the business of the workers, which wait for it.
     """
@@ -50,7 +50,7 @@ def refuse_unfit(name: str) -> None:
 def ensure_fit() -> None:
     """Open this process's two connections unless they are open; look at them when one is new.
 
-    Raises Refused; ClaimLost or the database's error when there is no database, or one that takes no writes.
+    Raises UnfitSessions; ClaimLost or the database's error when there is no database, or one that takes no writes.
     """
     claim, writer = connections[DEFAULT_DB_ALIAS], connections[journal.ALIAS]
     if claim.connection is None or writer.connection is None:
@@ -68,10 +68,13 @@ def _check(claim: Any, writer: Any) -> None:
     place = sqlstates.host_port(writer.alias)
     sessions = [_open(wrapper, place) for wrapper in (claim, writer)]
     for session in sessions:
-        if _ask(session, "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool") == (True,):
+        (is_read_only,) = _fetch_one(
+            session, "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool"
+        )
+        if is_read_only:
             raise ClaimLost("the server is read-only: a standby, or told to be")
     if not _is_one_backend_each(*sessions):
-        raise Refused(
+        raise UnfitSessions(
             f"The server at {place} lends a session one backend after another, as a pooler in transaction mode does: "
             f"leases, locks and prepared statements do not hold there. {CURE}"
         )
@@ -83,17 +86,17 @@ def _open(wrapper: Any, place: str) -> Any:
         wrapper.ensure_connection()
     except sqlstates.DATABASE_ERRORS as error:
         if sqlstates.NO_STARTUP_OPTIONS in sqlstates.loggable(error):
-            raise Refused(f"The server at {place} takes no startup options, as a pooler. {CURE}") from error
+            raise UnfitSessions(f"The server at {place} takes no startup options, as a pooler. {CURE}") from error
         raise
-    asked = lease.asked(wrapper)
+    asked = lease.configured_parameters(wrapper)
     # Where a value comes from, and not the value, which the server writes in words of its own (120000 is 2min).
-    ignored = _ask(
+    ignored = _fetch_one(
         wrapper.connection,
         "SELECT array_agg(name ORDER BY name) FROM pg_settings WHERE name = ANY (%s) AND source <> 'client'",
         asked,
     )[0]
     if ignored:
-        raise Refused(
+        raise UnfitSessions(
             f"The server at {place} ignores what a worker asks of its session, as a pooler that drops startup options: "
             f"{', '.join(ignored)}. {CURE}"
         )
@@ -106,15 +109,15 @@ def _is_one_backend_each(claim: Any, writer: Any) -> bool:
     """
     mark, lock = token_hex(8), randbits(62)
     whose = "SELECT pg_backend_pid(), current_setting('onramp.session', true)"
-    first = _ask(claim, "SELECT pg_backend_pid(), set_config('onramp.session', %s, false)", mark)
+    first = _fetch_one(claim, "SELECT pg_backend_pid(), set_config('onramp.session', %s, false)", mark)
     with writer.transaction():
-        other = _ask(writer, "SELECT pg_backend_pid(), pg_try_advisory_xact_lock(%s)", lock)
+        other = _fetch_one(writer, "SELECT pg_backend_pid(), pg_try_advisory_xact_lock(%s)", lock)
         if other == (first[0], True):
             return False  # now, for a pool of one would let us wait for the backend that we hold
-        locked_by_both = _ask(claim, "SELECT pg_try_advisory_xact_lock(%s)", lock)
-    seen = {_ask(claim, whose) for _ in range(TIMES)}
+        locked_by_both = _fetch_one(claim, "SELECT pg_try_advisory_xact_lock(%s)", lock)
+    seen = {_fetch_one(claim, whose) for _ in range(TIMES)}
     return seen == {first} and other[1] and locked_by_both == (False,)
 
 
-def _ask(session: Any, sql: str, *parameters: Any) -> tuple[Any, ...]:
+def _fetch_one(session: Any, sql: str, *parameters: Any) -> tuple[Any, ...]:
     return tuple(session.execute(sql, parameters, prepare=False).fetchone())

@@ -12,7 +12,7 @@ import zlib
 from typing import NamedTuple
 
 _STEP_BYTES = _TROUBLE_BYTES = 200
-# The fields of a Stamp, the two texts as the last ones; and a checksum of all that.
+# The fields of a WorkerStatus, the two texts as the last ones; and a checksum of all that.
 _RECORD = struct.Struct(f"<qqqddd?{_TROUBLE_BYTES}s{_STEP_BYTES}s")
 _CHECKSUM = struct.Struct("<I")
 _RECORD_SIZE = _RECORD.size + _CHECKSUM.size
@@ -21,7 +21,7 @@ _SLOT_SIZE = 1 + 2 * _RECORD_SIZE
 NEVER = float("inf")
 
 
-class Stamp(NamedTuple):
+class WorkerStatus(NamedTuple):
     """Where a worker process stands. Times are of `time.monotonic`, which all processes of a host share."""
 
     worker_id: int = 0  # its row in the table of workers
@@ -47,15 +47,15 @@ class Slot:
         self._memory = memory
         self._start = start
 
-    def write(self, stamp: Stamp) -> None:
-        texts = stamp.trouble.encode()[:_TROUBLE_BYTES], stamp.step.encode()[:_STEP_BYTES]
-        record = _RECORD.pack(*stamp[:-2], *texts)
+    def write(self, status: WorkerStatus) -> None:
+        texts = status.trouble.encode()[:_TROUBLE_BYTES], status.step.encode()[:_STEP_BYTES]
+        record = _RECORD.pack(*status[:-2], *texts)
         other = 1 - self._current()
         at = self._at(other)
         self._memory[at : at + _RECORD_SIZE] = record + _CHECKSUM.pack(zlib.crc32(record))
         self._memory[self._start] = other
 
-    def read(self) -> Stamp | None:
+    def read(self) -> WorkerStatus | None:
         """What was written last; None when it cannot be read (never seen, and never a reason to stop)."""
         for _ in range(100):
             at = self._at(self._current())
@@ -64,12 +64,12 @@ class Slot:
             if zlib.crc32(record) == checksum:
                 *fields, trouble, step = _RECORD.unpack(record)
                 texts = (text.rstrip(b"\0").decode(errors="ignore") for text in (trouble, step))
-                return Stamp._make([*fields, *texts])
+                return WorkerStatus._make([*fields, *texts])
         return None
 
     def clear(self) -> None:
         """For the next child."""
-        self.write(Stamp())
+        self.write(WorkerStatus())
 
     def _current(self) -> int:
         return self._memory[self._start] & 1
@@ -78,7 +78,7 @@ class Slot:
         return self._start + 1 + record * _RECORD_SIZE
 
 
-def slots(count: int) -> list[Slot]:
+def allocate(count: int) -> list[Slot]:
     """Places for `count` children, in anonymous memory that forks share."""
     memory = mmap.mmap(-1, count * _SLOT_SIZE)
     made = [Slot(memory, number * _SLOT_SIZE) for number in range(count)]

@@ -24,7 +24,7 @@ from workflows.worker import exits, healthfile, lease, sessions, slots
 from workflows.worker.exits import Death
 from workflows.worker.healthfile import Report
 from workflows.worker.loop import Worker
-from workflows.worker.slots import Slot, Stamp
+from workflows.worker.slots import Slot, WorkerStatus
 
 logger = logging.getLogger(__name__)
 
@@ -66,14 +66,14 @@ class Supervisor:
     def __init__(self, options: Options) -> None:
         self.options = options
         self._children: dict[int, Child] = {}  # by process id
-        self._slots = slots.slots(options.processes)  # those that no child has
+        self._slots = slots.allocate(options.processes)  # those that no child has
         # Until when the child of each slot, or the one before it, was with the database.
         self._heard = dict.fromkeys(self._slots, monotonic())
-        self._written_at = self._told_at = float("-inf")
-        self._deaths = exits.Register(f"{socket.gethostname()}:{os.getpid()}")
+        self._written_at = self._warned_at = float("-inf")
+        self._deaths = exits.DeathRegister(f"{socket.gethostname()}:{os.getpid()}")
         self._wanted = options.processes
         self._stopping = self._refused = False
-        self._stirred = Flag()  # by a signal: look again
+        self._wake_up = Flag()  # by a signal: look again
         self._restart_delay = 0.0
         self._fork_again_at = float("-inf")
 
@@ -84,17 +84,17 @@ class Supervisor:
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask_to_stop)
-        signal.signal(signal.SIGCHLD, lambda *_: self._stirred.set())
+        signal.signal(signal.SIGCHLD, lambda *_: self._wake_up.set())
         began, asked_at = monotonic(), None
         while self._wanted or self._children:
             while self._may_fork():
                 self._fork()
-            self._stirred.wait(0.5)
-            self._stirred.clear()
+            self._wake_up.wait(0.5)
+            self._wake_up.clear()
             self._reap()
             self._end_overdue()
-            self._deaths.tell()
-            self._tell_health()
+            self._deaths.flush()
+            self._report_health()
             if self.options.max_runtime is not None and monotonic() > began + self.options.max_runtime:
                 self._stopping = True
             if self._stopping:
@@ -106,13 +106,13 @@ class Supervisor:
                         self._kill(pid, "grace")
                     else:
                         os.kill(pid, signal.SIGTERM)
-        self._deaths.tell(at_once=True)
+        self._deaths.flush(at_once=True)
         if self.options.health_file:
             Path(self.options.health_file).unlink(missing_ok=True)
         if self._refused:
-            raise sessions.Refused("A worker process has refused to work: see the log.")
+            raise sessions.UnfitSessions("A worker process has refused to work: see the log.")
 
-    def _tell_health(self) -> None:
+    def _report_health(self) -> None:
         """Keep the health file young, and say once a minute when the children have long been without the database."""
         now = monotonic()
         if now < self._written_at + healthfile.WRITE_EVERY:
@@ -124,10 +124,10 @@ class Supervisor:
                 healthfile.write(Path(self.options.health_file), report)
             except OSError as error:
                 logger.warning("cannot write the health file: %s", error.strerror)
-        if now >= self._told_at + healthfile.TELL_EVERY and (
+        if now >= self._warned_at + healthfile.WARN_EVERY and (
             silence := healthfile.silence(report, healthfile.MAX_SILENCE)
         ):
-            self._told_at = now
+            self._warned_at = now
             logger.warning("%s", silence)
 
     def _report(self) -> Report:
@@ -136,9 +136,9 @@ class Supervisor:
         missing = max(0, self._wanted - len(self._children))
         looked_at = [child.slot for child in self._children.values()] + self._slots[len(self._slots) - missing :]
         for slot in looked_at:
-            if stamp := slot.read():
-                self._heard[slot] = max(self._heard[slot], healthfile.heard_until(stamp, now))
-                trouble = stamp.trouble or trouble
+            if status := slot.read():
+                self._heard[slot] = max(self._heard[slot], healthfile.heard_until(status, now))
+                trouble = status.trouble or trouble
         return Report([round(now - self._heard[slot], 1) for slot in looked_at], trouble)
 
     def _may_fork(self) -> bool:
@@ -147,21 +147,21 @@ class Supervisor:
 
     def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
-        self._stirred.set()
+        self._wake_up.set()
 
     def _end_overdue(self) -> None:
         """Kill the children whose step never returns.
 
-        Told first, while the row is still held: the next worker then knows that the step has failed.
+        The death is written first, while the row is still held: the next worker then knows that the step has failed.
         """
         for pid, child in self._children.items():
-            stamp = child.slot.read()
-            if stamp is None or child.ended_by_us or monotonic() < stamp.deadline + KILL_OVERDUE_AFTER:
+            status = child.slot.read()
+            if status is None or child.ended_by_us or monotonic() < status.deadline + KILL_OVERDUE_AFTER:
                 continue
-            self._deaths.note(Death(stamp, Attempt.Outcome.INTERRUPTED, "overdue"))
-            self._deaths.tell()
-            if child.slot.read() == stamp:  # else it came to an end after all
-                logger.warning("worker process %s is overdue in %s", pid, stamp.step)
+            self._deaths.add(Death(status, Attempt.Outcome.INTERRUPTED, "overdue"))
+            self._deaths.flush()
+            if child.slot.read() == status:  # else it came to an end after all
+                logger.warning("worker process %s is overdue in %s", pid, status.step)
                 self._kill(pid, "overdue")
 
     def _kill(self, pid: int, why: str) -> None:
@@ -174,37 +174,37 @@ class Supervisor:
         pid = os.fork()
         if pid == 0:
             # Nothing of the parent's, neither its exit handlers nor its stack, may run on in the child.
-            status = 1
+            exit_code = 1
             try:
                 _work(self.options, parent, slot)
-                status = 0
-            except sessions.Refused as refused:
+                exit_code = 0
+            except sessions.UnfitSessions as refused:
                 logger.error("%s", refused)
-                status = sessions.REFUSED
+                exit_code = sessions.REFUSED
             except BaseException as error:
                 logger.error("the worker failed:\n%s", frames(error))
             finally:
-                os._exit(status)
+                os._exit(exit_code)
         self._children[pid] = Child(slot, forked_at=monotonic())
 
     def _reap(self) -> None:
         """Take note of the children that have ended. One that has drained the queue is not replaced."""
         for pid in list(self._children):
-            ended, status = os.waitpid(pid, os.WNOHANG)
+            ended, wait_status = os.waitpid(pid, os.WNOHANG)
             if not ended:
                 continue
             child = self._children.pop(pid)
-            stamp = child.slot.read() or Stamp()
+            status = child.slot.read() or WorkerStatus()
             child.slot.clear()
             self._slots.append(child.slot)
-            code = os.waitstatus_to_exitcode(status)
-            if stamp.attempt_id or stamp.worker_id:
-                self._deaths.note(exits.death(stamp, code, ended_by_us=child.ended_by_us))
-            if code == sessions.REFUSED and not stamp.attempt_id:
+            code = os.waitstatus_to_exitcode(wait_status)
+            if status.attempt_id or status.worker_id:
+                self._deaths.add(exits.death(status, code, ended_by_us=child.ended_by_us))
+            if code == sessions.REFUSED and not status.attempt_id:
                 self._stopping = self._refused = True
                 continue
             # An attempt still open: it left in the midst of a workflow, as by os._exit(0) in a step.
-            if code == 0 and not stamp.attempt_id and (self.options.drain or self._stopping):
+            if code == 0 and not status.attempt_id and (self.options.drain or self._stopping):
                 self._wanted = max(0, self._wanted - 1)
                 continue
             how = f"by {exits.signal_name(-code)}" if code < 0 else f"with exit code {code}"

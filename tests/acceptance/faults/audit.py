@@ -180,7 +180,7 @@ def _of_the_balance(workflow: Workflow, effects: list[Effect], own: Log, definit
     expected = {1} if last.state in STANDS and not _called_nothing(last) else {0}
     if last.state in OPEN:
         expected = {0, 1}
-    if workflow.status == "FAILED" and definition.step_that_was(last.step).undo and last.state != "kept":
+    if workflow.status == "FAILED" and definition.find_or_removed_step(last.step).undo and last.state != "kept":
         expected = {0}
     if paid(own) in expected:
         return []
@@ -194,12 +194,12 @@ def _of_open_questions(workflow: Workflow, effects: list[Effect], definition: Wo
     """At its end nobody will look, or be asked, any more, until somebody has it retried."""
     wrong = []
     for effect in effects:
-        step = definition.step_that_was(effect.step)
+        step = definition.find_or_removed_step(effect.step)
         if effect.undo or effect.state not in OPEN or step.best_effort:
             continue
         if workflow.status == "COMPLETE" or effect.has_undo or step.undo:
             wrong.append(f"it is {workflow.status}, and whether {effect.step} happened nobody was asked")
     if workflow.status == "FAILED":
-        undoable = [e for e in effects if not e.undo and definition.step_that_was(e.step).undo]
+        undoable = [e for e in effects if not e.undo and definition.find_or_removed_step(e.step).undo]
         wrong += [f"it is FAILED, and {e.step} was not undone" for e in undoable if e.state == "done"]
     return wrong

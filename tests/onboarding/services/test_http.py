@@ -214,7 +214,7 @@ def test_it_is_not_tried_again_before_retry_after_nor_long_after_our_own_longest
     answer = response("503 Service Unavailable", b"", f"Retry-After: {value}")
     with raw_server(settings, answer), pytest.raises(RetryableStepError) as error:
         confirm(uuid4())
-    policy = backoff.resolve(error.value, Retry(jitter_factor=0.9))
+    policy = backoff.merge_policies(error.value, Retry(jitter_factor=0.9))
     delays = [
         backoff.delay_seconds(
             1, base_delay=policy.base_delay, max_delay=policy.max_delay, jitter_factor=policy.jitter_factor

@@ -183,10 +183,10 @@ def test_a_child_that_is_started_once_more_before_the_parent_looks_is_waited_for
 def test_a_worker_that_dies_before_it_could_tell_the_parent_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     workflow = work(parent(1))
     with monkeypatch.context() as patched:
-        patched.setattr("workflows.inbox.tell_parent", lambda child_id: None)
+        patched.setattr("workflows.inbox.notify_parent", lambda child_id: None)
         assert drain() == 1
     this = worker()
-    this.tick()
+    this.run_chores()
     assert drain() == 1
     workflow.refresh_from_db()
     assert workflow.status == "COMPLETE"
@@ -245,7 +245,7 @@ def test_a_child_in_back_off_is_no_end() -> None:
     assert (workflow.children.get().retry_count, attempts(workflow)) == (1, 1)
     assert not Signal.objects.exists()
     this = worker()
-    this.tick()
+    this.run_chores()
     assert this.process_next() is False
 
 

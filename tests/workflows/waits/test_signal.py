@@ -101,7 +101,7 @@ def test_one_of_a_linking_id_answers_every_workflow_that_has_it_once_each() -> N
             "",
         ]
     assert worker().process_next() is False, "what has answered one wait of a workflow wakes it no more"
-    worker().tick()
+    worker().run_chores()
     assert worker().process_next() is False
     tell(None, "account.created", 2, linking_id="acc-1")
     assert {work(first).status, work(second).status} == {"COMPLETE"}
@@ -156,9 +156,9 @@ def test_told_anew_with_the_same_key_and_something_else_it_is_refused() -> None:
     workflow = submit()
     tell(workflow, "paid", 1, key="k")
     for told_else in [("paid", 2), ("declined", 1)]:
-        with pytest.raises(inbox.NotTheSame):
+        with pytest.raises(inbox.DedupeKeyReused):
             tell(workflow, *told_else, key="k")
-    with pytest.raises(inbox.NotTheSame):
+    with pytest.raises(inbox.DedupeKeyReused):
         tell(submit(), "paid", 1, key="k")
     assert tell(submit(), "paid", 1, key="k", source="another") is True
 
@@ -282,7 +282,7 @@ def test_a_signal_for_a_later_step_does_not_burn_the_retries_of_this_one() -> No
     workflow = work(submit())
     for n in range(20):
         tell(workflow, "paid", n)
-        worker().tick()
+        worker().run_chores()
         assert worker().process_next() is False
     workflow.refresh_from_db()
     assert (workflow.retry_count, Attempt.objects.count()) == (1, 1)
@@ -299,15 +299,15 @@ def test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_h
     address = None if linked else workflow
     tell(address, "account.created", 1, linking_id="acc-1")
     workflow = work(workflow)
-    worker().tick()
+    worker().run_chores()
     assert worker().process_next() is False, "an old signal would wake it in a hot loop"
     tell(address, "account.updated", 2, linking_id="acc-1")
-    worker().tick()
+    worker().run_chores()
     assert worker().process_next() is False, "it is not what it waits for"
     tell(address, "account.created", 2, linking_id="acc-1")
     workflow = work(workflow)
     assert workflow.retry_count == 2
-    worker().tick()
+    worker().run_chores()
     assert worker().process_next() is False
 
 
@@ -361,7 +361,7 @@ def test_one_that_comes_in_the_moment_of_the_end_is_put_aside_by_the_chores() ->
     define([be_told])
     assert work(submit()).status == "COMPLETE"
     assert not Signal.objects.get().ignored
-    worker().tick()
+    worker().run_chores()
     assert Signal.objects.get().ignored
 
 
@@ -408,14 +408,14 @@ def test_one_of_a_linking_id_is_kept_as_long_as_a_workflow_that_has_it_is_under_
     tell(None, "account.created", 2, linking_id="acc-2")
     for signal in Signal.objects.all():
         age(signal, 31)
-    worker().tick()
+    worker().run_chores()
     assert list(Signal.objects.order_by("id").values_list("ignored", flat=True)) == [False, True]
 
 
 def test_one_of_a_linking_id_that_nobody_has_yet_is_kept_for_a_month() -> None:
     tell(None, "account.created", 1, linking_id="acc-1")
     age(Signal.objects.get(), 29)
-    worker().tick()
+    worker().run_chores()
     assert Signal.objects.get().closed_at is None
 
 
@@ -431,7 +431,7 @@ def test_only_a_signal_that_matches_counts_and_the_others_neither_wake_it_nor_ar
     tell(address, "paid", 1, linking_id="acc-1")
     work(workflow)
     this = worker()
-    this.tick()
+    this.run_chores()
     assert this.process_next() is False, "what does not match does not keep it busy"
     tell(address, "paid", 2, linking_id="acc-1")
     assert work(workflow).status == "PENDING", "it cannot know before it has looked"
@@ -455,8 +455,8 @@ def test_a_signal_does_not_wake_what_is_put_off_because_its_claim_is_lost_again_
     for _ in range(2):
         with pytest.raises((ClaimLost, OperationalError)):
             this.process_next()
-        this._recover()
-    this.tick()
+        this._close_lost_attempt()
+    this.run_chores()
     assert this.process_next() is False
     workflow.refresh_from_db()
     assert workflow.invisible_until > timezone.now()

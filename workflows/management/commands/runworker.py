@@ -66,7 +66,7 @@ class Command(BaseCommand):
                 if options["health_file"]:
                     _keep_health_file(options["health_file"], stack)
                 supervisor.run()
-        except sessions.Refused as refused:
+        except sessions.UnfitSessions as refused:
             raise CommandError(str(refused)) from None
 
 
@@ -74,7 +74,7 @@ def _keep_health_file(health_file: str, stack: ExitStack) -> None:
     """Begin the health file, and lock it until the stack is closed."""
     path = Path(health_file)
     try:
-        stack.enter_context(healthfile.kept(path))
+        stack.enter_context(healthfile.locked(path))
         healthfile.write(path, Report([], ""))
     except healthfile.InUse:
         raise CommandError(f"Another runworker keeps the health file {path}: give each of them its own.") from None

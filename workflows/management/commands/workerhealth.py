@@ -53,6 +53,6 @@ class Command(BaseCommand):
             raise CommandError("Name the file of `runworker --health-file`, or set WORKER_HEALTH_FILE for both.")
         path = Path(options["health_file"])
         max_silence = None if options["liveness"] else options["max_silence"]
-        if fault := healthfile.fault(path, max_age=options["max_age"], max_silence=max_silence):
+        if fault := healthfile.failure_reason(path, max_age=options["max_age"], max_silence=max_silence):
             raise CommandError(f"The workers are not well: {fault}.")
         self.stdout.write("The workers are well.")
