@@ -117,7 +117,7 @@ def test_it_uses_no_signal_up() -> None:
     define([await_paid])
     workflow = work(submit())
     tell(workflow, "paid", {"n": 7})
-    run_late_at("WITH told AS")
+    run_late_at("WITH candidate AS")
     assert Wait.objects.get().outcome == ""
     assert Signal.objects.get().closed_at is None
     assert work(workflow).context["number"] == 7
