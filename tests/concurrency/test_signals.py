@@ -33,7 +33,7 @@ pytestmark = engine.ENGINE
 
 # Where the worker is, by the statement that it has just sent, or is about to: (statement, connection, before it).
 OPENS_ITS_ATTEMPT = ("INSERT INTO workflows_attempt", "journal", True)
-LOOKS_FOR_THE_SIGNAL = ("WITH told AS", "journal", False)
+LOOKS_FOR_THE_SIGNAL = ("WITH candidate AS", "journal", False)
 DECIDES = ('UPDATE "workflows_workflow"', "default", False)
 HAS_COMMITTED = ("UPDATE workflows_workflow SET invisible_until = least", "default", True)
 HAS_LOOKED_AGAIN = ("UPDATE workflows_workflow SET invisible_until = least", "default", False)
@@ -43,6 +43,13 @@ BACKING_OFF = [OPENS_ITS_ATTEMPT, ("RETURNING id, number", "journal", False), DE
 
 # Of the sender's three (insert, commit, wake) any may come at any of the worker's places, in this order: 35 orders.
 ORDERS = list(combinations_with_replacement(range(5), 3))
+
+
+@pytest.fixture(autouse=True)
+def nowhere_yet() -> None:
+    met.clear()
+
+
 LINKED = pytest.mark.parametrize("linked", [False, True], ids=["to a workflow", "by linking id"])
 
 
@@ -85,6 +92,10 @@ class Sender:
         self.thread.shutdown()
 
 
+# The places where a worker has been: a statement that is worded anew would be met by none, and no order be forced.
+met: set[tuple[str, str, bool]] = set()
+
+
 @contextmanager
 def at(place: tuple[str, str, bool], do: Callable[[], None]) -> Iterator[None]:
     """Do it when the worker is there, once."""
@@ -92,11 +103,13 @@ def at(place: tuple[str, str, bool], do: Callable[[], None]) -> Iterator[None]:
     left = [do]
 
     def look(execute: Any, sql: str, *rest: Any) -> Any:
-        is_now = statement in sql
-        if is_now and before and left:
+        is_now = statement in sql and left
+        if is_now:
+            met.add(place)
+        if is_now and before:
             left.pop()()
         result = execute(sql, *rest)
-        if is_now and not before and left:
+        if is_now and not before:
             left.pop()()
         return result
 
@@ -134,6 +147,7 @@ def test_a_signal_is_found_once_whatever_the_order_of_the_sender_and_the_suspend
         assert runs <= 2, f"it looped with {order}"
         assert Wait.objects.get(workflow=workflow).signal == Signal.objects.latest("id")
         Signal.objects.all().delete()  # or the next workflow of the linking id would be told by it, too
+    assert met >= set(SUSPENDING)
 
 
 @LINKED
@@ -151,6 +165,7 @@ def test_a_signal_that_the_attempt_has_not_seen_cuts_its_back_off_short_and_one_
             pass
         Workflow.objects.filter(pk=workflow.pk).update(status="COMPLETE")
         Signal.objects.all().delete()
+    assert met >= set(BACKING_OFF)
 
 
 @LINKED
