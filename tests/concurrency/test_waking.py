@@ -69,9 +69,12 @@ def decide_and_wake() -> bool:
 def at(statement: str, do: Callable[[], Any], *, alias: str = "default", before: bool = False) -> Iterator[list[Any]]:
     """Let something happen elsewhere right after (or before) the worker's statement; yields what came of it."""
     happened: list[Any] = []
+    sent: list[str] = []
 
     def look(execute: Any, sql: str, *rest: Any) -> Any:
-        now = statement in sql and not happened
+        now = statement in sql and not sent
+        if now:
+            sent.append(sql)
         if now and before:
             happened.append(do())
         result = execute(sql, *rest)
@@ -81,6 +84,7 @@ def at(statement: str, do: Callable[[], Any], *, alias: str = "default", before:
 
     with connections[alias].execute_wrapper(look):
         yield happened
+    assert sent, f"the worker has sent no {statement}"
 
 
 def attempts(workflow: Workflow) -> list[str]:
