@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from tests.processes import until
 from tests.servers import Proxy, connecting_to
 from tests.workflows import rows
-from tests.workflows.views.answers import assert_problem
+from tests.workflows.api.answers import assert_problem
 from workflows import inbox
 from workflows.api import requests
 from workflows.ingress import api_keys, webhooks

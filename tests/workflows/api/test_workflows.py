@@ -15,7 +15,7 @@ from django.test import Client
 from pydantic import BaseModel, ConfigDict
 from pytest_django import Settings
 
-from tests.workflows.views.answers import assert_problem
+from tests.workflows.api.answers import assert_problem
 from workflows import submissions
 from workflows.api import requests
 from workflows.definition import WorkflowDefinition, definitions

@@ -8,7 +8,7 @@ from django.test import Client, override_settings
 from django.test.client import ClientHandler
 
 from config.intake import application
-from tests.workflows.views.answers import assert_problem
+from tests.workflows.api.answers import assert_problem
 from workflows.api import requests, submissions
 from workflows.ingress import api_keys
 from workflows.models import Workflow
