@@ -18,6 +18,9 @@ WAKERS = "workflows/test_wakers.py::"
 PACE = "workflows/worker/test_pace.py::"
 SESSIONS = "workflows/worker/test_session_settings.py::"
 LEDGER = "workflows/test_ledger.py::"
+DOUBTS = "workflows/test_doubts.py::"
+EFFECT_ROWS = "workflows/test_effect_rows.py::"
+REMOVED_STEPS = "workflows/test_removed_steps.py::"
 EFFECTS = "workflows/test_effects.py::"
 JOURNAL = "workflows/test_journal.py::"
 WORKER = "workflows/worker/test_worker.py::"
@@ -171,93 +174,93 @@ MUTANTS: list[Mutant] = [
             "a repeat that fails settles the doubt",
             "not (repeats_a_doubt or nobody_knows)",
             "not nobody_knows",
-            f"{LEDGER}test_a_failed_repeat_leaves_the_call_in_doubt",
+            f"{DOUBTS}test_a_failed_repeat_leaves_the_call_in_doubt",
         ),
         (
             "a repeat of an undo that fails settles the doubt",
             "describe, repeats_a_doubt=expected in IN_DOUBT)",
             "describe)",
-            f"{LEDGER}test_a_failed_repeat_leaves_an_undo_in_doubt",
+            f"{DOUBTS}test_a_failed_repeat_leaves_an_undo_in_doubt",
         ),
         (
             "an answer to the key itself settles nothing",
             "return error.answers_key or not",
             "return not",
-            f"{LEDGER}test_an_answer_to_the_key_itself_settles_the_doubt",
+            f"{DOUBTS}test_an_answer_to_the_key_itself_settles_the_doubt",
         ),
         (
             "a lost answer is believed to answer the key",
             "or isinstance(error, UnknownOutcome):",
             "or (isinstance(error, UnknownOutcome) and not error.answers_key):",
-            f"{LEDGER}test_an_unknown_outcome_settles_nothing_whatever_it_claims_to_answer",
+            f"{DOUBTS}test_an_unknown_outcome_settles_nothing_whatever_it_claims_to_answer",
         ),
         (
             "a repeat that does not apply settles the doubt",
             "if result is None and repeats_a_doubt:",
             "if False:",
-            f"{LEDGER}test_a_repeat_that_does_not_apply_leaves_the_call_in_doubt_and_is_a_failure",
+            f"{DOUBTS}test_a_repeat_that_does_not_apply_leaves_the_call_in_doubt_and_is_a_failure",
         ),
         (
             "a step that had its key in hand and returned None says that it did not call",
             "if result is None and effects.keys_in_use[self.workflow.pk].requested:",
             "if False:",
-            f"{LEDGER}test_a_step_that_asks_for_its_key_and_returns_none_may_have_called",
+            f"{DOUBTS}test_a_step_that_asks_for_its_key_and_returns_none_may_have_called",
         ),
         # --- Steps that have left the list ---
         (
             "a step that did not apply begins its call beside one that is not declared",
             "if expected not in IN_DOUBT:",
             "if expected not in (*IN_DOUBT, SKIPPED):",
-            f"{LEDGER}test_a_step_that_did_not_apply_begins_no_call_beside_it",
+            f"{REMOVED_STEPS}test_a_step_that_did_not_apply_begins_no_call_beside_it",
         ),
         (
             "a call that was undone is made again beside one that is not declared",
             "if expected not in IN_DOUBT:",
             "if expected not in IN_DOUBT and not (known and expected is None):",
-            f"{LEDGER}test_what_was_undone_is_not_done_again_beside_it",
+            f"{REMOVED_STEPS}test_what_was_undone_is_not_done_again_beside_it",
         ),
         (
             "a call that was never sent is made beside one that is not declared",
             "if expected not in IN_DOUBT:",
             "if expected not in (*IN_DOUBT, NOT_DONE):",
-            f"{LEDGER}test_the_release_before_does_not_make_the_call_that_its_successor_has_made",
+            f"{REMOVED_STEPS}test_the_release_before_does_not_make_the_call_that_its_successor_has_made",
         ),
         (
             "a call in doubt is not repeated beside one that is not declared",
             "if expected not in IN_DOUBT:",
             "if True:",
-            f"{LEDGER}test_a_call_that_was_begun_before_is_repeated_beside_it",
+            f"{REMOVED_STEPS}test_a_call_that_was_begun_before_is_repeated_beside_it",
         ),
         # --- What a step makes of not knowing ---
         (
             "a wait after the call says that there was none",
             "(UnknownOutcome, StepTimeout, Suspend, waits.WaitError)",
             "(UnknownOutcome, StepTimeout, waits.WaitError)",
-            f"{LEDGER}test_what_a_step_has_called_before_it_waits_is_not_forgotten",
+            f"{DOUBTS}test_what_a_step_has_called_before_it_waits_is_not_forgotten",
         ),
         (
             "a wait that fails after the call says that there was none",
             "(UnknownOutcome, StepTimeout, Suspend, waits.WaitError)",
             "(UnknownOutcome, StepTimeout, Suspend)",
-            f"{LEDGER}test_a_wait_that_fails_says_nothing_of_the_call_before_it",
+            f"{DOUBTS}test_a_wait_that_fails_says_nothing_of_the_call_before_it",
         ),
         (
             "a step that catches that nobody knows says that nothing happened",
             "not (repeats_a_doubt or nobody_knows)",
             "not repeats_a_doubt",
-            f"{LEDGER}test_an_error_of_its_own_for_an_unknown_outcome_says_nothing_of_the_call",
+            f"{DOUBTS}test_an_error_of_its_own_for_an_unknown_outcome_says_nothing_of_the_call",
         ),
         (
             "a step that is out of time says that nothing happened",
             "nothing_happened = in_time and ",
             "nothing_happened = ",
-            f"{LEDGER}test_an_error_of_its_own_for_a_timeout_says_nothing_of_the_call",
+            f"{DOUBTS}test_an_error_of_its_own_for_a_timeout_says_nothing_of_the_call",
         ),
         (
             "a timeout that a step swallows says that it did not apply",
             "if recorded is None and monotonic() >= out_of_time_at:",
             "if False:",
-            f"{LEDGER}test_a_timeout_that_a_step_swallows_does_not_say_that_it_did_not_apply",
+            f"{DOUBTS}test_a_timeout_that_a_step_swallows_does_not_say_that_it_did_not_apply",
         ),
     ),
     *_in(
@@ -275,67 +278,67 @@ MUTANTS: list[Mutant] = [
             "a workflow completes beside a call in doubt of a step that left the list",
             "            if effect.state in IN_DOUBT and not step.best_effort:",
             "            if False:",
-            f"{LEDGER}test_nothing_is_complete_while_a_call_of_a_step_that_left_the_list_is_in_doubt",
+            f"{REMOVED_STEPS}test_nothing_is_complete_while_a_call_of_a_step_that_left_the_list_is_in_doubt",
         ),
         (
             "a person is asked about a best-effort call before a workflow completes",
             "            if effect.state in IN_DOUBT and not step.best_effort:",
             "            if effect.state in IN_DOUBT:",
-            f"{LEDGER}test_of_a_best_effort_call_nobody_needs_to_know",
+            f"{REMOVED_STEPS}test_of_a_best_effort_call_nobody_needs_to_know",
         ),
         (
             "before a workflow completes, the question about a doubt looks for no answer of its own",
             "self.resolve(step, context, effect, look_every=UNDECLARED_PATIENCE)",
             "self.resolve(step, context, effect)",
-            f"{LEDGER}test_a_question_about_it_is_closed_by_a_release_that_finds_out",
+            f"{REMOVED_STEPS}test_a_question_about_it_is_closed_by_a_release_that_finds_out",
         ),
         (
             "what was said of a release that lacks a step holds for the next one, too",
             "if effect.asked_if_gone and definition.declares(effect.step):",
             "if False:",
-            f"{LEDGER}test_what_a_person_said_is_forgotten_once_the_step_is_declared_again",
+            f"{REMOVED_STEPS}test_what_a_person_said_is_forgotten_once_the_step_is_declared_again",
         ),
         (
             "what does not apply any more is repeated until it has failed too often",
             "if honoured and effect.error_code != DOES_NOT_APPLY:",
             "if honoured:",
-            f"{LEDGER}test_after_a_repeat_that_does_not_apply_a_person_is_asked_and_it_is_repeated_no_more",
+            f"{DOUBTS}test_after_a_repeat_that_does_not_apply_a_person_is_asked_and_it_is_repeated_no_more",
         ),
         (
             "a new call is begun beside one in doubt that is not declared",
             "effect.state in MAY_HAVE_HAPPENED and not",
             "effect.state == DONE and not",
-            f"{LEDGER}test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_begun",
+            f"{REMOVED_STEPS}test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_begun",
         ),
         (
             "what has not happened, of a step that is not declared, holds the workflow up",
             "effect.state in MAY_HAVE_HAPPENED and not",
             "not",
-            f"{LEDGER}test_what_has_not_happened_holds_nothing_up",
+            f"{REMOVED_STEPS}test_what_has_not_happened_holds_nothing_up",
         ),
         (
             "a workflow that waits for a declaration does not look for it",
             "look_every=UNDECLARED_LOOK",
             "look_every=None",
-            f"{LEDGER}test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_begun",
+            f"{REMOVED_STEPS}test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_begun",
         ),
         (
             "a workflow whose question waits for a person does not look for a declaration",
             "                look_every=UNDECLARED_PATIENCE,",
             "                look_every=None,",
-            f"{LEDGER}test_after_an_hour_a_person_is_asked_and_the_workflow_goes_on_looking",
+            f"{REMOVED_STEPS}test_after_an_hour_a_person_is_asked_and_the_workflow_goes_on_looking",
         ),
         (
             "a question that nobody has answered about a step is not asked again",
             "            waits.withdraw(self.workflow, _undeclared_question(effect))",
             "            return",
-            f"{LEDGER}test_a_question_that_nobody_answers_in_a_month_is_asked_again",
+            f"{REMOVED_STEPS}test_a_question_that_nobody_answers_in_a_month_is_asked_again",
         ),
         (
             "a retry is not asked about a step that is not declared",
             "raise Undeclared(message, code=UNDECLARED_TASK_TYPE, wait_id=answer.wait_id)",
             "raise Undeclared(message, code=UNDECLARED_TASK_TYPE)",
-            f"{LEDGER}test_a_person_says_that_it_is_wrong_and_a_retry_asks_again",
+            f"{REMOVED_STEPS}test_a_person_says_that_it_is_wrong_and_a_retry_asks_again",
         ),
         (
             "a lookup begins before the result of the call before is written",
@@ -410,7 +413,7 @@ MUTANTS: list[Mutant] = [
         [state, _json_or_null(result), *error.values(), effect.id, attempt.token],""",
             """WHERE id = %s AND attempt = %s\"\"\",
         [state, _json_or_null(result), *error.values(), effect.id, attempt.id],""",
-            f"{LEDGER}test_a_late_result_never_lands_on_the_effect_of_another_workflow",
+            f"{EFFECT_ROWS}test_a_late_result_never_lands_on_the_effect_of_another_workflow",
         ),
         (
             "a late undo overwrites that of a later attempt",
@@ -478,20 +481,20 @@ MUTANTS: list[Mutant] = [
             "an INTENT replaces the result that was told since the ledger was read",
             " WHERE e.state = %s\n",
             " WHERE e.state = %s OR e.state = 'done'\n",
-            f"{LEDGER}test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten",
+            f"{EFFECT_ROWS}test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten",
         ),
         (
             "an INTENT replaces one that was written since the ledger was read",
             " WHERE e.state = %s\n",
             " WHERE coalesce(e.state = %s, true)\n",
-            f"{LEDGER}test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again",
-            f"{LEDGER}test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again",
+            f"{EFFECT_ROWS}test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again",
+            f"{DOUBTS}test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again",
         ),
         (
             "an undo is begun although it was told since the ledger was read",
             "        if rows == [(DONE,)]:",
             "        if False:",
-            f"{LEDGER}test_an_undo_that_was_told_after_the_ledger_was_read_is_not_begun_again",
+            f"{EFFECT_ROWS}test_an_undo_that_was_told_after_the_ledger_was_read_is_not_begun_again",
         ),
         (
             "an attempt that repeats a call does not take the effect over",
@@ -503,19 +506,19 @@ MUTANTS: list[Mutant] = [
             "a call is begun although its INTENT was long on its way to the disk",
             "            if monotonic() < sent_at + MAX_INTENT_SECONDS:",
             "            if True:",
-            f"{LEDGER}test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call",
+            f"{DOUBTS}test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call",
         ),
         (
             "of two names the older one counts, whatever has happened",
             "key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default",
             "key=lambda effect: 0, default",
-            f"{LEDGER}test_of_a_step_that_says_its_names_too_late_what_has_happened_counts",
+            f"{REMOVED_STEPS}test_of_a_step_that_says_its_names_too_late_what_has_happened_counts",
         ),
         (
             "of two names what did not happen counts before a doubt",
             "(effect.state != DONE, effect.state not in IN_DOUBT), default",
             "effect.state != DONE, default",
-            f"{LEDGER}test_of_a_step_that_says_its_names_too_late_a_doubt_counts_before_what_did_not_happen",
+            f"{REMOVED_STEPS}test_of_a_step_that_says_its_names_too_late_a_doubt_counts_before_what_did_not_happen",
         ),
         # --- The order ---
         (
@@ -546,13 +549,13 @@ MUTANTS: list[Mutant] = [
             "a step that is no longer once is declared",
             "(step is not None and step.once)",
             "step is not None",
-            f"{LEDGER}test_a_step_that_is_no_longer_once_is_not_declared",
+            f"{REMOVED_STEPS}test_a_step_that_is_no_longer_once_is_not_declared",
         ),
         (
             "a step that has left the list on purpose is not declared",
             "return name in self.retired or ",
             "return ",
-            f"{LEDGER}test_a_release_that_declares_the_step_goes_on",
+            f"{REMOVED_STEPS}test_a_release_that_declares_the_step_goes_on",
         ),
     ),
     *_in(
@@ -1175,7 +1178,7 @@ MUTANTS: list[Mutant] = [
             "a release that makes no calls does not look for those of its predecessors",
             "keeps_calls = attempt.number > 1 or any(",
             "keeps_calls = any(",
-            f"{LEDGER}test_nothing_is_complete_while_a_call_of_a_step_that_left_the_list_is_in_doubt",
+            f"{REMOVED_STEPS}test_nothing_is_complete_while_a_call_of_a_step_that_left_the_list_is_in_doubt",
         ),
         (
             "an error on a lost claim is the step's failure",

@@ -1,0 +1,138 @@
+"""What was read of an effect may have changed before it is written."""
+
+import contextlib
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from tests import engine
+from tests.engine import define, make_due, submit, work, worker
+from tests.workflows.downstream import KEY_TTL, Downstream, again, call_step, fail, fail_at_first, state, terminate
+from workflows import effects
+from workflows.definition import Step
+from workflows.errors import ClaimLost, RetryableStepError, UnknownOutcome
+from workflows.models import Attempt, Effect, Workflow
+
+pytestmark = engine.ENGINE
+
+
+def telling_late(service: Downstream, sql: str, **policy: Any) -> list[Step]:
+    """A list in which, on the second attempt and after its ledger was read, a stopped worker writes what it knows."""
+
+    def tell_late(*, workflow: Workflow, context: Any) -> None:
+        if Attempt.objects.filter(workflow=workflow).count() == 2:
+            with engine.another_connection() as other:
+                other.execute(sql, {"workflow": workflow.pk, "key": f"{workflow.key}:call"})
+
+    return [Step(tell_late), call_step(service, **policy)]
+
+
+TELL_DONE = """UPDATE workflows_effect SET state = 'done', result = '{"number": 1}' WHERE workflow_id = %(workflow)s"""
+
+
+BEGIN_LATE = """INSERT INTO workflows_effect (workflow_id, step, state, idempotency_key, attempt)
+                SELECT %(workflow)s, 'call', 'intent', %(key)s, 1 WHERE %(workflow)s > 0"""
+
+
+@pytest.mark.parametrize(
+    "error", [UnknownOutcome("no answer"), RetryableStepError("unreachable")], ids=["in doubt", "not done"]
+)
+def test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten(error: BaseException) -> None:
+    service = Downstream()
+    service.errors = [error]
+    define(telling_late(service, TELL_DONE, key_ttl=KEY_TTL))
+    workflow = work(submit())
+    make_due(workflow)
+    with pytest.raises(ClaimLost, match="written its result since"):
+        worker().process_next()
+    connections.close_all()
+    assert (state(), len(service.calls)) == ("done", 1)
+    workflow = again(workflow)
+    assert (workflow.status, workflow.context["number"], len(service.calls)) == ("COMPLETE", 1, 1)
+
+
+def test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again() -> None:
+    service = Downstream()
+    define([fail_at_first, *telling_late(service, BEGIN_LATE, settle=0)])
+    workflow = work(submit())
+    make_due(workflow)
+    with pytest.raises(ClaimLost, match="written its result since"):
+        worker().process_next()
+    connections.close_all()
+    assert (state(), service.calls) == ("intent", [])
+    assert again(workflow).waiting_for.startswith("Did call happen?")
+
+
+def test_an_undo_that_was_told_after_the_ledger_was_read_is_not_begun_again() -> None:
+    service = Downstream()
+    service.undo_errors = [UnknownOutcome("no answer")]
+
+    def tell_late(*, workflow: Workflow, context: Any, effect: effects.KnownEffect) -> None:
+        """The undo of the step after: it comes first."""
+        with engine.another_connection() as other:
+            sql = "UPDATE workflows_effect SET state = CASE WHEN undo THEN 'done' ELSE 'undone' END, result = '{}'"
+            other.execute(sql + " WHERE step = 'call'")
+
+    later = Step(service.call, once=True, name="later", undo=tell_late)
+    define([call_step(service, undo=service.undo), fail])
+    workflow = work(submit())
+    workflow = again(workflow)
+    assert (workflow.compensating, service.undone) == (True, [f"{workflow.key}:call:undo"])
+    # As if the later one had not been undone yet.
+    Effect.objects.create(
+        workflow=workflow, step="later", state="done", result={}, has_undo=True, attempt=1, idempotency_key="later"
+    )
+    define([call_step(service, undo=service.undo), later, fail])
+    make_due(workflow)
+    with pytest.raises(ClaimLost):
+        worker().process_next()
+    connections.close_all()
+    assert len(service.undone) == 1
+    assert again(workflow).status == "FAILED"
+    assert len(service.undone) == 1
+
+
+@pytest.mark.parametrize("alias", ["default", "journal"])
+def test_a_late_result_never_lands_on_the_effect_of_another_workflow(alias: str) -> None:
+    """After a failover to a server that lacks the last moments, ids are given out again: of rows and of attempts."""
+    other = submit()
+
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        with engine.another_connection() as another:
+            another.execute(
+                "UPDATE workflows_effect SET workflow_id = %s, attempt_token = gen_random_uuid()", [other.pk]
+            )
+        terminate(alias)
+        return {"number": 5}
+
+    define([Step(call, once=True)])
+    Workflow.objects.filter(pk=other.pk).update(status="COMPLETE")
+    submit()
+    this = worker()
+    with pytest.raises((ClaimLost, Exception)):
+        this.process_next()
+    this._close_lost_attempt()
+    effect = Effect.objects.get()
+    assert (effect.workflow_id, effect.state, effect.result) == (other.pk, "intent", None)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_late_undo_never_lands_on_the_effect_of_another_workflow(lost: bool) -> None:
+    service = Downstream()
+
+    def undo(*, workflow: Workflow, context: Any, effect: effects.KnownEffect) -> None:
+        if lost:
+            with engine.another_connection() as another:
+                another.execute("UPDATE workflows_effect SET attempt_token = gen_random_uuid()")
+            terminate("default")
+
+    define([call_step(service, undo=undo), fail])
+    workflow = work(submit())
+    make_due(workflow)
+    this = worker()
+    with contextlib.suppress(ClaimLost, Exception):
+        this.process_next()
+    this._close_lost_attempt()
+    states = dict(Effect.objects.values_list("undo", "state"))
+    assert states == ({False: "done", True: "intent"} if lost else {False: "undone", True: "done"})
