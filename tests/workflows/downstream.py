@@ -27,7 +27,9 @@ class Downstream:
         self.looked_up: list[effects.KnownEffect] = []
 
     def call(self, *, workflow: Workflow, context: Any) -> dict[str, Any] | None:
-        self.calls.append(effects.key_in_use(workflow))
+        applies = bool(self.errors) or self.answers[:1] != [None]
+        # A step that does not apply has not asked for its key: with that in its hand it would be in doubt.
+        self.calls.append(effects.key_for(workflow, "call") if applies else effects.key_in_use(workflow))
         if self.errors:
             raise self.errors.pop(0)
         if self.answers:
