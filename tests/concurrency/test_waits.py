@@ -85,13 +85,16 @@ def run_while_it_writes(statements: Sequence[Statement], *, then: Sequence[State
         (for_children, "children", "COMPLETE"),
     ],
 )
-def test_a_wait_that_it_is_still_making_is_the_wait_of_the_next_worker(step: Any, kind: str, status: str) -> None:
+def test_a_wait_that_it_is_still_making_is_the_wait_of_the_next_worker(
+    step: Any, kind: str, status: str, caplog: pytest.LogCaptureFixture
+) -> None:
     define([step])
     workflow = submit()
     run_while_it_writes([(BEGINS, [workflow.pk, kind])])
     workflow.refresh_from_db()
     assert (workflow.status, workflow.last_error_class) == (status, "")
     assert Wait.objects.count() == 1
+    assert not [each for each in caplog.records if each.levelname == "ERROR"], "engineers have nothing to look at"
 
 
 def test_an_answer_that_it_is_still_writing_is_the_answer_of_the_next_worker() -> None:

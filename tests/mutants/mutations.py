@@ -567,7 +567,7 @@ MUTANTS: list[Mutant] = [
             f"{LATE}test_it_lets_no_wait_expire",
         ),
         (
-            "a wait that a late worker is making is the step's failure",
+            "a wait that a late worker is making is told to engineers as a fault",
             "\n    ON CONFLICT (workflow_id, name, generation) DO NOTHING",
             "",
             f"{IN_FLIGHT}test_a_wait_that_it_is_still_making_is_the_wait_of_the_next_worker",
