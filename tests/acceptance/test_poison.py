@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -101,8 +102,10 @@ def test_what_never_returns_is_ended_as_overdue_retried_and_failed(runworker: St
         workflow = now(workflow)
         told = (workflow.status, workflow.last_error_code, workflow.current_step, workflow.retry_count)
         assert told == ("FAILED", "overdue", "never_return", 2)
-        assert attempts(workflow) == ["interrupted", "retry", "interrupted", "failed"]
-        assert engine.kinds(workflow) == ["interrupted", "retry_scheduled", "interrupted", "failed"]
+        # The next worker may be quicker than the supervisor's word of the end, and is then ended as overdue itself.
+        assert [each for each, _ in groupby(attempts(workflow))] == ["interrupted", "retry", "interrupted", "failed"]
+        told = [each for each, _ in groupby(engine.kinds(workflow))]
+        assert told == ["interrupted", "retry_scheduled", "interrupted", "failed"]
         ended = Attempt.objects.filter(workflow=workflow, outcome="interrupted")
         assert {each.died_how for each in ended} == {"overdue"}
 
