@@ -57,13 +57,12 @@ class Doubts:
         self.workflow: Workflow = rows.workflow
         self.attempt = rows.attempt
         self._definition = definition
+        latest = rows.latest()
         # Read once, and not before each call: the calls that this attempt adds are declared.
         self._undeclared = [
-            effect
-            for effect in rows.latest()
-            if effect.state in MAY_HAVE_HAPPENED and not definition.declares(effect.step)
+            effect for effect in latest if effect.state in MAY_HAVE_HAPPENED and not definition.declares(effect.step)
         ]
-        for effect in rows.latest():
+        for effect in latest:
             if effect.asked_if_gone and definition.declares(effect.step):
                 self._withdraw_questions_about(effect)
 

@@ -142,12 +142,7 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
     """
     rows = execute(
         f"""
-        WITH vanished AS (
-            UPDATE workflows_attempt SET outcome = 'vanished', closed_at = clock_timestamp()
-             WHERE workflow_id = %s AND closed_at IS NULL AND {FENCE} RETURNING workflow_id, number),
-        event AS (
-            INSERT INTO workflows_event (workflow_id, kind, attempt)
-            SELECT workflow_id, 'vanished', number FROM vanished)
+        {closing_as_vanished(FENCE)}
         INSERT INTO workflows_attempt (workflow_id, number, worker, release)
         SELECT %s, (SELECT coalesce(max(number), 0) + 1 FROM workflows_attempt WHERE workflow_id = %s), %s, %s
          WHERE {FENCE}
@@ -166,6 +161,20 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
     (attempt_id, number, past, seen), *_ = rows
     past_attempts = [PastAttempt(*each) for each in json.loads(past or "[]")]
     return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, past=past_attempts, seen=seen)
+
+
+def closing_as_vanished(condition: str) -> str:
+    """How a statement begins that closes a workflow's open attempts, in the history too: nobody knows how they ended.
+
+    `condition` is SQL, and says whether it may. The parameters are the workflow's id, and those of the condition.
+    """
+    return f"""
+        WITH vanished AS (
+            UPDATE workflows_attempt SET outcome = 'vanished', closed_at = clock_timestamp()
+             WHERE workflow_id = %s AND closed_at IS NULL AND {condition} RETURNING workflow_id, number),
+        event AS (
+            INSERT INTO workflows_event (workflow_id, kind, attempt)
+            SELECT workflow_id, 'vanished', number FROM vanished)"""  # noqa: S608 (the condition is the engine's)
 
 
 # It sees the statement's snapshot: the attempt that the statement has just marked as vanished still looks open. The

@@ -59,10 +59,17 @@ _READS_THE_ROW = '        workflow = Workflow.objects.with_state().defer("payloa
 MUTANTS: list[Mutant] = [
     *_in(
         "journal.py",
+        (
+            "an attempt that has ended vanishes when its workflow is cancelled",
+            "closed_at IS NULL AND {condition} RETURNING",
+            "{condition} RETURNING",
+            f"{CANCEL}test_what_nobody_runs_is_cancelled_here_and_now",
+        ),
         # --- The fence ---
-        _unfenced(
+        (
             "fence: closing an attempt as vanished",
-            "closed_at IS NULL AND {FENCE} RETURNING workflow_id, number",
+            "{closing_as_vanished(FENCE)}",
+            "{closing_as_vanished(f'({FENCE} OR true)')}",
             f"{LATE}test_it_opens_no_attempt_and_closes_none",
         ),
         _unfenced(
@@ -1416,12 +1423,6 @@ MUTANTS: list[Mutant] = [
             "        _close_open_attempt(workflow_id)\n",
             "",
             f"{CANCEL}test_the_attempt_of_a_worker_that_was_lost_with_its_host_is_closed_with_it",
-        ),
-        (
-            "an attempt that has ended vanishes when its workflow is cancelled",
-            "WHERE workflow_id = %s AND closed_at IS NULL RETURNING workflow_id, number)\n            INSERT",
-            "WHERE workflow_id = %s RETURNING workflow_id, number)\n            INSERT",
-            f"{CANCEL}test_what_nobody_runs_is_cancelled_here_and_now",
         ),
         (
             "a cancelled child does not tell its parent",

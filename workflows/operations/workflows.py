@@ -7,16 +7,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from workflows import compensation, history, inbox, transitions
+from workflows import compensation, history, inbox, journal, transitions
 from workflows.definition import definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_engine_error, last_error
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.guards import CANCEL, RETRY, RUN_NOW, WorkflowBusy, lock_workflow, record_event, require
+from workflows.postgres.statements import execute
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -136,17 +137,7 @@ def _close_open_attempt(workflow_id: int) -> None:
 
     We hold the row, so no worker does. A worker that has lost it, or its supervisor, may record later how it ended.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            WITH vanished AS (
-                UPDATE workflows_attempt SET outcome = 'vanished', closed_at = clock_timestamp()
-                 WHERE workflow_id = %s AND closed_at IS NULL RETURNING workflow_id, number)
-            INSERT INTO workflows_event (workflow_id, kind, attempt)
-            SELECT workflow_id, 'vanished', number FROM vanished
-            """,
-            [workflow_id],
-        )
+    execute(f"{journal.closing_as_vanished('true')} SELECT FROM vanished", [workflow_id])
 
 
 def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:

@@ -6,6 +6,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
+from tests.clock import Clock
 from tests.servers import connecting_to
 from workflows.ingress import api_keys
 from workflows.ingress.api_keys import KeyTable
@@ -19,14 +20,6 @@ def run(command: str, *arguments: str) -> tuple[str, str]:
     out, err = StringIO(), StringIO()
     call_command(command, *arguments, stdout=out, stderr=err)
     return out.getvalue(), err.getvalue()
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

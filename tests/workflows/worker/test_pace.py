@@ -10,22 +10,13 @@ from django.db import connection
 from django.utils import timezone
 
 from tests import engine
+from tests.clock import Clock
 from tests.engine import define, no_sweep, submit, work, worker
 from workflows import inbox
 from workflows.models import Attempt, Workflow
 from workflows.waits import wait_for_signal
 
 pytestmark = engine.ENGINE
-
-
-class Clock:
-    """The worker's clock. It stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
