@@ -18,6 +18,8 @@ WAKERS = "workflows/test_wakers.py::"
 PACE = "workflows/worker/test_pace.py::"
 SESSIONS = "workflows/worker/test_session_settings.py::"
 LEDGER = "workflows/test_ledger.py::"
+TRANSITIONS = "workflows/test_transitions.py::"
+REDACTION = "workflows/test_redaction.py::"
 DOUBTS = "workflows/test_doubts.py::"
 EFFECT_ROWS = "workflows/test_effect_rows.py::"
 REMOVED_STEPS = "workflows/test_removed_steps.py::"
@@ -281,6 +283,18 @@ MUTANTS: list[Mutant] = [
     ),
     *_in(
         "doubts.py",
+        (
+            "a call that might not fail is let go, for the step of its name may fail now",
+            "if not (step and step.once):",
+            "if not step:",
+            f"{REMOVED_STEPS}test_it_is_asked_about_though_the_step_that_has_its_name_now_may_fail",
+        ),
+        (
+            "a person is asked about a call under another name, though its step has a lookup",
+            "self.resolve(step, context, effect, look_every=",
+            "self.resolve(removed_step(effect.step), context, effect, look_every=",
+            f"{REMOVED_STEPS}test_a_call_under_another_name_of_a_step_is_looked_up",
+        ),
         (
             "a workflow completes beside a call in doubt of a step that left the list",
             "            if effect.state in IN_DOUBT and not step.best_effort:",
@@ -727,7 +741,34 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *_in(
+        "redaction.py",
+        (
+            "an error of a step's own counts as Python's by its name",
+            'if type(error).__module__ == "builtins" and type(error)',
+            "if type(error)",
+            f"{REDACTION}test_an_error_of_a_steps_own_is_not_pythons_by_its_name_alone",
+        ),
+        (
+            "any error of Python's own may tell what it quotes",
+            " and type(error).__name__ in _PYTHON_ERRORS:",
+            ":",
+            f"{REDACTION}test_what_a_step_quotes_in_words_of_its_own_is_masked",
+        ),
+    ),
+    *_in(
         "transitions.py",
+        (
+            "what is at rest is made due",
+            'filter(pk=workflow_id, status="PENDING", invisible_until__gt=Now())',
+            "filter(pk=workflow_id, invisible_until__gt=Now())",
+            f"{TRANSITIONS}test_a_row_that_is_due_or_at_rest_is_not_made_due",
+        ),
+        (
+            "what is due loses its place when it is made due",
+            'status="PENDING", invisible_until__gt=Now())',
+            'status="PENDING")',
+            f"{TRANSITIONS}test_a_row_that_is_due_keeps_its_place",
+        ),
         (
             "the sender waits for the worker that holds the row",
             "FOR NO KEY UPDATE OF w SKIP LOCKED)",
@@ -1181,6 +1222,12 @@ MUTANTS: list[Mutant] = [
     ),
     *_in(
         "executor.py",
+        (
+            "the history quotes the row that the database has refused",
+            'text = text.partition("\\n")[0]',
+            "pass",
+            f"{WORKER}test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits",
+        ),
         (
             "a release that makes no calls does not look for those of its predecessors",
             "keeps_calls = attempt.number > 1 or any(",

@@ -74,6 +74,13 @@ def test_what_a_step_quotes_in_words_of_its_own_is_masked(error: Exception) -> N
     assert "Zebulon" not in scrub_foreign(str(error), names=names_of_code(error))
 
 
+def test_an_error_of_a_steps_own_is_not_pythons_by_its_name_alone() -> None:
+    class TypeError(Exception): ...
+
+    error = TypeError("f() got an unexpected keyword argument 'Zebulon'")
+    assert "Zebulon" not in scrub_foreign(str(error), names=names_of_code(error))
+
+
 def test_a_value_that_is_known_is_masked_wherever_a_name_may_stand() -> None:
     error = TypeError("f() got an unexpected keyword argument 'zebulon'")
     assert "zebulon" not in scrub_foreign(str(error), {"name": "Zebulon"}, names=names_of_code(error))

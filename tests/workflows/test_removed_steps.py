@@ -129,6 +129,27 @@ def test_it_is_not_asked_about_while_it_may_be_on_its_way() -> None:
     assert not ManualTask.objects.exists()
 
 
+def test_it_is_asked_about_though_the_step_that_has_its_name_now_may_fail() -> None:
+    """The call was that of a step which might not fail."""
+    service = Downstream()
+    service.errors = [UnknownOutcome("no answer")]
+    define([call_step(service)])
+    workflow = work(submit())
+    Effect.objects.update(begun_at=workflow.created_at - timedelta(minutes=1))
+    define([Step(lambda *, workflow, context: None, name="call", best_effort=True)])
+    assert again(workflow).waiting_for == "Did call happen?"
+
+
+def test_a_call_under_another_name_of_a_step_is_looked_up() -> None:
+    service, workflow = unreachable_and_then_renamed()
+    Effect.objects.filter(step="call").update(state="unknown", begun_at=workflow.created_at - timedelta(minutes=1))
+    service.found = [None]
+    define([Step(service.call, once=True, name="charge", formerly=("call",), lookup=service.lookup)])
+    assert again(workflow).status == "COMPLETE"
+    assert [effect.idempotency_key for effect in service.looked_up] == [f"{workflow.key}:call"]
+    assert len(service.calls) == 2
+
+
 def test_of_a_best_effort_call_nobody_needs_to_know() -> None:
     service = Downstream()
     service.errors = [UnknownOutcome("no answer")]

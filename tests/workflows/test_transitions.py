@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from tests.workflows import rows
 from workflows import transitions
@@ -123,7 +125,18 @@ def schedule_of(row: Workflow) -> tuple[object, ...]:
 @pytest.mark.django_db
 def test_a_row_that_is_due_or_at_rest_is_not_made_due() -> None:
     assert not transitions.make_due(rows.workflow().pk)
-    assert not transitions.make_due(rows.workflow(status="FAILED", completed_at=Now()).pk)
+    later = timezone.now() + timedelta(hours=1)
+    assert not transitions.make_due(rows.workflow(status="FAILED", completed_at=Now(), invisible_until=later).pk)
+
+
+@pytest.mark.django_db
+def test_a_row_that_is_due_keeps_its_place() -> None:
+    row = rows.workflow(created_at=timezone.now() - timedelta(hours=2))
+    due = timezone.now() - timedelta(hours=1)
+    Workflow.objects.filter(pk=row.pk).update(invisible_until=due)
+    transitions.make_due(row.pk)
+    row.refresh_from_db()
+    assert row.invisible_until == due
 
 
 @pytest.mark.django_db

@@ -135,6 +135,27 @@ def test_it_keeps_the_row_lock_after_a_step_fails() -> None:
     assert not engine.is_locked(workflow)
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RetryableStepError("Not now.", code="busy"), "ended as retry, at look: busy"),
+        (ValueError("Broken."), "ended as failed, at look: ValueError"),
+        (None, "ended as complete, at look"),
+    ],
+)
+def test_the_log_says_what_became_of_an_attempt_and_where(
+    error: Exception | None, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def look(*, workflow: Workflow, context: Any) -> None:
+        if error:
+            raise error
+
+    define([look])
+    workflow = work(submit())
+    (line,) = [each.getMessage() for each in caplog.records if "ended as" in each.getMessage()]
+    assert line == f"workflow {workflow.pk} (test, key {workflow.key}): attempt 1 {told}"
+
+
 def test_the_server_never_shows_a_context_as_the_text_of_a_statement() -> None:
     """It is a patient's, and pg_stat_activity and the server's log show that text."""
     shown = []
@@ -342,6 +363,8 @@ def test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits() -> 
     workflow = work(submit())
     assert workflow.status == "FAILED"
     assert workflow.last_error_class == "django.db.utils.IntegrityError"
+    assert "violates" in workflow.last_error_message
+    assert "DETAIL" not in workflow.last_error_message, "it quotes the row"
 
 
 def test_a_step_that_swallows_a_database_error_is_told() -> None:
