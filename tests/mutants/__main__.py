@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from config.embedded.server import EmbeddedServerError
+from config.embedded.errors import EmbeddedServerError
 from tests.benchmark.progress import Track, tracking
 from tests.commands import complain, exit_in_order
 from tests.mutants.mutant import Mutant, MutantError, faults_of

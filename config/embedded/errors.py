@@ -1,0 +1,10 @@
+from django.db.utils import OperationalError
+
+USE_ANOTHER_SERVER = "Or set DATABASE_URL=postgres://user:password@host/name to use a server of your own."
+
+
+class EmbeddedServerError(OperationalError):
+    """The embedded server cannot be used; the message says why, and what to do."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"The embedded PostgreSQL: {problem}\n{USE_ANOTHER_SERVER}")
