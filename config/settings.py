@@ -163,8 +163,8 @@ WORKER_HEALTH_FILE = env.str("WORKER_HEALTH_FILE", default="")
 
 # Dotted paths of the definitions that this release knows.
 WORKFLOWS = env.list("WORKFLOWS", default=["onboarding.workflow.ONBOARDING"])
-# The definition that POST /v1/submissions enters.
-SUBMISSION_WORKFLOW = "onboarding"
+# The name of the definition that POST /v1/submissions enters; empty where no submission comes in, as for a worker.
+SUBMISSION_WORKFLOW = env.str("SUBMISSION_WORKFLOW", default="onboarding")
 
 # --- Kafka (`manage.py consumekafka`) -------------------------------------------------------------
 

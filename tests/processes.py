@@ -25,7 +25,8 @@ PATIENCE = 30.0
 def environment(*definitions: str) -> dict[str, str]:
     """The environment of a release that knows `definitions`: dotted paths, or names of tests.acceptance.definitions."""
     paths = ",".join(name if "." in name else f"tests.acceptance.definitions.{name}" for name in definitions)
-    return {**os.environ, "DEBUG": "1", "DATABASE_URL": database_url(), "WORKFLOWS": paths}
+    release = {"WORKFLOWS": paths, "SUBMISSION_WORKFLOW": ""}
+    return {**os.environ, "DEBUG": "1", "DATABASE_URL": database_url(), **release}
 
 
 class Runworker:

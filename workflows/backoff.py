@@ -30,7 +30,7 @@ class Policy(NamedTuple):
         )
 
 
-# 2 s doubling to 300 s: ten attempts span about 17 minutes, longer than a deploy or a failover of a downstream.
+# 2 s doubling to 300 s: ten attempts span about 13.5 minutes, longer than a deploy or a failover of a downstream.
 DEFAULT = Policy(max_attempts=10, base_delay=2.0, max_delay=300.0, jitter_factor=0.2)
 
 # Seconds, a year: past any delay that makes sense. The database cannot hold a time that is much later.

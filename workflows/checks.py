@@ -160,6 +160,25 @@ def _check_returns(step: Step, definition: WorkflowDefinition) -> list[CheckMess
     return messages
 
 
+def check_submission_workflow(**kwargs: Any) -> list[CheckMessage]:
+    """SUBMISSION_WORKFLOW is the name of a definition, or empty: the intake does not start with another."""
+    try:
+        known = definitions()
+    except (ImportError, AttributeError):  # check_definitions reports it
+        return []
+    name = settings.SUBMISSION_WORKFLOW
+    if not name or name in known:
+        return []
+    return [
+        Warning(
+            f"SUBMISSION_WORKFLOW is {name!r}, which no definition in WORKFLOWS is called: no submission can come in.",
+            hint=f"Set it to one of: {', '.join(sorted(known))}. Or leave it empty (SUBMISSION_WORKFLOW=), "
+            "for processes that take no submissions.",
+            id="workflows.W012",
+        )
+    ]
+
+
 def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """The ledgers of workflows under way hold no call of a step that this release does not declare.
 

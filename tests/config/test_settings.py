@@ -53,6 +53,11 @@ def test_it_runs_in_debug_with_nothing_set() -> None:
     assert result.stdout.strip() == "config.embedded", result.stderr
 
 
+def test_the_environment_names_what_submissions_enter() -> None:
+    result = python("print(repr(settings.SUBMISSION_WORKFLOW))", DEBUG="1", SUBMISSION_WORKFLOW="shipping")
+    assert result.stdout.strip() == "'shipping'", result.stderr
+
+
 def test_a_socket_folder_can_stand_in_the_database_url() -> None:
     result = python(
         "print(settings.DATABASES['default']['HOST'], settings.DATABASES['default']['NAME'])",

@@ -10,7 +10,7 @@ from pytest_django import Settings
 
 from tests.engine import Context
 from tests.workflows import rows
-from workflows.checks import check_definitions, check_undeclared_steps
+from workflows.checks import check_definitions, check_submission_workflow, check_undeclared_steps
 from workflows.definition import Step, WorkflowDefinition, WorkflowStep, definitions
 from workflows.models import Workflow
 
@@ -99,6 +99,19 @@ def test_a_step_that_says_two_things_is_an_error_that_tells_which_to_leave_out(s
     assert "The step 'one' of 'both' is once and repeatable" in message.msg
     assert message.hint
     assert "Leave out repeatable=True" in message.hint
+
+
+@pytest.mark.parametrize(("entered", "warned"), [("good", False), ("", False), ("onboarding", True)])
+def test_the_definition_that_submissions_enter_is_one_of_the_releases(
+    settings: Settings, entered: str, warned: bool
+) -> None:
+    settings.WORKFLOWS, settings.SUBMISSION_WORKFLOW = [f"{__name__}.GOOD"], entered
+    messages = check_submission_workflow()
+    assert [message.id for message in messages] == ["workflows.W012"] * warned
+    if warned:
+        assert "SUBMISSION_WORKFLOW is 'onboarding', which no definition in WORKFLOWS is called" in messages[0].msg
+        assert messages[0].hint
+        assert "one of: good" in messages[0].hint
 
 
 @pytest.mark.parametrize(
