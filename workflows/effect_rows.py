@@ -7,7 +7,7 @@ that was read.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from time import monotonic
 from typing import Any
@@ -23,8 +23,9 @@ from workflows.models import Effect, Workflow
 # call, for the age of a call is measured from its INTENT.
 MAX_INTENT_SECONDS = 1.0
 
-# The description of an error, when there is none.
+# The description of an error, when there is none; and how a statement sets the columns of one.
 _NO_ERROR = {"error_class": "", "error_code": "", "error_message": ""}
+_SET_ERROR = ", ".join(f"{column} = %({column})s" for column in _NO_ERROR)
 
 
 class EffectRows:
@@ -34,6 +35,13 @@ class EffectRows:
         self.workflow = workflow
         self.attempt = attempt
         self._known = _load(attempt)
+        # What statements name of the workflow and the attempt.
+        self._ours = {
+            "workflow_id": workflow.pk,
+            "attempt": attempt.id,
+            "attempt_token": attempt.token,
+            "claim_xid": attempt.claim_xid,
+        }
 
     def latest(self) -> list[KnownEffect]:
         """The latest generation of each effect, in the order in which their calls were begun.
@@ -78,16 +86,12 @@ class EffectRows:
         `expected` is the state that was read of this generation's effect, or of its undo; None when there was none.
         """
         at = _failpoint_place(step, undo)
+        intent = {"step": step, "generation": generation, "undo": undo, "key": key, "has_undo": has_undo}
         failpoints.reach("before_intent", at)
         while True:
             sent_at = monotonic()
             rows = journal.execute_with_deferred(
-                self.attempt,
-                _WRITE_INTENT,
-                [
-                    *(self.workflow.pk, step, generation, undo, key, self.attempt.id, self.attempt.token, has_undo),
-                    *(self.attempt.claim_xid, undo, self.workflow.pk, expected),
-                ],
+                self.attempt, _WRITE_INTENT, {**self._ours, **intent, "expected": expected}
             )
             if not rows:
                 return None
@@ -145,15 +149,9 @@ class EffectRows:
     def begin_new_generation(self, effect: KnownEffect, *, by: str) -> KnownEffect:
         generation = effect.generation + 1
         key = key_of(self.workflow, effect.step, generation)
+        next_effect = {"step": effect.step, "generation": generation, "key": key, "has_undo": effect.has_undo}
         rows = self._fenced(
-            f"""WITH old AS ({_RESOLVE})
-                INSERT INTO workflows_effect (
-                       workflow_id, step, generation, state, idempotency_key, attempt, attempt_token, has_undo)
-                SELECT %s, %s, %s, 'not_done', %s, %s, %s, %s FROM old RETURNING id""",  # noqa: S608 (ours)
-            [
-                *self._resolve_parameters(effect, NOT_DONE, None, by),
-                *(self.workflow.pk, effect.step, generation, key, self.attempt.id, self.attempt.token, effect.has_undo),
-            ],
+            _BEGIN_NEW_GENERATION, {**self._resolve_parameters(effect, NOT_DONE, None, by), **next_effect}
         )
         return self.remember(
             KnownEffect(rows[0][0], effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
@@ -171,41 +169,43 @@ class EffectRows:
         """
         if state != UNDONE:
             return self.resolve(effect, state, result=effect.result, by=by)
-        by_hand = [
-            self.workflow.pk,
-            effect.step,
-            effect.generation,
-            effect.undo_key,
-            self.attempt.id,
-            self.attempt.token,
-        ]
-        undo_result = _json_or_null({"reference": reference} if reference else {})
-        self._fenced(
-            _RESOLVE_BY_HAND, [*self._resolve_parameters(effect, state, effect.result, by), *by_hand, undo_result, by]
-        )
+        undo = {
+            "step": effect.step,
+            "generation": effect.generation,
+            "undo_key": effect.undo_key,
+            "undo_result": json.dumps({"reference": reference} if reference else {}),
+        }
+        self._fenced(_RESOLVE_BY_HAND, {**self._resolve_parameters(effect, state, effect.result, by), **undo})
         return self.remember(replace(effect, state=state))
 
     def set_undo_failures(self, effect: KnownEffect, failures: int, error: dict[str, str] | None = None) -> KnownEffect:
         """Set the failures of the effect's undo: to the maximum to give it up, or to 0 to try it again."""
         description = error or _NO_ERROR
+        parameters = {"effect_id": effect.id, "undo_failures": failures, **description, **self._ours}
         journal.flush(self.attempt)
         self._fenced(
             f"""UPDATE workflows_effect
-                   SET undo_failures = %s, error_class = %s, error_code = %s, error_message = %s
-                 WHERE id = %s AND {FENCE} RETURNING id""",  # noqa: S608 (FENCE is ours)
-            [failures, *description.values(), effect.id, self.attempt.claim_xid],
+                   SET undo_failures = %(undo_failures)s, {_SET_ERROR}
+                 WHERE id = %(effect_id)s AND {FENCE} RETURNING id""",  # noqa: S608 (FENCE is ours)
+            parameters,
         )
         known = self._known[effect.step]
         return self.remember(replace(known, undo_failures=failures, error=_error_line(*description.values())))
 
     def _resolve_parameters(
         self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
-    ) -> tuple[Any, ...]:
+    ) -> dict[str, Any]:
         """The parameters of _RESOLVE."""
-        this = self.attempt
-        return (state, _json_or_null(result), by, this.id, this.token, effect.id, effect.state, this.claim_xid)
+        return {
+            "effect_id": effect.id,
+            "expected": effect.state,
+            "state": state,
+            "result": _json_or_null(result),
+            "settled_by": by,
+            **self._ours,
+        }
 
-    def _fenced(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def _fenced(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         rows = journal.execute(sql, parameters)
         if not rows:
             raise ClaimLost("the claim ended before the effect was decided")
@@ -215,21 +215,32 @@ class EffectRows:
 _WRITE_INTENT = f"""
     INSERT INTO workflows_effect AS e
            (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, has_undo)
-    SELECT %s, %s, %s, %s, 'intent', %s, %s, %s, %s WHERE {FENCE} AND (%s OR NOT {inbox.cancel_requested_sql("%s")})
+    SELECT %(workflow_id)s, %(step)s, %(generation)s, %(undo)s, 'intent', %(key)s, %(attempt)s, %(attempt_token)s,
+           %(has_undo)s
+     WHERE {FENCE} AND (%(undo)s OR NOT {inbox.cancel_requested_sql("%(workflow_id)s")})
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
        SET state = 'intent', attempt = excluded.attempt, attempt_token = excluded.attempt_token,
            begun_at = clock_timestamp(),
            has_undo = excluded.has_undo OR (e.has_undo AND e.state IN ('intent', 'unknown')),
            first_begun_at = CASE e.state WHEN 'skipped' THEN clock_timestamp() ELSE e.first_begun_at END,
            settled_at = NULL, settled_by = '', error_class = '', error_code = '', error_message = ''
-     WHERE e.state = %s
+     WHERE e.state = %(expected)s
     RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float"""  # noqa: S608 (FENCE is ours)
 
 
 _RESOLVE = f"""
     UPDATE workflows_effect
-       SET state = %s, result = %s, settled_by = %s, settled_at = clock_timestamp(), attempt = %s, attempt_token = %s
-     WHERE id = %s AND state = %s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
+       SET state = %(state)s, result = %(result)s, settled_by = %(settled_by)s, settled_at = clock_timestamp(),
+           attempt = %(attempt)s, attempt_token = %(attempt_token)s
+     WHERE id = %(effect_id)s AND state = %(expected)s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
+
+
+_BEGIN_NEW_GENERATION = f"""
+    WITH old AS ({_RESOLVE})
+    INSERT INTO workflows_effect
+           (workflow_id, step, generation, state, idempotency_key, attempt, attempt_token, has_undo)
+    SELECT %(workflow_id)s, %(step)s, %(generation)s, 'not_done', %(key)s, %(attempt)s, %(attempt_token)s, %(has_undo)s
+      FROM old RETURNING id"""  # noqa: S608 (_RESOLVE is ours)
 
 
 # The attempt that called the undo may still write its result: the call may have been on its way all the same.
@@ -238,7 +249,8 @@ _RESOLVE_BY_HAND = f"""
     INSERT INTO workflows_effect
            (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, result, settled_at,
             settled_by)
-    SELECT %s, %s, %s, true, 'done', %s, %s, %s::uuid, %s::jsonb, clock_timestamp(), %s FROM effect
+    SELECT %(workflow_id)s, %(step)s, %(generation)s, true, 'done', %(undo_key)s, %(attempt)s, %(attempt_token)s,
+           %(undo_result)s::jsonb, clock_timestamp(), %(settled_by)s FROM effect
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
        SET state = 'done', result = excluded.result, settled_at = excluded.settled_at, settled_by = excluded.settled_by,
            error_class = '', error_code = '', error_message = ''
@@ -272,32 +284,46 @@ def _outcome_statement(
     result: dict[str, Any] | None,
     error: dict[str, str],
     attempt: OpenAttempt,
-) -> tuple[str, list[Any]]:
+) -> tuple[str, dict[str, Any]]:
     """The statement that writes the outcome of a call, if the effect still holds the token of the attempt that made it.
 
     It checks the token and not ids: a failover to a server that lacks the last moments uses ids again, and a write on a
     new connection would land on the effect of another workflow.
     """
     return (
-        """UPDATE workflows_effect
-              SET state = %s, result = %s, error_class = %s, error_code = %s, error_message = %s,
-                  settled_at = clock_timestamp(), settled_by = 'call'
-            WHERE id = %s AND attempt_token = %s""",
-        [state, _json_or_null(result), *error.values(), effect.id, attempt.token],
+        f"""UPDATE workflows_effect
+               SET state = %(state)s, result = %(result)s, {_SET_ERROR},
+                   settled_at = clock_timestamp(), settled_by = 'call'
+             WHERE id = %(effect_id)s AND attempt_token = %(attempt_token)s""",  # noqa: S608 (ours)
+        {
+            "effect_id": effect.id,
+            "attempt_token": attempt.token,
+            "state": state,
+            "result": _json_or_null(result),
+            **error,
+        },
     )
 
 
-def _undone_statement(undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttempt) -> tuple[str, list[Any]]:
+def _undone_statement(
+    undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttempt
+) -> tuple[str, dict[str, Any]]:
     """The statement that writes the undo as DONE, and with it the effect as UNDONE."""
     return (
         """UPDATE workflows_effect
-              SET state = CASE id WHEN %s THEN 'done' ELSE 'undone' END,
-                  result = CASE id WHEN %s THEN %s::jsonb ELSE result END,
+              SET state = CASE id WHEN %(undo_id)s THEN 'done' ELSE 'undone' END,
+                  result = CASE id WHEN %(undo_id)s THEN %(result)s::jsonb ELSE result END,
                   error_class = '', error_code = '', error_message = '',
-                  settled_at = clock_timestamp(), settled_by = CASE id WHEN %s THEN 'call' ELSE 'undo' END
-            WHERE id IN (%s, %s)
-              AND EXISTS (SELECT FROM workflows_effect u WHERE u.id = %s AND u.attempt_token = %s)""",
-        [undo.id, undo.id, _json_or_null(result), undo.id, undo.id, undo.undoes, undo.id, attempt.token],
+                  settled_at = clock_timestamp(), settled_by = CASE id WHEN %(undo_id)s THEN 'call' ELSE 'undo' END
+            WHERE id IN (%(undo_id)s, %(effect_id)s)
+              AND EXISTS (
+                  SELECT FROM workflows_effect u WHERE u.id = %(undo_id)s AND u.attempt_token = %(attempt_token)s)""",
+        {
+            "undo_id": undo.id,
+            "effect_id": undo.undoes,
+            "attempt_token": attempt.token,
+            "result": _json_or_null(result),
+        },
     )
 
 

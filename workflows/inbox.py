@@ -96,27 +96,36 @@ def store(
     wakes. Raises DedupeKeyReused when the key was used for another signal.
     """
     document = payload if isinstance(payload, Document) else document_of(payload)
-    signal = (name, workflow_id, linking_id, *document.parameters)
+    signal = {
+        "source": source,
+        "dedupe_key": dedupe_key,
+        "name": name,
+        "workflow_id": workflow_id,
+        "linking_id": linking_id,
+        **document.parameters,
+    }
     # The same statement reads whether the workflow has ended; if it ends just now, the chores ignore the signal. A row
     # that has ended is locked until the caller commits: a retry in between would not see the signal to restore it.
     inserted = fetch_one(
         f"""
         WITH ended AS MATERIALIZED (
             SELECT FROM workflows_workflow
-              WHERE id = %s AND status <> 'PENDING' AND %s <> 'cancel' FOR NO KEY UPDATE)
+              WHERE id = %(workflow_id)s AND status <> 'PENDING' AND %(name)s <> 'cancel' FOR NO KEY UPDATE)
         INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, linking_id, payload, closed_at, ignored)
-           SELECT %s, %s, %s, %s::bigint, %s, {Document.SQL}, CASE WHEN w.ended THEN clock_timestamp() END, w.ended
+           SELECT %(source)s, %(dedupe_key)s, %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL},
+                  CASE WHEN w.ended THEN clock_timestamp() END, w.ended
              FROM (SELECT EXISTS (SELECT FROM ended)) w (ended)
            ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id""",  # noqa: S608 (ours)
-        (workflow_id, name, source, dedupe_key, *signal),
+        signal,
     )
     if inserted:
         return True
     # A new statement: the snapshot of the first one would not show the row that won.
     same = fetch_one(
-        f"""SELECT (name, workflow_id, linking_id, payload) IS NOT DISTINCT FROM (%s, %s::bigint, %s, {Document.SQL})
-              FROM workflows_signal WHERE source = %s AND dedupe_key = %s""",  # noqa: S608 (ours)
-        (*signal, source, dedupe_key),
+        f"""SELECT (name, workflow_id, linking_id, payload) IS NOT DISTINCT FROM (
+                   %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL})
+              FROM workflows_signal WHERE source = %(source)s AND dedupe_key = %(dedupe_key)s""",  # noqa: S608 (ours)
+        signal,
     )
     if same != (True,):
         raise DedupeKeyReused

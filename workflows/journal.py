@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -31,13 +31,14 @@ from workflows.definition import undo_of
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Workflow
 from workflows.postgres import sqlstates
+from workflows.postgres.statements import Parameters
 
 logger = logging.getLogger(__name__)
 
 ALIAS = "journal"
 
 # Put into a statement's WHERE; its parameter is the attempt's `claim_xid`.
-FENCE = "pg_xact_status(%s::text::xid8) = 'in progress'"
+FENCE = "pg_xact_status(%(claim_xid)s::text::xid8) = 'in progress'"
 
 
 # Attempts since the last decision that are looked at. Each death takes two rows at most, itself and a back-off.
@@ -64,7 +65,7 @@ class OpenAttempt:
     # Written with the attempt's effects; no other process knows it. Ids may be used again by a server that took over.
     token: str = field(default_factory=lambda: str(uuid4()))
     steps: list[dict[str, Any]] = field(default_factory=list)
-    deferred: tuple[str, list[Any]] | None = None  # a statement that may wait for the next one: see defer
+    deferred: tuple[str, Mapping[str, Any]] | None = None  # a statement that may wait for the next one: see defer
     deferred_step: str = ""  # the step that the deferred statement is about
     suspended: Suspend | None = None  # by a wait
     lost: ClaimLost | None = None  # the journal has failed
@@ -81,7 +82,7 @@ def connect() -> None:
     connections[ALIAS].ensure_connection()
 
 
-def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     """Run one statement on the journal, with its parameters sent apart from its text, and return its rows.
 
     Raises ClaimLost when the database refuses the statement for any reason: the connection is gone, a lock is not given
@@ -103,7 +104,7 @@ def execute(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         raise lost from error
 
 
-def defer(attempt: OpenAttempt, sql: str, parameters: list[Any]) -> None:
+def defer(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> None:
     """Keep a statement back, so that the next one of the attempt can be one statement, and one commit, with it.
 
     A caller that does anything else next calls `flush` first. The statement is also written when the claim is lost:
@@ -122,11 +123,14 @@ def flush(attempt: OpenAttempt) -> None:
         failpoints.deferred_written()
 
 
-def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
-    """Run one statement together with the deferred one, which must be an UPDATE of other rows."""
+def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Run one statement together with the deferred one, which must be an UPDATE of other rows.
+
+    A parameter that both statements name has one value.
+    """
     if attempt.deferred:
         before, before_parameters = attempt.deferred
-        sql, parameters = f"WITH before AS ({before}) {sql}", [*before_parameters, *parameters]
+        sql, parameters = f"WITH before AS ({before}) {sql}", {**before_parameters, **parameters}
     rows = execute(sql, parameters)
     attempt.deferred = None
     failpoints.deferred_written()
@@ -144,15 +148,20 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
         f"""
         {closing_as_vanished(FENCE)}
         INSERT INTO workflows_attempt (workflow_id, number, worker, release)
-        SELECT %s, (SELECT coalesce(max(number), 0) + 1 FROM workflows_attempt WHERE workflow_id = %s), %s, %s
+        SELECT %(workflow_id)s, (
+               SELECT coalesce(max(number), 0) + 1 FROM workflows_attempt WHERE workflow_id = %(workflow_id)s),
+               %(worker)s, %(release)s
          WHERE {FENCE}
         ON CONFLICT (workflow_id, number) DO NOTHING
         RETURNING id, number, ({_PAST})::text, ARRAY({_SEEN})
         """,  # noqa: S608 (all are ours)
-        [
-            *(workflow.pk, claim_xid, workflow.pk, workflow.pk, worker, release, claim_xid),
-            *(*[workflow.pk] * 3, workflow.pk, workflow.linking_id),
-        ],
+        {
+            "workflow_id": workflow.pk,
+            "linking_id": workflow.linking_id,
+            "claim_xid": claim_xid,
+            "worker": worker,
+            "release": release,
+        },
     )
     if not rows:
         raise ClaimLost(
@@ -166,12 +175,12 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
 def closing_as_vanished(condition: str) -> str:
     """How a statement begins that closes a workflow's open attempts, in the history too: nobody knows how they ended.
 
-    `condition` is SQL, and says whether it may. The parameters are the workflow's id, and those of the condition.
+    `condition` is SQL, and says whether it may. The parameters are `workflow_id`, and those of the condition.
     """
     return f"""
         WITH vanished AS (
             UPDATE workflows_attempt SET outcome = 'vanished', closed_at = clock_timestamp()
-             WHERE workflow_id = %s AND closed_at IS NULL AND {condition} RETURNING workflow_id, number),
+             WHERE workflow_id = %(workflow_id)s AND closed_at IS NULL AND {condition} RETURNING workflow_id, number),
         event AS (
             INSERT INTO workflows_event (workflow_id, kind, attempt)
             SELECT workflow_id, 'vanished', number FROM vanished)"""  # noqa: S608 (the condition is the engine's)
@@ -183,22 +192,22 @@ _PAST = f"""
     SELECT json_agg(json_build_array(
                number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how))
       FROM (SELECT * FROM workflows_attempt
-             WHERE workflow_id = %s AND number > coalesce((
+             WHERE workflow_id = %(workflow_id)s AND number > coalesce((
                 SELECT number FROM workflows_attempt
-                 WHERE workflow_id = %s AND outcome IN ('complete', 'retry', 'waiting', 'failed')
+                 WHERE workflow_id = %(workflow_id)s AND outcome IN ('complete', 'retry', 'waiting', 'failed')
                  ORDER BY number DESC LIMIT 1), 0)
                AND opened_at > coalesce((
-                SELECT max(at) FROM workflows_event WHERE workflow_id = %s AND kind IN ('cancelled', 'retried')),
-                '-infinity')
+                SELECT max(at) FROM workflows_event
+                 WHERE workflow_id = %(workflow_id)s AND kind IN ('cancelled', 'retried')), '-infinity')
              ORDER BY number DESC LIMIT {PAST_LIMIT}) past
 """  # noqa: S608 (the limit is ours)
 
 
 # By the statement's snapshot, not by the highest id: a signal that was stored before and commits later is not in it.
 _SEEN = """
-    SELECT id FROM workflows_signal WHERE workflow_id = %s AND closed_at IS NULL
+    SELECT id FROM workflows_signal WHERE workflow_id = %(workflow_id)s AND closed_at IS NULL
     UNION ALL
-    SELECT id FROM workflows_signal WHERE linking_id = %s AND closed_at IS NULL"""
+    SELECT id FROM workflows_signal WHERE linking_id = %(linking_id)s AND closed_at IS NULL"""
 
 
 @contextmanager
@@ -224,7 +233,7 @@ def ensure_from_step(attempt: OpenAttempt, error: BaseException) -> None:
 
 def require_claim(attempt: OpenAttempt) -> None:
     """Raise ClaimLost unless the claim's transaction is still in progress, and the journal can confirm it."""
-    if execute(f"SELECT {FENCE}", [attempt.claim_xid]) != [(True,)]:
+    if execute(f"SELECT {FENCE}", {"claim_xid": attempt.claim_xid}) != [(True,)]:
         raise ClaimLost("the claim's transaction has ended")
 
 
@@ -263,41 +272,44 @@ def _last_step(attempt: OpenAttempt) -> str:
 
 def closing_statements(
     attempt_id: int, outcome: Attempt.Outcome, *, step: str, how: str = "", steps: Sequence[Any] = ()
-) -> list[tuple[str, list[Any]]]:
+) -> list[tuple[str, Mapping[str, Any]]]:
     """The statements that close an attempt without a decision, for a caller that knows what became of its worker.
 
     They correct *vanished*, which is all that the next worker could say, in the history too. A decided attempt stays as
     it is. There are two statements, for one transaction: the first may have to wait for the next worker's statement,
     which writes an event that only a later snapshot shows. Both may be sent again.
     """
-    return [
-        (
-            """UPDATE workflows_attempt
-                  SET outcome = %s, closed_at = coalesce(closed_at, clock_timestamp()),
-                      died_in = %s, died_how = %s, steps = %s
-                WHERE id = %s AND outcome IN ('', 'vanished')""",
-            [outcome, step, how, json.dumps(steps), attempt_id],
-        ),
-        (
-            """
-            WITH ended AS (SELECT workflow_id, number FROM workflows_attempt WHERE id = %s AND outcome = %s),
-            corrected AS (
-                UPDATE workflows_event e SET kind = %s, step = %s, detail = %s FROM ended
-                 WHERE e.workflow_id = ended.workflow_id AND e.attempt = ended.number AND e.kind = 'vanished'
-                RETURNING e.id)
-            INSERT INTO workflows_event (workflow_id, kind, attempt, step, detail)
-            SELECT workflow_id, %s, number, %s, %s FROM ended
-             WHERE NOT EXISTS (SELECT FROM corrected)
-               AND NOT EXISTS (SELECT FROM workflows_event e
-                                WHERE e.workflow_id = ended.workflow_id AND e.attempt = ended.number AND e.kind = %s)
-            """,
-            [attempt_id, outcome, *(outcome, step, _how_as_json(how)), *(outcome, step, _how_as_json(how)), outcome],
-        ),
-    ]
+    parameters = {
+        "attempt_id": attempt_id,
+        "outcome": outcome,
+        "step": step,
+        "how": how,
+        "detail": json.dumps({"how": how} if how else {}),
+        "steps": json.dumps(steps),
+    }
+    return [(_CLOSE, parameters), (_CORRECT_EVENT, parameters)]
 
 
-def _how_as_json(how: str) -> str:
-    return json.dumps({"how": how} if how else {})
+_CLOSE = """
+    UPDATE workflows_attempt
+       SET outcome = %(outcome)s, closed_at = coalesce(closed_at, clock_timestamp()),
+           died_in = %(step)s, died_how = %(how)s, steps = %(steps)s
+     WHERE id = %(attempt_id)s AND outcome IN ('', 'vanished')"""
+
+
+_CORRECT_EVENT = """
+    WITH ended AS (
+        SELECT workflow_id, number FROM workflows_attempt WHERE id = %(attempt_id)s AND outcome = %(outcome)s),
+    corrected AS (
+        UPDATE workflows_event e SET kind = %(outcome)s, step = %(step)s, detail = %(detail)s FROM ended
+         WHERE e.workflow_id = ended.workflow_id AND e.attempt = ended.number AND e.kind = 'vanished'
+        RETURNING e.id)
+    INSERT INTO workflows_event (workflow_id, kind, attempt, step, detail)
+    SELECT workflow_id, %(outcome)s, number, %(step)s, %(detail)s FROM ended
+     WHERE NOT EXISTS (SELECT FROM corrected)
+       AND NOT EXISTS (SELECT FROM workflows_event e
+                        WHERE e.workflow_id = ended.workflow_id AND e.attempt = ended.number
+                          AND e.kind = %(outcome)s)"""
 
 
 @contextmanager

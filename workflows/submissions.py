@@ -22,16 +22,15 @@ from workflows.postgres.jsonb import Document
 from workflows.postgres.statements import fetch_one
 from workflows.redaction import field_errors_for_senders
 
-# The target is named: without it ON CONFLICT would swallow the violation of any other constraint too. The payload is
-# `Document.SQL`, with its parameters by name.
-_INSERT = """
+# The target is named: without it ON CONFLICT would swallow the violation of any other constraint too.
+_INSERT = f"""
     INSERT INTO workflows_workflow
            (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at, tenant, business_key)
     VALUES (%(idempotency_key)s, %(workflow_type)s, %(submitted_by)s, %(queue)s, %(linking_id)s,
-            %(text)s::jsonb #> %(path)s::text[], statement_timestamp() + %(expires_after)s::interval,
+            {Document.SQL}, statement_timestamp() + %(expires_after)s::interval,
             %(tenant)s, %(business_key)s)
-    ON CONFLICT {target} DO NOTHING RETURNING id
-"""
+    ON CONFLICT {{target}} DO NOTHING RETURNING id
+"""  # noqa: S608 (ours)
 _INSERT_SUBMISSION = _INSERT.format(target="(idempotency_key)")
 _INSERT_STARTED = _INSERT.format(target="(business_key, workflow_type, tenant) WHERE business_key IS NOT NULL")
 
@@ -128,15 +127,13 @@ def _parameters(
     tenant: str = "",
     business_key: str | None = None,
 ) -> dict[str, Any]:
-    text, path = payload.parameters
     return {
         "idempotency_key": key,
         "workflow_type": definition.name,
         "submitted_by": submitted_by,
         "queue": definition.queue,
         "linking_id": definition.linking_id_in(payload.value),
-        "text": text,
-        "path": path,
+        **payload.parameters,
         "expires_after": definition.expires_after,
         "tenant": tenant,
         "business_key": business_key,
@@ -174,8 +171,8 @@ class _Found:
 
 
 def _find(definition: WorkflowDefinition, payload: Document, condition: Q) -> _Found | None:
-    comparison = f"workflow_type = %s AND payload = {Document.SQL}"
-    same = RawSQL(comparison, [definition.name, *payload.parameters], BooleanField())  # noqa: S611 (ours)
+    comparison = "workflow_type = %s AND payload = (%s::jsonb #> %s::text[])"  # the ORM knows no parameters by name
+    same = RawSQL(comparison, [definition.name, payload.text, list(payload.path)], BooleanField())  # noqa: S611 (ours)
     found = (
         Workflow.objects.with_state()
         .filter(condition)

@@ -261,7 +261,7 @@ def test_it_decides_on_no_call_in_doubt(service: Service, found: Mapping[str, An
     define([service.step(lookup=service.find, settle=0)])
     workflow = work(submit())
     make_due(workflow)
-    run_late_at("settled_by = %s")
+    run_late_at("settled_by = %(settled_by)s")
     assert Effect.objects.get().state == "unknown"
     service.lost = []
     assert work(workflow).status == "COMPLETE"
@@ -289,7 +289,7 @@ def test_it_counts_no_failure_of_an_undo(service: Service) -> None:
     service.lost = ["refund"]
     define([service.step(undo=service.refund), fail])
     workflow = work(submit())
-    run_late_at("SET undo_failures = %s")
+    run_late_at("SET undo_failures = ")
     assert Effect.objects.get(undo=False).undo_failures == 0
     service.lost = []
     assert work(workflow).status == "FAILED"
@@ -302,7 +302,7 @@ def test_a_person_settles_nothing_through_it(service: Service) -> None:
     Effect.objects.update(undo_failures=3)
     workflow = work(workflow)
     operations.approve(ManualTask.objects.get().pk, user=ada(), reason="It stays.", answer={"kept": True})
-    run_late_at("settled_by = %s")
+    run_late_at("settled_by = %(settled_by)s")
     assert Effect.objects.get().state == "done"
     assert work(workflow).status == "FAILED"
     assert Effect.objects.get().state == "kept"

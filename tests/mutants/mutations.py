@@ -120,20 +120,20 @@ MUTANTS: list[Mutant] = [
         # --- What ended an attempt ---
         (
             "an attempt that was decided is closed as lost",
-            "WHERE id = %s AND outcome IN ('', 'vanished')",
-            "WHERE id = %s",
+            "WHERE id = %(attempt_id)s AND outcome IN ('', 'vanished')",
+            "WHERE id = %(attempt_id)s",
             f"{JOURNAL}test_what_commits_late_is_not_overwritten_as_lost",
         ),
         (
             "an end that is told twice is told twice in the history",
-            "AND e.kind = %s)",
-            "AND e.kind = %s AND false)",
+            "AND e.kind = %(outcome)s)",
+            "AND e.kind = %(outcome)s AND false)",
             f"{DEATHS}test_told_twice_is_told_once",
         ),
         (
             "an end that corrects what vanished is told beside it",
-            "             WHERE NOT EXISTS (SELECT FROM corrected)\n               AND",
-            "             WHERE",
+            "     WHERE NOT EXISTS (SELECT FROM corrected)\n       AND",
+            "     WHERE",
             f"{DEATHS}test_it_corrects_what_the_next_worker_found",
         ),
         (
@@ -159,14 +159,14 @@ MUTANTS: list[Mutant] = [
         # --- The signals that an attempt has seen ---
         (
             "an attempt has seen no signal that is addressed to its workflow",
-            "WHERE workflow_id = %s AND closed_at IS NULL\n    UNION ALL",
-            "WHERE workflow_id = %s AND closed_at IS NULL AND false\n    UNION ALL",
+            "WHERE workflow_id = %(workflow_id)s AND closed_at IS NULL\n    UNION ALL",
+            "WHERE workflow_id = %(workflow_id)s AND closed_at IS NULL AND false\n    UNION ALL",
             f"{SIGNAL}test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_has_not_seen",
         ),
         (
             "an attempt has seen no signal of its linking id",
-            "WHERE linking_id = %s AND closed_at IS NULL",
-            "WHERE linking_id = %s AND closed_at IS NULL AND false",
+            "WHERE linking_id = %(linking_id)s AND closed_at IS NULL",
+            "WHERE linking_id = %(linking_id)s AND closed_at IS NULL AND false",
             f"{SIGNAL}test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_has_not_seen",
         ),
     ),
@@ -403,55 +403,61 @@ MUTANTS: list[Mutant] = [
         # --- The fence ---
         _unfenced(
             "fence: beginning a call, or an undo",
-            "{FENCE} AND (%s OR NOT",
+            "{FENCE} AND (%(undo)s OR NOT",
             f"{LATE}test_it_begins_no_call",
             f"{LATE}test_it_begins_no_undo",
         ),
         _unfenced(
-            "fence: deciding on a call in doubt", "state = %s AND {FENCE}", f"{LATE}test_it_decides_on_no_call_in_doubt"
+            "fence: deciding on a call in doubt",
+            "state = %(expected)s AND {FENCE}",
+            f"{LATE}test_it_decides_on_no_call_in_doubt",
         ),
         _unfenced(
             "fence: counting the failures of an undo",
-            "WHERE id = %s AND {FENCE} RETURNING id",
+            "WHERE id = %(effect_id)s AND {FENCE} RETURNING id",
             f"{LATE}test_it_counts_no_failure_of_an_undo",
         ),
         # --- The states ---
         (
             "a decision does not look at what has been told since",
-            "WHERE id = %s AND state = %s AND",
-            "WHERE id = %s AND (state = %s OR true) AND",
+            "WHERE id = %(effect_id)s AND state = %(expected)s AND",
+            "WHERE id = %(effect_id)s AND (state = %(expected)s OR true) AND",
             f"{UNDO}test_a_result_that_comes_while_it_is_looked_up_is_the_truth",
         ),
         (
             "a late result overwrites that of a later attempt",
-            "WHERE id = %s AND attempt_token = %s",
-            "WHERE id = %s AND (attempt_token = %s OR true)",
+            "WHERE id = %(effect_id)s AND attempt_token = %(attempt_token)s",
+            "WHERE id = %(effect_id)s AND (attempt_token = %(attempt_token)s OR true)",
             f"{LEDGER}test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over",
         ),
         (
             "a late result lands on the effect that was given its id since",
-            """WHERE id = %s AND attempt_token = %s\"\"\",
-        [state, _json_or_null(result), *error.values(), effect.id, attempt.token],""",
-            """WHERE id = %s AND attempt = %s\"\"\",
-        [state, _json_or_null(result), *error.values(), effect.id, attempt.id],""",
+            """attempt_token = %(attempt_token)s\"\"\",  # noqa: S608 (ours)
+        {
+            "effect_id": effect.id,
+            "attempt_token": attempt.token,""",
+            """attempt = %(attempt)s\"\"\",  # noqa: S608 (ours)
+        {
+            "effect_id": effect.id,
+            "attempt": attempt.id,""",
             f"{EFFECT_ROWS}test_a_late_result_never_lands_on_the_effect_of_another_workflow",
         ),
         (
             "a late undo overwrites that of a later attempt",
-            "AND EXISTS (SELECT FROM workflows_effect u WHERE u.id = %s AND u.attempt_token = %s)",
-            "AND (true OR EXISTS (SELECT FROM workflows_effect u WHERE u.id = %s AND u.attempt_token = %s))",
+            "WHERE u.id = %(undo_id)s AND u.attempt_token = %(attempt_token)s)",
+            "WHERE u.id = %(undo_id)s)",
             f"{EFFECTS}test_a_late_undo_does_not_overwrite_what_a_later_attempt_took_over",
         ),
         (
             "a call is begun although somebody wants the workflow cancelled",
-            "AND (%s OR NOT {inbox",
-            "AND (true OR %s OR NOT {inbox",
+            "AND (%(undo)s OR NOT {inbox",
+            "AND (true OR %(undo)s OR NOT {inbox",
             f"{CANCEL}test_one_that_is_running_ends_before_its_next_call",
         ),
         (
             "an undo is not begun because somebody wants the workflow cancelled",
-            "AND (%s OR NOT {inbox",
-            "AND (false AND %s OR NOT {inbox",
+            "AND (%(undo)s OR NOT {inbox",
+            "AND (false AND %(undo)s OR NOT {inbox",
             f"{EFFECTS}test_a_request_to_cancel_does_not_keep_an_undo_from_being_called",
         ),
         (
@@ -500,14 +506,14 @@ MUTANTS: list[Mutant] = [
         # --- What was read ---
         (
             "an INTENT replaces the result that was told since the ledger was read",
-            " WHERE e.state = %s\n",
-            " WHERE e.state = %s OR e.state = 'done'\n",
+            " WHERE e.state = %(expected)s\n",
+            " WHERE e.state = %(expected)s OR e.state = 'done'\n",
             f"{EFFECT_ROWS}test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten",
         ),
         (
             "an INTENT replaces one that was written since the ledger was read",
-            " WHERE e.state = %s\n",
-            " WHERE coalesce(e.state = %s, true)\n",
+            " WHERE e.state = %(expected)s\n",
+            " WHERE coalesce(e.state = %(expected)s, true)\n",
             f"{EFFECT_ROWS}test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again",
             f"{DOUBTS}test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again",
         ),
@@ -595,8 +601,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "an expiry overwrites the answer that a late worker is writing",
-            "WHERE id = %s AND outcome = '' AND {FENCE}",
-            "WHERE id = %s AND {FENCE}",
+            "WHERE id = %(wait_id)s AND outcome = '' AND {FENCE}",
+            "WHERE id = %(wait_id)s AND {FENCE}",
             f"{IN_FLIGHT}test_what_it_has_found_and_is_still_writing_stands_before_the_deadline",
         ),
         (
@@ -620,8 +626,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a wait that was superseded is met again",
-            'AND name = %s AND NOT superseded"',
-            'AND name = %s"',
+            'AND name = %(name)s AND NOT superseded"',
+            'AND name = %(name)s"',
             f"{APPROVAL}test_a_superseded_question_is_asked_again",
         ),
     ),
@@ -641,22 +647,22 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what a look finds overwrites the answer that a late worker is writing",
-            "WHERE id = %s AND outcome = '' AND {FENCE}",
-            "WHERE id = %s AND {FENCE}",
+            "WHERE id = %(wait_id)s AND outcome = '' AND {FENCE}",
+            "WHERE id = %(wait_id)s AND {FENCE}",
             f"{IN_FLIGHT}test_what_it_has_found_and_is_still_writing_stands_before_another_look",
         ),
         (
             "one signal answers two waits of a workflow",
             "(SELECT id, name, payload, source, created_at FROM workflows_signal\n"
-            "              WHERE workflow_id = %s AND name = ANY (%s) AND closed_at IS NULL AND",
+            "              WHERE workflow_id = %(workflow_id)s AND name = ANY (%(names)s) AND closed_at IS NULL\n",
             "(SELECT id, name, payload, source, created_at FROM workflows_signal\n"
-            "              WHERE workflow_id = %s AND name = ANY (%s) AND",
+            "              WHERE workflow_id = %(workflow_id)s AND name = ANY (%(names)s)\n",
             f"{SIGNAL}test_each_of_two_waits_takes_a_signal_of_its_own",
         ),
         (
             "one signal of a linking id answers two waits of a workflow",
-            "AND NOT EXISTS (SELECT FROM workflows_wait a WHERE a.workflow_id = %s AND a.signal_id = s.id)",
-            "AND (true OR %s::bigint IS NULL)",
+            "WHERE a.workflow_id = %(workflow_id)s AND a.signal_id = s.id)",
+            "WHERE a.workflow_id = %(workflow_id)s AND a.signal_id = s.id AND false)",
             f"{SIGNAL}test_one_of_a_linking_id_answers_every_workflow_that_has_it_once_each",
         ),
         (
@@ -686,14 +692,14 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the end of children overwrites what a late worker is writing",
-            "WHERE id = %s AND outcome = '' AND",
-            "WHERE id = %s AND",
+            "WHERE id = %(wait_id)s AND outcome = '' AND",
+            "WHERE id = %(wait_id)s AND",
             f"{IN_FLIGHT}test_a_deadline_that_it_is_still_writing_stands_before_the_children_that_have_ended_since",
         ),
         (
             "a parent goes on before its last child has ended",
-            "AND parent_wait = %s AND status = 'PENDING')\n        RETURNING",
-            "AND parent_wait = %s AND status = 'PENDING' AND false)\n        RETURNING",
+            "AND parent_wait = %(name)s AND status = 'PENDING')\n        RETURNING",
+            "AND parent_wait = %(name)s AND status = 'PENDING' AND false)\n        RETURNING",
             f"{CHILDREN}test_met_again_it_starts_none_again",
             f"{CHILDREN}test_in_the_end_not_all_have_ended",
         ),
@@ -723,8 +729,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "an expiry overwrites a decision that was committed just before",
-            "WHERE id = %s AND state = 'open' AND",
-            "WHERE id = %s AND",
+            "WHERE id = %(task_id)s AND state = 'open' AND",
+            "WHERE id = %(task_id)s AND",
             f"{WAKING}test_a_decision_that_is_on_its_way_at_the_deadline_is_waited_for",
         ),
         (
@@ -1010,8 +1016,8 @@ MUTANTS: list[Mutant] = [
         # --- Workflows that have ended ---
         (
             "a signal that is stored while its workflow is retried is ignored",
-            "AND %s <> 'cancel' FOR NO KEY UPDATE)",
-            "AND %s <> 'cancel')",
+            "AND %(name)s <> 'cancel' FOR NO KEY UPDATE)",
+            "AND %(name)s <> 'cancel')",
             f"{SIGNALS}test_a_signal_that_is_stored_while_its_workflow_is_retried_is_heeded",
         ),
         (

@@ -257,7 +257,7 @@ def test_what_came_of_an_undo_is_written_before_its_failure_is_counted(service: 
     define([Step(service.pay, once=True, undo=service.refund), fail])
     workflow = work(submit())
     service.answers = [RetryableStepError()]
-    with at("SET undo_failures = %s", states) as found:
+    with at("SET undo_failures = ", states) as found:
         work(workflow)
     assert found == [{"pay": "done", "undo pay": "not_done"}]
 

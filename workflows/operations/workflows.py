@@ -137,7 +137,7 @@ def _close_open_attempt(workflow_id: int) -> None:
 
     We hold the row, so no worker does. A worker that has lost it, or its supervisor, may record later how it ended.
     """
-    execute(f"{journal.closing_as_vanished('true')} SELECT FROM vanished", [workflow_id])
+    execute(f"{journal.closing_as_vanished('true')} SELECT FROM vanished", {"workflow_id": workflow_id})
 
 
 def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:

@@ -50,7 +50,7 @@ class Document:
     """A JSON object that PostgreSQL can keep: the text as it was sent, whose numbers have all their digits, and the
     value that Python reads in it.
 
-    It may be a part of a larger text: `path` leads to it there. In a statement `SQL` stands for it, with its
+    It may be a part of a larger text: `path` leads to it there. In a statement `SQL` stands for it, with its named
     `parameters`.
     """
 
@@ -58,11 +58,11 @@ class Document:
     value: dict[str, Any]
     path: tuple[str, ...] = ()
 
-    SQL: ClassVar[str] = "(%s::jsonb #> %s::text[])"
+    SQL: ClassVar[str] = "(%(text)s::jsonb #> %(path)s::text[])"
 
     @property
-    def parameters(self) -> tuple[str, list[str]]:
-        return self.text, list(self.path)
+    def parameters(self) -> dict[str, Any]:
+        return {"text": self.text, "path": list(self.path)}
 
     def part(self, name: str) -> Document:
         """The object that stands under `name` in this one."""

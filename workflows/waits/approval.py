@@ -139,10 +139,10 @@ def withdraw(workflow: Workflow, name: str) -> None:
         f"""
         WITH asked AS (
             UPDATE workflows_wait SET superseded = true
-             WHERE workflow_id = %s AND name = %s AND NOT superseded AND {FENCE} RETURNING id)
+             WHERE workflow_id = %(workflow_id)s AND name = %(name)s AND NOT superseded AND {FENCE} RETURNING id)
         UPDATE workflows_manualtask SET state = 'closed' FROM asked WHERE wait_id = asked.id AND state = 'open'
         """,  # noqa: S608 (FENCE is ours)
-        [attempt.workflow_id, name, attempt.claim_xid],
+        {"workflow_id": attempt.workflow_id, "name": name, "claim_xid": attempt.claim_xid},
     )
 
 
@@ -196,16 +196,24 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
         INSERT INTO workflows_manualtask (
                workflow_id, wait_id, task_type, question, facts, answer_model, team, assignee_id,
                due_at, expires_at, on_expiry, requested_by_id, four_eyes)
-        SELECT %s, wait.id, %s, %s, %s, %s, %s, %s::bigint,
-               clock_timestamp() + %s::interval, wait.deadline, %s, %s::bigint, %s FROM wait
+        SELECT %(workflow_id)s, wait.id, %(task_type)s, %(question)s, %(facts)s, %(answer_model)s, %(team)s,
+               %(assignee_id)s::bigint, clock_timestamp() + %(due)s::interval, wait.deadline, %(on_expiry)s,
+               %(requested_by_id)s::bigint, %(four_eyes)s FROM wait
         RETURNING wait_id, expires_at, expires_at <= clock_timestamp(), expires_at
         """,  # noqa: S608 (INSERT_WAIT is ours)
-        [
-            *wait,
-            *(attempt.workflow_id, task.task_type, task.question, json.dumps(list(task.facts.items()))),
-            *(_path_of(task.form), task.team, assignee),
-            *(task.due, task.on_expiry, requester, bool(task.four_eyes)),
-        ],
+        {
+            **wait,
+            "task_type": task.task_type,
+            "question": task.question,
+            "facts": json.dumps(list(task.facts.items())),
+            "answer_model": _path_of(task.form),
+            "team": task.team,
+            "assignee_id": assignee,
+            "due": task.due,
+            "on_expiry": task.on_expiry,
+            "requested_by_id": requester,
+            "four_eyes": bool(task.four_eyes),
+        },
     )
     return WaitRow(*row_or_claim_lost(rows))
 
@@ -230,18 +238,23 @@ def _answer(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | 
         WITH decision AS (
             SELECT id, payload, CASE WHEN (payload->>'approved')::boolean THEN 'approved' ELSE 'rejected' END AS outcome
               FROM workflows_signal
-             WHERE workflow_id = %s AND name = %s AND closed_at IS NULL ORDER BY id LIMIT 1),
+             WHERE workflow_id = %(workflow_id)s AND name = %(name)s AND closed_at IS NULL ORDER BY id LIMIT 1),
         answered AS (
             UPDATE workflows_wait w
                SET outcome = decision.outcome, result = decision.payload, signal_id = decision.id,
                    resolved_at = clock_timestamp()
-              FROM decision WHERE w.id = %s AND w.outcome = '' AND {FENCE}
+              FROM decision WHERE w.id = %(wait_id)s AND w.outcome = '' AND {FENCE}
             RETURNING w.id, w.outcome, w.result)
         UPDATE workflows_signal s SET closed_at = clock_timestamp()
           FROM answered, decision WHERE s.id = decision.id
         RETURNING answered.outcome, answered.result::text
         """,  # noqa: S608 (FENCE is ours)
-        [attempt.workflow_id, task.signal_name, wait.id, attempt.claim_xid],
+        {
+            "workflow_id": attempt.workflow_id,
+            "wait_id": wait.id,
+            "name": task.signal_name,
+            "claim_xid": attempt.claim_xid,
+        },
     )
     return with_outcome(wait, rows)
 
@@ -257,18 +270,22 @@ def _expire(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | 
     rows = journal.execute(
         f"""
         WITH task AS (
-            UPDATE workflows_manualtask SET state = 'expired' WHERE id = %s AND state = 'open' AND {FENCE}
+            UPDATE workflows_manualtask SET state = 'expired' WHERE id = %(task_id)s AND state = 'open' AND {FENCE}
             RETURNING wait_id, on_expiry),
         event AS (
             INSERT INTO workflows_event (workflow_id, kind, attempt, detail)
-            SELECT %s, 'expired', %s, jsonb_build_object('task', %s::bigint, 'counts_as', on_expiry) FROM task)
-        UPDATE workflows_wait w SET outcome = task.on_expiry, result = %s, resolved_at = clock_timestamp()
+            SELECT %(workflow_id)s, 'expired', %(attempt)s,
+                   jsonb_build_object('task', %(task_id)s::bigint, 'counts_as', on_expiry) FROM task)
+        UPDATE workflows_wait w SET outcome = task.on_expiry, result = %(result)s, resolved_at = clock_timestamp()
           FROM task WHERE w.id = task.wait_id RETURNING w.outcome, w.result::text
         """,  # noqa: S608 (FENCE is ours)
-        [
-            *(task.pk, attempt.claim_xid, attempt.workflow_id, attempt.number, task.pk),
-            json.dumps(_EXPIRED),
-        ],
+        {
+            "workflow_id": attempt.workflow_id,
+            "attempt": attempt.number,
+            "task_id": task.pk,
+            "result": json.dumps(_EXPIRED),
+            "claim_xid": attempt.claim_xid,
+        },
     )
     if expired := with_outcome(wait, rows):
         return expired

@@ -109,19 +109,20 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
             INSERT INTO workflows_workflow (
                    idempotency_key, workflow_type, queue, tenant, linking_id, payload, expires_at,
                    parent_id, parent_wait, child_key)
-            SELECT gen_random_uuid(), workflow_type, queue, %s, linking_id, payload,
-                   statement_timestamp() + make_interval(secs => expires_after), %s, %s, child_key
-              FROM wait, jsonb_to_recordset(%s::jsonb) AS child (
+            SELECT gen_random_uuid(), workflow_type, queue, %(tenant)s, linking_id, payload,
+                   statement_timestamp() + make_interval(secs => expires_after), %(workflow_id)s, %(name)s, child_key
+              FROM wait, jsonb_to_recordset(%(children)s::jsonb) AS child (
                    place int, workflow_type text, queue text, linking_id text, payload jsonb, expires_after float,
                    child_key text)
              ORDER BY place
             ON CONFLICT (parent_id, parent_wait, child_key) WHERE parent_id IS NOT NULL DO NOTHING)
         SELECT id, deadline, deadline <= clock_timestamp(), deadline FROM wait
         """,  # noqa: S608 (INSERT_WAIT is ours)
-        [
-            *insert_parameters(attempt, Kind.CHILDREN, name, _waiting_for(name), timeout),
-            *(workflow.tenant, workflow.pk, name, to_json(rows).decode()),
-        ],
+        {
+            **insert_parameters(attempt, Kind.CHILDREN, name, _waiting_for(name), timeout),
+            "tenant": workflow.tenant,
+            "children": to_json(rows).decode(),
+        },
     )
     return WaitRow(*row_or_claim_lost(started))
 
@@ -156,21 +157,25 @@ def _join(attempt: OpenAttempt, name: str, wait: WaitRow) -> WaitRow | None:
         f"""
         WITH closed AS (
             UPDATE workflows_signal SET closed_at = clock_timestamp()
-             WHERE workflow_id = %s AND name = %s AND closed_at IS NULL AND {FENCE})
+             WHERE workflow_id = %(workflow_id)s AND name = %(signal)s AND closed_at IS NULL AND {FENCE})
         UPDATE workflows_wait SET outcome = 'ended', resolved_at = clock_timestamp(), result = jsonb_build_object(
                'children', (
                     SELECT coalesce(jsonb_agg(jsonb_build_object(
                                'key', child_key, 'workflow_id', id, 'status', status, 'context', context,
                                'cancelled', cancelled_at IS NOT NULL,
                                'error_code', last_error_code, 'error_message', last_error_message) ORDER BY id), '[]')
-                      FROM workflows_workflow WHERE parent_id = %s AND parent_wait = %s))
-         WHERE id = %s AND outcome = '' AND {FENCE} AND NOT EXISTS (
-            SELECT FROM workflows_workflow WHERE parent_id = %s AND parent_wait = %s AND status = 'PENDING')
+                      FROM workflows_workflow WHERE parent_id = %(workflow_id)s AND parent_wait = %(name)s))
+         WHERE id = %(wait_id)s AND outcome = '' AND {FENCE} AND NOT EXISTS (
+            SELECT FROM workflows_workflow
+             WHERE parent_id = %(workflow_id)s AND parent_wait = %(name)s AND status = 'PENDING')
         RETURNING outcome, result::text
         """,  # noqa: S608 (FENCE is ours)
-        [
-            *(attempt.workflow_id, inbox.child_signal(name), attempt.claim_xid),
-            *(attempt.workflow_id, name, wait.id, attempt.claim_xid, attempt.workflow_id, name),
-        ],
+        {
+            "workflow_id": attempt.workflow_id,
+            "wait_id": wait.id,
+            "name": name,
+            "signal": inbox.child_signal(name),
+            "claim_xid": attempt.claim_xid,
+        },
     )
     return with_outcome(wait, rows)

@@ -101,13 +101,25 @@ def _unmatched_signals(workflow: Workflow, names: list[str], matching: dict[str,
     """The signals of those names that do not match: they would wake the workflow again and again."""
     rows = journal.execute(
         """SELECT id FROM workflows_signal
-            WHERE workflow_id = %s AND name = ANY (%s) AND closed_at IS NULL AND NOT payload @> %s::jsonb
+            WHERE workflow_id = %(workflow_id)s AND name = ANY (%(names)s) AND closed_at IS NULL
+              AND NOT payload @> %(matching)s::jsonb
             UNION ALL
            SELECT id FROM workflows_signal
-            WHERE linking_id = %s AND name = ANY (%s) AND closed_at IS NULL AND NOT payload @> %s::jsonb""",
-        [workflow.pk, names, json.dumps(matching), workflow.linking_id, names, json.dumps(matching)],
+            WHERE linking_id = %(linking_id)s AND name = ANY (%(names)s) AND closed_at IS NULL
+              AND NOT payload @> %(matching)s::jsonb""",
+        _wanted_parameters(workflow, names, matching),
     )
     return [signal_id for (signal_id,) in rows]
+
+
+def _wanted_parameters(workflow: Workflow, names: list[str], matching: dict[str, Any]) -> dict[str, Any]:
+    """What statements name of a workflow and the signals that its wait takes."""
+    return {
+        "workflow_id": workflow.pk,
+        "linking_id": workflow.linking_id,
+        "names": names,
+        "matching": json.dumps(matching),
+    }
 
 
 def _answer(
@@ -121,11 +133,14 @@ def _answer(
         f"""
         WITH candidate AS (
             (SELECT id, name, payload, source, created_at FROM workflows_signal
-              WHERE workflow_id = %s AND name = ANY (%s) AND closed_at IS NULL AND payload @> %s::jsonb)
+              WHERE workflow_id = %(workflow_id)s AND name = ANY (%(names)s) AND closed_at IS NULL
+                AND payload @> %(matching)s::jsonb)
             UNION ALL
             (SELECT id, name, payload, source, created_at FROM workflows_signal s
-              WHERE linking_id = %s AND name = ANY (%s) AND closed_at IS NULL AND payload @> %s::jsonb
-                AND NOT EXISTS (SELECT FROM workflows_wait a WHERE a.workflow_id = %s AND a.signal_id = s.id))
+              WHERE linking_id = %(linking_id)s AND name = ANY (%(names)s) AND closed_at IS NULL
+                AND payload @> %(matching)s::jsonb
+                AND NOT EXISTS (
+                    SELECT FROM workflows_wait a WHERE a.workflow_id = %(workflow_id)s AND a.signal_id = s.id))
             ORDER BY id LIMIT 1),
         answered AS (
             UPDATE workflows_wait w
@@ -133,18 +148,14 @@ def _answer(
                    result = jsonb_build_object(
                        'name', candidate.name, 'payload', candidate.payload,
                        'source', candidate.source, 'at', candidate.created_at)
-              FROM candidate WHERE w.id = %s AND w.outcome = '' AND {FENCE}
+              FROM candidate WHERE w.id = %(wait_id)s AND w.outcome = '' AND {FENCE}
             RETURNING w.signal_id, w.outcome, w.result),
         closed AS (
             UPDATE workflows_signal s SET closed_at = clock_timestamp()
               FROM answered WHERE s.id = answered.signal_id AND s.workflow_id IS NOT NULL)
         SELECT outcome, result::text FROM answered
         """,  # noqa: S608 (FENCE is ours)
-        [
-            *(workflow.pk, names, json.dumps(matching)),
-            *(workflow.linking_id, names, json.dumps(matching), workflow.pk),
-            *(wait.id, attempt.claim_xid),
-        ],
+        {**_wanted_parameters(workflow, names, matching), "wait_id": wait.id, "claim_xid": attempt.claim_xid},
     )
     return with_outcome(wait, rows)
 
@@ -162,8 +173,8 @@ def _look(attempt: OpenAttempt, wait: WaitRow, look: Callable[[], Mapping[str, A
         return None
     rows = journal.execute(
         f"""UPDATE workflows_wait SET outcome = 'found', resolved_at = clock_timestamp(), result = jsonb_build_object(
-                   'name', '', 'payload', %s::jsonb, 'source', 'look', 'at', clock_timestamp())
-             WHERE id = %s AND outcome = '' AND {FENCE} RETURNING outcome, result::text""",  # noqa: S608 (ours)
-        [json.dumps(as_json(found)), wait.id, attempt.claim_xid],
+                   'name', '', 'payload', %(payload)s::jsonb, 'source', 'look', 'at', clock_timestamp())
+             WHERE id = %(wait_id)s AND outcome = '' AND {FENCE} RETURNING outcome, result::text""",  # noqa: S608 (ours)
+        {"wait_id": wait.id, "payload": json.dumps(as_json(found)), "claim_xid": attempt.claim_xid},
     )
     return with_outcome(wait, [row_or_claim_lost(rows)])

@@ -93,10 +93,10 @@ class WaitRow:
     result: dict[str, Any] = field(default_factory=dict)
 
 
-# When to look again; its parameters: the longest time between two looks, or None, twice.
+# When to look again; its parameter `look_every` is the longest time between two looks, or None.
 _LOOK_AT = f"""
-    CASE WHEN %s::interval IS NULL THEN deadline
-         ELSE least(deadline, clock_timestamp() + least(%s::interval, greatest(
+    CASE WHEN %(look_every)s::interval IS NULL THEN deadline
+         ELSE least(deadline, clock_timestamp() + least(%(look_every)s::interval, greatest(
                 interval '{FIRST_LOOK.total_seconds()} s', clock_timestamp() - created_at))) END"""
 
 
@@ -108,8 +108,9 @@ def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timede
     ensure_text("A wait's name", name, longest=200, empty=False)
     rows = journal.execute(
         f"""SELECT kind, id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}, outcome, result::text
-              FROM workflows_wait WHERE workflow_id = %s AND name = %s AND NOT superseded""",  # noqa: S608 (ours)
-        [look_every, look_every, attempt.workflow_id, name],
+              FROM workflows_wait
+             WHERE workflow_id = %(workflow_id)s AND name = %(name)s AND NOT superseded""",  # noqa: S608 (ours)
+        {"workflow_id": attempt.workflow_id, "name": name, "look_every": look_every},
     )
     for found, wait_id, deadline, overdue, look_at, outcome, result in rows:
         if found != kind:
@@ -122,19 +123,27 @@ def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timede
 # writing the same wait just now: this statement waits for that one, and the next attempt finds the wait.
 INSERT_WAIT = f"""
     INSERT INTO workflows_wait (workflow_id, kind, name, generation, waiting_for, deadline)
-    SELECT %s, %s, %s, 1 + (SELECT count(*) FROM workflows_wait WHERE workflow_id = %s AND name = %s), %s,
-           clock_timestamp() + %s
+    SELECT %(workflow_id)s, %(kind)s, %(name)s::text, 1 + (
+           SELECT count(*) FROM workflows_wait WHERE workflow_id = %(workflow_id)s AND name = %(name)s),
+           %(waiting_for)s, clock_timestamp() + %(timeout)s
      WHERE {FENCE}
     ON CONFLICT (workflow_id, name, generation) DO NOTHING"""  # noqa: S608 (FENCE is ours)
 
 
 def insert_parameters(
     attempt: OpenAttempt, kind: Wait.Kind, name: str, waiting_for: str, timeout: timedelta
-) -> list[Any]:
+) -> dict[str, Any]:
     """The parameters of INSERT_WAIT. Raises WaitError for what no row could hold."""
     ensure_text("What a wait is for", waiting_for)
     ensure_time("A wait's timeout", timeout)
-    return [*(attempt.workflow_id, kind, name, attempt.workflow_id, name, waiting_for, timeout), attempt.claim_xid]
+    return {
+        "workflow_id": attempt.workflow_id,
+        "kind": kind,
+        "name": name,
+        "waiting_for": waiting_for,
+        "timeout": timeout,
+        "claim_xid": attempt.claim_xid,
+    }
 
 
 def begin(
@@ -149,7 +158,7 @@ def begin(
     """Make the wait. The deadline is the database's clock plus `timeout`."""
     rows = journal.execute(
         f"{INSERT_WAIT} RETURNING id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}",
-        [*insert_parameters(attempt, kind, name, waiting_for, timeout), look_every, look_every],
+        {**insert_parameters(attempt, kind, name, waiting_for, timeout), "look_every": look_every},
     )
     return WaitRow(*row_or_claim_lost(rows))
 
@@ -173,9 +182,9 @@ def expire(attempt: OpenAttempt, wait: WaitRow, outcome: str = "expired") -> Wai
     if wait.outcome or not wait.overdue:
         return wait
     rows = journal.execute(
-        f"""UPDATE workflows_wait SET outcome = %s, resolved_at = clock_timestamp()
-             WHERE id = %s AND outcome = '' AND {FENCE} RETURNING outcome""",  # noqa: S608 (FENCE is ours)
-        [outcome, wait.id, attempt.claim_xid],
+        f"""UPDATE workflows_wait SET outcome = %(outcome)s, resolved_at = clock_timestamp()
+             WHERE id = %(wait_id)s AND outcome = '' AND {FENCE} RETURNING outcome""",  # noqa: S608 (FENCE is ours)
+        {"wait_id": wait.id, "outcome": outcome, "claim_xid": attempt.claim_xid},
     )
     return replace(wait, outcome=row_or_claim_lost(rows)[0])
 

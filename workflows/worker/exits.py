@@ -17,6 +17,7 @@ from django.db import Error, connections
 
 from workflows import journal
 from workflows.models import Attempt
+from workflows.postgres.statements import Parameters
 from workflows.worker.slots import WorkerStatus
 
 logger = logging.getLogger(__name__)
@@ -109,10 +110,10 @@ class DeathRegister:
         return connection
 
 
-def _statements(death: Death) -> list[tuple[str, list[Any]]]:
+def _statements(death: Death) -> list[tuple[str, Parameters]]:
     """Each may be sent twice: an answer may be lost."""
     status = death.status
-    statements: list[tuple[str, list[Any]]] = []
+    statements: list[tuple[str, Parameters]] = []
     if status.attempt_id:
         statements += journal.closing_statements(
             status.attempt_id, death.outcome, step=status.step[:100], how=death.how

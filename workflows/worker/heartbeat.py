@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from time import monotonic
 
 from django.conf import settings
@@ -36,10 +37,14 @@ class Heartbeat:
         if monotonic() < self._beaten_at + EVERY:
             return
         self._beaten_at = monotonic()
-        at = [status.workflow_id or None, attempt.number if attempt else None, status.step[:100]]
-        since = monotonic() - status.since if status.since else None
-        if not self._update([*at, since]):
-            self._insert([*at, since])
+        at = {
+            "workflow_id": status.workflow_id or None,
+            "attempt": attempt.number if attempt else None,
+            "step": status.step[:100],
+            "seconds": monotonic() - status.since if status.since else None,
+        }
+        if not self._update(at):
+            self._insert(at)
 
     def stop(self) -> None:
         """The end, in good order."""
@@ -54,23 +59,32 @@ class Heartbeat:
         )
         self.row_id = 0
 
-    def _update(self, at: list[object]) -> bool:
+    def _update(self, at: Mapping[str, object]) -> bool:
         # Open again, too, should its supervisor have given it up too early.
         rows = journal.execute(
             """UPDATE workflows_workerprocess
                   SET last_seen = clock_timestamp(), stopped_at = NULL, ended_how = '',
-                      workflow_id = %s, attempt = %s, step = %s, since = clock_timestamp() - %s * interval '1 second'
-                WHERE id = %s RETURNING id""",
-            [*at, self.row_id],
+                      workflow_id = %(workflow_id)s, attempt = %(attempt)s, step = %(step)s,
+                      since = clock_timestamp() - %(seconds)s * interval '1 second'
+                WHERE id = %(row_id)s RETURNING id""",
+            {**at, "row_id": self.row_id},
         )
         return bool(rows)
 
-    def _insert(self, at: list[object]) -> None:
+    def _insert(self, at: Mapping[str, object]) -> None:
         ((self.row_id,),) = journal.execute(
             """INSERT INTO workflows_workerprocess
                       (name, host, pid, release, queue, workflow_id, attempt, step, since)
-               VALUES (%s, %s, %s, %s, %s, %s, %s, %s, clock_timestamp() - %s * interval '1 second') RETURNING id""",
-            [self.name, socket.gethostname()[:150], os.getpid(), settings.RELEASE, self.queue, *at],
+               VALUES (%(name)s, %(host)s, %(pid)s, %(release)s, %(queue)s, %(workflow_id)s, %(attempt)s, %(step)s,
+                       clock_timestamp() - %(seconds)s * interval '1 second') RETURNING id""",
+            {
+                **at,
+                "name": self.name,
+                "host": socket.gethostname()[:150],
+                "pid": os.getpid(),
+                "release": settings.RELEASE,
+                "queue": self.queue,
+            },
         )
 
 
