@@ -11,8 +11,6 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from django.db.models.expressions import RawSQL
-
 from workflows import compensation, history, inbox, poison, transitions, waits
 from workflows.backoff import Policy, calculate_invisible_until, merge_policies
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
@@ -170,8 +168,7 @@ def _woken_by(attempt: OpenAttempt, error: BaseException) -> Awaited:
             names = [name for name in signal_names(error.wake_on) if inbox.is_name(name)]
     if not names:
         return NOTHING
-    named = "ARRAY(SELECT id FROM workflows_signal WHERE id = ANY (%s) AND name = ANY (%s))"
-    return Awaited("", names, RawSQL(named, [attempt.seen, names]))  # noqa: S611 (no input in it)
+    return Awaited("", names, seen_until=attempt.snapshot)
 
 
 def _policy(workflow: Workflow, outcome: Failed | UndoFailed) -> Policy:

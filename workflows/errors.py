@@ -5,7 +5,7 @@ Messages are written for support staff and never hold what a person typed: the e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import isnan
 from typing import Any
@@ -91,16 +91,18 @@ class WorkflowExpired(StepError):
 class Suspend(BaseException):
     """Raised by the waits (`workflows.waits`): the workflow cannot go on before the event that it waits for.
 
-    A BaseException, so that a step's own `except Exception` does not swallow it. `seen` are signals of the names
-    `wake_on` that are there already, and do not wake the workflow again.
+    A BaseException, so that a step's own `except Exception` does not swallow it. A signal of one of the names `wake_on`
+    wakes the workflow if its payload has the fields `matching` with these values.
     """
 
-    def __init__(self, waiting_for: str, *, wake_on: Sequence[str], until: datetime, seen: Sequence[int] = ()) -> None:
+    def __init__(
+        self, waiting_for: str, *, wake_on: Sequence[str], until: datetime, matching: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(waiting_for)
         self.waiting_for = waiting_for
         self.wake_on = list(wake_on)
         self.until = until
-        self.seen = list(seen)
+        self.matching = dict(matching or {})
 
 
 class ClaimLost(BaseException):

@@ -135,8 +135,11 @@ def store(
 # --- Waking -----------------------------------------------------------------------------------------
 
 # Signals that the row `w` waits for. A retry is woken only by signals that its attempt has not seen: an old one would
-# wake it in a hot loop.
-_LISTENS = "s.closed_at IS NULL AND s.name = ANY (w.wake_on) AND s.id <> ALL (w.seen_signals)"
+# wake it in a hot loop. So would one that was stored in another cluster, of which this database is a copy: there the
+# numbers of transactions were others.
+_SEEN = """w.seen_until IS NOT NULL AND (
+    pg_visible_in_snapshot(s.stored_in, w.seen_until) OR s.stored_in >= pg_snapshot_xmax(pg_current_snapshot()))"""
+_LISTENS = f"s.closed_at IS NULL AND s.name = ANY (w.wake_on) AND s.payload @> w.wake_matching AND NOT ({_SEEN})"
 _ADDRESSED = (
     f"s.workflow_id = w.id AND (({_LISTENS}) OR s.closed_at IS NULL AND s.name = 'cancel' AND NOT w.compensating)"
 )

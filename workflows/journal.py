@@ -71,7 +71,7 @@ class OpenAttempt:
     lost: ClaimLost | None = None  # the journal has failed
     step_error: BaseException | None = None  # the last one that came from a step author's code
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
-    seen: list[int] = field(default_factory=list)  # the unused signals that were there when it was opened
+    snapshot: str = ""  # pg_snapshot: the signals that were committed when it was opened
 
 
 _current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default=None)
@@ -153,11 +153,10 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
                %(worker)s, %(release)s
          WHERE {FENCE}
         ON CONFLICT (workflow_id, number) DO NOTHING
-        RETURNING id, number, ({_PAST})::text, ARRAY({_SEEN})
+        RETURNING id, number, ({_PAST})::text, pg_current_snapshot()
         """,  # noqa: S608 (all are ours)
         {
             "workflow_id": workflow.pk,
-            "linking_id": workflow.linking_id,
             "claim_xid": claim_xid,
             "worker": worker,
             "release": release,
@@ -167,9 +166,9 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
         raise ClaimLost(
             "the claim ended before its attempt was opened, or a worker that had lost the row was opening its own"
         )
-    (attempt_id, number, past, seen), *_ = rows
+    (attempt_id, number, past, snapshot), *_ = rows
     past_attempts = [PastAttempt(*each) for each in json.loads(past or "[]")]
-    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, past=past_attempts, seen=seen)
+    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, past=past_attempts, snapshot=snapshot)
 
 
 def closing_as_vanished(condition: str) -> str:
@@ -201,13 +200,6 @@ _PAST = f"""
                  WHERE workflow_id = %(workflow_id)s AND kind IN ('cancelled', 'retried')), '-infinity')
              ORDER BY number DESC LIMIT {PAST_LIMIT}) past
 """  # noqa: S608 (the limit is ours)
-
-
-# By the statement's snapshot, not by the highest id: a signal that was stored before and commits later is not in it.
-_SEEN = """
-    SELECT id FROM workflows_signal WHERE workflow_id = %(workflow_id)s AND closed_at IS NULL
-    UNION ALL
-    SELECT id FROM workflows_signal WHERE linking_id = %(linking_id)s AND closed_at IS NULL"""
 
 
 @contextmanager

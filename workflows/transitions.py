@@ -6,7 +6,8 @@ These columns of a workflow's row are its schedule:
 |---|---|
 | `status`, `compensating`, `completed_at` | under way, being undone, or at rest since then: COMPLETE or FAILED |
 | `invisible_until` | no worker takes the workflow before this time |
-| `waiting_for`, `wake_on`, `seen_signals` | what it waits for; the signals that wake it, and those that no longer do |
+| `waiting_for` | what it waits for, in words |
+| `wake_on`, `wake_matching`, `seen_until` | the names of the signals that wake it, and which of those |
 | `current_step`, `retry_count` | the step where it failed or waits, and how many times in a row that step failed |
 
 There is one function for each change of state (docs/architecture.md has the diagram). Each function says of every
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from django.db.models.expressions import Combinable
@@ -30,7 +32,7 @@ from workflows.postgres.statements import execute
 
 COLUMNS = (
     *("status", "compensating", "completed_at", "invisible_until"),
-    *("waiting_for", "wake_on", "seen_signals", "current_step", "retry_count"),
+    *("waiting_for", "wake_on", "wake_matching", "seen_until", "current_step", "retry_count"),
 )
 
 # Due before the backlog, not behind it: the workflow has waited already. Now(), for a row whose clock was ahead.
@@ -52,16 +54,21 @@ FAILED: Phase = {"status": Workflow.Status.FAILED, "compensating": False, "compl
 
 
 class Awaited(NamedTuple):
-    """What a workflow waits for, in words; the names of the signals that wake it, and the ids of those that do not."""
+    """What a workflow waits for, in words, and which signals wake it.
+
+    Those of the names `wake_on` whose payload contains `wake_matching`, and that were not yet committed in the snapshot
+    `seen_until`, if there is one.
+    """
 
     waiting_for: str = ""
     wake_on: Sequence[str] = ()
-    seen_signals: Sequence[int] | Combinable = ()
+    wake_matching: Mapping[str, Any] = MappingProxyType({})
+    seen_until: str | None = None
 
     @classmethod
     def of(cls, suspend: Suspend) -> Awaited:
         """What a step, or a question to a person, waits for."""
-        return cls(suspend.waiting_for, suspend.wake_on, suspend.seen)
+        return cls(suspend.waiting_for, suspend.wake_on, suspend.matching)
 
 
 NOTHING = Awaited()
@@ -253,6 +260,7 @@ def _write(
     columns = {
         **({} if isinstance(phase, Unchanged) else phase),
         **awaited._asdict(),
+        "wake_matching": dict(awaited.wake_matching),
         "invisible_until": due,
         "current_step": step,
         "retry_count": failures,

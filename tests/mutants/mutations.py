@@ -156,19 +156,6 @@ MUTANTS: list[Mutant] = [
             f"{POISON}test_one_that_is_cancelled_and_retried_has_all_its_lives_too",
             f"{UNDO}test_a_worker_that_was_ended_in_an_undo_says_nothing_of_a_retry",
         ),
-        # --- The signals that an attempt has seen ---
-        (
-            "an attempt has seen no signal that is addressed to its workflow",
-            "WHERE workflow_id = %(workflow_id)s AND closed_at IS NULL\n    UNION ALL",
-            "WHERE workflow_id = %(workflow_id)s AND closed_at IS NULL AND false\n    UNION ALL",
-            f"{SIGNAL}test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_has_not_seen",
-        ),
-        (
-            "an attempt has seen no signal of its linking id",
-            "WHERE linking_id = %(linking_id)s AND closed_at IS NULL",
-            "WHERE linking_id = %(linking_id)s AND closed_at IS NULL AND false",
-            f"{SIGNAL}test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_has_not_seen",
-        ),
     ),
     *_in(
         "ledger.py",
@@ -867,21 +854,33 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a signal that was used wakes again",
-            '_LISTENS = "s.closed_at IS NULL AND ',
-            '_LISTENS = "',
+            '_LISTENS = f"s.closed_at IS NULL AND ',
+            '_LISTENS = f"',
             f"{WAKERS}test_nobody_wakes_for_a_signal_that_has_been_used",
         ),
         (
             "any signal wakes",
-            's.name = ANY (w.wake_on) AND s.id <> ALL (w.seen_signals)"',
-            's.id <> ALL (w.seen_signals)"',
+            "s.name = ANY (w.wake_on) AND s.payload @> w.wake_matching",
+            "s.payload @> w.wake_matching",
             f"{APPROVAL}test_a_signal_for_something_else_wakes_nobody",
         ),
         (
             "a signal that the attempt has seen wakes it in a hot loop",
-            ' AND s.id <> ALL (w.seen_signals)"',
+            ' AND NOT ({_SEEN})"',
             '"',
             f"{SIGNAL}test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_has_not_seen",
+        ),
+        (
+            "a signal of another cluster wakes a retry in a hot loop",
+            " OR s.stored_in >= pg_snapshot_xmax(pg_current_snapshot())",
+            "",
+            f"{SIGNAL}test_a_signal_that_came_with_a_copy_of_the_database_wakes_no_retry_in_a_hot_loop",
+        ),
+        (
+            "a signal wakes whatever its payload",
+            " AND s.payload @> w.wake_matching",
+            "",
+            f"{SIGNAL}test_only_a_signal_that_matches_counts_and_the_others_neither_wake_it_nor_are_used",
         ),
         (
             "a request to cancel wakes nobody",

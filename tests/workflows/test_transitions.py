@@ -87,29 +87,29 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
         (now,) = cursor.fetchone()
     row = rows.workflow(status="FAILED", completed_at=now, retry_count=3, current_step="pay", waiting_for="a parcel")
     transitions.reopen(row.pk, expires_after=None)
-    assert schedule_of(row) == ("PENDING", False, False, "", [], [], "pay", 0)
+    assert schedule_of(row) == ("PENDING", False, False, "", [], {}, None, "pay", 0)
     transitions.postpone(row.pk, transitions.AT_ONCE, waiting_for="a release")
-    assert schedule_of(row) == ("PENDING", False, False, "a release", [], [], "pay", 0)
+    assert schedule_of(row) == ("PENDING", False, False, "a release", [], {}, None, "pay", 0)
     transitions.schedule_retry(
         row.pk,
         transitions.AT_ONCE,
-        woken_by=transitions.Awaited("", ["paid"], [7]),
+        woken_by=transitions.Awaited("", ["paid"], {"n": 7}, "8:8:"),
         step="ship",
         failures=2,
         extra_columns={"last_error_code": "late"},
     )
-    assert schedule_of(row) == ("PENDING", False, False, "", ["paid"], [7], "ship", 2)
+    assert schedule_of(row) == ("PENDING", False, False, "", ["paid"], {"n": 7}, "8:8:", "ship", 2)
     transitions.begin_compensation(row.pk, extra_columns={})
-    assert schedule_of(row) == ("PENDING", True, False, "", [], [], "ship", 2)
+    assert schedule_of(row) == ("PENDING", True, False, "", [], {}, None, "ship", 2)
     transitions.end_compensation(row.pk)
-    assert schedule_of(row) == ("FAILED", False, True, "", [], [], "ship", 2)
+    assert schedule_of(row) == ("FAILED", False, True, "", [], {}, None, "ship", 2)
     transitions.reopen_compensation(row.pk)
-    assert schedule_of(row) == ("PENDING", True, False, "", [], [], "ship", 2)
+    assert schedule_of(row) == ("PENDING", True, False, "", [], {}, None, "ship", 2)
     transitions.fail(row.pk, step="undo ship", failures=1, extra_columns={})
-    assert schedule_of(row) == ("FAILED", False, True, "", [], [], "undo ship", 1)
+    assert schedule_of(row) == ("FAILED", False, True, "", [], {}, None, "undo ship", 1)
     transitions.reopen(row.pk, expires_after=None)
     transitions.complete(row.pk, {"context": {"parcel": 1}})
-    assert schedule_of(row) == ("COMPLETE", False, True, "", [], [], "", 0)
+    assert schedule_of(row) == ("COMPLETE", False, True, "", [], {}, None, "", 0)
     row.refresh_from_db()
     assert (row.context, row.last_error_code) == ({"parcel": 1}, "")
 
@@ -117,8 +117,8 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
 def schedule_of(row: Workflow) -> tuple[object, ...]:
     row.refresh_from_db()
     return (
-        *(row.status, row.compensating, row.completed_at is not None, row.waiting_for, row.wake_on, row.seen_signals),
-        *(row.current_step, row.retry_count),
+        *(row.status, row.compensating, row.completed_at is not None, row.waiting_for, row.wake_on),
+        *(row.wake_matching, row.seen_until, row.current_step, row.retry_count),
     )
 
 

@@ -5,6 +5,7 @@ from django.db.models import Q
 
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
+from workflows.models.xids import CurrentTransactionId, TransactionId
 
 
 class Signal(models.Model):
@@ -23,6 +24,7 @@ class Signal(models.Model):
     linking_id = models.CharField(max_length=200, null=True)  # noqa: DJ001 (NULL is outside the index)
     payload = models.JSONField(db_default=models.Value({}, models.JSONField()))
     created_at = models.DateTimeField(db_default=ClockTimestamp())
+    stored_in = TransactionId(db_default=CurrentTransactionId(), help_text="The transaction that stored it.")
     closed_at = models.DateTimeField(null=True, help_text="When it was used, or put aside.")
     ignored = models.BooleanField(db_default=False, help_text="Put aside: nobody asks for it any more.")
 

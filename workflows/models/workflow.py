@@ -9,6 +9,8 @@ from django.db import models
 from django.db.models import Case, Exists, OuterRef, Q, Value, When
 from django.db.models.functions import Now
 
+from workflows.models.xids import Snapshot
+
 
 class State(models.TextChoices):
     """What people read. Derived, never stored: the row has three statuses (docs/adr/0002)."""
@@ -98,9 +100,10 @@ class Workflow(models.Model):
     retry_count = models.PositiveIntegerField(db_default=0, help_text="Failures in a row of the same step.")
     waiting_for = models.TextField(db_default="", help_text="What it waits for, in words.")
     wake_on = ArrayField(models.TextField(), db_default=Value("{}"), help_text="Names of the signals that wake it.")
-    seen_signals = ArrayField(
-        models.BigIntegerField(), db_default=Value("{}"), help_text="Signals of those names that wake it no more."
+    wake_matching = models.JSONField(
+        db_default=Value({}, models.JSONField()), help_text="What the payload of a signal must contain to wake it."
     )
+    seen_until = Snapshot(null=True, help_text="The signals that were committed by then wake it no more.")
 
     # Who started it: another workflow, in its wait of this name.
     parent = models.ForeignKey(  # without a constraint: see Attempt

@@ -94,32 +94,7 @@ def wait_for_signal(
             raise WaitExpired(
                 f"It waited for {waiting_for}, which did not come in time.", code="wait_expired", wait_id=wait.id
             )
-    raise suspension(attempt, wait, waiting_for, names, _unmatched_signals(workflow, names, wanted) if wanted else ())
-
-
-def _unmatched_signals(workflow: Workflow, names: list[str], matching: dict[str, Any]) -> list[int]:
-    """The signals of those names that do not match: they would wake the workflow again and again."""
-    rows = journal.execute(
-        """SELECT id FROM workflows_signal
-            WHERE workflow_id = %(workflow_id)s AND name = ANY (%(names)s) AND closed_at IS NULL
-              AND NOT payload @> %(matching)s::jsonb
-            UNION ALL
-           SELECT id FROM workflows_signal
-            WHERE linking_id = %(linking_id)s AND name = ANY (%(names)s) AND closed_at IS NULL
-              AND NOT payload @> %(matching)s::jsonb""",
-        _wanted_parameters(workflow, names, matching),
-    )
-    return [signal_id for (signal_id,) in rows]
-
-
-def _wanted_parameters(workflow: Workflow, names: list[str], matching: dict[str, Any]) -> dict[str, Any]:
-    """What statements name of a workflow and the signals that its wait takes."""
-    return {
-        "workflow_id": workflow.pk,
-        "linking_id": workflow.linking_id,
-        "names": names,
-        "matching": json.dumps(matching),
-    }
+    raise suspension(attempt, wait, waiting_for, names, wanted)
 
 
 def _answer(
@@ -155,7 +130,14 @@ def _answer(
               FROM answered WHERE s.id = answered.signal_id AND s.workflow_id IS NOT NULL)
         SELECT outcome, result::text FROM answered
         """,  # noqa: S608 (FENCE is ours)
-        {**_wanted_parameters(workflow, names, matching), "wait_id": wait.id, "claim_xid": attempt.claim_xid},
+        {
+            "workflow_id": workflow.pk,
+            "linking_id": workflow.linking_id,
+            "names": names,
+            "matching": json.dumps(matching),
+            "wait_id": wait.id,
+            "claim_xid": attempt.claim_xid,
+        },
     )
     return with_outcome(wait, rows)
 

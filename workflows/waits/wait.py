@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -190,9 +190,13 @@ def expire(attempt: OpenAttempt, wait: WaitRow, outcome: str = "expired") -> Wai
 
 
 def suspension(
-    attempt: OpenAttempt, wait: WaitRow, waiting_for: str, wake_on: Sequence[str] = (), seen: Sequence[int] = ()
+    attempt: OpenAttempt,
+    wait: WaitRow,
+    waiting_for: str,
+    wake_on: Sequence[str] = (),
+    matching: Mapping[str, Any] | None = None,
 ) -> Suspend:
-    """The Suspend to raise: the workflow waits for a signal of those names that is not `seen`, or for `wait.look_at`.
+    """The Suspend to raise: the workflow waits for a signal of those names and that payload, or for `wait.look_at`.
 
     The attempt remembers it, in case a step swallows it. Raises ClaimLost when the wait has been answered: by a worker
     that had lost the row in the midst of that very statement, with the signal that is now used up. Raises WaitError for
@@ -201,5 +205,5 @@ def suspension(
     ensure_text("What a wait is for", waiting_for)
     if journal.execute("SELECT 1 FROM workflows_wait WHERE id = %s AND outcome <> ''", [wait.id]):
         raise ClaimLost("a worker that has lost the row has answered the wait just now")
-    attempt.suspended = Suspend(waiting_for, wake_on=wake_on, until=wait.look_at, seen=seen)
+    attempt.suspended = Suspend(waiting_for, wake_on=wake_on, until=wait.look_at, matching=matching)
     return attempt.suspended

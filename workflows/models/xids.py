@@ -1,0 +1,36 @@
+"""Which transactions had committed: PostgreSQL's own mark of what a statement has seen, of a size that does not grow.
+
+A signal's id cannot tell it: ids are given out before the commit, and a signal with a lower one may be seen later.
+"""
+
+from typing import TYPE_CHECKING
+
+from django.db import models
+
+if TYPE_CHECKING:
+    _Integer = models.BigIntegerField[int, int]
+    _Text = models.TextField[str | None, str | None]
+else:
+    _Integer, _Text = models.BigIntegerField, models.TextField
+
+
+class TransactionId(_Integer):
+    """`xid8`: the transaction that wrote the row. Read it in SQL only."""
+
+    def db_type(self, connection: object) -> str:
+        return "xid8"
+
+
+class Snapshot(_Text):
+    """`pg_snapshot`, as text: what was committed when a statement began (`pg_visible_in_snapshot`)."""
+
+    def db_type(self, connection: object) -> str:
+        return "pg_snapshot"
+
+
+class CurrentTransactionId(models.Func):
+    """`pg_current_xact_id()`, of the outermost transaction, also inside a savepoint."""
+
+    function = "pg_current_xact_id"
+    template = "%(function)s()"
+    output_field = TransactionId()
