@@ -82,6 +82,12 @@ def make_due(workflow: Workflow) -> None:
     Workflow.objects.filter(pk=workflow.pk).update(invisible_until=workflow.created_at)
 
 
+def again(workflow: Workflow) -> Workflow:
+    """Let it be due, and a worker process it once more."""
+    make_due(workflow)
+    return work(workflow)
+
+
 def expire(workflow: Workflow) -> None:
     """Let the deadline of its wait have passed."""
     with connection.cursor() as cursor:
@@ -136,6 +142,13 @@ def is_locked(workflow: Workflow) -> bool:
     with another_connection() as other:
         sql = "SELECT 1 FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED"
         return other.execute(sql, [workflow.pk]).fetchone() is None
+
+
+def terminate(alias: str) -> None:
+    """Let the server end one of our two connections, as an administrator, a failover or a timeout does."""
+    pid = connections[alias].connection.info.backend_pid
+    with another_connection() as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 
 
 # Who waits for a lock in this database: the lock itself, on a row's transaction, names no database.

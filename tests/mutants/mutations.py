@@ -25,7 +25,6 @@ EFFECT_ROWS = "workflows/test_effect_rows.py::"
 REMOVED_STEPS = "workflows/test_removed_steps.py::"
 EFFECTS = "workflows/test_effects.py::"
 JOURNAL = "workflows/test_journal.py::"
-WORKER = "workflows/worker/test_worker.py::"
 UNDO = "workflows/test_compensation.py::"
 CANCEL = "workflows/test_cancellation.py::"
 OPERATIONS = "workflows/operations/test_operations.py::"
@@ -39,6 +38,13 @@ UNFIT = "workflows/worker/test_sessions.py::"
 SIGNAL = "workflows/waits/test_signal.py::"
 APPROVAL = "workflows/waits/test_approval.py::"
 CHILDREN = "workflows/waits/test_children.py::"
+DATABASE_ERRORS = "workflows/worker/test_database_errors.py::"
+LOST_CLAIMS = "workflows/worker/test_lost_claims.py::"
+OUTCOMES = "workflows/worker/test_outcomes.py::"
+RETRIES = "workflows/worker/test_retries.py::"
+UNDO_IN_DOUBT = "workflows/test_undo_in_doubt.py::"
+UNDO_QUESTIONS = "workflows/test_undo_questions.py::"
+WORKER_CLAIM = "workflows/worker/test_claim.py::"
 
 
 def _unfenced(why: str, old: str, *tests: str) -> Line:
@@ -147,14 +153,14 @@ MUTANTS: list[Mutant] = [
             "deaths before a cancellation still count",
             "kind IN ('cancelled', 'retried')",
             "kind IN ('retried')",
-            f"{UNDO}test_workers_that_died_before_it_was_cancelled_say_nothing_of_its_undos",
+            f"{UNDO_QUESTIONS}test_workers_that_died_before_it_was_cancelled_say_nothing_of_its_undos",
         ),
         (
             "deaths before a person's retry still count",
             "kind IN ('cancelled', 'retried')",
             "kind IN ('cancelled')",
             f"{POISON}test_one_that_is_cancelled_and_retried_has_all_its_lives_too",
-            f"{UNDO}test_a_worker_that_was_ended_in_an_undo_says_nothing_of_a_retry",
+            f"{UNDO_QUESTIONS}test_a_worker_that_was_ended_in_an_undo_says_nothing_of_a_retry",
         ),
     ),
     *_in(
@@ -382,7 +388,7 @@ MUTANTS: list[Mutant] = [
             "a person is asked whether there is something to undo while the call may be on its way",
             "        self._require_settled(step, effect)\n        while True:",
             "        while True:",
-            f"{UNDO}test_nobody_is_asked_while_the_call_may_still_be_on_its_way",
+            f"{UNDO_IN_DOUBT}test_nobody_is_asked_while_the_call_may_still_be_on_its_way",
         ),
     ),
     *_in(
@@ -409,7 +415,7 @@ MUTANTS: list[Mutant] = [
             "a decision does not look at what has been told since",
             "WHERE id = %(effect_id)s AND state = %(expected)s AND",
             "WHERE id = %(effect_id)s AND (state = %(expected)s OR true) AND",
-            f"{UNDO}test_a_result_that_comes_while_it_is_looked_up_is_the_truth",
+            f"{UNDO_IN_DOUBT}test_a_result_that_comes_while_it_is_looked_up_is_the_truth",
         ),
         (
             "a late result overwrites that of a later attempt",
@@ -469,7 +475,7 @@ MUTANTS: list[Mutant] = [
             "a call in doubt that a release without its undo repeats is not undone",
             "has_undo = excluded.has_undo OR (e.has_undo AND e.state IN ('intent', 'unknown'))",
             "has_undo = excluded.has_undo",
-            f"{UNDO}test_a_call_in_doubt_that_another_release_repeats_keeps_its_undo",
+            f"{UNDO_IN_DOUBT}test_a_call_in_doubt_that_another_release_repeats_keeps_its_undo",
         ),
         (
             "a call that had not happened is undone as the release before would have",
@@ -539,7 +545,7 @@ MUTANTS: list[Mutant] = [
             "effects are undone in the order of their rows",
             "key=lambda effect: (-effect.call_age, effect.id)",
             "key=lambda effect: effect.id",
-            f"{UNDO}test_what_was_in_doubt_before_a_retry_is_undone_in_its_turn_too",
+            f"{UNDO_IN_DOUBT}test_what_was_in_doubt_before_a_retry_is_undone_in_its_turn_too",
         ),
         (
             "a failure of an undo is counted before it is written",
@@ -1093,7 +1099,7 @@ MUTANTS: list[Mutant] = [
             "a worker takes another queue's rows",
             "AND queue = %s {self._pool}",
             "AND (true OR queue = %s) {self._pool}",
-            f"{WORKER}test_it_says_that_nothing_is_due",
+            f"{WORKER_CLAIM}test_it_says_that_nothing_is_due",
         ),
         (
             "the pool for compensation takes everything",
@@ -1123,7 +1129,7 @@ MUTANTS: list[Mutant] = [
             "no full look when nothing is due ahead of the watermark",
             "            if claim:\n                return claim\n        self._full",
             "            return claim\n        self._full",
-            f"{WORKER}test_the_watermark_does_not_hide_what_becomes_due_behind_it",
+            f"{WORKER_CLAIM}test_the_watermark_does_not_hide_what_becomes_due_behind_it",
         ),
     ),
     *_in(
@@ -1145,7 +1151,7 @@ MUTANTS: list[Mutant] = [
             "a hook that fails after the commit is the engine's failure",
             "        if not committed:\n            raise\n",
             "        raise\n",
-            f"{WORKER}test_a_hook_that_fails_after_the_commit_changes_nothing",
+            f"{DATABASE_ERRORS}test_a_hook_that_fails_after_the_commit_changes_nothing",
         ),
         (
             "the row is decided inside a savepoint",
@@ -1231,7 +1237,7 @@ MUTANTS: list[Mutant] = [
             "the history quotes the row that the database has refused",
             'text = text.partition("\\n")[0]',
             "pass",
-            f"{WORKER}test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits",
+            f"{DATABASE_ERRORS}test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits",
         ),
         (
             "a release that makes no calls does not look for those of its predecessors",
@@ -1249,19 +1255,19 @@ MUTANTS: list[Mutant] = [
             "the steps are given the row that is decided on",
             "self.workflow_copy = deepcopy(workflow)",
             "self.workflow_copy = workflow",
-            f"{WORKER}test_what_a_step_does_to_its_workflow_changes_neither_the_row_nor_the_decision",
+            f"{OUTCOMES}test_what_a_step_does_to_its_workflow_changes_neither_the_row_nor_the_decision",
         ),
         (
             "the steps run outside a savepoint",
             "with journal.bind_attempt(attempt), transaction.atomic():",
             "with journal.bind_attempt(attempt):",
-            f"{WORKER}test_a_retryable_failure_leaves_nothing_behind_but_its_history",
+            f"{RETRIES}test_a_retryable_failure_leaves_nothing_behind_but_its_history",
         ),
         (
             "a best-effort step has no savepoint of its own",
             '                with transaction.atomic():\n                    entry["outcome"]',
             '                if True:\n                    entry["outcome"]',
-            f"{WORKER}test_a_best_effort_step_may_fail_and_its_writes_are_gone",
+            f"{OUTCOMES}test_a_best_effort_step_may_fail_and_its_writes_are_gone",
         ),
         (
             "the last result is not written before the decision",
@@ -1285,13 +1291,13 @@ MUTANTS: list[Mutant] = [
             "deferred constraints are checked by the commit alone",
             "SET CONSTRAINTS ALL IMMEDIATE; SET",
             "SET",
-            f"{WORKER}test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits",
+            f"{DATABASE_ERRORS}test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits",
         ),
         (
             "a best-effort step leaves its constraints for the others",
             "                    check_deferred_constraints(attempt)\n",
             "",
-            f"{WORKER}test_a_best_effort_step_may_break_its_own_savepoint",
+            f"{OUTCOMES}test_a_best_effort_step_may_break_its_own_savepoint",
         ),
         (
             "after a best-effort step constraints are deferred no more",
@@ -1303,7 +1309,7 @@ MUTANTS: list[Mutant] = [
             "what a step sets for the session outlives its attempt",
             'also="RESET ALL"',
             'also=""',
-            f"{WORKER}test_what_a_step_sets_for_the_session_ends_with_its_attempt",
+            f"{SESSIONS}test_what_a_step_sets_for_the_session_ends_with_its_attempt",
         ),
         (
             "after RESET ALL the times are the server's",
@@ -1315,7 +1321,7 @@ MUTANTS: list[Mutant] = [
             "a step that swallows a database error loses its writes without a word",
             "    if transaction_is_broken():\n        # Without",
             "    if False:\n        # Left",
-            f"{WORKER}test_a_step_whose_inner_transaction_was_marked_for_rollback_is_told",
+            f"{DATABASE_ERRORS}test_a_step_whose_inner_transaction_was_marked_for_rollback_is_told",
         ),
         (
             "a best-effort step swallows the loss of the claim",
@@ -1330,13 +1336,13 @@ MUTANTS: list[Mutant] = [
             "an attempt that is not to be seen is decided",
             "    if closed != 1:",
             "    if False:",
-            f"{WORKER}test_nothing_is_decided_while_the_attempt_is_not_to_be_seen",
+            f"{LOST_CLAIMS}test_nothing_is_decided_while_the_attempt_is_not_to_be_seen",
         ),
         (
             "the server shows a patient's context as the text of a statement",
             "    with server_side_binding():\n",
             "    if True:\n",
-            f"{WORKER}test_the_server_never_shows_a_context_as_the_text_of_a_statement",
+            f"{OUTCOMES}test_the_server_never_shows_a_context_as_the_text_of_a_statement",
         ),
         (
             "a workflow that completes leaves its questions open",
@@ -1393,7 +1399,7 @@ MUTANTS: list[Mutant] = [
             "questions stay open while the workflow is undone",
             "        close_questions(workflow.pk)\n        transitions",
             "        transitions",
-            f"{UNDO}test_other_questions_are_closed_when_it_fails",
+            f"{UNDO_QUESTIONS}test_other_questions_are_closed_when_it_fails",
         ),
         (
             "what a workflow was told and has not used is read by each sweep after its end",
@@ -1411,7 +1417,7 @@ MUTANTS: list[Mutant] = [
             "a call in doubt is undone without finding out about it",
             "        if effect.state != Effect.State.DONE:\n            effect = self.ledger",
             "        if False:\n            effect = self.ledger",
-            f"{UNDO}test_a_lookup_finds_that_it_happened_and_it_is_undone",
+            f"{UNDO_IN_DOUBT}test_a_lookup_finds_that_it_happened_and_it_is_undone",
         ),
         (
             "what an undo sets for the session holds for the next",
@@ -1543,7 +1549,7 @@ MUTANTS: list[Mutant] = [
             "the database says what a worker reads",
             'r"read\\ committed"',
             'r"repeatable\\ read"',
-            f"{WORKER}test_a_worker_reads_what_is_committed_whatever_the_database_would_do",
+            f"{SESSIONS}test_a_worker_reads_what_is_committed_whatever_the_database_would_do",
         ),
         (
             "a claim may be silent for ever",
@@ -1605,13 +1611,13 @@ MUTANTS: list[Mutant] = [
             "a host without memory fails the workflow",
             "StepTimeout | MemoryError)",
             "StepTimeout)",
-            f"{WORKER}test_memory_that_runs_out_is_tried_again",
+            f"{DATABASE_ERRORS}test_memory_that_runs_out_is_tried_again",
         ),
         (
             "what the database cannot do just now fails the workflow",
             " or sqlstates.is_transient(error)",
             "",
-            f"{WORKER}test_what_the_database_cannot_do_now_is_retried",
+            f"{DATABASE_ERRORS}test_what_the_database_cannot_do_now_is_retried",
         ),
     ),
     *_in(

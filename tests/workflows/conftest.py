@@ -3,6 +3,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import Settings
 
+from tests.workflows.undoing import World
 from workflows.definition import definitions
 
 
@@ -13,3 +14,8 @@ def engine(settings: Settings) -> Iterator[None]:
     definitions.cache_clear()
     yield
     definitions.cache_clear()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()

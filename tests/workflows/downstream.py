@@ -6,8 +6,7 @@ from typing import Any
 
 from django.db import connections
 
-from tests import engine
-from tests.engine import define, make_due, submit, work
+from tests.engine import define, submit, work
 from workflows import effects
 from workflows.definition import Step
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
@@ -55,11 +54,6 @@ def fail_at_first(*, workflow: Workflow, context: Any) -> None:
         raise RetryableStepError
 
 
-def again(workflow: Workflow) -> Workflow:
-    make_due(workflow)
-    return work(workflow)
-
-
 def state() -> str:
     return Effect.objects.latest("generation").state
 
@@ -69,12 +63,6 @@ def unknown(service: Downstream, **policy: Any) -> Workflow:
     service.errors = [UnknownOutcome("no answer")]
     define([call_step(service, **policy)])
     return work(submit())
-
-
-def terminate(alias: str) -> None:
-    pid = connections[alias].connection.info.backend_pid
-    with engine.another_connection() as other:
-        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 
 
 KEY_TTL = timedelta(hours=1)

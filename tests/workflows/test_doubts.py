@@ -13,17 +13,15 @@ from django.utils import timezone
 from pydantic import field_validator
 
 from tests import engine
-from tests.engine import define, last_attempt, make_due, submit, work, worker
+from tests.engine import again, define, last_attempt, make_due, submit, terminate, work, worker
 from tests.workflows.downstream import (
     KEY_TTL,
     Downstream,
-    again,
     call_step,
     fail,
     fail_at_first,
     past_its_key,
     state,
-    terminate,
     unknown,
 )
 from workflows import effect_rows, effects, failpoints, operations, waits

@@ -7,8 +7,8 @@ import pytest
 from django.db import connections
 
 from tests import engine
-from tests.engine import define, make_due, submit, work, worker
-from tests.workflows.downstream import KEY_TTL, Downstream, again, call_step, fail, fail_at_first, state, terminate
+from tests.engine import again, define, make_due, submit, terminate, work, worker
+from tests.workflows.downstream import KEY_TTL, Downstream, call_step, fail, fail_at_first, state
 from workflows import effects
 from workflows.definition import Step
 from workflows.errors import ClaimLost, RetryableStepError, UnknownOutcome

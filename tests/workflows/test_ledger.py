@@ -8,17 +8,8 @@ from django.contrib.auth.models import User
 from django.db import connections
 
 from tests import engine
-from tests.engine import define, expire, last_attempt, outcomes, submit, work, worker
-from tests.workflows.downstream import (
-    Downstream,
-    again,
-    call_step,
-    fail_at_first,
-    past_its_key,
-    state,
-    terminate,
-    unknown,
-)
+from tests.engine import again, define, expire, last_attempt, outcomes, submit, terminate, work, worker
+from tests.workflows.downstream import Downstream, call_step, fail_at_first, past_its_key, state, unknown
 from workflows import journal, ledger, operations
 from workflows.definition import Retry, Step
 from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, UnknownOutcome

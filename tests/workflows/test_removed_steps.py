@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from tests import engine
-from tests.engine import define, expire, last_attempt, submit, work
-from tests.workflows.downstream import Downstream, again, call_step, fail, fail_at_first, state
+from tests.engine import again, define, expire, last_attempt, submit, work
+from tests.workflows.downstream import Downstream, call_step, fail, fail_at_first, state
 from workflows import effects, operations
 from workflows.definition import Step
 from workflows.errors import RetryableStepError, UnknownOutcome

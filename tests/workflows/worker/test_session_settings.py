@@ -10,7 +10,8 @@ from django.contrib.auth.models import Group, Permission
 from django.db import connection, connections
 
 from tests import engine
-from tests.engine import define, submit, work, worker
+from tests.engine import define, last_attempt, submit, work, worker
+from tests.workflows.worker.steps import say_one
 from workflows import failpoints
 from workflows.definition import Step
 from workflows.errors import ClaimLost, StepError
@@ -144,3 +145,39 @@ def test_neither_end_waits_for_ever_for_the_other(
     with closing(connections.create_connection(alias)) as made, made.cursor() as cursor:
         cursor.execute(f"SHOW {setting}")
         assert cursor.fetchone() == (value,)
+
+
+def test_a_worker_reads_what_is_committed_whatever_the_database_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for alias in ("default", "journal"):
+        monkeypatch.setitem(connections[alias].settings_dict, "OPTIONS", {})
+    lease.describe_connections("test-host:1")
+    database = connection.ops.quote_name(connection.settings_dict["NAME"])
+    with engine.another_connection() as other:
+        other.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'repeatable read'")
+        connections.close_all()
+        try:
+            define([say_one])
+            workflow = work(submit())
+            assert (workflow.status, last_attempt(workflow).outcome) == ("COMPLETE", "complete")
+        finally:
+            connections.close_all()
+            other.execute(f"ALTER DATABASE {database} RESET default_transaction_isolation")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("search_path", "nowhere"), ("statement_timeout", "60s"), ("TimeZone", "Asia/Tokyo")]
+)
+def test_what_a_step_sets_for_the_session_ends_with_its_attempt(name: str, value: str) -> None:
+    """Left alone it holds for the engine, which finds no table, and for the next workflow, whose times are wrong."""
+
+    def set_it(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET {name} = '{value}'")
+
+    define([set_it])
+    with connection.cursor() as cursor:
+        cursor.execute(f"SHOW {name}")
+        before = cursor.fetchone()
+        assert work(submit()).status == "COMPLETE"
+        cursor.execute(f"SHOW {name}")
+        assert cursor.fetchone() == before

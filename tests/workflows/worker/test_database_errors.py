@@ -1,0 +1,145 @@
+"""An error of the database in a step: for now, for good, or no fault of the step's; and what hooks of COMMIT raise."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
+
+from tests import engine
+from tests.engine import define, last_attempt, submit, work
+from workflows.definition import Step
+from workflows.errors import RetryableStepError
+from workflows.models import Effect, Workflow
+
+pytestmark = engine.ENGINE
+
+NOT_NOW = [
+    *("40001", "40P01", "55P03", "57014"),
+    *("25006", "53100", "53200", "53300", "57P01", "57P02", "57P03", "08006"),
+    *("42703", "42P01"),
+]
+
+
+@pytest.mark.parametrize("sqlstate", NOT_NOW)
+@pytest.mark.parametrize("once", [False, True])
+def test_what_the_database_cannot_do_now_is_retried(sqlstate: str, once: bool) -> None:
+    def collide(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$")
+
+    define([Step(collide, once=once)])
+    workflow = work(submit())
+    assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
+    assert [effect.state for effect in Effect.objects.all()] == ["unknown"] * once
+
+
+def test_a_database_of_the_steps_own_that_is_away_is_tried_again() -> None:
+    def look_elsewhere(*, workflow: Workflow, context: Any) -> None:
+        psycopg.connect("host=127.0.0.1 port=1 dbname=elsewhere")
+
+    define([look_elsewhere])
+    workflow = work(submit())
+    assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
+
+
+def test_a_read_only_server_a_missing_table_and_a_missing_column_are_not_the_steps_fault() -> None:
+    for sql in ("SET LOCAL transaction_read_only = on; DELETE FROM auth_group", "SELECT * FROM gone", "SELECT gone"):
+
+        def ask(*, workflow: Workflow, context: Any, sql: str = sql) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(sql)
+
+        define([Step(ask, name="ask")])
+        workflow = work(submit())
+        assert (workflow.status, workflow.retry_count) == ("PENDING", 1), sql
+
+
+def test_memory_that_runs_out_is_tried_again() -> None:
+    def use_it_up(*, workflow: Workflow, context: Any) -> None:
+        bytearray(2**62)
+
+    define([use_it_up])
+    workflow = work(submit())
+    assert (workflow.status, workflow.retry_count, workflow.last_error_class) == ("PENDING", 1, "MemoryError")
+
+
+@pytest.mark.parametrize("sqlstate", ["22012", "23505", "42601", "42883", "53400", "54000", "P0001"])
+def test_another_database_error_is_for_good(sqlstate: str) -> None:
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$")
+
+    define([fail])
+    assert work(submit()).status == "FAILED"
+
+
+def test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits() -> None:
+    """At the COMMIT it would undo the decision too: the row would be due again, for ever."""
+
+    def break_it(*, workflow: Workflow, context: Any) -> None:
+        Group.permissions.through.objects.create(group_id=987_654, permission_id=987_654)
+
+    define([break_it])
+    workflow = work(submit())
+    assert workflow.status == "FAILED"
+    assert workflow.last_error_class == "django.db.utils.IntegrityError"
+    assert "violates" in workflow.last_error_message
+    assert "DETAIL" not in workflow.last_error_message, "it quotes the row"
+
+
+def test_a_step_that_swallows_a_database_error_is_told() -> None:
+    def swallow(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1 / 0")
+        except Exception:
+            return {}
+        return {}
+
+    define([swallow])
+    workflow = work(submit())
+    assert workflow.status == "FAILED"
+    assert "swallow swallowed a database error" in workflow.last_error_message
+
+
+def test_a_step_whose_inner_transaction_was_marked_for_rollback_is_told() -> None:
+    def mark(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        try:
+            with transaction.atomic(savepoint=False):
+                raise LookupError
+        except LookupError:
+            return {}
+
+    define([mark])
+    assert "swallowed a database error" in work(submit()).last_error_message
+
+
+def test_a_hook_that_fails_after_the_commit_changes_nothing() -> None:
+    called = []
+
+    def hook(*, workflow: Workflow, context: Any) -> None:
+        def raise_it() -> None:
+            called.append(True)
+            raise RuntimeError
+
+        transaction.on_commit(raise_it)
+
+    define([hook])
+    workflow = work(submit())
+    assert called == [True]
+    assert workflow.status == "COMPLETE"
+    assert last_attempt(workflow).outcome == "complete"
+
+
+def test_a_hook_of_a_failed_attempt_is_never_called() -> None:
+    called = []
+
+    def hook(*, workflow: Workflow, context: Any) -> None:
+        transaction.on_commit(lambda: called.append(True))
+        raise RetryableStepError
+
+    define([hook])
+    work(submit())
+    assert called == []
