@@ -45,6 +45,10 @@ RETRIES = "workflows/worker/test_retries.py::"
 UNDO_IN_DOUBT = "workflows/test_undo_in_doubt.py::"
 UNDO_QUESTIONS = "workflows/test_undo_questions.py::"
 WORKER_CLAIM = "workflows/worker/test_claim.py::"
+CANCELLATION_REQUESTS = "workflows/test_cancellation_requests.py::"
+EXPIRY = "workflows/test_expiry.py::"
+REFUSED_RESULTS = "workflows/test_refused_results.py::"
+UNKNOWN_OUTCOMES = "workflows/test_unknown_outcomes.py::"
 
 
 def _unfenced(why: str, old: str, *tests: str) -> Line:
@@ -238,31 +242,31 @@ MUTANTS: list[Mutant] = [
             "a wait after the call says that there was none",
             "(UnknownOutcome, StepTimeout, Suspend, waits.WaitError)",
             "(UnknownOutcome, StepTimeout, waits.WaitError)",
-            f"{DOUBTS}test_what_a_step_has_called_before_it_waits_is_not_forgotten",
+            f"{UNKNOWN_OUTCOMES}test_what_a_step_has_called_before_it_waits_is_not_forgotten",
         ),
         (
             "a wait that fails after the call says that there was none",
             "(UnknownOutcome, StepTimeout, Suspend, waits.WaitError)",
             "(UnknownOutcome, StepTimeout, Suspend)",
-            f"{DOUBTS}test_a_wait_that_fails_says_nothing_of_the_call_before_it",
+            f"{UNKNOWN_OUTCOMES}test_a_wait_that_fails_says_nothing_of_the_call_before_it",
         ),
         (
             "a step that catches that nobody knows says that nothing happened",
             "not (repeats_a_doubt or nobody_knows)",
             "not repeats_a_doubt",
-            f"{DOUBTS}test_an_error_of_its_own_for_an_unknown_outcome_says_nothing_of_the_call",
+            f"{UNKNOWN_OUTCOMES}test_an_error_of_its_own_for_an_unknown_outcome_says_nothing_of_the_call",
         ),
         (
             "a step that is out of time says that nothing happened",
             "nothing_happened = in_time and ",
             "nothing_happened = ",
-            f"{DOUBTS}test_an_error_of_its_own_for_a_timeout_says_nothing_of_the_call",
+            f"{UNKNOWN_OUTCOMES}test_an_error_of_its_own_for_a_timeout_says_nothing_of_the_call",
         ),
         (
             "a timeout that a step swallows says that it did not apply",
             "if recorded is None and monotonic() >= out_of_time_at:",
             "if False:",
-            f"{DOUBTS}test_a_timeout_that_a_step_swallows_does_not_say_that_it_did_not_apply",
+            f"{UNKNOWN_OUTCOMES}test_a_timeout_that_a_step_swallows_does_not_say_that_it_did_not_apply",
         ),
     ),
     *_in(
@@ -445,7 +449,7 @@ MUTANTS: list[Mutant] = [
             "a call is begun although somebody wants the workflow cancelled",
             "AND (%(undo)s OR NOT {inbox",
             "AND (true OR %(undo)s OR NOT {inbox",
-            f"{CANCEL}test_one_that_is_running_ends_before_its_next_call",
+            f"{CANCELLATION_REQUESTS}test_one_that_is_running_ends_before_its_next_call",
         ),
         (
             "an undo is not begun because somebody wants the workflow cancelled",
@@ -508,7 +512,7 @@ MUTANTS: list[Mutant] = [
             " WHERE e.state = %(expected)s\n",
             " WHERE coalesce(e.state = %(expected)s, true)\n",
             f"{EFFECT_ROWS}test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again",
-            f"{DOUBTS}test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again",
+            f"{EFFECT_ROWS}test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again",
         ),
         (
             "an undo is begun although it was told since the ledger was read",
@@ -526,7 +530,7 @@ MUTANTS: list[Mutant] = [
             "a call is begun although its INTENT was long on its way to the disk",
             "            if monotonic() < sent_at + MAX_INTENT_SECONDS:",
             "            if True:",
-            f"{DOUBTS}test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call",
+            f"{EFFECT_ROWS}test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call",
         ),
         (
             "of two names the older one counts, whatever has happened",
@@ -892,7 +896,7 @@ MUTANTS: list[Mutant] = [
             "a request to cancel wakes nobody",
             " OR s.closed_at IS NULL AND s.name = 'cancel' AND NOT w.compensating)",
             ")",
-            f"{CANCEL}test_the_sweep_finds_a_request_that_both_missed",
+            f"{CANCELLATION_REQUESTS}test_the_sweep_finds_a_request_that_both_missed",
         ),
         (
             "a request to cancel wakes what is being undone, over and over",
@@ -983,13 +987,13 @@ MUTANTS: list[Mutant] = [
             "whose time is over is found by reading all that waits",
             "w.expires_at <= statement_timestamp() AND",
             "w.expires_at <= clock_timestamp() AND",
-            f"{CANCEL}test_what_has_expired_is_found_by_its_index_whatever_waits",
+            f"{EXPIRY}test_what_has_expired_is_found_by_its_index_whatever_waits",
         ),
         (
             "what has taken too long is woken by a release that does not know it",
             'AND w.workflow_type = ANY (%s)"',
             'AND (true OR w.workflow_type = ANY (%s))"',
-            f"{CANCEL}test_one_of_a_type_that_this_release_does_not_know_is_left_for_the_next",
+            f"{EXPIRY}test_one_of_a_type_that_this_release_does_not_know_is_left_for_the_next",
         ),
         # --- Requests to cancel ---
         (
@@ -1190,7 +1194,7 @@ MUTANTS: list[Mutant] = [
             "what has taken too long is not woken",
             "                inbox.wake_expired()\n",
             "",
-            f"{CANCEL}test_one_that_waits_is_woken_when_its_time_is_over_and_undone",
+            f"{EXPIRY}test_one_that_waits_is_woken_when_its_time_is_over_and_undone",
         ),
         (
             "what came too late is not put aside",
@@ -1209,7 +1213,7 @@ MUTANTS: list[Mutant] = [
             "a request to cancel is not seen between two steps",
             "            raise cancelled\n",
             "            pass\n",
-            f"{CANCEL}test_between_steps_that_make_no_call_it_is_seen_too",
+            f"{CANCELLATION_REQUESTS}test_between_steps_that_make_no_call_it_is_seen_too",
         ),
         (
             "a request to cancel ends what is being undone",
@@ -1221,7 +1225,7 @@ MUTANTS: list[Mutant] = [
             "a workflow whose time is over goes on to its next step",
             "            raise WorkflowExpired\n",
             "            pass\n",
-            f"{CANCEL}test_one_that_runs_ends_between_two_steps",
+            f"{EXPIRY}test_one_that_runs_ends_between_two_steps",
         ),
         # --- After a loss ---
         (
@@ -1348,7 +1352,7 @@ MUTANTS: list[Mutant] = [
             "a workflow that completes leaves its questions open",
             "    if attempt.number > 1:",
             "    if False:",
-            f"{CANCEL}test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock",
+            f"{CANCELLATION_REQUESTS}test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock",
         ),
     ),
     *_in(
@@ -1381,19 +1385,19 @@ MUTANTS: list[Mutant] = [
             "questions are closed in any order",
             '.order_by("pk").select_for_update(no_key=True)\n    ManualTask',
             ".order_by().select_for_update(no_key=True)\n    ManualTask",
-            f"{CANCEL}test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock",
+            f"{CANCELLATION_REQUESTS}test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock",
         ),
         (
             "questions are closed without being locked first",
             '.order_by("pk").select_for_update(no_key=True)\n    ManualTask',
             '.order_by("pk")\n    ManualTask',
-            f"{CANCEL}test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock",
+            f"{CANCELLATION_REQUESTS}test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock",
         ),
         (
             "a cancellation that comes too late closes what a compensation asks",
             ".exclude(task_type__in=KEPT_ON_CANCEL)",
             "",
-            f"{CANCEL}test_a_request_that_comes_too_late_leaves_what_a_compensation_asks",
+            f"{CANCELLATION_REQUESTS}test_a_request_that_comes_too_late_leaves_what_a_compensation_asks",
         ),
         (
             "questions stay open while the workflow is undone",
@@ -1465,7 +1469,7 @@ MUTANTS: list[Mutant] = [
             "a question takes an answer that nobody will heed",
             "        _require_not_cancelled(task)\n",
             "",
-            f"{CANCEL}test_a_question_that_is_asked_after_the_request_takes_no_answer",
+            f"{CANCELLATION_REQUESTS}test_a_question_that_is_asked_after_the_request_takes_no_answer",
         ),
     ),
     *_in(
@@ -1492,13 +1496,13 @@ MUTANTS: list[Mutant] = [
             "who requests a cancellation reads the row before the questions",
             _LOCKS_THE_QUESTIONS + _READS_THE_ROW,
             _READS_THE_ROW + _LOCKS_THE_QUESTIONS,
-            f"{CANCEL}test_who_requests_it_while_somebody_else_is_cancelling_it_is_told",
+            f"{CANCELLATION_REQUESTS}test_who_requests_it_while_somebody_else_is_cancelling_it_is_told",
         ),
         (
             "who decides does not wait for who cancels",
             "list(tasks.select_for_update(no_key=True))",
             "list(tasks)",
-            f"{CANCEL}test_who_requests_it_while_somebody_else_is_cancelling_it_is_told",
+            f"{CANCELLATION_REQUESTS}test_who_requests_it_while_somebody_else_is_cancelling_it_is_told",
         ),
         (
             "children are cancelled although their parent was retried",
@@ -1577,7 +1581,7 @@ MUTANTS: list[Mutant] = [
             "what cannot be written just now is given up",
             "if not (connections[ALIAS].is_usable() and sqlstates.is_statement_error(lost)):",
             "if not connections[ALIAS].is_usable():",
-            f"{REFUSALS}test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken",
+            f"{REFUSED_RESULTS}test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken",
         ),
         (
             "what the database refuses the journal is the step's",
@@ -1647,13 +1651,13 @@ MUTANTS: list[Mutant] = [
             "a result that only a stopping worker knows is dropped",
             "        self._write_what_is_left()\n",
             "",
-            f"{REFUSALS}test_a_worker_that_is_stopped_goes_on_trying_to_write_a_result_for_its_grace",
+            f"{REFUSED_RESULTS}test_a_worker_that_is_stopped_goes_on_trying_to_write_a_result_for_its_grace",
         ),
         (
             "the next workflow is taken while the last one has something to tell",
             "        if self._attempt:  # taking another workflow would forget it\n",
             "        if False:\n",
-            f"{REFUSALS}test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken",
+            f"{REFUSED_RESULTS}test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken",
         ),
         (
             "a loss that could not be told at once looks like a death",

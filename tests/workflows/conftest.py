@@ -1,8 +1,10 @@
 from collections.abc import Iterator
 
 import pytest
+from django.contrib.auth.models import User
 from pytest_django import Settings
 
+from tests.workflows import refusing
 from tests.workflows.undoing import World
 from workflows.definition import definitions
 
@@ -17,5 +19,15 @@ def engine(settings: Settings) -> Iterator[None]:
 
 
 @pytest.fixture
+def ada(transactional_db: None) -> User:
+    return User.objects.create_superuser("ada")
+
+
+@pytest.fixture
 def world() -> World:
     return World()
+
+
+@pytest.fixture
+def nothing_called() -> None:
+    refusing.CALLED.clear()

@@ -1,6 +1,7 @@
 """What was read of an effect may have changed before it is written."""
 
 import contextlib
+from time import sleep
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from django.db import connections
 from tests import engine
 from tests.engine import again, define, make_due, submit, terminate, work, worker
 from tests.workflows.downstream import KEY_TTL, Downstream, call_step, fail, fail_at_first, state
-from workflows import effects
+from workflows import effect_rows, effects
 from workflows.definition import Step
 from workflows.errors import ClaimLost, RetryableStepError, UnknownOutcome
 from workflows.models import Attempt, Effect, Workflow
@@ -136,3 +137,43 @@ def test_a_late_undo_never_lands_on_the_effect_of_another_workflow(lost: bool) -
     this._close_lost_attempt()
     states = dict(Effect.objects.values_list("undo", "state"))
     assert states == ({False: "done", True: "intent"} if lost else {False: "undone", True: "done"})
+
+
+def test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again() -> None:
+    service = Downstream()
+    define([call_step(service, undo=service.undo), fail])
+    workflow = work(submit())
+    make_due(workflow)
+    begin_late = """INSERT INTO workflows_effect (workflow_id, step, undo, state, idempotency_key, attempt)
+                    SELECT %s, 'call', true, 'intent', 'late', 1"""
+
+    def tell_late(execute: Any, sql: str, *rest: Any) -> Any:
+        found = execute(sql, *rest)
+        if sql.startswith("SELECT state FROM workflows_effect"):
+            with engine.another_connection() as other:
+                other.execute(begin_late, [workflow.pk])
+        return found
+
+    with connections["journal"].execute_wrapper(tell_late), pytest.raises(ClaimLost, match="before the undo was begun"):
+        worker().process_next()
+    connections.close_all()
+    assert service.undone == []
+
+
+def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call() -> None:
+    """Else the next worker might believe that the call can no longer be on its way, and it is only about to be made."""
+    service = Downstream()
+    define([call_step(service)])
+    workflow = submit()
+    delays = [effect_rows.MAX_INTENT_SECONDS + 0.1]
+
+    def stall(execute: Any, sql: str, *rest: Any) -> Any:
+        found = execute(sql, *rest)
+        if "INSERT INTO workflows_effect AS e" in sql and delays:
+            sleep(delays.pop())
+            terminate("default")
+        return found
+
+    with connections["journal"].execute_wrapper(stall), pytest.raises(ClaimLost):
+        worker().process_next()
+    assert (state(), service.calls, workflow.status) == ("intent", [], "PENDING")

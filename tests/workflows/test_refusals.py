@@ -1,9 +1,7 @@
 """What the database refuses the engine says nothing about a step: nothing is decided, and the row is put back."""
 
 from collections import UserDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from contextlib import suppress
 from typing import Annotated, Any
 
 import pytest
@@ -12,69 +10,15 @@ from pydantic import AfterValidator, BaseModel
 
 from tests import engine
 from tests.engine import a_column_ahead, define, kinds, last_attempt, make_due, submit, work, worker
+from tests.workflows.refusing import CALLED, ask, assert_put_back, call, lose, pause, refused, say_one
 from workflows import inbox
 from workflows.definition import Step
 from workflows.effects import KnownEffect
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt, Effect, Wait, Workflow
-from workflows.waits import require_approval, wait_for_time
 from workflows.worker import loop as workers
 
-pytestmark = engine.ENGINE
-
-CALLED: list[str] = []
-
-
-@pytest.fixture(autouse=True)
-def forget() -> None:
-    CALLED.clear()
-
-
-def say_one(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-    return {"number": 1}
-
-
-def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-    CALLED.append("call")
-    return {"number": 1}
-
-
-def pause(*, workflow: Workflow, context: Any) -> None:
-    wait_for_time(workflow, "pause", timedelta(0))
-
-
-def ask(*, workflow: Workflow, context: Any) -> None:
-    require_approval(workflow, "review", question="May it go on?", timeout=timedelta(hours=1))
-
-
-def lose(workflow: Workflow) -> Workflow:
-    """Let a worker take it and lose it, and find its way again."""
-    this = worker()
-    with pytest.raises((ClaimLost, Error)):
-        this.process_next()
-    this._close_lost_attempt()
-    return Workflow.objects.get(pk=workflow.pk)
-
-
-def assert_put_back(workflow: Workflow) -> None:
-    assert (workflow.status, workflow.retry_count, workflow.last_error_class) == ("PENDING", 0, "")
-    assert (kinds(workflow), last_attempt(workflow).outcome) == (["lost"], "lost")
-
-
-@contextmanager
-def refused(words: str, alias: str, sqlstate: str = "XX000") -> Iterator[None]:
-    """Have the server refuse one statement with these words in it, once, as it would by itself."""
-    waiting = [words]
-
-    def refuse(execute: Callable[..., Any], sql: str, params: Any, *rest: Any) -> Any:
-        if waiting and waiting[0] in sql:
-            waiting.pop()
-            sql, params = f"DO $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$", None
-        return execute(sql, params, *rest)
-
-    with connections[alias].execute_wrapper(refuse):
-        yield
-    assert not waiting, f"no statement with {words!r}"
+pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("nothing_called")]
 
 
 # --- The journal ------------------------------------------------------------------------------------------------
@@ -118,139 +62,6 @@ def test_a_server_that_becomes_read_only_fails_nothing() -> None:
     workflow = lose(workflow)
     assert_put_back(workflow)
     assert CALLED == []
-
-
-def test_a_result_that_a_read_only_server_refuses_is_written_when_it_takes_it() -> None:
-    """The database is read-only from the call on, for whoever connects: the worker keeps what it knows."""
-    database = connection.ops.quote_name(connection.settings_dict["NAME"])
-    with engine.another_connection() as other:
-
-        def become_read_only() -> None:
-            other.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
-            with connections["journal"].cursor() as cursor:
-                cursor.execute("SET default_transaction_read_only = on")
-
-        define([Step(call_and(become_read_only), once=True, name="call"), say_one])
-        workflow, this = submit(), worker()
-        try:
-            with pytest.raises(ClaimLost):
-                this.process_next()
-            this._close_lost_attempt()
-            assert Attempt.objects.get().outcome == "", "it cannot be closed"
-            with pytest.raises(ClaimLost, match="cannot be written"):
-                this.process_next()
-            this._close_lost_attempt()
-        finally:
-            other.execute(f"ALTER DATABASE {database} RESET default_transaction_read_only")
-            connections.close_all()
-        assert this.process_next()
-    assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
-    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["lost", "complete"]
-    assert (Effect.objects.get().settled_by, CALLED) == ("call", ["call"])
-
-
-def call_and(then: Callable[[], None]) -> Any:
-    def function(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        CALLED.append("call")
-        then()
-        return {"number": 1}
-
-    return function
-
-
-def test_a_result_that_is_refused_for_good_is_asked_about_and_its_worker_goes_on() -> None:
-    """The ledger keeps its INTENT. Kept for ever, the result would keep the worker from everything else."""
-    found: list[KnownEffect] = []
-
-    def lookup(*, workflow: Workflow, context: Any, effect: KnownEffect) -> dict[str, Any]:
-        found.append(effect)
-        return {"number": 2}
-
-    define([Step(call, once=True, lookup=lookup)])
-    workflow, this = submit(), worker()
-    with engine.another_connection() as other:
-        other.execute("ALTER TABLE workflows_effect ADD CONSTRAINT never_done CHECK (state <> 'done')")
-        try:
-            with pytest.raises(ClaimLost):
-                this.process_next()
-            this._close_lost_attempt()
-        finally:
-            connections.close_all()
-            other.execute("ALTER TABLE workflows_effect DROP CONSTRAINT never_done")
-    assert_put_back(Workflow.objects.get(pk=workflow.pk))
-    assert Effect.objects.get().state == "intent"
-    assert this.process_next()
-    assert (Workflow.objects.get(pk=workflow.pk).context["number"], len(found), CALLED) == (2, 1, ["call"])
-
-
-@contextmanager
-def results_refused(sqlstate: str = "55P03") -> Iterator[Callable[[], None]]:
-    """No result of a call can be written just now: until what is given is called, or the end."""
-    with engine.another_connection() as other:
-        other.execute(
-            f"""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
-                $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$"""
-        )
-        other.execute("CREATE TRIGGER refuse BEFORE UPDATE ON workflows_effect FOR EACH ROW EXECUTE FUNCTION refuse()")
-        try:
-            yield lambda: other.execute("ALTER TABLE workflows_effect DISABLE TRIGGER refuse")
-        finally:
-            connections.close_all()
-            other.execute("DROP TRIGGER refuse ON workflows_effect")
-            other.execute("DROP FUNCTION refuse")
-
-
-@pytest.mark.parametrize("sqlstate", ["53100", "55P03", "57014"])
-def test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken(sqlstate: str) -> None:
-    """A full disk, a migration that holds the table for ten seconds. Without a lookup a person would be asked."""
-    define([Step(call, once=True), say_one])
-    workflow, this = submit(), worker()
-    with results_refused(sqlstate):
-        with pytest.raises(ClaimLost):
-            this.process_next()
-        this._close_lost_attempt()
-        next_one = submit()
-        with pytest.raises(ClaimLost, match="cannot be written"):
-            this.process_next()
-    assert not Attempt.objects.filter(workflow=next_one).exists()
-    this.run(drain=True)
-    assert set(Workflow.objects.values_list("status", flat=True)) == {"COMPLETE"}
-    assert list(Effect.objects.values_list("settled_by", flat=True)) == ["call", "call"]
-    assert (len(CALLED), last_attempt(workflow).number) == (2, 2)
-
-
-def test_a_worker_that_is_stopped_goes_on_trying_to_write_a_result_for_its_grace() -> None:
-    with results_refused() as take_them_again:
-        asked = []
-
-        def must_stop() -> bool:
-            """Asked before the step, and then before each new attempt to write."""
-            asked.append(1)
-            if len(asked) == 3:
-                take_them_again()
-            return False
-
-        this = worker(must_stop=must_stop)
-        define([Step(call_and(this.stopping.set), once=True, name="call")])
-        workflow = submit()
-        this.run()
-    assert len(asked) == 3
-    assert (Effect.objects.get().state, last_attempt(workflow).outcome) == ("done", "lost")
-    assert work(workflow).status == "COMPLETE"
-    assert CALLED == ["call"]
-
-
-def test_a_result_that_cannot_be_written_before_the_end_of_the_grace_is_lost_and_the_log_says_so(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    this = worker(must_stop=lambda: this.stopping.is_set())
-    define([Step(call_and(this.stopping.set), once=True, name="call")])
-    workflow = submit()
-    with results_refused():
-        this.run()
-    lost = f"workflow {workflow.pk}: what came of the call of call is lost, it could not be written before the end "
-    assert lost + "(LockNotAvailable 55P03); the next attempt asks whether it happened" in caplog.text
-    assert Effect.objects.get().state == "intent"
 
 
 def test_prepared_statements_that_are_gone_fail_nothing() -> None:
@@ -375,27 +186,6 @@ def test_a_request_to_cancel_that_cannot_be_read_as_a_call_begins_is_no_failure_
     assert_put_back(Workflow.objects.get(pk=workflow.pk))
 
 
-def test_a_step_s_own_database_error_is_its_own_wherever_it_is_raised() -> None:
-    def divide(*, workflow: Workflow, context: Any) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1 / 0")
-
-    def divide_by_psycopg(*, workflow: Workflow, context: Any) -> None:
-        raw: Any = connection.connection
-        raw.execute("SELECT 1 / 0")
-
-    def divide_in_a_lookup(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
-        divide(workflow=workflow, context=context)
-
-    for step in (divide, divide_by_psycopg, Step(divide, once=True)):
-        define([step])
-        assert work(submit()).status == "FAILED"
-    define([Step(call, once=True, lookup=divide_in_a_lookup)])
-    workflow = submit()
-    Effect.objects.create(workflow=workflow, step="call", state="unknown", idempotency_key="k", attempt=1)
-    assert work(workflow).last_error_class == "django.db.utils.DataError"
-
-
 # --- Undoing ----------------------------------------------------------------------------------------------------
 
 
@@ -463,6 +253,30 @@ def seconds_until_due(workflow: Workflow) -> float:
         due_in = "extract(epoch FROM invisible_until - clock_timestamp())::float"
         ((seconds,),) = other.execute(f"SELECT {due_in} FROM workflows_workflow WHERE id = %s", [workflow.pk])
     return float(seconds)
+
+
+# --- A step's own errors ------------------------------------------------------------------------------------------
+
+
+def test_a_step_s_own_database_error_is_its_own_wherever_it_is_raised() -> None:
+    def divide(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+
+    def divide_by_psycopg(*, workflow: Workflow, context: Any) -> None:
+        raw: Any = connection.connection
+        raw.execute("SELECT 1 / 0")
+
+    def divide_in_a_lookup(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
+        divide(workflow=workflow, context=context)
+
+    for step in (divide, divide_by_psycopg, Step(divide, once=True)):
+        define([step])
+        assert work(submit()).status == "FAILED"
+    define([Step(call, once=True, lookup=divide_in_a_lookup)])
+    workflow = submit()
+    Effect.objects.create(workflow=workflow, step="call", state="unknown", idempotency_key="k", attempt=1)
+    assert work(workflow).last_error_class == "django.db.utils.DataError"
 
 
 def ask_the_database(_: Any) -> Any:

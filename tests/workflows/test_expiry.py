@@ -1,0 +1,105 @@
+"""EXPIRE: a workflow that takes longer than its definition allows ends by itself, wherever it stands."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import connection
+
+from tests import engine
+from tests.engine import define, submit, work, worker
+from tests.workflows.cancelling import CHARGE, ask, nothing, reread
+from workflows import inbox, operations
+from workflows.models import Effect, Event, State, Workflow
+
+pytestmark = engine.ENGINE
+
+
+def overdue(**fields: Any) -> Workflow:
+    workflow = submit(**fields)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() - interval '1 second'")
+    return workflow
+
+
+def test_one_that_takes_too_long_fails_before_its_next_run() -> None:
+    define([nothing])
+    workflow = work(overdue())
+    assert (workflow.status, workflow.last_error_code, workflow.cancelled_at) == ("FAILED", "expired", None)
+
+
+def test_one_that_waits_is_woken_when_its_time_is_over_and_undone() -> None:
+    define([CHARGE, ask])
+    workflow = work(submit())
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() - interval '1 second'")
+    this = worker()
+    this.run_chores()
+    assert this.process_next()
+    workflow = reread(workflow)
+    assert (workflow.state, workflow.current_step) == (State.COMPENSATING, "ask")
+    assert this.process_next()
+    assert (reread(workflow).state, Effect.objects.get(undo=False).state) == (State.FAILED, "undone")
+    this._chores_at = float("-inf")
+    this.run_chores()
+    assert not this.process_next()
+
+
+def test_one_of_a_type_that_this_release_does_not_know_is_left_for_the_next(ada: User) -> None:
+    workflow = work(overdue(workflow_type="of the next release"))
+    this = worker()
+    this.run_chores()
+    assert not this.process_next()
+    assert reread(workflow).status == "PENDING"
+
+
+def test_what_has_expired_is_found_by_its_index_whatever_waits() -> None:
+    define([nothing])
+    plans: list[str] = []
+
+    def explain(execute: Any, sql: str, parameters: Any, *rest: Any) -> Any:
+        with connection.cursor() as cursor:
+            cursor.cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS) {sql}", parameters)
+            plans.append("\n".join(line for (line,) in cursor.cursor.fetchall()))
+        return execute(sql, parameters, *rest)
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, invisible_until, expires_at)
+               SELECT gen_random_uuid(), 'test', '{}', now() + n * interval '1 hour', now() + n * interval '1 hour'
+                 FROM generate_series(1, 5000) n"""
+        )
+        cursor.execute("ANALYZE workflows_workflow")
+    with connection.execute_wrapper(explain):
+        assert inbox.wake_expired() == 0
+    (plan,) = plans
+    assert "Index Scan using workflow_expiring" in plan
+    assert int(plan.split("Buffers: shared hit=")[1].split()[0]) <= 10, plan
+
+
+def test_one_that_runs_ends_between_two_steps() -> None:
+    def outlast(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT greatest(0, extract(epoch FROM expires_at - clock_timestamp())) FROM workflows_workflow"
+            )
+            cursor.execute("SELECT pg_sleep(%s)", [float(cursor.fetchone()[0]) + 0.1])
+
+    define([outlast, nothing])
+    workflow = submit()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() + interval '2 seconds'")
+    workflow = work(workflow)
+    assert (workflow.last_error_code, workflow.current_step) == ("expired", "nothing")
+
+
+def test_a_retry_has_all_of_its_time_again(ada: User) -> None:
+    define([nothing], expires_after=timedelta(hours=1))
+    workflow = work(overdue())
+    operations.retry(workflow.pk, user=ada)
+    workflow = reread(workflow)
+    assert workflow.expires_at is not None
+    assert timedelta(minutes=59) < workflow.expires_at - Event.objects.latest("id").at < timedelta(minutes=61)
+    assert work(workflow).status == "COMPLETE"

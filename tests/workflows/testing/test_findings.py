@@ -1,0 +1,108 @@
+"""`workflows.testing` says so when the workflow is wrong, or the test is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.workflows.testing.order import (
+    ORDER,
+    PAYLOAD,
+    STEPS,
+    OrderContext,
+    charge,
+    find_charge,
+    refund,
+    ship,
+    with_step,
+)
+from workflows import testing
+from workflows.definition import Step, WorkflowDefinition
+from workflows.effects import KnownEffect
+from workflows.errors import RetryableStepError, StepError, Suspend
+from workflows.models import Workflow
+from workflows.testing import world
+
+pytestmark = testing.databases()
+
+
+def not_undone(*, workflow: Workflow, context: OrderContext, effect: KnownEffect) -> Mapping[str, Any] | None:
+    raise StepError("No.", code="no_refunds")
+
+
+def test_an_undo_that_does_not_work_is_found() -> None:
+    wrong = with_step("charge", Step(charge, once=True, undo=not_undone, lookup=find_charge))
+    with pytest.raises(AssertionError, match="The undo of charge failed 3 times"):
+        testing.check_compensation(wrong, PAYLOAD, testing.Failure("ship"))
+
+
+def test_an_undo_that_relies_on_what_is_not_on_the_ledger_is_found() -> None:
+    def reserve_locally(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+        return {"reservation": "r"}
+
+    def refund_reserved(*, workflow: Workflow, context: OrderContext, effect: KnownEffect) -> None:
+        assert context.reservation is not None
+
+    steps = [reserve_locally, Step(charge, once=True, undo=refund_reserved, lookup=find_charge), ship]
+    wrong = WorkflowDefinition(name="order", context_class=OrderContext, steps=steps)
+    with pytest.raises(AssertionError, match="The undo of charge failed 3 times"):
+        testing.check_compensation(wrong, PAYLOAD, testing.Failure("ship"))
+
+
+def test_a_lookup_that_finds_nothing_is_found() -> None:
+    def blind(*, workflow: Workflow, context: OrderContext, effect: KnownEffect) -> None: ...
+
+    wrong = with_step("charge", Step(charge, once=True, undo=refund, lookup=blind))
+    with pytest.raises(AssertionError, match=r"undone are \['reserve'\], and not \['charge', 'reserve'\]"):
+        testing.check_compensation(wrong, PAYLOAD, testing.Failure("charge", happened=True))
+
+
+def test_one_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "MOST_RUNS", 5)
+
+    def never(*, workflow: Workflow, context: OrderContext) -> None:
+        raise RetryableStepError(max_attempts=1000)
+
+    with pytest.raises(AssertionError, match="does not come to rest"):
+        testing.run(with_step("ship", Step(never)), PAYLOAD)
+
+
+@pytest.mark.django_db(transaction=False, databases=["default", "journal"])
+def test_a_test_without_real_transactions_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from django.db import transaction
+
+    with transaction.atomic(), pytest.raises(RuntimeError, match="give the test real transactions"):
+        testing.run(ORDER, PAYLOAD)
+
+
+def test_a_failure_that_is_not_reached_is_no_proof() -> None:
+    def wait(*, workflow: Workflow, context: OrderContext) -> None:
+        raise Suspend("a parcel", wake_on=["parcel"], until=workflow.created_at + timedelta(days=1))
+
+    waits_first = WorkflowDefinition(name="order", context_class=OrderContext, steps=[wait, *STEPS])
+    with pytest.raises(AssertionError, match="ship fails: it is not reached"):
+        testing.check_compensation(waits_first, PAYLOAD, testing.Failure("ship"))
+
+
+def test_a_failure_that_is_swallowed_is_found() -> None:
+    wrong = with_step("ship", Step(ship, once=True, best_effort=True))
+    with pytest.raises(AssertionError, match=r"ship fails, and yet: .*COMPLETE"):
+        testing.check_compensation(wrong, PAYLOAD, testing.Failure("ship"))
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (Step(ship, once=True, returns=("parcel", "charge")), "ship returned parcel, and says parcel, charge"),
+        (Step(ship, once=True, returns=()), "ship returned parcel, and says nothing"),
+    ],
+)
+def test_a_step_that_returns_other_fields_than_it_says_is_found(step: Step, told: str) -> None:
+    """Not by the engine: the call has happened."""
+    with pytest.raises(AssertionError, match=told):
+        testing.run(with_step("ship", step), PAYLOAD)
+    assert Workflow.objects.get().status == "COMPLETE"
+    assert testing.run(with_step("ship", Step(ship, once=True, returns=("parcel",))), PAYLOAD).status == "COMPLETE"

@@ -1,0 +1,172 @@
+"""`workflows.testing`, as somebody who writes a workflow uses it: runs, crashes, failures, answers, signals, times."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from pydantic import BaseModel
+
+from tests.workflows.testing.order import ORDER, ORDERS, PAYLOAD, OrderContext, check_order, pay, shop, with_step
+from workflows import testing
+from workflows.definition import Step, WorkflowDefinition
+from workflows.errors import RetryableStepError, Suspend
+from workflows.models import Attempt, ManualTask, Workflow
+from workflows.waits import require_approval, wait_for_signal, wait_for_time
+
+pytestmark = testing.databases()
+
+
+class Discount(BaseModel):
+    percent: int
+
+
+def test_an_order_is_shipped() -> None:
+    run = testing.run(ORDER, PAYLOAD)
+    assert (run.status, run.context["parcel"]) == ("COMPLETE", "p-2")
+    assert run.effects == {"reserve": "done", "charge": "done", "ship": "done"}
+    assert run.outcomes["review"] == "skipped"
+
+
+@testing.every_failure(ORDER)
+def test_whatever_fails_is_undone(failure: testing.Failure) -> None:
+    run = testing.check_compensation(ORDER, PAYLOAD, failure)
+    assert run.status == "FAILED"
+
+
+@testing.every_crash(ORDER)
+def test_a_crash_changes_nothing(boundary: str) -> None:
+    run = testing.run(ORDER, PAYLOAD, crash=boundary)
+    assert run.crashed
+    assert run.status == "COMPLETE"
+    assert run.effects == {"reserve": "done", "charge": "done", "ship": "done"}
+    assert len(shop.done) == len({key for _, key in run.calls if key}) == 3
+    assert run.called("charge") == 1  # it has a lookup, and is not repeated
+
+
+def test_the_matrix_has_every_step_and_every_call() -> None:
+    assert [str(failure) for failure in testing.failures(ORDER)] == [
+        "check_order fails",
+        "reserve fails",
+        "reserve fails, having called",
+        "review fails",
+        "charge fails",
+        "charge fails, having called",
+        "ship fails",
+        "ship fails, having called",
+    ]
+    assert len(testing.boundaries(ORDER)) == 3 * 4 + 3
+
+
+@pytest.mark.parametrize(("yes", "status", "undone"), [(True, "COMPLETE", []), (False, "FAILED", ["reserve"])])
+def test_questions_are_answered(yes: bool, status: str, undone: list[str]) -> None:
+    run = testing.run(ORDER, PAYLOAD | {"large": True}, decide=lambda task: yes)
+    assert (run.status, run.undone) == (status, undone)
+    assert ManualTask.objects.get().decided_by == User.objects.get(username="testing")
+
+
+def test_retries_are_not_waited_for() -> None:
+    def flaky(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+        if Attempt.objects.filter(workflow=workflow).count() < 4:
+            raise RetryableStepError(base_delay=3600)
+        return {"parcel": "late"}
+
+    run = testing.run(with_step("ship", Step(flaky)), PAYLOAD)
+    assert (run.context["parcel"], run.called("charge")) == ("late", 1)
+
+
+def test_a_signal_is_sent_when_it_is_waited_for() -> None:
+    run = testing.run(with_step("review", Step(pay)), PAYLOAD, signals={"payment.confirmed": {"by": "ada"}})
+    assert (run.status, run.context["approved_by"], run.context["parcel"]) == ("COMPLETE", "ada", "p-2")
+
+
+def test_of_a_signal_that_nobody_sends_the_deadline_may_pass() -> None:
+    definition = with_step("review", Step(pay))
+    assert testing.run(definition, PAYLOAD).workflow.waiting_for == "the signal payment.failed or payment.confirmed"
+    late = testing.run(definition, PAYLOAD, overdue=["payment"])
+    assert (late.status, late.workflow.last_error_code, late.undone) == ("FAILED", "wait_expired", ["reserve"])
+
+
+def test_a_question_that_nobody_answers_expires() -> None:
+    run = testing.run(ORDER, PAYLOAD | {"large": True}, overdue=["review"])
+    assert (run.status, run.workflow.last_error_code, run.undone) == ("FAILED", "approval_expired", ["reserve"])
+
+
+def test_a_question_may_be_answered_by_a_form_and_with_four_eyes() -> None:
+    def review_twice(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+        first = require_approval(workflow, "1", question="Ok?", form=Discount, timeout=timedelta(1))
+        second = require_approval(
+            workflow, "2", question="Sure?", requested_by=first.decided_by, four_eyes=True, timeout=timedelta(1)
+        )
+        return {"approved_by": f"{first.decided_by}, {second.decided_by}: {first.answer.percent}"}
+
+    run = testing.run(with_step("review", Step(review_twice)), PAYLOAD, decide=lambda task: {"percent": 5})
+    assert (run.status, run.context["approved_by"]) == ("COMPLETE", "testing, another: 5")
+
+
+def test_times_are_not_waited_for() -> None:
+    def sleep_on_it(*, workflow: Workflow, context: OrderContext) -> None:
+        wait_for_time(workflow, "a month", timedelta(days=30))
+
+    run = testing.run(with_step("review", Step(sleep_on_it)), PAYLOAD)
+    assert (run.status, run.called("charge")) == ("COMPLETE", 1)
+
+
+def test_a_wait_that_looks_for_itself_does_so() -> None:
+    def ask_the_bank(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+        def look() -> dict[str, str] | None:
+            has_waited = Attempt.objects.filter(workflow=workflow).count() > 1
+            return {"by": "the bank"} if workflow.payload["pays"] and has_waited else None
+
+        told = wait_for_signal(workflow, "payment", "paid", timeout=timedelta(days=1), look=look)
+        return {"approved_by": told.payload["by"]}
+
+    definition = with_step("review", Step(ask_the_bank))
+    assert testing.run(definition, PAYLOAD | {"pays": True}).context["approved_by"] == "the bank"
+    assert testing.run(definition, PAYLOAD | {"pays": False}).status == "PENDING"
+    late = testing.run(definition, PAYLOAD | {"pays": False}, overdue=["payment"])
+    assert late.workflow.last_error_code == "wait_expired"
+
+
+def test_children_are_run_too() -> None:
+    waiting = with_step("review", Step(pay))
+    run = testing.run(ORDERS, {"skus": ["A", "B"]}, children=[waiting], signals={"payment.confirmed": {"by": "ada"}})
+    assert run.context["parcel"] == "COMPLETE, COMPLETE"
+    assert run.workflow.children.count() == 2
+
+
+def test_a_parent_waits_for_what_its_children_wait_for() -> None:
+    waiting = with_step("review", Step(pay))
+    assert (
+        testing.run(ORDERS, {"skus": ["A"]}, children=[waiting]).workflow.waiting_for
+        == "the workflows that it has started (orders)"
+    )
+    late = testing.run(ORDERS, {"skus": ["A"]}, children=[waiting], overdue=["orders"])
+    assert (late.status, late.workflow.last_error_code) == ("FAILED", "wait_expired")
+
+
+def test_what_waits_for_anything_else_is_given_back_as_it_is() -> None:
+    def wait(*, workflow: Workflow, context: OrderContext) -> None:
+        raise Suspend("a parcel", wake_on=["parcel"], until=workflow.created_at + timedelta(days=1))
+
+    run = testing.run(with_step("ship", Step(wait)), PAYLOAD)
+    assert (run.status, run.workflow.waiting_for) == ("PENDING", "a parcel")
+
+
+def test_the_projects_own_definitions_are_known_again_afterwards() -> None:
+    from workflows.definition import definitions
+
+    before = list(definitions())
+    testing.run(ORDER, PAYLOAD)
+    assert list(definitions()) == before
+
+
+def test_the_row_is_as_a_submission_makes_it() -> None:
+    steps = [check_order]
+    linked = WorkflowDefinition(
+        name="order", context_class=OrderContext, steps=steps, linking_id="sku", expires_after=timedelta(hours=1)
+    )
+    workflow = testing.run(linked, PAYLOAD).workflow
+    assert workflow.linking_id == "A-1"
+    assert workflow.expires_at is not None
