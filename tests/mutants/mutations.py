@@ -49,6 +49,10 @@ CANCELLATION_REQUESTS = "workflows/test_cancellation_requests.py::"
 EXPIRY = "workflows/test_expiry.py::"
 REFUSED_RESULTS = "workflows/test_refused_results.py::"
 UNKNOWN_OUTCOMES = "workflows/test_unknown_outcomes.py::"
+ASKING_AGAIN = "workflows/waits/test_asking_again.py::"
+SIGNALS_NOBODY_WAITS_FOR = "workflows/waits/test_signals_nobody_waits_for.py::"
+SIGNAL_DEADLINES = "workflows/waits/test_signal_deadlines.py::"
+TWO_AT_ONCE = "workflows/operations/test_two_at_once.py::"
 
 
 def _unfenced(why: str, old: str, *tests: str) -> Line:
@@ -612,20 +616,20 @@ MUTANTS: list[Mutant] = [
             "a wait expires before its deadline",
             "    if wait.outcome or not wait.overdue:",
             "    if wait.outcome:",
-            f"{SIGNAL}test_the_deadline_does_not_move_over_ten_attempts",
+            f"{SIGNAL_DEADLINES}test_the_deadline_does_not_move_over_ten_attempts",
             f"{SIGNALS}test_the_workers_own_look_is_what_finds_it_when_the_sender_came_too_early",
         ),
         (
             "an error asks another workflow's question anew",
             "filter(workflow=workflow_id, pk__in=failed)",
             "filter(pk__in=failed)",
-            f"{APPROVAL}test_a_retry_asks_no_other_workflow_anew",
+            f"{ASKING_AGAIN}test_a_retry_asks_no_other_workflow_anew",
         ),
         (
             "a wait that was superseded is met again",
             'AND name = %(name)s AND NOT superseded"',
             'AND name = %(name)s"',
-            f"{APPROVAL}test_a_superseded_question_is_asked_again",
+            f"{ASKING_AGAIN}test_a_superseded_question_is_asked_again",
         ),
     ),
     *_in(
@@ -740,7 +744,7 @@ MUTANTS: list[Mutant] = [
             "a question that is withdrawn stays open in the console",
             "UPDATE workflows_manualtask SET state = 'closed' FROM asked WHERE wait_id = asked.id AND state = 'open'",
             "SELECT 1 FROM asked",
-            f"{APPROVAL}test_a_question_that_is_withdrawn_is_closed_at_once",
+            f"{ASKING_AGAIN}test_a_question_that_is_withdrawn_is_closed_at_once",
         ),
     ),
     *_in(
@@ -776,7 +780,7 @@ MUTANTS: list[Mutant] = [
             "the sender waits for the worker that holds the row",
             "FOR NO KEY UPDATE OF w SKIP LOCKED)",
             "FOR NO KEY UPDATE OF w)",
-            f"{OPERATIONS}test_a_decision_does_not_wait_for_the_worker_that_holds_the_row",
+            f"{TWO_AT_ONCE}test_a_decision_does_not_wait_for_the_worker_that_holds_the_row",
         ),
         (
             "what has ended is woken",
@@ -818,7 +822,7 @@ MUTANTS: list[Mutant] = [
             "a signal wakes what is put off",
             "        **awaited._asdict(),",
             "        **{name: value for name, value in awaited._asdict().items() if value},",
-            f"{SIGNAL}test_a_signal_does_not_wake_what_is_put_off_because_its_claim_is_lost_again_and_again",
+            f"{SIGNALS_NOBODY_WAITS_FOR}test_a_signal_does_not_wake_what_is_put_off_because_its_claim_is_lost_again_and_again",
         ),
     ),
     *_in(
@@ -853,7 +857,7 @@ MUTANTS: list[Mutant] = [
             "a failure to wake is a failure to store",
             '    except Error as error:\n        logger.warning("a signal',
             '    except ZeroDivisionError as error:\n        logger.warning("a signal',
-            f"{OPERATIONS}test_a_decision_is_stored_though_the_database_fails_at_the_wake_up",
+            f"{TWO_AT_ONCE}test_a_decision_is_stored_though_the_database_fails_at_the_wake_up",
         ),
         # --- Whom it wakes ---
         (
@@ -878,13 +882,13 @@ MUTANTS: list[Mutant] = [
             "a signal that the attempt has seen wakes it in a hot loop",
             ' AND NOT ({_SEEN})"',
             '"',
-            f"{SIGNAL}test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_has_not_seen",
+            f"{SIGNALS_NOBODY_WAITS_FOR}test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_has_not_seen",
         ),
         (
             "a signal of another cluster wakes a retry in a hot loop",
             " OR s.stored_in >= pg_snapshot_xmax(pg_current_snapshot())",
             "",
-            f"{SIGNAL}test_a_signal_that_came_with_a_copy_of_the_database_wakes_no_retry_in_a_hot_loop",
+            f"{SIGNALS_NOBODY_WAITS_FOR}test_a_signal_that_came_with_a_copy_of_the_database_wakes_no_retry_in_a_hot_loop",
         ),
         (
             "a signal wakes whatever its payload",
@@ -1051,19 +1055,19 @@ MUTANTS: list[Mutant] = [
             "old signals of a linking id are put aside although somebody has it",
             'WHERE w.linking_id = s.linking_id AND w.status = \'PENDING\')"""',
             'WHERE w.linking_id = s.linking_id AND false)"""',
-            f"{SIGNAL}test_one_of_a_linking_id_is_kept_as_long_as_a_workflow_that_has_it_is_under_way",
+            f"{SIGNALS_NOBODY_WAITS_FOR}test_one_of_a_linking_id_is_kept_as_long_as_a_workflow_that_has_it_is_under_way",
         ),
         (
             "signals of a linking id that nobody has yet are put aside at once",
             "               AND s.created_at < now() - interval '{KEPT_FOR_DAYS} days'\n",
             "",
-            f"{SIGNAL}test_one_of_a_linking_id_that_nobody_has_yet_is_kept_for_a_month",
+            f"{SIGNALS_NOBODY_WAITS_FOR}test_one_of_a_linking_id_that_nobody_has_yet_is_kept_for_a_month",
         ),
         (
             "a retry does not heed again what was put aside",
             "SET closed_at = NULL, ignored = false",
             "SET closed_at = closed_at",
-            f"{SIGNAL}test_what_nobody_has_used_is_put_aside_as_the_workflow_ends_and_heeded_again_when_it_is_retried",
+            f"{SIGNALS_NOBODY_WAITS_FOR}test_what_nobody_has_used_is_put_aside_as_the_workflow_ends_and_heeded_again_when_it_is_retried",
         ),
     ),
     *_in(
@@ -1200,7 +1204,7 @@ MUTANTS: list[Mutant] = [
             "what came too late is not put aside",
             "            inbox.ignore_late_signals()\n",
             "",
-            f"{SIGNAL}test_one_that_comes_in_the_moment_of_the_end_is_put_aside_by_the_chores",
+            f"{SIGNALS_NOBODY_WAITS_FOR}test_one_that_comes_in_the_moment_of_the_end_is_put_aside_by_the_chores",
         ),
         (
             "no rest after a sweep",
@@ -1409,7 +1413,7 @@ MUTANTS: list[Mutant] = [
             "what a workflow was told and has not used is read by each sweep after its end",
             "    inbox.ignore_signals(workflow.pk)\n",
             "",
-            f"{SIGNAL}test_what_nobody_has_used_is_put_aside_as_the_workflow_ends_and_heeded_again_when_it_is_retried",
+            f"{SIGNALS_NOBODY_WAITS_FOR}test_what_nobody_has_used_is_put_aside_as_the_workflow_ends_and_heeded_again_when_it_is_retried",
         ),
         (
             "a wait for children is looked at by each sweep after the parent's end",
@@ -1442,7 +1446,7 @@ MUTANTS: list[Mutant] = [
             "an operation waits for the worker that holds the row",
             "select_for_update(nowait=True, no_key=True)",
             "select_for_update(no_key=True)",
-            f"{OPERATIONS}test_a_row_that_a_worker_holds_is_refused_without_waiting",
+            f"{TWO_AT_ONCE}test_a_row_that_a_worker_holds_is_refused_without_waiting",
         ),
     ),
     *_in(
@@ -1451,7 +1455,7 @@ MUTANTS: list[Mutant] = [
             "a decision wakes before it is committed",
             "    inbox.try_wake(workflow_id=task.workflow_id)\n",
             "        inbox.try_wake(workflow_id=task.workflow_id)\n",
-            f"{OPERATIONS}test_the_wake_up_comes_after_the_commit_of_the_signal",
+            f"{TWO_AT_ONCE}test_the_wake_up_comes_after_the_commit_of_the_signal",
         ),
         (
             "a decision wakes nobody",

@@ -57,11 +57,6 @@ def ben(db: None) -> User:
     return decider("ben")
 
 
-@pytest.fixture
-def boss(db: None) -> User:
-    return User.objects.create_superuser("boss")
-
-
 def task(**fields: Any) -> ManualTask:
     return rows.open_task(rows.waiting(task=False), **fields)
 

@@ -1,0 +1,208 @@
+"""TAKE BACK, of a workflow that has failed or is being undone: also the answer to whether an undo is dealt with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from tests import engine
+from tests.engine import again, define, kinds, submit, work
+from tests.workflows.operations.bank import (
+    BY_HAND,
+    YES,
+    Bank,
+    answer,
+    asked_again,
+    fail,
+    in_doubt,
+    pause,
+    refused,
+    ship,
+    states,
+    take_back,
+    to_rest,
+)
+from workflows import operations
+from workflows.definition import Retry, Step, WorkflowStep
+from workflows.errors import StepError
+from workflows.models import Attempt, Effect, ManualTask, Signal, State, Workflow
+
+pytestmark = engine.ENGINE
+
+
+# --- Whether a call happened --------------------------------------------------------------------------
+
+
+def test_a_failed_workflow_stays_failed_and_asks_when_it_is_retried(bank: Bank, ada: User) -> None:
+    workflow, task = in_doubt(bank.step(), fail)
+    answer(task, ada, YES)
+    assert work(workflow).status == "FAILED"
+    assert take_back(task, ada) == "It is taken back; the workflow asks again when somebody retries it."
+    assert (states(), Workflow.objects.get().status) == ({"pay 1": "unknown"}, "FAILED")
+    operations.retry(workflow.pk, user=ada)
+    asked_again(workflow)
+    assert len(bank.charged) == 1
+
+
+def test_an_answer_that_was_put_aside_with_its_workflow_does_not_come_back(bank: Bank, ada: User) -> None:
+    """A retry takes out again what was told the workflow before."""
+
+    def refuse_later(*, workflow: Workflow, context: Any) -> None:
+        if Attempt.objects.filter(workflow=workflow).count() == 3:
+            raise StepError("No.")
+
+    workflow, task = in_doubt(refuse_later, bank.step(), pause)
+    answer(task, ada, YES)
+    assert work(workflow).status == "FAILED"
+    assert Signal.objects.get().ignored
+    take_back(task, ada)
+    operations.retry(workflow.pk, user=ada)
+    asked_again(workflow)
+    assert not Signal.objects.filter(closed_at=None).exists()
+
+
+def test_a_failed_workflow_whose_call_would_have_to_be_undone_is_compensated_again(bank: Bank, ada: User) -> None:
+    """At rest, with a charge in doubt, nobody would be asked."""
+    workflow, task = in_doubt(bank.step(undo=bank.refund))
+    operations.cancel(workflow.pk, user=ada, reason="By phone.", open_tasks=[])
+    answer(task, ada, None)
+    assert to_rest(workflow).status == "FAILED"
+    told = "It is taken back; the workflow is taken up again to undo it, and asks at once."
+    assert take_back(task, ada) == told
+    row = Workflow.objects.with_state().get()
+    assert (row.state, row.completed_at, kinds(workflow)[-1]) == (State.COMPENSATING, None, "compensating")
+    answer(asked_again(workflow), ada, YES)
+    assert Workflow.objects.with_state().get(pk=to_rest(workflow).pk).state == State.CANCELLED
+    assert (len(bank.charged), bank.refunded) == (1, [f"{workflow.key}:pay:undo"])
+
+
+def test_an_answer_is_taken_back_while_the_workflow_is_undone(bank: Bank, ada: User) -> None:
+    workflow, task = in_doubt(bank.step(undo=bank.refund))
+    operations.cancel(workflow.pk, user=ada, reason="By phone.", open_tasks=[])
+    answer(task, ada, None)
+    take_back(task, ada)
+    answer(asked_again(workflow), ada, YES)
+    to_rest(workflow)
+    assert (len(bank.charged), len(bank.refunded)) == (1, 1)
+
+
+def test_what_was_undone_since_stands(bank: Bank, ada: User) -> None:
+    workflow, task = in_doubt(bank.step(undo=bank.refund), fail)
+    answer(task, ada, YES)
+    assert to_rest(workflow).status == "FAILED"
+    assert bank.refunded
+    refused(task, ada, "What became of pay has become known in another way since")
+
+
+def test_a_call_whose_undo_was_begun_stands(bank: Bank, ada: User) -> None:
+    workflow, task = in_doubt(bank.step(undo=bank.refund), fail)
+    bank.refusals = 3
+    answer(task, ada, YES)
+    again(again(workflow))
+    assert states() == {"pay 1": "done", "undo pay": "not_done"}
+    refused(task, ada, "The undo of pay was begun since")
+
+
+# --- Whether an undo is dealt with --------------------------------------------------------------------
+
+
+def undo_in_doubt(bank: Bank, *before: Step | WorkflowStep, **policy: Any) -> tuple[Workflow, ManualTask]:
+    """A workflow whose refund has failed three times."""
+    bank.charged, bank.refusals = ["before"], 3
+    define([*before, bank.step(undo=bank.refund, **policy), fail], retry=Retry(base_delay=0))
+    workflow = work(submit())
+    for _ in range(4):
+        workflow = again(workflow)
+    assert workflow.waiting_for == "The undo of pay failed 3 times. Is it dealt with?"
+    return workflow, ManualTask.objects.get()
+
+
+@pytest.mark.parametrize("said", [BY_HAND, {"kept": True}, None], ids=["by hand", "kept", "try again"])
+def test_an_answer_about_an_undo_that_nobody_has_read_is_taken_back(
+    bank: Bank, ada: User, said: dict[str, Any] | None
+) -> None:
+    workflow, task = undo_in_doubt(bank)
+    answer(task, ada, said)
+    take_back(task, ada)
+    assert states() == {"pay 1": "done", "undo pay": "not_done"}
+    assert not bank.refunded
+    answer(asked_again(workflow), ada, None)
+    to_rest(workflow)
+    assert len(bank.refunded) == 1
+
+
+@pytest.mark.parametrize("said", [BY_HAND, {"kept": True}], ids=["by hand", "kept"])
+def test_what_was_dealt_with_wrongly_is_asked_again_though_the_workflow_has_failed(
+    bank: Bank, ada: User, said: dict[str, Any]
+) -> None:
+    workflow, task = undo_in_doubt(bank)
+    answer(task, ada, said)
+    assert to_rest(workflow).status == "FAILED"
+    take_back(task, ada)
+    assert states() == {"pay 1": "done", "undo pay": "unknown" if said == BY_HAND else "not_done"}
+    assert Effect.objects.get(undo=False).result == {"number": 2}
+    assert Effect.objects.get(undo=True).result is None
+    answer(asked_again(workflow), ada, None)
+    assert to_rest(workflow).status == "FAILED"
+    assert bank.refunded == [f"{workflow.key}:pay:undo"]
+
+
+def test_what_was_undone_by_hand_without_any_call_leaves_no_trace_of_one(bank: Bank, ada: User) -> None:
+    define([bank.step(undo=bank.refund), fail])
+    bank.charged = ["before"]
+    workflow = work(submit())
+    define([bank.step(), fail])  # a release that lacks the undo
+    work(workflow)
+    task = ManualTask.objects.get()
+    answer(task, ada, BY_HAND)
+    to_rest(workflow)
+    assert states() == {"pay 1": "undone", "undo pay": "done"}
+    take_back(task, ada)
+    assert states() == {"pay 1": "done"}
+    asked_again(workflow)
+
+
+def test_an_undo_that_is_being_tried_again_is_not_asked_about(bank: Bank, ada: User) -> None:
+    workflow, task = undo_in_doubt(bank)
+    bank.refusals = 1
+    answer(task, ada, None)
+    work(workflow)
+    refused(task, ada, "The undo is being tried again")
+
+
+def test_an_answer_about_an_undo_stands_once_the_next_one_was_begun(bank: Bank, ada: User) -> None:
+    reserve = Step(ship, name="reserve", once=True, undo=lambda **_: None)
+    workflow, task = undo_in_doubt(bank, reserve)
+    answer(task, ada, BY_HAND)
+    assert to_rest(workflow).status == "FAILED"
+    refused(task, ada, "The undo of reserve was begun since")
+
+
+def test_what_was_wrongly_undone_by_hand_is_not_called_again_by_a_retry(bank: Bank, ada: User) -> None:
+    """The retry would charge again: taken back before it runs, the first charge stands."""
+    workflow, task = undo_in_doubt(bank)
+    answer(task, ada, BY_HAND)
+    to_rest(workflow)
+    operations.retry(workflow.pk, user=ada)
+    assert take_back(task, ada) == "It is taken back; the workflow has been retried, and goes on with it as done."
+    define([bank.step(undo=bank.refund)])
+    assert to_rest(workflow).status == "COMPLETE"
+    assert bank.charged == ["before", f"{workflow.key}:pay"]
+
+
+def test_an_answer_to_an_earlier_question_stands(bank: Bank, ada: User) -> None:
+    workflow, task = undo_in_doubt(bank)
+    answer(task, ada, {"kept": True})
+    to_rest(workflow)
+    operations.retry(workflow.pk, user=ada)
+    refused(task, ada, "What became of pay has become known in another way since")  # a retry counts it as done
+    bank.refusals = 3
+    for _ in range(5):
+        again(workflow)
+    second = ManualTask.objects.latest("id")
+    answer(second, ada, {"kept": True})
+    to_rest(workflow)
+    refused(task, ada, "The question has been asked anew since")
+    take_back(second, ada)

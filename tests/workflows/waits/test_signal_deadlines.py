@@ -1,0 +1,142 @@
+"""How long a step waits for a signal, and how often it looks for itself meanwhile."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from tests import engine
+from tests.engine import define, kinds, make_due, submit, work, worker
+from tests.workflows.waits.signals import HOUR, await_signals, tell
+from workflows import operations
+from workflows.definition import WorkflowStep
+from workflows.errors import RetryableStepError
+from workflows.models import Wait, Workflow
+from workflows.waits import WaitExpired, wait_for_signal
+
+pytestmark = engine.ENGINE
+
+
+def test_nothing_in_time_fails_it() -> None:
+    define([await_signals("paid")])
+    workflow = work(submit())
+    engine.expire(workflow)
+    workflow = work(workflow)
+    assert (workflow.status, workflow.last_error_code) == ("FAILED", "wait_expired")
+    assert Wait.objects.get().outcome == "expired"
+
+
+def test_a_step_may_take_nothing_in_time_for_an_answer() -> None:
+    def give_up(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        try:
+            wait_for_signal(workflow, "payment", "paid", timeout=HOUR)
+        except WaitExpired:
+            return {"text": "then not"}
+        return {}
+
+    define([give_up])
+    workflow = work(submit())
+    engine.expire(workflow)
+    assert work(workflow).context["text"] == "then not"
+
+
+def test_the_deadline_does_not_move_over_ten_attempts() -> None:
+    define([await_signals("paid", look=lambda: None)])
+    workflow = submit()
+    deadlines = set()
+    for _ in range(10):
+        make_due(workflow)
+        workflow = work(workflow)
+        deadlines.add(Wait.objects.get().deadline)
+    assert len(deadlines) == 1
+
+
+def test_after_an_expiry_a_retry_waits_anew() -> None:
+    define([await_signals("paid")])
+    workflow = work(submit())
+    engine.expire(workflow)
+    assert work(workflow).status == "FAILED"
+    operations.retry(workflow.pk, user=User.objects.create(username="boss", is_superuser=True))
+    workflow = work(workflow)
+    assert (workflow.status, workflow.wake_on) == ("PENDING", ["paid"])
+    tell(workflow, "paid")
+    assert work(workflow).status == "COMPLETE"
+
+
+def test_a_deadline_that_no_worker_could_read_is_refused_and_shorter_it_waits() -> None:
+    def await_for_days(days: int) -> WorkflowStep:
+        return await_signals("paid", timeout=timedelta(days=days))
+
+    define([await_for_days(3_000_000)])
+    workflow = work(submit())
+    assert (workflow.status, workflow.last_error_class) == ("FAILED", "workflows.waits.wait.WaitError")
+    define([await_for_days(30)])
+    operations.retry(workflow.pk, user=User.objects.create(username="boss", is_superuser=True))
+    assert work(workflow).waiting_for == "the signal paid"
+
+
+# --- Looks --------------------------------------------------------------------------------------------
+
+
+def test_with_looks_it_runs_again_sooner_and_sooner_never_past_its_deadline() -> None:
+    define([await_signals("paid", look=lambda: None, timeout=timedelta(hours=1))])
+    workflow = work(submit())
+    until_first_look = workflow.invisible_until - timezone.now()
+    assert timedelta(seconds=3) < until_first_look <= timedelta(seconds=5)
+    Wait.objects.update(created_at=timezone.now() - timedelta(seconds=20))
+    make_due(workflow)
+    workflow = work(workflow)
+    assert timedelta(seconds=18) < workflow.invisible_until - timezone.now() <= timedelta(seconds=21)
+    Wait.objects.update(created_at=timezone.now() - timedelta(minutes=30))
+    make_due(workflow)
+    workflow = work(workflow)
+    assert timedelta(seconds=58) < workflow.invisible_until - timezone.now() <= timedelta(minutes=1)
+    soon = timezone.now() + timedelta(seconds=30)
+    Wait.objects.update(deadline=soon)
+    make_due(workflow)
+    assert work(workflow).invisible_until == soon
+    assert kinds(workflow) == ["waiting"], "it waits on as before: no news"
+
+
+def test_what_a_look_finds_is_the_answer_and_stays_it() -> None:
+    failing, looks = [True], [None, {"n": 9}, {"n": 10}]
+
+    def fail_at_first(*, workflow: Workflow, context: Any) -> None:
+        if failing[0]:
+            raise RetryableStepError
+
+    define([await_signals("paid", look=lambda: looks.pop(0)), fail_at_first])
+    workflow = work(submit())
+    assert workflow.wake_on == ["paid"]
+    make_due(workflow)
+    workflow = work(workflow)
+    assert workflow.current_step == "fail_at_first"
+    tell(workflow, "paid", 3)
+    failing[0] = False
+    make_due(workflow)
+    workflow = work(workflow)
+    assert (workflow.context["number"], workflow.context["text"], workflow.context["tags"]) == (9, "", ["look"])
+    assert looks == [{"n": 10}], "it has looked twice"
+    assert Wait.objects.get().outcome == "found"
+
+
+def test_a_look_that_fails_for_now_has_found_nothing_and_one_that_fails_for_good_fails_the_step() -> None:
+    errors = [RetryableStepError("Busy."), ValueError()]
+
+    def look() -> None:
+        raise errors.pop(0)
+
+    define([await_signals("paid", look=look)])
+    workflow = work(submit())
+    assert (workflow.status, workflow.wake_on, workflow.retry_count) == ("PENDING", ["paid"], 0)
+    make_due(workflow)
+    assert work(workflow).status == "FAILED"
+
+
+@pytest.mark.parametrize("every", [timedelta(0), timedelta(seconds=-5), timedelta(milliseconds=1)])
+def test_looks_that_would_leave_no_time_for_anything_else_are_refused(every: timedelta) -> None:
+    define([await_signals("paid", look=lambda: None, look_every=every)])
+    assert work(submit()).last_error_class == "workflows.waits.wait.WaitError"
+    assert worker().process_next() is False
