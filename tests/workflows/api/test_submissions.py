@@ -37,11 +37,6 @@ def client(request: pytest.FixtureRequest) -> Client:
     return client
 
 
-@pytest.fixture
-def key() -> str:
-    return api_keys.create("shop")
-
-
 def post(client: Client, key: str, body: str | bytes = "{}", **headers: str) -> Any:
     headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": str(uuid4()), **headers}
     content_type = headers.pop("content_type", "application/json")

@@ -64,16 +64,6 @@ def _definitions(settings: Settings) -> Iterator[None]:
     definitions.cache_clear()
 
 
-@pytest.fixture
-def client() -> Client:
-    return Client(enforce_csrf_checks=True)
-
-
-@pytest.fixture
-def key() -> str:
-    return api_keys.create("shop")
-
-
 def start(client: Client, key: str, body: bytes | dict[str, Any], **headers: str) -> Any:
     sent = {"Authorization": f"Bearer {key}", **{n.replace("_", "-"): v for n, v in headers.items()}}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -1,0 +1,200 @@
+"""A webhook becomes a signal, once for each delivery, and only if its source has signed it."""
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from tests.workflows.api.answers import assert_problem
+from tests.workflows.api.signals import DELIVERED, deliver, signed, waiting
+from workflows import inbox
+from workflows.api import requests
+from workflows.ingress import webhooks
+from workflows.models import Signal
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_webhook_becomes_a_signal_for_its_linking_id_and_wakes_who_waits(client: Client, secret: str) -> None:
+    workflow = waiting(linking_id="acc-1")
+    response = deliver(client, secret, DELIVERED)
+    assert (response.status_code, response.json()) == (202, {"replayed": False})
+    signal = Signal.objects.get()
+    assert (signal.source, signal.dedupe_key, signal.name) == ("parcels", "msg_1", "parcel.delivered")
+    assert (signal.linking_id, signal.workflow_id, signal.payload) == ("acc-1", None, {"at": "noon"})
+    assert (signal.closed_at, signal.ignored) == (None, False)
+    workflow.refresh_from_db()
+    assert workflow.invisible_until <= workflow.created_at
+
+
+def test_a_webhook_may_name_the_workflow_by_its_key(client: Client, secret: str) -> None:
+    workflow = waiting()
+    body = {"name": "parcel.delivered", "workflow": workflow.key.upper(), "linking_id": None}
+    assert deliver(client, secret, body).status_code == 202
+    signal = Signal.objects.get()
+    assert (signal.linking_id, signal.workflow_id, signal.payload) == (None, workflow.pk, {})
+    workflow.refresh_from_db()
+    assert workflow.invisible_until <= workflow.created_at
+
+
+def test_a_signal_may_come_before_its_workflow(client: Client, secret: str) -> None:
+    assert deliver(client, secret, DELIVERED).status_code == 202
+    workflow = waiting(linking_id="acc-1")
+    assert inbox.wake(workflow.pk)
+
+
+def test_a_delivery_repeated_is_told_once(client: Client, secret: str) -> None:
+    assert deliver(client, secret, DELIVERED).json() == {"replayed": False}
+    respelt = json.dumps({**DELIVERED, "payload": {"at": "noon"}}, indent=2).encode()
+    for body in (DELIVERED, respelt):
+        response = deliver(client, secret, body)
+        assert (response.status_code, response.json()) == (202, {"replayed": True})
+    assert Signal.objects.count() == 1
+
+
+def test_an_old_delivery_played_again_within_the_tolerance_is_a_duplicate(client: Client, secret: str) -> None:
+    body = json.dumps(DELIVERED).encode()
+    headers = signed(secret, body, at=time.time() - 290)
+    for replayed in (False, True):
+        response = client.post("/v1/signals/parcels", body, content_type="application/json", headers=headers)
+        assert response.json() == {"replayed": replayed}
+    assert Signal.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"name": "parcel.lost"}, {"linking_id": "acc-2"}, {"payload": {}}, {"payload": {"at": 1}}]
+)
+def test_an_id_used_for_something_else_is_refused(client: Client, secret: str, change: dict[str, Any]) -> None:
+    deliver(client, secret, DELIVERED)
+    assert_problem(deliver(client, secret, {**DELIVERED, **change}), 422, "webhook_id_reused")
+    assert Signal.objects.get().payload == {"at": "noon"}
+
+
+def test_the_same_id_of_two_sources_is_two_signals(client: Client, secret: str) -> None:
+    other = webhooks.create("others")
+    for source, of in (("parcels", secret), ("others", other)):
+        assert deliver(client, of, DELIVERED, source=source).json() == {"replayed": False}
+    assert Signal.objects.count() == 2
+
+
+def test_the_same_delivery_at_once_is_one_signal(client: Client, transactional_db: None) -> None:
+    secret = webhooks.create("parcels")
+    barrier = threading.Barrier(8, timeout=20)
+
+    def send(_: int) -> Any:
+        with closing(connection):
+            barrier.wait()
+            return deliver(Client(), secret, DELIVERED)
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(send, range(8)))
+    assert [answer.status_code for answer in answers] == [202] * 8
+    assert sorted(answer.json()["replayed"] for answer in answers) == [False] + [True] * 7
+    assert Signal.objects.count() == 1
+
+
+def test_every_digit_of_a_number_is_kept(client: Client, secret: str) -> None:
+    body = b'{"linking_id":"a","payload":{"amount":12345678901234567890.123456789000},"name":"paid"}'
+    assert deliver(client, secret, body).status_code == 202
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT payload->>'amount' FROM workflows_signal")
+        assert cursor.fetchone() == ("12345678901234567890.123456789000",)
+
+
+# --- Who has signed -------------------------------------------------------------------------------------
+
+
+def test_a_secret_is_replaced_without_losing_a_delivery(client: Client, secret: str) -> None:
+    new = webhooks.create("parcels")
+    assert deliver(client, secret, DELIVERED, delivery_id="1").status_code == 202
+    assert deliver(client, new, DELIVERED, delivery_id="2").status_code == 202
+    webhooks.revoke(webhooks.find(secret).get())
+    assert_problem(deliver(client, secret, DELIVERED, delivery_id="3"), 401, "webhook_signature_invalid")
+    assert deliver(client, new, DELIVERED, delivery_id="4").status_code == 202
+    body = json.dumps(DELIVERED).encode()
+    both = f"{signed(secret, body, delivery_id='5')['Webhook-Signature']} "
+    both += signed(new, body, delivery_id="5")["Webhook-Signature"]
+    assert deliver(client, new, body, delivery_id="5", Webhook_Signature=both).status_code == 202
+    assert Signal.objects.count() == 4
+
+
+def test_an_unknown_source_is_refused_like_a_wrong_signature(client: Client, secret: str) -> None:
+    refused = [deliver(client, webhooks.create("others"), DELIVERED)]
+    for source in ("unknown", "UPPER", "a%00b", "%C3%A9", "api:shop", "console", "x" * 300):
+        refused.append(deliver(client, secret, DELIVERED, source=source))
+    webhooks.revoke(webhooks.find(secret).get())
+    refused.append(deliver(client, secret, DELIVERED))
+    for response in refused:
+        assert_problem(response, 401, "webhook_signature_invalid")
+        assert response.content == refused[0].content
+        assert response.headers == refused[0].headers
+    assert "WWW-Authenticate" in refused[0].headers
+    assert not Signal.objects.exists()
+
+
+@pytest.mark.parametrize("header", ["Webhook_Id", "Webhook_Timestamp", "Webhook_Signature"])
+def test_a_delivery_without_one_of_its_headers_is_401(client: Client, secret: str, header: str) -> None:
+    assert_problem(deliver(client, secret, DELIVERED, **{header: ""}), 401, "webhook_signature_missing")
+    assert not Signal.objects.exists()
+
+
+@pytest.mark.parametrize("seconds", [-302, 302, -86400, 10**9])
+def test_a_delivery_of_another_time_is_401_though_it_is_signed(client: Client, secret: str, seconds: int) -> None:
+    body = json.dumps(DELIVERED).encode()
+    headers = signed(secret, body, at=time.time() + seconds)
+    response = client.post("/v1/signals/parcels", body, content_type="application/json", headers=headers)
+    assert_problem(response, 401, "webhook_timestamp_stale")
+    assert not Signal.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"Webhook_Id": "msg_2"},
+        {"Webhook_Timestamp": "in a minute"},
+        {"Webhook_Signature": "v1,AAAA"},
+        {"Webhook_Signature": "x"},
+        {"Webhook_Signature": "v1,é"},
+    ],
+)
+def test_a_delivery_that_was_changed_on_its_way_is_401(client: Client, secret: str, change: dict[str, str]) -> None:
+    if "Webhook_Timestamp" in change:  # now, and not when the tests were collected
+        change = {"Webhook_Timestamp": str(int(time.time()) + 60)}
+    assert_problem(deliver(client, secret, DELIVERED, **change), 401, "webhook_signature_invalid")
+    body = json.dumps(DELIVERED).encode()
+    headers = signed(secret, body)
+    changed = client.post("/v1/signals/parcels", body + b" ", content_type="application/json", headers=headers)
+    assert_problem(changed, 401, "webhook_signature_invalid")
+    assert not Signal.objects.exists()
+
+
+@pytest.mark.parametrize("body", [b" ", b"{", b'{"a":"\\u0000"}', b"\xff", b'{"name":"cancel"}'])
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain"])
+def test_nothing_is_said_of_a_body_that_nobody_has_signed(
+    client: Client, secret: str, body: bytes, content_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests.jsonb, "parse", lambda body: pytest.fail("it was parsed"))
+    response = deliver(client, secret, body, content_type=content_type, Webhook_Signature="v1,AAAA")
+    assert_problem(response, 401, "webhook_signature_invalid")
+
+
+@pytest.mark.parametrize("delivery_id", ["x" * 201, "a b", "é", "a\tb"])
+def test_an_id_that_cannot_be_kept_is_400(client: Client, secret: str, delivery_id: str) -> None:
+    content = json.dumps(DELIVERED).encode()
+    now = str(int(time.time()))
+    signature = webhooks.sign(webhooks.key_of(secret), f"{delivery_id}.{now}.".encode("latin-1") + content).decode()
+    response = deliver(
+        client, secret, content, Webhook_Id=delivery_id, Webhook_Timestamp=now, Webhook_Signature=signature
+    )
+    assert_problem(response, 400, "webhook_id_invalid")
+    assert not Signal.objects.exists()
+
+
+def test_an_id_of_the_longest_length_is_taken(client: Client, secret: str) -> None:
+    assert deliver(client, secret, DELIVERED, delivery_id="x" * 200).status_code == 202
