@@ -13,6 +13,9 @@ from django.test import Client
 
 from workflows.definition import definitions
 
+# The fixture `as_`, as tests take it.
+Login = Callable[..., Client]
+
 ROLES = ["support", "approver", "engineer", "auditor", "superuser"]
 
 
@@ -26,7 +29,7 @@ def parcels(settings: Any) -> Iterator[None]:
 
 
 @pytest.fixture
-def as_(db: None) -> Callable[..., Client]:
+def as_(db: None) -> Login:
     """A browser in which somebody of that group is logged in; CSRF tokens are asked for if `csrf` says so."""
 
     def log_in(role: str, *, csrf: bool = False) -> Client:

@@ -15,10 +15,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
 from workflows.admin import connections
 from workflows.models import Signal, Wait, Workflow
-
-Login = Callable[..., Client]
 
 
 def page(client: Client, row: Workflow) -> str:

@@ -12,13 +12,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
 from workflows.admin import base
 from workflows.models import ManualTask, State, Workflow
 
 LIST = "/admin/workflows/workflow/"
 TASKS = "/admin/workflows/manualtask/"
-
-Login = Callable[..., Client]
 
 
 def listed(client: Client, query: str, url: str = LIST) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 
 import pytest
 from django.contrib.auth.models import User
@@ -11,11 +10,9 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import ROLES, crawl
+from tests.workflows.admin.conftest import ROLES, Login, crawl
 from workflows import operations
 from workflows.models import ApiKey, ManualTask, Signal, Workflow
-
-Login = Callable[..., Client]
 
 # Markers as a patient's data could hold them; the facts of a task are for who decides it.
 CANARY = "canary-in-the-data"

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
 from workflows.models import UndeliveredMessage
 
 UNDELIVERED = "/admin/workflows/undeliveredmessage/"
-
-Login = Callable[..., Client]
 
 
 def test_it_shows_where_each_is_and_why_the_newest_first(as_: Login) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -12,11 +11,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
 from workflows.models import WorkerProcess
 
 WORKERS = "/admin/workflows/workerprocess/"
-
-Login = Callable[..., Client]
 
 
 def html(client: Client, url: str = WORKERS) -> str:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from html import unescape
 from typing import Any
@@ -11,10 +10,9 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
 from workflows.admin import workflow_page
 from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
-
-Login = Callable[..., Client]
 
 
 def page(client: Client, row: Workflow, query: str = "") -> str:

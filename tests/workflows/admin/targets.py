@@ -1,0 +1,61 @@
+"""Each verb of the console with a row that it fits: where to post, and what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from tests.workflows import rows
+from workflows.models import ApiKey, ManualTask, Workflow
+
+Target = tuple[str, dict[str, str]]
+
+
+def retry() -> Target:
+    return f"/admin/workflows/workflow/{rows.failed().pk}/retry/", {"reason": "Again."}
+
+
+def retry_selected() -> Target:
+    chosen = {"action": "retry_selected", "_selected_action": str(rows.failed().pk)}
+    return "/admin/workflows/workflow/", {**chosen, "confirmed": "yes", "reason": "Again."}
+
+
+def run_now() -> Target:
+    return f"/admin/workflows/workflow/{rows.retrying().pk}/run_now/", {"reason": "Payments is back."}
+
+
+def cancel() -> Target:
+    return f"/admin/workflows/workflow/{rows.retrying().pk}/cancel/", {"reason": "Asked for by phone."}
+
+
+def approve() -> Target:
+    rows.waiting()
+    return f"/admin/workflows/manualtask/{ManualTask.objects.get().pk}/decide/", {"decision": "approve", "reason": ""}
+
+
+def reject() -> Target:
+    rows.waiting()
+    return f"/admin/workflows/manualtask/{ManualTask.objects.get().pk}/decide/", {"decision": "reject", "reason": "No."}
+
+
+def claim() -> Target:
+    rows.waiting()
+    return f"/admin/workflows/manualtask/{ManualTask.objects.get().pk}/claim/", {}
+
+
+def release() -> Target:
+    """Of a task that whoever is logged in has claimed."""
+    claimer = User.objects.latest("pk") if User.objects.exists() else User.objects.create(username="some-approver")
+    rows.open_task(rows.waiting(task=False), assignee=claimer, claimed_at=timezone.now())
+    return f"/admin/workflows/manualtask/{ManualTask.objects.get().pk}/release/", {}
+
+
+def revoke() -> Target:
+    key = ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1")
+    return f"/admin/workflows/apikey/{key.pk}/revoke/", {"reason": "Leaked."}
+
+
+def chosen(*made: Workflow, **data: str) -> dict[str, Any]:
+    return {"action": "retry_selected", "_selected_action": [str(row.pk) for row in made], **data}

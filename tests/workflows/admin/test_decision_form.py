@@ -1,0 +1,146 @@
+"""The form of a decision: the fields of the answer, what is said of a wrong one, and that nothing typed is lost."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from html import unescape
+
+import pytest
+from django.contrib.auth.models import User
+from pydantic import BaseModel, Field, field_validator
+
+from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.tasks import IN_DOUBT, offered, page, task, url, words
+from workflows import operations
+from workflows.models import ManualTask, Signal
+
+
+class Dose(BaseModel):
+    milligrams: float = Field(gt=0, le=15, description="Per week.")
+    start: date
+    note: str = Field(default="", max_length=1000)
+
+
+class Parcel(BaseModel):
+    contents: list[str]
+
+    @field_validator("contents")
+    @classmethod
+    def priced(cls, contents: list[str]) -> list[str]:
+        return sorted(contents, key={"lamp": 1}.__getitem__)  # and of anything else it has no price
+
+
+DOSE = f"{__name__}.Dose"
+TYPED = {"answer-milligrams": "2.5", "answer-start": "2026-03-01", "answer-note": "Slowly."}
+
+
+def test_the_decision_has_the_fields_of_the_answer_and_keeps_what_was_typed(as_: Login) -> None:
+    client, row = as_("approver"), task(answer_model=DOSE)
+    html = page(client, row)
+    for shown in ['name="answer-milligrams"', "Per week.", 'type="date"', '<textarea name="answer-note"']:
+        assert shown in html
+    html = client.post(url(row, "decide"), {"decision": "approve", "reason": "Fine.", **TYPED}, follow=True)
+    assert "Your answer is kept: approve." in words(html.content.decode())
+    assert Signal.objects.get().payload == {
+        "approved": True,
+        "reason": "Fine.",
+        "by": "some-approver",
+        "answer": {"milligrams": 2.5, "start": "2026-03-01", "note": "Slowly."},
+    }
+
+
+def test_enter_in_a_field_decides_nothing(as_: Login) -> None:
+    """It presses the first button of the form, which is not to be yes."""
+    form = page(as_("approver"), task(answer_model=DOSE)).split('/decide/">')[1]
+    assert re.findall(r"<button([^>]*)>", form)[0].split() == ["disabled", "hidden"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"answer-milligrams": "20"}, "Ensure this value is less than or equal to 15."),
+        ({"answer-milligrams": ""}, "This field is required."),
+        ({"answer-milligrams": "much"}, "Enter a number."),
+    ],
+)
+def test_an_error_is_told_beside_its_field_and_what_was_typed_is_kept(
+    as_: Login, typed: dict[str, str], said: str
+) -> None:
+    client, row = as_("approver"), task(answer_model=DOSE)
+    data = {"decision": "approve", "reason": "My reasons.", **TYPED, **typed}
+    html = client.post(url(row, "decide"), data).content.decode()
+    beside = re.search(r'<ul class="errorlist"[^>]*>(.*?)</ul>\s*<label for="([^"]+)"', html, re.DOTALL)
+    assert beside
+    assert (words(beside[1]), beside[2]) == (said, "id_answer-milligrams")
+    for kept in ["Slowly.", "My reasons.", 'value="2026-03-01"']:
+        assert kept in html
+    if typed["answer-milligrams"]:
+        assert f'value="{typed["answer-milligrams"]}"' in html
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+
+
+def test_a_refusal_keeps_what_was_typed_where_there_is_still_something_to_decide(as_: Login) -> None:
+    client, row = as_("approver"), task(answer_model=DOSE)
+    html = client.post(url(row, "decide"), {"decision": "reject", "reason": " ", **TYPED}).content.decode()
+    assert "a rejection needs a reason" in html
+    assert "Slowly." in html
+    assert 'value="2.5"' in html
+    assert "This field is required" not in html
+    operations.reject(row.pk, user=User.objects.create_superuser("boss"), reason="No.")
+    html = client.post(url(row, "decide"), {"decision": "approve", **TYPED}).content.decode()
+    assert "Boss rejected it already, at " in html
+    assert "Your decision" not in html
+    assert "Slowly." not in html
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "9" * 5_000, '{"a": ' + "9" * 5_000 + "}", '{"a": "\\ud800"}', '{"a": "\\u0000"}', "{"]
+)
+@pytest.mark.parametrize("fields", [IN_DOUBT, {"answer_model": f"{__name__}.Parcel"}])
+def test_json_that_cannot_be_read_or_kept_is_shown_again_with_its_error(
+    as_: Login, fields: dict[str, str], text: str
+) -> None:
+    client, row = as_("approver"), task(**fields)
+    data = {"decision": "approve", "answer-result": text, "answer-contents": text}
+    response = client.post(url(row, "decide"), data)
+    assert response.status_code == 200
+    assert "errorlist" in response.content.decode()
+    assert text in unescape(response.content.decode())
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+
+
+def test_a_model_that_breaks_on_an_answer_is_an_error_of_the_form_and_quotes_nothing(
+    as_: Login, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, row = as_("approver"), task(answer_model=f"{__name__}.Parcel")
+    data = {"decision": "approve", "answer-contents": '["canary-7f3a"]'}
+    html = client.post(url(row, "decide"), data).content.decode()
+    assert "What checks the answer broke on it, and the error is ours: the log says where." in words(html)
+    assert "Parcel broke on an answer" in caplog.text
+    assert "test_decision_form.py" in caplog.text
+    assert "canary-7f3a" not in caplog.text
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+
+
+def test_a_rejection_needs_none_of_the_fields(as_: Login) -> None:
+    client, row = as_("approver"), task(answer_model=DOSE)
+    assert "formnovalidate>Reject<" in page(client, row)
+    client.post(url(row, "decide"), {"decision": "reject", "reason": "Too heavy.", "answer-milligrams": "much"})
+    assert ManualTask.objects.get().state == "rejected"
+    assert "answer" not in Signal.objects.get().payload
+
+
+def test_a_model_that_this_release_does_not_have_leaves_only_the_rejection(as_: Login) -> None:
+    client, row = as_("approver"), task(answer_model="tests.nowhere.Dose")
+    html = page(client, row)
+    assert offered(html) == ["Claim it", "Reject"]
+    said = (
+        "“Approve” cannot be said here. This release does not have what the answer is checked by (tests.nowhere.Dose)"
+    )
+    assert said in unescape(html)
+    html = client.post(url(row, "decide"), {"decision": "approve", "reason": "My reasons."}).content.decode()
+    assert "This release does not have what the answer is checked by" in html
+    assert "My reasons." in html
+    client.post(url(row, "decide"), {"decision": "reject", "reason": "Nobody can say."})
+    assert ManualTask.objects.get().state == "rejected"

@@ -1,0 +1,88 @@
+"""A decision is made on the page of its task, by users who may, and while there is something to decide."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.targets import approve, reject
+from tests.workflows.admin.tasks import page as task_page
+from workflows.models import ManualTask, Signal
+
+
+def test_who_decides_sees_the_question_and_the_facts_on_the_page_of_the_decision(as_: Login) -> None:
+    task = rows.open_task(
+        rows.waiting(task=False), facts=[["Weight", 92], ["Fragile", True], ["Labels", ["a", "b"]], ["Note", None]]
+    )
+    html = task_page(as_("approver"), task)
+    for shown in ["May this parcel go out?", "Weight", ">92<", ">yes<", ">a, b<", ">not given<", "Approve", "Reject"]:
+        assert shown in html
+
+
+def test_the_facts_are_for_who_decides_and_while_there_is_something_to_decide(as_: Login) -> None:
+    task = rows.open_task(rows.waiting(task=False), facts=[["Weight", "ninety-two"]])
+    for role in ("support", "engineer", "auditor"):
+        assert "ninety-two" not in task_page(as_(role), task)
+    approver = as_("approver")
+    approver.post(f"/admin/workflows/manualtask/{task.pk}/decide/", {"decision": "approve"})
+    assert "ninety-two" not in task_page(approver, task)
+
+
+def test_a_decided_task_shows_the_decision(as_: Login) -> None:
+    url, data = reject()
+    client = as_("approver")
+    html = client.post(url, data, follow=True).content.decode()
+    assert "Rejected by <strong>some-approver</strong>" in html
+    assert "<blockquote>No.</blockquote>" in html
+    assert "Your decision" not in html
+
+
+def test_a_question_that_is_no_longer_asked_says_so_and_takes_no_decision(as_: Login) -> None:
+    task = rows.open_task(rows.compensating(), state="closed")
+    client = as_("approver")
+    assert "Nobody asks for that any more" in task_page(client, task)
+    html = client.post(f"/admin/workflows/manualtask/{task.pk}/decide/", {"decision": "approve"}, follow=True)
+    assert "Nobody asks for that any more: its workflow has gone on without." in html.content.decode()
+    assert not Signal.objects.exists()
+
+
+def test_a_rejection_without_a_reason_is_told_so(as_: Login) -> None:
+    url, data = reject()
+    response = as_("approver").post(url, {**data, "reason": ""}, follow=True)
+    assert "a rejection needs a reason" in response.content.decode()
+    assert not Signal.objects.exists()
+
+
+def test_a_decision_is_one_of_two_and_comes_by_post(as_: Login) -> None:
+    url, data = approve()
+    client = as_("approver")
+    for made, _ in ((url, data), (url.replace("decide", "claim"), {}), (url.replace("decide", "release"), {})):
+        assert client.get(made).status_code == 405
+    assert client.post(url, {"decision": "perhaps"}).status_code == 200
+    assert ManualTask.objects.get().state == "open"
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"expires_at": timezone.now() - timedelta(hours=1)}, "nobody decided in time"),
+        ({"state": "expired"}, "nobody decided in time"),
+        ({"state": "closed"}, "Nobody asks for that any more"),
+    ],
+)
+def test_a_task_that_is_no_longer_open_offers_nothing(as_: Login, task: dict[str, Any], said: str) -> None:
+    html = task_page(as_("approver"), rows.open_task(rows.waiting(task=False), **task))
+    assert said in html
+    assert "Your decision" not in html
+
+
+def test_a_task_of_a_workflow_that_ended_offers_nothing(as_: Login) -> None:
+    task = rows.open_task(rows.failed(), expires_at=timezone.now() + timedelta(hours=1))
+    html = task_page(as_("approver"), task)
+    assert "there is nothing left to decide" in html
+    assert "Your decision" not in html

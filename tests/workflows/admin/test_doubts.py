@@ -1,0 +1,184 @@
+"""Did it happen? Is it dealt with? The questions about a call and about its undo, and what is told of the answers."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.tasks import IN_DOUBT, PAID, decide, offered, page, task, words
+from workflows.models import Event, ManualTask, Signal, Workflow
+
+
+def typed_in(html: str) -> list[str]:
+    """What the fields of the decision hold before anybody has touched them."""
+    form = html.split('/decide/">')[1].split("</form>")[0]
+    texts = re.findall(r"<textarea[^>]*>(.*?)</textarea>", form, re.DOTALL)
+    inputs = re.findall(r'<input type="(?:text|number|date)"[^>]*value="([^"]*)"', form)
+    chosen = re.findall(r'<(?:input|option)[^>]*value="([^"]+)"[^>]*(?:checked|selected)', form)
+    return [text.strip() for text in texts + inputs + chosen if text.strip()]
+
+
+@pytest.mark.parametrize("fields", [{"task_type": "effect_in_doubt"}, IN_DOUBT, {"task_type": "undo_in_doubt"}])
+def test_no_form_decides_by_its_default(as_: Login, fields: dict[str, str]) -> None:
+    client, row = as_("approver"), task(**fields)
+    assert typed_in(page(client, row)) == []
+    html = decide(client, row, decision="approve")
+    assert "This field is required." in html or "Say which of the two." in html
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+
+
+def test_whether_a_call_happened_has_a_typed_field_for_each_that_its_step_returns(as_: Login) -> None:
+    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    html = page(client, row)
+    for shown in [
+        '<input type="text" name="answer-charge_id" autocomplete="off" maxlength="40" required',
+        "As the payments service calls it.",
+        '<option value="" selected>Choose</option>',
+        '<option value="payment_due">Payment due</option>',
+        'name="answer-receipt"',
+    ]:
+        assert shown in html
+    assert "Your answer is kept: it happened." in decide(client, row, decision="approve", **PAID)
+    assert Signal.objects.get().payload["answer"] == {key.partition("-")[2]: value for key, value in PAID.items()}
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"answer-charge_id": " "}, "This field is required."),
+        ({"answer-payment_status": ""}, "This field is required."),
+        ({"answer-payment_status": "gone"}, "Select a valid choice."),
+        ({"answer-receipt": "null"}, "Enter a valid UUID."),
+    ],
+)
+def test_a_field_of_a_call_that_happened_is_told_what_is_wrong_with_it(
+    as_: Login, typed: dict[str, str], said: str
+) -> None:
+    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    assert said in decide(client, row, **{"decision": "approve", **PAID, **typed})
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+    assert "Your answer is kept" in decide(client, row, decision="reject", reason="Not there.", **typed)
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", '"ch_1"', "7"])
+def test_of_a_step_that_does_not_say_what_it_returns_an_object_has_to_be_typed(as_: Login, text: str) -> None:
+    client, row = as_("approver"), task(**IN_DOUBT)
+    html = decide(client, row, decision="approve", **{"answer-result": text})
+    assert ("This field is required." if text in ("", "null") else "Give a JSON object.") in html
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+    decide(client, row, decision="approve", **{"answer-result": "{}"})
+    assert Signal.objects.get().payload["answer"] == {}
+
+
+def undo_task() -> ManualTask:
+    later = timezone.now() + timedelta(days=1)
+    return rows.open_task(rows.compensating(), task_type="undo_in_doubt", expires_at=later)
+
+
+@pytest.mark.parametrize(
+    ("typed", "stored"),
+    [
+        ({"answer-how": "kept"}, {"kept": True, "reference": ""}),
+        ({"answer-how": "undone", "answer-reference": " re-9 "}, {"kept": False, "reference": "re-9"}),
+    ],
+)
+def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(
+    as_: Login, typed: dict[str, str], stored: dict[str, Any]
+) -> None:
+    client, row = as_("approver"), undo_task()
+    assert offered(page(client, row)) == ["Claim it", "It is dealt with", "Try again"]
+    assert "optional" not in page(client, row)
+    decide(client, row, decision="approve", reason="By phone.", **typed)
+    assert Signal.objects.get().payload["answer"] == stored
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({}, "Say which of the two."),
+        ({"answer-how": "perhaps"}, "Select a valid choice."),
+        ({"answer-how": "undone"}, "What was undone by hand has a reference"),
+        ({"answer-how": "undone", "answer-reference": "re-9", "reason": ""}, "This field is required."),
+        ({"answer-how": "kept", "answer-reference": "re-9"}, "What stays as it is has no reference"),
+    ],
+)
+def test_how_it_is_dealt_with_has_to_be_said_with_a_reason(as_: Login, typed: dict[str, str], said: str) -> None:
+    client, row = as_("approver"), undo_task()
+    assert said in decide(client, row, **{"decision": "approve", "reason": "By phone.", **typed})
+    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+    decide(client, row, **{**typed, "decision": "reject", "reason": "It is up again."})
+    assert ManualTask.objects.get().state == "rejected"
+
+
+def test_the_history_and_the_tasks_page_say_what_was_answered(as_: Login) -> None:
+    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    decide(client, row, decision="approve", reason="Seen at the bank.", **PAID)
+    said = f"charge_id ch_1, payment_status paid, receipt {PAID['answer-receipt']}"
+    assert f"It happened: {said} Answered by some-approver at " in words(page(client, row))
+    history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
+    assert f"It happened by some-approver charge: {said} Seen at the bank." in history
+
+    row = task(task_type="effect_in_doubt")
+    decide(client, row, decision="reject", reason="Not there.")
+    history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
+    assert "It did not happen by some-approver charge Not there." in history
+    assert "It did not happen Answered by some-approver" in words(page(client, row))
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"decision": "approve", "answer-how": "kept"}, "Left as it is"),
+        ({"decision": "approve", "answer-how": "undone", "answer-reference": "re-9"}, "Undone by hand: reference re-9"),
+        ({"decision": "reject"}, "To be tried again"),
+    ],
+)
+def test_the_history_and_the_tasks_page_say_how_it_was_dealt_with(as_: Login, typed: dict[str, str], said: str) -> None:
+    client, row = as_("approver"), undo_task()
+    decide(client, row, reason="By phone.", **typed)
+    assert f"Decision {said} " in words(page(client, row))
+    history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
+    what, _, reference = said.partition(": ")
+    assert f"{what} by some-approver charge{': ' if reference else ''}{reference} By phone." in history
+
+
+@pytest.mark.parametrize("value", ["Zebulon", "ch_zebulon9", "12025550123", "one two", "zeb@example.org", "Miller"])
+def test_what_was_typed_as_a_result_and_is_somebodys_is_not_in_the_history(as_: Login, value: str) -> None:
+    client, row = as_("superuser"), task(task_type="effect_in_doubt")
+    Workflow.objects.update(
+        payload={"name": "Zebulon Smith", "phone": "+1 202 555-0123", "order": {"program": "ch_b9"}}
+    )
+    decide(client, row, decision="approve", **{**PAID, "answer-charge_id": value})
+    assert value not in str(Event.objects.get().detail)
+    assert "•••" in Event.objects.get().detail["fields"]["charge_id"]
+    assert Signal.objects.get().payload["answer"]["charge_id"] == value
+
+
+def test_what_is_nobodys_may_be_in_the_history(as_: Login) -> None:
+    client, row = as_("superuser"), task(task_type="effect_in_doubt")
+    Workflow.objects.update(payload={"order": {"program": "ch_b9"}})
+    decide(client, row, decision="approve", **{**PAID, "answer-charge_id": "ch_b9"})
+    assert Event.objects.get().detail["fields"]["charge_id"] == "ch_b9"
+
+
+def test_of_a_step_that_does_not_say_what_it_returns_no_values_but_references_are_told(as_: Login) -> None:
+    client, row = as_("superuser"), task(**IN_DOUBT)
+    typed = '{"account": "acc-9", "reservation": {"Zebulon": 1}, "payment_status": "paid"}'
+    decide(client, row, decision="approve", **{"answer-result": typed})
+    fields = {"account": "acc-9", "reservation": "•••", "payment_status": "paid"}
+    assert Event.objects.get().detail == {"task": row.pk, "reason": "", "said": "happened", "fields": fields}
+
+
+def test_a_release_that_does_not_know_the_type_offers_no_yes(as_: Login) -> None:
+    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    Workflow.objects.update(workflow_type="of the next release")
+    html = page(client, row)
+    assert offered(html) == ["Claim it", "It did not happen"]
+    assert "“It happened” cannot be said here. This release does not know the type" in unescape(html)

@@ -1,0 +1,109 @@
+"""The page of a manual task: what is asked, whose it is, until when, and who may see its facts."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.utils import timezone
+
+from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.tasks import offered, page, task, url, words
+from workflows import operations
+from workflows.models import Event, ManualTask
+
+
+def test_it_says_whose_it_is_until_when_and_what_happens_then(as_: Login) -> None:
+    carla = User.objects.create_user("carla")
+    hour = timezone.now() + timedelta(hours=1)
+    row = task(team="approver", due_at=hour, on_expiry="rejected", requested_by=carla, four_eyes=True)
+    told = words(page(as_("approver"), row))
+    for shown in [
+        "Requested by carla. It takes four eyes: somebody else decides.",
+        "For the team approver",
+        "Claimed by nobody",
+        f"Due {hour:%Y-%m-%d %H:%M:%S} UTC",
+        f"Expires {row.expires_at:%Y-%m-%d %H:%M:%S} UTC. If nobody has decided by then it counts as rejected",
+    ]:
+        assert shown in told
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "it expires, and the workflow fails"),
+        ({"on_expiry": "approved"}, "it counts as approved, and the workflow goes on"),
+        ({"task_type": "effect_in_doubt"}, "Then it is asked again"),
+        ({"task_type": "step_undeclared"}, "Then it is asked again"),
+        ({"task_type": "keeps_being_lost"}, "Then it is tried once more, and you are asked again"),
+    ],
+)
+def test_what_happens_when_nobody_decides_is_said(as_: Login, fields: dict[str, Any], said: str) -> None:
+    assert said in words(page(as_("approver"), task(**fields)))
+
+
+def test_what_an_expiry_counted_as_is_said(as_: Login) -> None:
+    row = task(state="expired", on_expiry="approved")
+    assert "nobody decided in time. That counts as approved." in words(page(as_("support"), row))
+
+
+def test_it_is_claimed_and_given_back_with_a_button(as_: Login) -> None:
+    client, row = as_("approver"), task()
+    assert offered(page(client, row)) == ["Claim it", "Approve", "Reject"]
+    html = client.post(url(row, "claim"), follow=True).content.decode()
+    assert re.search(r"It is yours\..*Claimed by some-approver, since \d{4}-", words(html))
+    assert offered(html) == ["Give it back", "Approve", "Reject"]
+    html = client.post(url(row, "release"), follow=True).content.decode()
+    assert re.search(r"It is nobody's again\..*Claimed by nobody", words(html))
+    kinds = Event.objects.order_by("id").values_list("kind", "actor")
+    assert list(kinds) == [("task_claimed", "some-approver"), ("task_released", "some-approver")]
+
+
+def test_what_would_be_refused_is_not_offered_and_the_page_says_why(as_: Login) -> None:
+    client = as_("approver")
+    me, other = User.objects.get(username="some-approver"), User.objects.create_superuser("other")
+    taken = {"assignee": other, "claimed_at": timezone.now()}
+    for fields, said in [
+        ({"team": "packers"}, "It is for the team packers, and you are not in it."),
+        ({"requested_by": me, "four_eyes": True}, "You have requested this yourself"),
+        (taken, "other has claimed it, at "),
+    ]:
+        html = page(client, task(facts=[["Weight", "ninety-two"]], **fields))
+        assert offered(html) == []
+        assert said in words(html)
+        assert "ninety-two" not in html
+    assert offered(page(as_("superuser"), task(**taken))) == ["Give it back"]
+    assert offered(page(as_("support"), task())) == []
+
+
+def test_of_a_claim_that_counts_for_nothing_the_page_says_so_and_offers_the_task(as_: Login) -> None:
+    client, gone = as_("approver"), User.objects.create_superuser("gone")
+    row = task(assignee=gone, claimed_at=timezone.now(), facts=[["Weight", "ninety-two"]])
+    assert "can no longer decide it" not in page(client, row)
+    User.objects.filter(pk=gone.pk).update(is_active=False)
+    html = page(client, row)
+    assert re.search(r"Claimed by gone, since [-0-9]+ [:0-9]+ UTC, but can no longer decide it", words(html))
+    assert "ninety-two" in html
+    assert offered(html) == ["Claim it", "Give it back", "Approve", "Reject"]
+    assert "Assigned to gone, but can no longer decide it" in words(page(client, task(assignee=gone)))
+    html = client.post(url(row, "claim"), follow=True).content.decode()
+    assert re.search(r"It is yours\..*Claimed by some-approver, since [-0-9]+ [:0-9]+ UTC Expires", words(html))
+    assert "can no longer" not in page(client, task(assignee=gone, state="expired")), "nobody asks any more"
+
+
+def test_a_claim_that_comes_second_is_told_whose_it_is(as_: Login) -> None:
+    client, row = as_("approver"), task()
+    operations.claim_task(row.pk, user=User.objects.create_superuser("boss"))
+    html = client.post(url(row, "claim"), follow=True).content.decode()
+    assert "boss has claimed it, at " in html
+    assert ManualTask.objects.get().assignee != User.objects.get(username="some-approver")
+
+
+def test_who_is_in_a_team_sees_its_facts(as_: Login) -> None:
+    client, row = as_("approver"), task(team="clinicians", facts=[["Weight", "ninety-two"]])
+    assert "ninety-two" not in page(client, row)
+    User.objects.get().groups.add(Group.objects.create(name="clinicians"))
+    assert "ninety-two" in page(client, row)
