@@ -1,0 +1,138 @@
+"""The embedded server, for real, in folders of its own: the one that the suite runs on is left alone."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psycopg
+import pytest
+from django.conf import settings
+
+from config.embedded.server import DATABASE, PORT, USER, Server
+from tests.config.embedded.servers import ask, connect, keep, kept, mode, python
+
+
+def kill_postmaster(server: Server) -> int:
+    pid = server.pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    while server.pid() is not None:
+        time.sleep(0.01)
+    return pid
+
+
+def test_it_starts_once_and_is_joined_after(new_server: Server) -> None:
+    assert new_server.start() is True
+    pid = new_server.pid()
+    assert new_server.start() is False
+    assert new_server.pid() == pid
+
+
+def test_it_is_private_durable_and_on_a_socket_only(server: Server) -> None:
+    assert ask(server, "SHOW listen_addresses") == ""
+    assert ask(server, "SHOW fsync") == "on"
+    assert ask(server, "SHOW server_encoding") == "UTF8"
+    assert ask(server, "SHOW timezone") == "UTC"
+    assert ask(server, "SHOW max_connections") == "200"
+    assert mode(server.cluster) == 0o700
+    assert mode(server.data) == 0o700
+
+
+def test_it_stops_and_keeps_its_data(server: Server) -> None:
+    keep(server, 7)
+    assert server.stop() is True
+    assert server.pid() is None
+    assert server.stop() is False
+    assert server.start() is True
+    assert kept(server) == 7
+
+
+def test_of_many_that_start_it_at_once_one_does(new_server: Server) -> None:
+    code = """if True:
+        import sys, pathlib
+        from config.embedded.server import Server
+        print(Server(pathlib.Path(sys.argv[1])).start())
+    """
+    starters = [python(code, new_server.home) for _ in range(6)]
+    outputs = [starter.communicate(timeout=30) for starter in starters]
+    assert sorted(stdout.strip() for stdout, _ in outputs) == ["False"] * 5 + ["True"], outputs
+
+
+def test_an_initdb_that_was_killed_is_begun_anew(new_server: Server) -> None:
+    unfinished = new_server.cluster / "data.new"
+    unfinished.mkdir(parents=True)
+    (unfinished / "PG_VERSION").write_text("18\n")
+    assert new_server.start() is True
+
+
+def test_it_survives_a_kill_and_a_pid_that_is_somebody_elses_by_now(server: Server) -> None:
+    keep(server, 7)
+    owner = server.data.stat()
+    pid = kill_postmaster(server)
+    # What PostgreSQL itself would take for a running server: a live process of the same account.
+    other = subprocess.Popen(["sleep", "60"], user=owner.st_uid, cwd="/")
+    postmaster_pid = server.data / "postmaster.pid"
+    postmaster_pid.write_text(postmaster_pid.read_text().replace(str(pid), str(other.pid), 1))
+    try:
+        assert server.pid() is None
+        assert server.start() is True
+    finally:
+        other.kill()
+        other.wait()
+    assert kept(server) == 7
+
+
+def test_it_waits_for_the_orphans_of_a_killed_postmaster(server: Server) -> None:
+    # A backend in the middle of a statement does not notice; two postmasters on its data would ruin it.
+    busy = python(
+        "import sys, psycopg; psycopg.connect(sys.argv[1]).execute('SELECT count(*) FROM generate_series(1, 8000000)')",
+        f"host={server.socket_folder()} port={PORT} user={USER} dbname={DATABASE}",
+    )
+    while server.other_clients() == 0:
+        time.sleep(0.01)
+    kill_postmaster(server)
+    assert server.start() is True
+    busy.communicate(timeout=30)
+
+
+def test_an_immediate_restart_breaks_connections_and_keeps_the_address(server: Server) -> None:
+    before = server.socket_folder()
+    with connect(server) as connection:
+        server.restart("immediate")
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute("SELECT 1")
+    assert server.socket_folder() == before
+    assert ask(server, "SELECT 1") == 1
+
+
+def test_only_the_first_connection_of_a_process_starts_it(server: Server) -> None:
+    """A worker, or a fork of it, that reconnects while somebody restarts the server must not start another."""
+    code = """if True:
+        import os, pathlib, sys, django
+        django.setup()
+        from django.db import OperationalError, connection
+        from config.embedded.server import Server
+        connection.settings_dict["HOST"] = sys.argv[1]
+        connection.ensure_connection()
+        connection.close()
+        Server(pathlib.Path(sys.argv[1])).stop()
+        child = os.fork()
+        try:
+            connection.ensure_connection()
+        except OperationalError:
+            os.write(1, b"refused ")
+            os._exit(0) if child == 0 else os.waitpid(child, 0)
+    """
+    process = subprocess.run(
+        [sys.executable, "-c", code, server.home],
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "config.settings", "DEBUG": "1", "DATABASE_URL": ""},
+        cwd=settings.BASE_DIR,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert process.stdout.split() == ["refused", "refused"], process.stderr
+    assert server.pid() is None
