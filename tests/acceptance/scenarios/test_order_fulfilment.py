@@ -1,0 +1,107 @@
+"""Orders, in a real worker process: charged, told of by the payment service's webhook, shipped; or all given back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+
+from tests import engine
+from tests.acceptance.conftest import Start
+from tests.acceptance.outside import attempts, now
+from tests.acceptance.scenarios.watching import ORDER_FULFILMENT, done, requests, until_it
+from tests.acceptance.test_signals import deliver
+from tests.servers import gunicorn
+from workflows import inbox, operations
+from workflows.ingress import webhooks
+from workflows.models import State, Wait, Workflow
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+
+
+def an_order(number: str = "A-1", address: str = "Pier 4") -> Workflow:
+    return engine.submit({"order": number, "address": address}, workflow_type="order_fulfilment", linking_id=number)
+
+
+def payment(outcome: str, order: Workflow, *, charge: str = "") -> bool:
+    """What the payment service tells of a charge: by the order's number, for it knows nothing of workflows."""
+    charge = charge or now(order).context["charge_id"]
+    return inbox.send(
+        source="payments",
+        dedupe_key=str(uuid4()),
+        name=f"payment.{outcome}",
+        linking_id=order.payload["order"],
+        payload={"charge_id": charge},
+    )
+
+
+def test_an_order_is_shipped_when_its_payment_is_confirmed_by_a_webhook(runworker: Start, tmp_path: Path) -> None:
+    order, worker = an_order(), runworker(ORDER_FULFILMENT)
+    waiting = until_it(State.WAITING, order, worker)
+    assert waiting.waiting_for == "the payment service's word"
+    assert done() == ["reserve", "charge"]
+    (wait,) = Wait.objects.all()
+    assert wait.deadline - wait.created_at == pytest.approx(timedelta(minutes=15), abs=timedelta(seconds=1))
+
+    told = {"name": "payment.confirmed", "linking_id": "A-1", "payload": {"charge_id": waiting.context["charge_id"]}}
+    with gunicorn("config.wsgi", tmp_path) as console:
+        assert deliver(console, webhooks.create("payments"), told, source="payments") == (202, {"replayed": False})
+    complete = until_it(State.COMPLETE, order, worker)
+    assert complete.context["parcel_id"]
+    assert done() == ["reserve", "charge", "ship", "confirm"]
+    assert set(requests().values()) == {1}
+    assert attempts(order) == ["waiting", "complete"]
+
+
+def test_a_shipment_that_cannot_be_is_paid_back_and_then_released(runworker: Start) -> None:
+    order, worker = an_order(address="nowhere"), runworker(ORDER_FULFILMENT)
+    until_it(State.WAITING, order, worker)
+    payment("confirmed", order)
+    failed = until_it(State.FAILED, order, worker)
+    assert failed.last_error_code == "no_such_address"
+    assert done() == ["reserve", "charge", "refund", "release"]
+    assert set(requests().values()) == {1}
+
+
+def test_a_payment_that_failed_gives_the_goods_back(runworker: Start) -> None:
+    order, worker = an_order(), runworker(ORDER_FULFILMENT)
+    until_it(State.WAITING, order, worker)
+    payment("failed", order)
+    payment("confirmed", order)  # too late: the first of the two decides
+    assert until_it(State.FAILED, order, worker).last_error_code == "payment_failed"
+    assert done() == ["reserve", "charge", "refund", "release"]
+
+
+def test_a_payment_that_is_never_confirmed_gives_the_goods_back(runworker: Start) -> None:
+    order, worker = an_order(), runworker(ORDER_FULFILMENT)
+    until_it(State.WAITING, order, worker)
+    engine.expire(order)
+    failed = until_it(State.FAILED, order, worker)
+    assert failed.last_error_code == "wait_expired"
+    assert done() == ["reserve", "charge", "refund", "release"]
+    assert set(requests().values()) == {1}
+
+    payment("confirmed", order)  # long after, of a charge that was paid back
+    operations.retry(order.pk, user=User.objects.create_superuser("ada"), reason="They say that they have paid.")
+    until_it(State.WAITING, order, worker)
+    assert done() == ["reserve", "charge", "refund", "release", "reserve", "charge"], "nothing is shipped unpaid"
+    payment("confirmed", order)
+    until_it(State.COMPLETE, order, worker)
+
+
+def test_an_order_that_is_tried_again_is_charged_and_confirmed_anew(runworker: Start) -> None:
+    """The word on a charge that was paid back says nothing of the next one."""
+    order, worker = an_order(address="nowhere"), runworker(ORDER_FULFILMENT)
+    until_it(State.WAITING, order, worker)
+    payment("confirmed", order)
+    until_it(State.FAILED, order, worker)
+    operations.retry(order.pk, user=User.objects.create_superuser("ada"), reason="They go there now.")
+    until_it(State.WAITING, order, worker)
+    assert done() == ["reserve", "charge", "refund", "release", "reserve", "charge"]
+    payment("failed", order)
+    until_it(State.FAILED, order, worker)
+    assert done() == ["reserve", "charge", "refund", "release"] * 2
+    assert set(requests().values()) == {1}
