@@ -5,36 +5,22 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from threading import Event as Flag
 from threading import Thread
 from typing import Any, NamedTuple
 
 import pytest
-from django.contrib.auth.models import Group
 from django.db import connection, connections
 
 from tests import engine
+from tests.concurrency.backlogs import DRAINED, analyze, drain, say_one, store, store_backlog, store_due
 from tests.engine import define, submit, worker
 from tests.processes import until
-from workflows import inbox
-from workflows.models import Attempt, ManualTask, Workflow
-from workflows.waits import require_approval
+from workflows.models import Workflow
 
 pytestmark = engine.ENGINE
-
-WAITING = FINISHED = 100_000
-DRAINED = 2_000
-
-
-def say_one(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-    return {"number": 1}
-
-
-def ask(*, workflow: Workflow, context: Any) -> None:
-    require_approval(workflow, "review", question="May it go on?", timeout=timedelta(hours=1))
 
 
 class Look(NamedTuple):
@@ -72,91 +58,12 @@ def _indexes(plan: dict[str, Any]) -> Iterator[str]:
         yield from _indexes(part)
 
 
-def store(count: int, *, payload: str, **columns: str) -> None:
-    """Store `count` workflows; `payload` and `columns` are SQL."""
-    columns = {"idempotency_key": "gen_random_uuid()", "workflow_type": "'test'", "payload": payload, **columns}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO workflows_workflow ({', '.join(columns)})"
-            f" SELECT {', '.join(columns.values())} FROM generate_series(1, %s) n",
-            [count],
-        )
-
-
-def store_due(count: int = DRAINED) -> None:
-    """Rows of about 1,750 bytes that do not compress: four leave more than a tenth of a page free, updated ones too.
-
-    With less the server prunes dead versions in passing, and no damage can be seen.
-    """
-    noise = "SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 50 + n * 0)"
-    store(count, payload=f"jsonb_build_object('noise', ({noise}))", invisible_until="now() - interval '1 hour'")
-
-
-def store_backlog() -> None:
-    """What a claim must not walk over. All of it is older than what is due."""
-    old = {"created_at": "now() - interval '30 days'", "payload": "'{}'"}
-    store(WAITING, invisible_until="now() + n * interval '1 second'", **old)
-    finished = {"status": "'COMPLETE'", "completed_at": "now()"}
-    store(FINISHED, invisible_until="now() - n * interval '1 second'", **finished, **old)
-
-
-@pytest.fixture
-def no_vacuum() -> Iterator[None]:
-    """No autovacuum on the table, which would clean up behind the test; and no dead rows of others."""
-    with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE workflows_workflow, workflows_signal CASCADE")
-        cursor.execute("ALTER TABLE workflows_workflow SET (autovacuum_enabled = off)")
-        yield
-        cursor.execute("ALTER TABLE workflows_workflow RESET (autovacuum_enabled)")
-
-
-def analyze() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE workflows_workflow")
-
-
-def drain() -> None:
-    """Let one worker do all that is due, to the look that finds nothing."""
-    this = worker()
-    while this.process_next():
-        pass
-
-
 def look_once() -> Look:
     """The claim of a worker that has just started: from the oldest due row on."""
     looks: list[Look] = []
     with explained(looks):
         assert worker().process_next()
     return looks[0]
-
-
-def next_multixact() -> int:
-    """The number of a multixact made just now, by two sessions that share a row."""
-    group = Group.objects.get_or_create(name="shared")[0]
-    share = "SELECT xmax::text::bigint FROM auth_group WHERE id = %s FOR SHARE"
-    with (
-        engine.another_connection() as one,
-        engine.another_connection() as two,
-        one.transaction(),
-        two.transaction(),
-    ):
-        one.execute(share, [group.pk])
-        two.execute(share, [group.pk])
-        row = two.execute("SELECT xmax::text::bigint FROM auth_group WHERE id = %s", [group.pk]).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
-def multixacts_made_by(what: Any) -> int:
-    """How many multixacts `what` makes: the least of three rounds, for other databases of the server make some too."""
-    made = []
-    for _ in range(3):
-        before = next_multixact()
-        what()
-        made.append(next_multixact() - before - 1)
-        if made[-1] == 0:
-            break
-    return min(made)
 
 
 def test_a_claim_reads_a_handful_of_pages_whatever_waits_or_is_finished(no_vacuum: None) -> None:
@@ -265,56 +172,6 @@ def test_a_drain_under_a_held_claim_leaves_no_dead_rows_in_the_way(no_vacuum: No
     assert len(full) <= seconds / 0.25 + 1
 
 
-@pytest.mark.alone
-def test_a_drain_makes_no_multixacts(no_vacuum: None) -> None:
-    define([say_one])
-
-    def store_and_drain() -> None:
-        store_due(200)
-        drain()
-
-    assert multixacts_made_by(store_and_drain) == 0
-    assert set(Attempt.objects.values_list("outcome", flat=True)) == {"complete"}
-
-
-@pytest.mark.alone
-def test_waits_and_their_signals_make_no_multixacts(no_vacuum: None) -> None:
-    """Attempts, waits, tasks and signals are written by other sessions while the row is held."""
-
-    def ask_and_be_told_at_once(*, workflow: Workflow, context: Any) -> None:
-        """The signal comes while the row is held, as from a webhook: the sender cannot wake it."""
-        ask_for_it_again = ManualTask.objects.using("journal").filter(workflow=workflow).first()
-        if ask_for_it_again and workflow.payload.get("at_once"):
-            tell(ask_for_it_again)
-        ask(workflow=workflow, context=context)
-
-    def tell(task: ManualTask) -> None:
-        with engine.another_connection() as other:
-            other.execute(
-                "INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, payload)"
-                ' VALUES (\'console\', %s, %s, %s, \'{"approved": true, "by": "ada", "reason": ""}\')'
-                " ON CONFLICT (source, dedupe_key) DO NOTHING",
-                [task.signal_name, task.signal_name, task.workflow_id],
-            )
-
-    def ask_answer_and_drain() -> None:
-        for _ in range(50):
-            submit({"at_once": True})
-        drain()
-        for task in ManualTask.objects.filter(state="open")[:25]:
-            tell(task)
-            assert inbox.wake(task.workflow_id)
-        for task in ManualTask.objects.filter(state="open")[25:]:
-            engine.make_due(task.workflow)
-        drain()
-        ManualTask.objects.update(state="expired")
-        assert not Workflow.objects.filter(status="PENDING").exists()
-
-    define([ask_and_be_told_at_once])
-    assert multixacts_made_by(ask_answer_and_drain) == 0
-    assert set(Workflow.objects.values_list("status", flat=True)) == {"COMPLETE"}
-
-
 def test_it_looks_from_the_oldest_due_row_four_times_a_second() -> None:
     """What becomes due behind the watermark is not passed over for longer, however long the backlog ahead of it."""
     define([say_one])
@@ -355,53 +212,3 @@ def test_two_claims_at_the_same_moment_are_of_two_rows() -> None:
         thread.join()
     assert set(seen) == pks
     assert set(Workflow.objects.values_list("status", flat=True)) == {"COMPLETE"}, "neither waited for the other"
-
-
-def buffers_of(what: Callable[[], Any]) -> int:
-    """How many pages `what` reads by its statements on the claim's connection."""
-    pages = []
-
-    def explain(execute: Any, sql: str, parameters: Sequence[Any], *rest: Any) -> Any:
-        with connection.cursor() as cursor:
-            cursor.cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", parameters)
-            ((found,),) = cursor.cursor.fetchall()
-        plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
-        pages.append(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
-        return execute(sql, parameters, *rest)
-
-    with connection.execute_wrapper(explain):
-        what()
-    return sum(pages)
-
-
-def test_waking_reads_a_few_pages_whatever_waits(no_vacuum: None) -> None:
-    """100,000 listen for the signals of their linking ids; 2,000 signals are there that nobody has asked for."""
-    define([say_one])
-    listening = {"wake_on": "ARRAY['paid']", "linking_id": "'acc-' || n", "waiting_for": "'a signal'"}
-    store(WAITING, payload="'{}'", invisible_until="now() + interval '1 day'", **listening)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, linking_id)
-               SELECT 'shop', n, 'shipped', CASE WHEN n % 2 = 0 THEN n END, CASE WHEN n % 2 = 1 THEN 'acc-' || n END
-                 FROM generate_series(1, 2000) n"""
-        )
-        cursor.execute("ANALYZE workflows_signal")
-    analyze()
-    assert buffers_of(lambda: inbox.wake_linked("acc-7")) <= 15
-    last = Workflow.objects.latest("id").pk
-    assert buffers_of(lambda: inbox.wake(last)) <= 15
-    assert buffers_of(inbox.sweep) <= 2000 * 3, "a few for each signal, and none for what waits"
-
-
-def test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen(no_vacuum: None) -> None:
-    """An account's workflows of all years: they have ended, or wait for something else."""
-    define([say_one])
-    store(1, payload="'{}'", linking_id="'acc'", wake_on="ARRAY['paid']", invisible_until="now() + interval '1 day'")
-    inbox.store(source="shop", dedupe_key="1", name="shipped", linking_id="acc", payload={})
-    others = {"payload": "'{}'", "linking_id": "'acc'", "invisible_until": "now() + interval '1 day'"}
-    store(10_000, **others)
-    store(10_000, status="'COMPLETE'", completed_at="now()", **others)
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE workflows_workflow, workflows_signal")
-    assert buffers_of(lambda: inbox.wake_linked("acc")) <= 15
-    assert buffers_of(inbox.sweep) <= 30

@@ -53,6 +53,8 @@ ASKING_AGAIN = "workflows/waits/test_asking_again.py::"
 SIGNALS_NOBODY_WAITS_FOR = "workflows/waits/test_signals_nobody_waits_for.py::"
 SIGNAL_DEADLINES = "workflows/waits/test_signal_deadlines.py::"
 TWO_AT_ONCE = "workflows/operations/test_two_at_once.py::"
+COST_OF_WAKING = "concurrency/test_cost_of_waking.py::"
+MULTIXACTS = "concurrency/test_multixacts.py::"
 
 
 def _unfenced(why: str, old: str, *tests: str) -> Line:
@@ -864,7 +866,7 @@ MUTANTS: list[Mutant] = [
             "waking by linking id reads all that have it",
             "w.linking_id = %s AND w.wake_on <> '{{}}' AND EXISTS",
             "w.linking_id = %s AND EXISTS",
-            f"{CLAIM}test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen",
+            f"{COST_OF_WAKING}test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen",
         ),
         (
             "a signal that was used wakes again",
@@ -949,7 +951,7 @@ MUTANTS: list[Mutant] = [
             "the sweep reads all that have a linking id",
             'w.linking_id IS NOT NULL AND w.wake_on <> \'{{}}\'"""',
             'w.linking_id IS NOT NULL"""',
-            f"{CLAIM}test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen",
+            f"{COST_OF_WAKING}test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen",
         ),
         (
             "the sweep wakes a parent that waits for something else",
@@ -1165,7 +1167,7 @@ MUTANTS: list[Mutant] = [
             "the row is decided inside a savepoint",
             "            decide(claim.workflow, self._attempt, outcome)",
             "            with transaction.atomic():\n                decide(claim.workflow, self._attempt, outcome)",
-            f"{CLAIM}test_a_drain_makes_no_multixacts",
+            f"{MULTIXACTS}test_a_drain_makes_no_multixacts",
         ),
         # --- Waking ---
         (

@@ -1,0 +1,59 @@
+"""Two who do something at a manual task from the same moment, over and over."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+from django.db import connection, connections
+
+from tests import engine
+from workflows.errors import NotAllowed
+from workflows.models import ManualTask, Workflow
+
+ROUNDS = 200
+
+# Seconds by which one of the two starts later, at the most. Either may be first, and often enough both are under way.
+STAGGER = 0.002
+
+
+class Rivals:
+    """The test's thread and one more, each with a connection of its own that it keeps from round to round.
+
+    `took`: how long the call of each took in the round before, in seconds. On a busy machine that is many times more.
+    """
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(max_workers=1)
+        self.barrier = Barrier(2, timeout=10)
+        self.took = [STAGGER, STAGGER]
+
+    def race(self, first: Callable[[], Any], second: Callable[[], Any], *, stagger: float = STAGGER) -> tuple[Any, Any]:
+        """Both from the same moment, give or take `stagger` for the second: what each returned, or its refusal."""
+        other = self.pool.submit(self._run, 1, second, stagger)
+        return self._run(0, first, STAGGER), other.result(timeout=30)
+
+    def _run(self, number: int, call: Callable[[], Any], stagger: float) -> Any:
+        connection.ensure_connection()
+        later = random.uniform(0, stagger)
+        self.barrier.wait()
+        time.sleep(later)
+        began = time.monotonic()
+        try:
+            return call()
+        except NotAllowed as refusal:
+            return refusal
+        finally:
+            self.took[number] = time.monotonic() - began
+
+    def close(self) -> None:
+        self.pool.submit(connections.close_all).result(timeout=10)
+        self.pool.shutdown()
+
+
+def kinds(task: ManualTask) -> list[str]:
+    return engine.kinds(Workflow(pk=task.workflow_id))

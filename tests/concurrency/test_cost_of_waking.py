@@ -1,0 +1,67 @@
+"""What it costs to wake a workflow, whatever else waits: the pages that the server reads for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.db import connection
+
+from tests import engine
+from tests.concurrency.backlogs import WAITING, analyze, say_one, store
+from tests.engine import define
+from workflows import inbox
+from workflows.models import Workflow
+
+pytestmark = engine.ENGINE
+
+
+def buffers_of(what: Callable[[], Any]) -> int:
+    """How many pages `what` reads by its statements on the claim's connection."""
+    pages = []
+
+    def explain(execute: Any, sql: str, parameters: Sequence[Any], *rest: Any) -> Any:
+        with connection.cursor() as cursor:
+            cursor.cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", parameters)
+            ((found,),) = cursor.cursor.fetchall()
+        plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+        pages.append(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+        return execute(sql, parameters, *rest)
+
+    with connection.execute_wrapper(explain):
+        what()
+    return sum(pages)
+
+
+def test_waking_reads_a_few_pages_whatever_waits(no_vacuum: None) -> None:
+    """100,000 listen for the signals of their linking ids; 2,000 signals are there that nobody has asked for."""
+    define([say_one])
+    listening = {"wake_on": "ARRAY['paid']", "linking_id": "'acc-' || n", "waiting_for": "'a signal'"}
+    store(WAITING, payload="'{}'", invisible_until="now() + interval '1 day'", **listening)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, linking_id)
+               SELECT 'shop', n, 'shipped', CASE WHEN n % 2 = 0 THEN n END, CASE WHEN n % 2 = 1 THEN 'acc-' || n END
+                 FROM generate_series(1, 2000) n"""
+        )
+        cursor.execute("ANALYZE workflows_signal")
+    analyze()
+    assert buffers_of(lambda: inbox.wake_linked("acc-7")) <= 15
+    last = Workflow.objects.latest("id").pk
+    assert buffers_of(lambda: inbox.wake(last)) <= 15
+    assert buffers_of(inbox.sweep) <= 2000 * 3, "a few for each signal, and none for what waits"
+
+
+def test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen(no_vacuum: None) -> None:
+    """An account's workflows of all years: they have ended, or wait for something else."""
+    define([say_one])
+    store(1, payload="'{}'", linking_id="'acc'", wake_on="ARRAY['paid']", invisible_until="now() + interval '1 day'")
+    inbox.store(source="shop", dedupe_key="1", name="shipped", linking_id="acc", payload={})
+    others = {"payload": "'{}'", "linking_id": "'acc'", "invisible_until": "now() + interval '1 day'"}
+    store(10_000, **others)
+    store(10_000, status="'COMPLETE'", completed_at="now()", **others)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE workflows_workflow, workflows_signal")
+    assert buffers_of(lambda: inbox.wake_linked("acc")) <= 15
+    assert buffers_of(inbox.sweep) <= 30
