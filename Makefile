@@ -21,7 +21,7 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SERVICES_URL=https://services.example.com \
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789
 
-.PHONY: help venv test test-long test-faults mutants bench lint format demo db-start db-stop clean
+.PHONY: help venv test test-long test-faults mutants bench bench-big lint format demo db-start db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -51,6 +51,10 @@ mutants: $(INSTALLED) ## Take each fence, lock, order and half of a waker out in
 bench: export DEBUG = 1
 bench: $(INSTALLED) ## Measure the engine against a bare loop, and how soon a killed worker's row is held again
 	@$(VENV) -m tests.benchmark $(ARGS)
+
+bench-big: export DEBUG = 1
+bench-big: $(INSTALLED) ## Measure the chores and the claim on a table of 3,000,000 rows
+	@$(VENV) -m tests.benchmark.big $(ARGS)
 
 lint: export DEBUG = 1
 lint: $(INSTALLED) ## Check style, types, imports, settings and migrations

@@ -15,10 +15,13 @@ import pytest
 from django.db import connection, connections, transaction
 from pydantic import BaseModel
 
+from workflows import waking
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep, definitions
 from workflows.models import Attempt, Event, Workflow
+from workflows.postgres.statements import execute
 from workflows.stop_flag import Flag
-from workflows.worker.loop import CHORES_LOCK, Worker
+from workflows.worker import chores
+from workflows.worker.loop import Worker
 
 T = TypeVar("T")
 
@@ -190,11 +193,32 @@ def elsewhere(what: Callable[[], T]) -> T:
     return results[0]
 
 
+def do_chores() -> None:
+    """Do every chore now, to its end; but for those that somebody else is just doing."""
+    chores.make_known()
+    execute(
+        """UPDATE workflows_chore SET due_at = now(), after = 0
+            WHERE name IN (SELECT name FROM workflows_chore FOR NO KEY UPDATE SKIP LOCKED)""",
+        [],
+    )
+    chores.run()
+
+
+def sweep() -> int:
+    """How many the chores wake of those that have a signal, or whose children have ended."""
+    woken = 0
+    for do in (waking.wake_by_new_signals, waking.wake_by_signals, waking.wake_parents):
+        each = do(0)
+        while each.changed or each.next:
+            woken += each.changed
+            each = do(each.next)
+    return woken
+
+
 @contextmanager
-def no_sweep() -> Iterator[None]:
-    """Somebody else is always just sweeping: what the two wakers miss stays lost."""
-    with another_connection() as other:
-        other.execute("SELECT pg_advisory_lock(%s)", [CHORES_LOCK])
+def no_chores() -> Iterator[None]:
+    """Somebody else is always just doing the chores: what the two wakers miss stays lost."""
+    elsewhere(chores.make_known)
+    with another_connection() as other, other.transaction():
+        other.execute("SELECT FROM workflows_chore FOR NO KEY UPDATE")
         yield
-        # Unlocked, and not only closed: the server would let go of the lock a moment later.
-        other.execute("SELECT pg_advisory_unlock(%s)", [CHORES_LOCK])

@@ -8,7 +8,7 @@ The path of a workflow, and where each part of it is:
 | is claimed | `worker/claim.py`, in the loop of `worker/loop.py` |
 | runs, step by step | `executor.run` |
 | calls something else once | `ledger.Ledger.perform`; `doubts.py` finds out about a call whose answer never came |
-| waits | `waits/`; whatever can wake it is in `inbox.py` |
+| waits | `waits/`; whatever can wake it is in `inbox.py`, and wakes it by `waking.py` |
 | succeeds, fails, is tried again | `decisions.decide`, by way of `transitions.py` |
 | is undone | `compensation.run` |
 | kills its workers | `poison.judge` |

@@ -1,12 +1,7 @@
 """The inbox: everything that can wake a workflow is stored here first, and matched later.
 
-Waking has two halves. A sender stores the signal (`store`) and commits; then, as a second statement, it wakes (`wake`)
-the rows that the signal is for and that are not locked (`send` does both). A worker that has committed a suspension
-wakes its own row (`wake`), as a new statement after the commit. The half that comes second sees what the first has
-committed, so no order of the two loses the signal, unless the sender dies in between or a third party holds the row
-just then: `sweep` finds those. Such a third party can be another worker: its claim found the row as it was before the
-suspension, locked the row as it is after, saw that it is not due, and went on to the next one; PostgreSQL keeps that
-lock until the claim ends (measured: once in some thousand suspensions).
+A sender stores a signal, commits, and then wakes the workflows that it is for (`workflows.waking`); `send` does all of
+that.
 
 A signal is addressed to one workflow, or by linking id to every workflow that has it, then or later. The unused signals
 of a workflow that has ended are ignored; a retry restores them.
@@ -15,21 +10,17 @@ of a workflow that has ended are ignored; a retry restores them.
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-from django.db import Error, connection, transaction
+from django.db import connection, transaction
 
-from workflows.definition import definitions
+from workflows import waking
 from workflows.errors import WorkflowCancelled
 from workflows.postgres.jsonb import Document, document_of
 from workflows.postgres.statements import execute, fetch_one
-from workflows.transitions import make_due_where
-
-logger = logging.getLogger(__name__)
+from workflows.waking import OPEN_JOIN, Slice, leave_the_rest_to_the_chores
 
 # Names of signals from outside. Those with a colon are the engine's own (decision:1, child:parcels), as is `cancel`.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]{0,198}")
@@ -64,10 +55,10 @@ def send(
     """Store a signal, commit, and wake the workflows that it is for; False when it had been stored before.
 
     Not inside a transaction: only a committed signal can wake. If the wake-up fails, the signal is stored all the same,
-    and the sweep wakes the row. Raises DedupeKeyReused.
+    and the chores wake the row. Raises DedupeKeyReused.
     """
     with transaction.atomic(durable=True):
-        inserted = store(
+        signal_id = store(
             source=source,
             dedupe_key=dedupe_key,
             name=name,
@@ -75,9 +66,11 @@ def send(
             linking_id=linking_id,
             payload=payload,
         )
-    if inserted:
-        try_wake(workflow_id=workflow_id, linking_id=linking_id)
-    return inserted
+    if signal_id is None:
+        return False
+    with leave_the_rest_to_the_chores():
+        waking.wake_for(signal_id)
+    return True
 
 
 def store(
@@ -88,8 +81,8 @@ def store(
     workflow_id: int | None = None,
     linking_id: str | None = None,
     payload: Mapping[str, Any] | Document,
-) -> bool:
-    """Store a signal; False when `source` has sent the same signal under `dedupe_key` before.
+) -> int | None:
+    """Store a signal, and return its id; None when `source` has sent the same signal under `dedupe_key` before.
 
     It is addressed to a workflow or to a linking id, one of the two. A signal to a workflow that has ended is stored as
     ignored; not so a request to cancel, for the history says later that it came too late. The caller commits, then
@@ -119,7 +112,7 @@ def store(
         signal,
     )
     if inserted:
-        return True
+        return int(inserted[0])
     # A new statement: the snapshot of the first one would not show the row that won.
     same = fetch_one(
         f"""SELECT (name, workflow_id, linking_id, payload) IS NOT DISTINCT FROM (
@@ -129,96 +122,7 @@ def store(
     )
     if same != (True,):
         raise DedupeKeyReused
-    return False
-
-
-# --- Waking -----------------------------------------------------------------------------------------
-
-# Signals that the row `w` waits for. A retry is woken only by signals that its attempt has not seen: an old one would
-# wake it in a hot loop. So would one that was stored in another cluster, of which this database is a copy: there the
-# numbers of transactions were others.
-_SEEN = """w.seen_until IS NOT NULL AND (
-    pg_visible_in_snapshot(s.stored_in, w.seen_until) OR s.stored_in >= pg_snapshot_xmax(pg_current_snapshot()))"""
-_LISTENS = f"s.closed_at IS NULL AND s.name = ANY (w.wake_on) AND s.payload @> w.wake_matching AND NOT ({_SEEN})"
-_ADDRESSED = (
-    f"s.workflow_id = w.id AND (({_LISTENS}) OR s.closed_at IS NULL AND s.name = 'cancel' AND NOT w.compensating)"
-)
-_LINKED = f"""
-    s.linking_id = w.linking_id AND {_LISTENS}
-    AND NOT EXISTS (SELECT FROM workflows_wait a WHERE a.workflow_id = w.id AND a.signal_id = s.id)"""
-
-
-_ANSWERED = f"""
-    (EXISTS (SELECT FROM workflows_signal s WHERE {_ADDRESSED})
-     OR w.linking_id IS NOT NULL AND EXISTS (SELECT FROM workflows_signal s WHERE {_LINKED}))"""  # noqa: S608 (ours)
-
-
-def wake(workflow_id: int) -> bool:
-    """Make a workflow due that has a signal it waits for. False when it has none, or its row is locked.
-
-    Called by a sender after the signal's commit, and by a worker after the commit of a suspension: always as a new
-    statement, never before the commit.
-    """
-    return make_due_where(f"w.id = %s AND {_ANSWERED}", [workflow_id]) == 1
-
-
-def wake_linked(linking_id: str) -> int:
-    """Make every workflow of a linking id due that has a signal it waits for; how many."""
-    # In the terms of the index `workflow_listening`.
-    listens = f"w.linking_id = %s AND w.wake_on <> '{{}}' AND EXISTS (SELECT FROM workflows_signal s WHERE {_LINKED})"
-    return make_due_where(listens, [linking_id])
-
-
-def try_wake(*, workflow_id: int | None = None, linking_id: str | None = None) -> None:
-    """Wake the workflows that a committed signal is for; if that fails, the sweep does it a moment later."""
-    with _leave_the_rest_to_the_sweep():
-        if workflow_id is not None:
-            wake(workflow_id)
-        elif linking_id is not None:
-            wake_linked(linking_id)
-
-
-@contextmanager
-def _leave_the_rest_to_the_sweep() -> Iterator[None]:
-    """Log a database error and go on: the signal is stored, and the sweep wakes the workflow."""
-    try:
-        yield
-    except Error as error:
-        logger.warning("a signal is stored, and nobody is woken yet: %s", type(error).__name__)
-        connection.close_if_unusable_or_obsolete()  # for the rest of the request
-
-
-def sweep() -> int:
-    """Wake every workflow with an unanswered signal that it waits for; how many. Finds what both wakers missed.
-
-    Also wakes every parent whose last child has ended without a signal from the child's worker.
-    """
-    addressed = f"SELECT w.id FROM workflows_signal s JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP}"  # noqa: S608
-    linked = f"""SELECT w.id FROM workflows_signal s JOIN workflows_workflow w ON {_LINKED}
-                  WHERE {_ASLEEP} AND w.linking_id IS NOT NULL AND w.wake_on <> '{{}}'"""  # noqa: S608 (ours)
-    joined = f"""SELECT w.id FROM workflows_wait j JOIN workflows_workflow w ON w.id = j.workflow_id
-                  WHERE {_OPEN_JOIN} AND {_ASLEEP} AND 'child:' || j.name = ANY (w.wake_on)"""  # noqa: S608 (ours)
-    return make_due_where(f"w.id IN ({addressed} UNION ALL {linked} UNION ALL {joined})", [])
-
-
-# The open wait `j` for children all of which have ended.
-_OPEN_JOIN = """
-    j.kind = 'children' AND j.outcome = '' AND NOT j.superseded AND NOT EXISTS (
-        SELECT FROM workflows_workflow c
-         WHERE c.parent_id = j.workflow_id AND c.parent_wait = j.name AND c.status = 'PENDING')"""
-
-
-_ASLEEP = "w.status = 'PENDING' AND w.invisible_until > now()"
-
-
-def wake_expired() -> int:
-    """Make every workflow due whose time is over (`expires_after`); how many.
-
-    Only of the types that this release knows: it would put the others back, and the next look would wake them again.
-    """
-    # statement_timestamp(): no index is searched by a value that changes from row to row, as clock_timestamp() does.
-    expired = "w.expires_at <= statement_timestamp() AND w.expires_at IS NOT NULL AND NOT w.compensating"
-    return make_due_where(f"{expired} AND w.workflow_type = ANY (%s)", [list(definitions())])
+    return None
 
 
 # --- Requests to cancel -----------------------------------------------------------------------------
@@ -273,22 +177,22 @@ def notify_parent(child_id: int) -> None:
         f"""INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id)
             SELECT 'engine', 'child:' || c.id || ':' || gen_random_uuid(), 'child:' || j.name, j.workflow_id
               FROM workflows_workflow c JOIN workflows_wait j ON j.workflow_id = c.parent_id AND j.name = c.parent_wait
-             WHERE c.id = %s AND {_OPEN_JOIN}
+             WHERE c.id = %s AND {OPEN_JOIN}
             RETURNING workflow_id""",  # noqa: S608 (ours)
         (child_id,),
     )
     if inserted:
-        wake(inserted[0])
+        waking.wake(inserted[0])
 
 
 def try_notify_parent(child_id: int) -> None:
-    """Notify the parent; if that fails, the error is logged, and the sweep wakes the parent a moment later."""
-    with _leave_the_rest_to_the_sweep():
+    """Notify the parent; if that fails, the error is logged, and the chores wake the parent a moment later."""
+    with leave_the_rest_to_the_chores():
         notify_parent(child_id)
 
 
 def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
-    """Ask for the children of a cancelled workflow to be cancelled; in its transaction. The sweep wakes them."""
+    """Ask for the children of a cancelled workflow to be cancelled; in its transaction. The chores wake them."""
     execute(
         """INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, payload)
            SELECT 'engine', 'cancel:' || id || ':' || gen_random_uuid(), 'cancel', id, %s::jsonb
@@ -328,22 +232,25 @@ def restore_signals(workflow_id: int) -> None:
     )
 
 
-def ignore_late_signals() -> None:
+def ignore_late_signals(after: int = 0) -> Slice:
     """Ignore the signals that came as their workflow was ending, and the old ones of linking ids that no workflow has.
 
     The history says of each request to cancel that it came too late: the workflow had ended by itself. The rows of the
     workflows that have ended are locked meanwhile: a retry in between would not see which signals it has to restore.
     """
+    last, next_after = waking.slice_of_signals(after)
+    slice_ = {"after": after, "last": last}
+    in_slice = "s.closed_at IS NULL AND s.id > %(after)s AND s.id <= %(last)s"
     execute(
         f"""
         WITH ended AS MATERIALIZED (
             SELECT w.id FROM workflows_workflow w
              WHERE w.status <> 'PENDING' AND w.id IN (
-                SELECT s.workflow_id FROM workflows_signal s WHERE s.closed_at IS NULL AND s.workflow_id IS NOT NULL)
+                SELECT s.workflow_id FROM workflows_signal s WHERE {in_slice} AND s.workflow_id IS NOT NULL)
                FOR NO KEY UPDATE SKIP LOCKED),
         late AS (
             UPDATE workflows_signal s SET closed_at = clock_timestamp(), ignored = true
-             WHERE s.closed_at IS NULL AND s.workflow_id IS NOT NULL
+             WHERE {in_slice} AND s.workflow_id IS NOT NULL
                AND (s.workflow_id IN (SELECT id FROM ended) OR s.name = '{CANCEL}' AND (
                     SELECT w.compensating FROM workflows_workflow w WHERE w.id = s.workflow_id))
             RETURNING s.workflow_id, s.name, s.payload)
@@ -352,13 +259,14 @@ def ignore_late_signals() -> None:
                jsonb_build_object('reason', 'It had ended, or failed by itself, before the request was seen.')
           FROM late WHERE name = '{CANCEL}'
         """,  # noqa: S608 (the name is ours)
-        [],
+        slice_,
     )
     execute(
         f"""UPDATE workflows_signal s SET closed_at = clock_timestamp(), ignored = true
-             WHERE s.closed_at IS NULL AND s.linking_id IS NOT NULL
+             WHERE {in_slice} AND s.linking_id IS NOT NULL
                AND s.created_at < now() - interval '{KEPT_FOR_DAYS} days'
                AND NOT EXISTS (
                    SELECT FROM workflows_workflow w WHERE w.linking_id = s.linking_id AND w.status = 'PENDING')""",  # noqa: S608
-        [],
+        slice_,
     )
+    return Slice(0, next_after)

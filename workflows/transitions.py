@@ -28,7 +28,7 @@ from django.db.models.functions import Least, Now
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.postgres.statements import execute
+from workflows.postgres.statements import Parameters, execute
 
 COLUMNS = (
     *("status", "compensating", "completed_at", "invisible_until"),
@@ -226,7 +226,7 @@ def make_due(workflow_id: int) -> bool:
     return later.update(invisible_until=AT_ONCE) == 1
 
 
-def make_due_where(condition: str, parameters: Sequence[Any]) -> int:
+def make_due_where(condition: str, parameters: Parameters) -> int:
     """Do so for every sleeping workflow `w` whose row is not locked and for which `condition` (SQL) holds; how many."""
     return execute(
         f"""UPDATE workflows_workflow SET invisible_until = least(created_at, now())

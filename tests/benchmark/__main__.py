@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from tempfile import TemporaryDirectory
 
 import psycopg
@@ -24,8 +24,6 @@ from tests.benchmark.throughput import Speed
 from tests.commands import complain, exit_in_order
 
 GOAL = 0.4
-# Seconds, of the 99th percentile.
-WAKING_GOAL = 1.0
 
 DESCRIPTION = f"""\
 How fast is the engine, how soon is a killed worker's row taken over, and a signal acted on?
@@ -41,7 +39,7 @@ that until another one holds the row.
 
 Waking: while workers are busy with a backlog of fresh submissions, signals are sent to
 workflows that wait; the time is that until a worker has taken the workflow up again.
-The goal is a 99th percentile below {WAKING_GOAL:.0f} second.
+The goal is a 99th percentile below {waking.GOAL:.0f} second.
 
 All of it runs on a database of its own, on the server of DATABASE_URL or (with DEBUG=1)
 the embedded one, and the database is dropped at the end.
@@ -88,7 +86,7 @@ def parse_arguments() -> argparse.Namespace:
         ("backlog", 10_000, 1, "fresh submissions that are due all the while"),
     ):
         parser.add_argument(
-            f"--{name}", type=_at_least(least), default=default, metavar="N", help=f"{what} (default: {default})"
+            f"--{name}", type=at_least(least), default=default, metavar="N", help=f"{what} (default: {default})"
         )
     return parser.parse_args()
 
@@ -122,7 +120,7 @@ def run(arguments: argparse.Namespace) -> None:
         console.print(_takeover(seconds))
     if woken:
         console.print(f"{arguments.signals} signals behind a backlog of {arguments.backlog:,}")
-        console.print(_waking(woken))
+        console.print(waking.table(woken))
 
 
 def _throughput(speeds: Sequence[Speed]) -> Table:
@@ -143,16 +141,7 @@ def _takeover(seconds: Sequence[float]) -> Table:
     return table
 
 
-def _waking(seconds: Sequence[float]) -> Table:
-    table = Table("signal to taken up again", "seconds")
-    table.add_row("median", f"{median(seconds):.3f}")
-    table.add_row("99th percentile", f"{quantiles([*seconds, *seconds], n=100)[-1]:.3f}")  # it needs two values
-    table.add_row("worst", f"{max(seconds):.3f}")
-    table.add_row("goal of the 99th", f"{WAKING_GOAL:.3f}")
-    return table
-
-
-def _at_least(least: int) -> Callable[[str], int]:
+def at_least(least: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
             raise argparse.ArgumentTypeError(f"{text!r} will not do: give a whole number, {least} or more")

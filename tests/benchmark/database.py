@@ -34,6 +34,14 @@ class Database:
         row = self._connection.execute(query, parameters).fetchone()
         return row[0] if row else None
 
+    def execute(self, statement: str, *parameters: Any) -> None:
+        self._connection.execute(statement, parameters or None)
+
+    def seconds_of(self, query: str) -> float:
+        """How long the server takes for a query, without the way to it and back."""
+        plan: list[Any] = self.ask(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}")
+        return float(plan[0]["Execution Time"]) / 1000
+
     def submit(self, workflow_type: str, count: int) -> int:
         """Store workflows with a real submission's payload; the id of one."""
         pk: int = self.ask(
@@ -71,6 +79,7 @@ def production(url: str) -> dict[str, str]:
         "SECRET_KEY": "only-for-the-benchmark-long-and-of-many-characters-0123456789",
         "ALLOWED_HOSTS": "onramp.example.com",
         "SERVICES_URL": "https://services.example.com",
+        "SUBMISSION_WORKFLOW": "",
         "WORKFLOWS": ",".join(f"tests.benchmark.definitions.{name}" for name in ("NO_OPS", "HELD", "AWAITS")),
     }
 

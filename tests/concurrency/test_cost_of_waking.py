@@ -10,9 +10,9 @@ from django.db import connection
 
 from tests import engine
 from tests.concurrency.backlogs import WAITING, analyze, say_one, store
-from tests.engine import define
-from workflows import inbox
-from workflows.models import Workflow
+from tests.engine import define, sweep
+from workflows import inbox, waking
+from workflows.models import Signal, Workflow
 
 pytestmark = engine.ENGINE
 
@@ -47,10 +47,11 @@ def test_waking_reads_a_few_pages_whatever_waits(no_vacuum: None) -> None:
         )
         cursor.execute("ANALYZE workflows_signal")
     analyze()
-    assert buffers_of(lambda: inbox.wake_linked("acc-7")) <= 15
+    signal = Signal.objects.get(linking_id="acc-7").pk
+    assert buffers_of(lambda: waking.wake_for(signal)) <= 15
     last = Workflow.objects.latest("id").pk
-    assert buffers_of(lambda: inbox.wake(last)) <= 15
-    assert buffers_of(inbox.sweep) <= 2000 * 3, "a few for each signal, and none for what waits"
+    assert buffers_of(lambda: waking.wake(last)) <= 15
+    assert buffers_of(sweep) <= 3000 * 3, "a few for each signal, and none for what waits"
 
 
 def test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen(no_vacuum: None) -> None:
@@ -63,5 +64,6 @@ def test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen(no_
     store(10_000, status="'COMPLETE'", completed_at="now()", **others)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE workflows_workflow, workflows_signal")
-    assert buffers_of(lambda: inbox.wake_linked("acc")) <= 15
-    assert buffers_of(inbox.sweep) <= 30
+    signal = Signal.objects.get().pk
+    assert buffers_of(lambda: waking.wake_for(signal)) <= 15
+    assert buffers_of(sweep) <= 30

@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group
 from tests import engine
 from tests.concurrency.backlogs import drain, say_one, store_due
 from tests.engine import define, submit
-from workflows import inbox
+from workflows import waking
 from workflows.models import Attempt, ManualTask, Workflow
 from workflows.waits import require_approval
 
@@ -89,7 +89,7 @@ def test_waits_and_their_signals_make_no_multixacts(no_vacuum: None) -> None:
         drain()
         for task in ManualTask.objects.filter(state="open")[:25]:
             tell(task)
-            assert inbox.wake(task.workflow_id)
+            assert waking.wake(task.workflow_id)
         for task in ManualTask.objects.filter(state="open")[25:]:
             engine.make_due(task.workflow)
         drain()

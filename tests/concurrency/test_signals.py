@@ -20,8 +20,8 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import Context, define, elsewhere, no_sweep, submit, work, worker
-from workflows import inbox, operations
+from tests.engine import Context, define, do_chores, elsewhere, no_chores, submit, work, worker
+from workflows import inbox, operations, waking
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import RetryableStepError
 from workflows.models import Attempt, Signal, Wait, Workflow
@@ -72,14 +72,16 @@ class Sender:
 
     def insert(self) -> None:
         connection.set_autocommit(False)
-        assert inbox.store(source="shop", dedupe_key=str(uuid4()), name="paid", payload={"n": 7}, **self.address)
+        stored = inbox.store(source="shop", dedupe_key=str(uuid4()), name="paid", payload={"n": 7}, **self.address)
+        assert stored
+        self.signal_id = stored
 
     def commit(self) -> None:
         connection.commit()
         connection.set_autocommit(True)
 
     def wake(self) -> None:
-        inbox.try_wake(**self.address)
+        waking.wake_for(self.signal_id)
 
     def go_on(self, steps: int) -> None:
         """Make that many further steps; come back when they are done."""
@@ -177,7 +179,7 @@ def test_a_sender_that_was_killed_between_its_two_statements_has_lost_nothing(li
     sender.close()
     this = worker()
     assert this.process_next() is False
-    this.run_chores()
+    do_chores()
     assert work(workflow).status == "COMPLETE"
 
 
@@ -190,11 +192,10 @@ def test_an_operators_transaction_that_held_the_row_just_then_has_lost_nothing(l
         operator.execute("SELECT 1 FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [workflow.pk])
         address = {"linking_id": "acc"} if linked else {"workflow_id": workflow.pk}
         inbox.send(source="shop", dedupe_key="1", name="paid", payload={"n": 7}, **address)  # type: ignore[arg-type]
-        this.run_chores()
+        do_chores()
         assert this.process_next() is False
     engine.elsewhere(connections.close_all)
-    fresh = worker()
-    fresh.run_chores()
+    do_chores()
     assert work(workflow).status == "COMPLETE"
 
 
@@ -202,9 +203,9 @@ def test_the_workers_own_look_is_what_finds_it_when_the_sender_came_too_early() 
     """The very order that this look is for; and with nobody to sweep."""
     define([await_paid])
     workflow = submit()
-    with no_sweep():
+    with no_chores():
         run_while_it_is_sent(workflow, SUSPENDING, (2, 2, 2))
-        worker().run_chores()
+        do_chores()
         assert work(workflow).status == "COMPLETE"
 
 
@@ -227,7 +228,7 @@ def completes(workflow: Workflow, user: User) -> bool:
     workflow.refresh_from_db()
     if workflow.status == "FAILED":
         operations.retry(workflow.pk, user=user)
-    worker().run_chores()
+    do_chores()
     return work(workflow).status == "COMPLETE"
 
 
@@ -265,7 +266,7 @@ def test_a_signal_that_the_chores_put_aside_while_its_workflow_is_retried_is_hee
 def test_a_request_to_cancel_that_was_stored_as_the_workflow_ended_is_told_to_have_come_too_late() -> None:
     workflow = submit(status="COMPLETE", completed_at=timezone.now())
     inbox.store(source="console", dedupe_key="1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
-    worker().run_chores()
+    do_chores()
     assert engine.kinds(workflow) == ["cancel_too_late"]
 
 
@@ -307,7 +308,7 @@ def test_of_two_last_children_that_end_at_once_one_tells_the_parent(families: No
     """Two workers, two children each time: the siblings lie side by side in the queue, and are run at the same time."""
     for _ in range(FAMILIES):
         submit(workflow_type="parent")
-    with no_sweep():
+    with no_chores():
         drain("default")
         drain("children", workers=2)
         drain("default")

@@ -15,6 +15,7 @@ from tests import engine
 from tests.engine import (
     another_connection,
     define,
+    do_chores,
     elsewhere,
     kinds,
     last_attempt,
@@ -132,7 +133,7 @@ def test_one_that_completes_first_is_complete_and_the_person_is_told(ada: User, 
     run(workflow)
     operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
     run.finish()
-    worker().run_chores()
+    do_chores()
     workflow = reread(workflow)
     assert (workflow.status, workflow.cancelled_at) == ("COMPLETE", None)
     assert kinds(workflow) == ["cancel_requested", "completed", "cancel_too_late"]
@@ -156,7 +157,7 @@ def test_the_sweep_finds_a_request_that_both_missed(ada: User) -> None:
     workflow = work(submit())
     payload = {"by": "ada", "reason": BY_PHONE}
     inbox.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
-    worker().run_chores()
+    do_chores()
     work(workflow)
     assert reread(workflow).state == State.CANCELLED
 

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from tests import engine
-from tests.engine import define, submit, work, worker
+from tests.engine import define, do_chores, submit, work, worker
 from tests.workflows.cancelling import CHARGE, ask, nothing, reread
-from workflows import inbox, operations
+from workflows import operations, waking
 from workflows.models import Effect, Event, State, Workflow
 
 pytestmark = engine.ENGINE
@@ -36,21 +36,21 @@ def test_one_that_waits_is_woken_when_its_time_is_over_and_undone() -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() - interval '1 second'")
     this = worker()
-    this.run_chores()
+    do_chores()
     assert this.process_next()
     workflow = reread(workflow)
     assert (workflow.state, workflow.current_step) == (State.COMPENSATING, "ask")
     assert this.process_next()
     assert (reread(workflow).state, Effect.objects.get(undo=False).state) == (State.FAILED, "undone")
     this._chores_at = float("-inf")
-    this.run_chores()
+    do_chores()
     assert not this.process_next()
 
 
 def test_one_of_a_type_that_this_release_does_not_know_is_left_for_the_next(ada: User) -> None:
     workflow = work(overdue(workflow_type="of the next release"))
     this = worker()
-    this.run_chores()
+    do_chores()
     assert not this.process_next()
     assert reread(workflow).status == "PENDING"
 
@@ -73,7 +73,7 @@ def test_what_has_expired_is_found_by_its_index_whatever_waits() -> None:
         )
         cursor.execute("ANALYZE workflows_workflow")
     with connection.execute_wrapper(explain):
-        assert inbox.wake_expired() == 0
+        assert waking.wake_expired().changed == 0
     (plan,) = plans
     assert "Index Scan using workflow_expiring" in plan
     assert int(plan.split("Buffers: shared hit=")[1].split()[0]) <= 10, plan

@@ -16,8 +16,8 @@ from django.db import connection
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import define, kinds, make_due, submit, work, worker
-from workflows import inbox, operations
+from tests.engine import define, kinds, make_due, submit, sweep, work, worker
+from workflows import inbox, operations, waking
 from workflows.definition import Step
 from workflows.errors import RetryableStepError, StepError
 from workflows.models import Signal, Wait, Workflow
@@ -59,9 +59,9 @@ def tell(workflow: Workflow, name: str = "paid", *, linked: bool = False, payloa
 
 
 def woken(workflow: Workflow) -> list[int]:
-    """How many each of the wakers wakes: the sender, one by linking id, and the sweep."""
-    linked = inbox.wake_linked(workflow.linking_id) if workflow.linking_id else 0
-    return [int(inbox.wake(workflow.pk)), linked, inbox.sweep()]
+    """How many each of the wakers wakes: the worker after a suspension, the sender of each signal, and the chores."""
+    by_sender = sum(waking.wake_for(pk) for pk in Signal.objects.values_list("pk", flat=True))
+    return [int(waking.wake(workflow.pk)), by_sender, sweep()]
 
 
 def asleep(steps: Sequence[Any], **fields: Any) -> Workflow:
@@ -129,7 +129,7 @@ def test_what_is_woken_goes_before_the_backlog() -> None:
     workflow = asleep([await_paid])
     fresh = submit()
     tell(workflow)
-    assert inbox.wake(workflow.pk)
+    assert waking.wake(workflow.pk)
     worker().process_next()
     fresh.refresh_from_db()
     assert (Workflow.objects.get(pk=workflow.pk).status, fresh.context) == ("COMPLETE", {})
@@ -139,7 +139,7 @@ def test_what_a_clock_that_was_ahead_has_stored_is_due_when_it_is_woken() -> Non
     workflow = asleep([await_paid])
     Workflow.objects.filter(pk=workflow.pk).update(created_at=timezone.now() + HOUR)
     tell(workflow)
-    assert inbox.wake(workflow.pk)
+    assert waking.wake(workflow.pk)
     assert work(workflow).status == "COMPLETE"
 
 
@@ -187,7 +187,7 @@ def test_nobody_wakes_what_is_being_undone_for_a_request_to_cancel() -> None:
     Workflow.objects.update(expires_at=timezone.now() - HOUR)
     tell(workflow, "cancel")
     assert (workflow.compensating, woken(workflow)) == (True, [0, 0, 0])
-    assert inbox.wake_expired() == 0
+    assert waking.wake_expired().changed == 0
 
 
 def test_a_request_that_was_taken_back_wakes_nobody_and_cancels_nothing() -> None:

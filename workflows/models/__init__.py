@@ -2,6 +2,7 @@
 
 from workflows.models.api_key import ApiKey
 from workflows.models.attempt import Attempt, StepOutcome
+from workflows.models.chore import Chore
 from workflows.models.effect import Effect
 from workflows.models.event import Event
 from workflows.models.manual_task import ManualTask
@@ -15,6 +16,7 @@ from workflows.models.workflow import State, Workflow
 __all__ = [
     "ApiKey",
     "Attempt",
+    "Chore",
     "Effect",
     "Event",
     "ManualTask",

@@ -41,6 +41,8 @@ class Signal(models.Model):
             ),
         ]
         indexes = [
+            # For the chores, which go through all that nobody has used.
+            models.Index(name="signal_open", fields=["id"], condition=Q(closed_at=None)),
             models.Index(name="signal_unanswered", fields=["workflow", "name"], condition=Q(closed_at=None)),
             models.Index(
                 name="signal_of_linking_id",

@@ -165,10 +165,10 @@ class Workflow(models.Model):
                 fields=["queue", "invisible_until", "id"],
                 condition=Q(status="PENDING", compensating=True),
             ),
-            # Of definitions with `expires_after`, and no other.
+            # Of definitions with `expires_after`, and no other. The second time tells which of them are due already.
             models.Index(
-                name="workflow_expiring",
-                fields=["expires_at"],
+                name="workflow_expiring_asleep",
+                fields=["expires_at", "invisible_until"],
                 condition=Q(status="PENDING", compensating=False) & ~Q(expires_at=None),
             ),
             # The console's list of what failed, newest first. Few rows, and none of them on the way of a submission.
@@ -179,10 +179,10 @@ class Workflow(models.Model):
                 fields=["parent", "parent_wait"],
                 condition=Q(status="PENDING") & ~Q(parent=None),
             ),
-            # For the sweep: who waits for a signal of its linking id.
+            # Which of those that wait for a signal of a linking id are asleep: those that were woken lie before them.
             models.Index(
-                name="workflow_listening",
-                fields=["linking_id"],
+                name="workflow_listening_asleep",
+                fields=["linking_id", "invisible_until"],
                 condition=Q(status="PENDING") & ~Q(linking_id=None) & ~Q(wake_on=[]),
             ),
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from django.db import IntegrityError, transaction
 
-from workflows import compensation, inbox
+from workflows import compensation, inbox, waking
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -137,7 +137,7 @@ def _decide(
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         detail = answers.for_history(task, payload.get("answer"))
         record_event(task.workflow_id, kind, user, reason=reason, task=task_id, **detail)
-    inbox.try_wake(workflow_id=task.workflow_id)
+    waking.try_wake(task.workflow_id)
 
 
 def _require_not_cancelled(task: ManualTask) -> None:

@@ -10,7 +10,7 @@ from uuid import uuid4
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from workflows import compensation, history, inbox, journal, transitions
+from workflows import compensation, history, inbox, journal, transitions, waking
 from workflows.definition import definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_engine_error, last_error
@@ -161,7 +161,7 @@ def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tas
         )
         compensation.close_questions(workflow_id)  # or a user could answer one whose answer is not used any more
         record_event(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)
-    inbox.try_wake(workflow_id=workflow_id)
+    waking.try_wake(workflow_id)
     return "It is running: it is cancelled before its next step, unless that was the last one."
 
 

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from time import monotonic
 
 from django.conf import settings
-from django.db import connection
 
 from workflows import journal
 from workflows.journal import OpenAttempt
+from workflows.postgres.statements import execute
+from workflows.waking import Slice
 from workflows.worker.slots import WorkerStatus
 
 EVERY = 1.0
@@ -88,10 +89,7 @@ class Heartbeat:
         )
 
 
-def delete_stale() -> int:
-    """Delete the rows of workers that have stopped, or fallen silent, long ago; how many. One of the chores."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"DELETE FROM workflows_workerprocess WHERE coalesce(stopped_at, last_seen) < now() - interval '{KEEP_FOR}'"  # noqa: S608 (ours)
-        )
-        return int(cursor.rowcount)
+def delete_stale(after: int = 0) -> Slice:
+    """Delete the rows of workers that have stopped, or fallen silent, long ago. One of the chores."""
+    stale = "coalesce(stopped_at, last_seen) < now() - %s::interval"
+    return Slice(execute(f"DELETE FROM workflows_workerprocess WHERE {stale}", [KEEP_FOR]))  # noqa: S608 (ours)

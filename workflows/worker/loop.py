@@ -15,10 +15,10 @@ from time import monotonic, sleep
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, connections, transaction
+from django.db import connections, transaction
 from django.db.models.functions import Now
 
-from workflows import compensation, executor, failpoints, history, inbox, journal, poison, transitions
+from workflows import compensation, executor, failpoints, history, inbox, journal, poison, transitions, waking
 from workflows.backoff import calculate_invisible_until
 from workflows.decisions import Decidable, decide
 from workflows.definition import Step, WorkflowDefinition, definitions
@@ -30,7 +30,7 @@ from workflows.poison import Postponed
 from workflows.postgres import sqlstates
 from workflows.redaction import frames
 from workflows.stop_flag import Flag
-from workflows.worker import heartbeat, sessions, slots
+from workflows.worker import chores, sessions, slots
 from workflows.worker.claim import Claim, DueWorkflows
 from workflows.worker.heartbeat import Heartbeat
 from workflows.worker.slots import NEVER, Slot, WorkerStatus
@@ -44,13 +44,9 @@ LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 # The same at the end, when a result is still to be written and the grace may be over before the next attempt.
 MAX_LAST_DELAY = 1.0
 CHORES_EVERY = CHECK_EVERY = 1.0
-# The sweep reads the signals that nobody has used: of very many it takes a twentieth of each worker's time, at most.
-REST_AFTER_SWEEP = 20
 # Seconds until what is lost again and again is tried again, doubling. By the tenth time 75 minutes have passed: a bad
 # hour of the database's asks nobody about each of its workflows, and makes none of them wait much longer than that.
 PUT_OFF_DELAY, MAX_PUT_OFF_DELAY, PUT_OFF_JITTER = 60.0, 900.0, 0.2
-# The advisory lock of `run_chores`, shared by all workers of a database. The number means nothing.
-CHORES_LOCK = 7_201_406
 
 
 class Worker:
@@ -82,7 +78,8 @@ class Worker:
         self._attempt: OpenAttempt | None = None
         self._why_unrecorded = ""  # how that was lost
         self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
-        self._chores_at = self._sweep_at = self._checked_at = float("-inf")
+        self._chores_are_known = False
+        self._chores_at = self._checked_at = float("-inf")
 
     def run(self, *, drain: bool = False) -> None:
         """Process workflows until `stopping` is set; with `drain`, until none is due. Raises `UnfitSessions`."""
@@ -158,30 +155,19 @@ class Worker:
         failpoints.reach("after_commit", type(outcome).__name__.lower())
         self._clear_current(heard_at=monotonic(), trouble="")
         if not isinstance(outcome, Complete):
-            inbox.wake(claim.workflow.pk)
+            waking.wake(claim.workflow.pk)
         if claim.workflow.parent_id is not None:
             inbox.notify_parent(claim.workflow.pk)
         return True
 
     def run_chores(self) -> None:
-        """The periodic chores, at most once a second, by one worker of all at a time."""
-        if monotonic() < self._chores_at + CHORES_EVERY:
-            return
-        self._chores_at = monotonic()
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [CHORES_LOCK])
-            if cursor.fetchone() == (True,):
-                heartbeat.delete_stale()
-                inbox.wake_expired()
-                self._sweep()
-
-    def _sweep(self) -> None:
-        """The chores that read every unused signal; they rest in proportion to the time that they take."""
-        started = monotonic()
-        if started >= self._sweep_at:
-            inbox.sweep()
-            inbox.ignore_late_signals()
-            self._sweep_at = monotonic() + (monotonic() - started) * REST_AFTER_SWEEP
+        """Do what is due of the chores, after a look once a second; each is done by one worker of all at a time."""
+        if monotonic() >= self._chores_at + CHORES_EVERY:
+            if not self._chores_are_known:
+                chores.make_known()
+                self._chores_are_known = True
+            self._chores_at = monotonic()
+            chores.run()
 
     def _outcome_of(self, claim: Claim, attempt: OpenAttempt) -> Decidable | None:
         workflow, definition = claim.workflow, definitions().get(claim.workflow.workflow_type)

@@ -11,11 +11,12 @@ from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from tests.engine import sweep
 from tests.processes import until
 from tests.servers import Proxy, connecting_to
 from tests.workflows.api.answers import assert_problem
 from tests.workflows.api.signals import CANARY, DELIVERED, deliver, tell, waiting
-from workflows import inbox
+from workflows import waking
 from workflows.ingress import api_keys, webhooks
 from workflows.models import Signal
 
@@ -68,12 +69,12 @@ def test_a_wake_up_that_fails_takes_nothing_back(client: Client, monkeypatch: py
     def fail(*args: Any) -> None:
         raise OperationalError("the server is gone")
 
-    monkeypatch.setattr(inbox, "wake", fail)
+    monkeypatch.setattr(waking, "wake_for", fail)
     body = {"name": "parcel.delivered", "workflow": workflow.key}
     assert deliver(client, secret, body).json() == {"replayed": False}
     monkeypatch.undo()
     assert deliver(client, secret, body).json() == {"replayed": True}
-    assert inbox.sweep() == 1
+    assert sweep() == 1
 
 
 @pytest.mark.django_db(transaction=True)

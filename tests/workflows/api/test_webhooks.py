@@ -13,7 +13,7 @@ from django.test import Client
 
 from tests.workflows.api.answers import assert_problem
 from tests.workflows.api.signals import DELIVERED, deliver, signed, waiting
-from workflows import inbox
+from workflows import waking
 from workflows.api import requests
 from workflows.ingress import webhooks
 from workflows.models import Signal
@@ -46,7 +46,7 @@ def test_a_webhook_may_name_the_workflow_by_its_key(client: Client, secret: str)
 def test_a_signal_may_come_before_its_workflow(client: Client, secret: str) -> None:
     assert deliver(client, secret, DELIVERED).status_code == 202
     workflow = waiting(linking_id="acc-1")
-    assert inbox.wake(workflow.pk)
+    assert waking.wake(workflow.pk)
 
 
 def test_a_delivery_repeated_is_told_once(client: Client, secret: str) -> None:

@@ -14,8 +14,9 @@ from django.db.models import F
 from django.utils import timezone
 
 from tests import engine
+from tests.engine import sweep
 from tests.workflows import rows
-from workflows import inbox, operations
+from workflows import operations, waking
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, Signal, Workflow
 
@@ -90,7 +91,7 @@ def test_a_decision_does_not_wait_for_the_worker_that_holds_the_row(boss: User) 
         assert timezone.now() - asked < timedelta(seconds=1)
         assert Signal.objects.get().name == task.signal_name
         assert Workflow.objects.get(pk=row.pk).invisible_until == row.invisible_until  # the holder looks itself
-    assert inbox.sweep() == 1
+    assert sweep() == 1
 
 
 @pytest.mark.django_db(transaction=True)
@@ -102,7 +103,7 @@ def test_the_wake_up_comes_after_the_commit_of_the_signal(boss: User, monkeypatc
         seen.extend(at_once(lambda: Signal.objects.filter(workflow=workflow_id).count()))
         return True
 
-    monkeypatch.setattr(inbox, "wake", wake)
+    monkeypatch.setattr(waking, "wake", wake)
     operations.approve(ManualTask.objects.get().pk, user=boss)
     assert seen == [1]
 
@@ -193,4 +194,4 @@ def test_a_decision_is_stored_though_the_database_fails_at_the_wake_up(boss: Use
     assert task.state == "approved"
     row.refresh_from_db()
     assert row.invisible_until > timezone.now()
-    assert inbox.sweep() == 1
+    assert sweep() == 1

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from workflows import inbox
+from workflows import inbox, waking
 from workflows.models import ManualTask, Workflow
 from workflows.waits import require_approval
 
@@ -32,7 +32,7 @@ def decide(task: ManualTask, *, approved: bool, reason: str = "") -> None:
         answer = {"approved": approved, "by": "ada", "reason": reason}
         name = task.signal_name
         inbox.store(source="console", dedupe_key=name, name=name, workflow_id=task.workflow_id, payload=answer)
-    inbox.wake(task.workflow_id)
+    waking.wake(task.workflow_id)
 
 
 def boss() -> User:

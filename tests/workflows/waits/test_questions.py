@@ -11,7 +11,7 @@ from pydantic import BaseModel, create_model
 from tests import engine
 from tests.engine import define, kinds, submit, work
 from tests.workflows.waits.approvals import HOURS_72, boss
-from workflows import inbox, operations
+from workflows import inbox, operations, waking
 from workflows.definition import WorkflowStep
 from workflows.models import Event, ManualTask, Wait, Workflow
 from workflows.waits import require_approval
@@ -61,7 +61,7 @@ def tell_answer(task: ManualTask, answer: dict[str, Any]) -> None:
         ManualTask.objects.filter(pk=task.pk).update(state="approved", decided_by=boss(), decided_at=timezone.now())
         told = {"approved": True, "by": "boss", "reason": "", "answer": answer}
         inbox.store(source="console", dedupe_key=name, name=name, workflow_id=task.workflow_id, payload=told)
-    inbox.wake(task.workflow_id)
+    waking.wake(task.workflow_id)
 
 
 def test_a_form_that_the_console_could_not_find_is_refused() -> None:

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import define, submit, worker
+from tests.engine import define, do_chores, submit, worker
 from workflows.models import Attempt, WorkerProcess, Workflow
 from workflows.worker import heartbeat
 from workflows.worker.loop import Worker
@@ -110,6 +110,6 @@ def test_the_chores_forget_workers_after_a_day(column: str) -> None:
     for each, age in ((old, timedelta(hours=25)), (new, timedelta(hours=23))):
         each._beat()
         WorkerProcess.objects.filter(queue=each.queue).update(**{column: timezone.now() - age})
-    worker().run_chores()
+    do_chores()
     assert WorkerProcess.objects.get().queue == "new"
-    assert heartbeat.delete_stale() == 0
+    assert heartbeat.delete_stale().changed == 0

@@ -11,10 +11,8 @@ from django.utils import timezone
 
 from tests import engine
 from tests.clock import Clock
-from tests.engine import define, no_sweep, submit, work, worker
-from workflows import inbox
+from tests.engine import define, submit, work, worker
 from workflows.models import Attempt, Workflow
-from workflows.waits import wait_for_signal
 
 pytestmark = engine.ENGINE
 
@@ -93,64 +91,3 @@ def test_what_refers_to_a_row_need_not_wait_for_its_claim() -> None:
     define([refer])
     workflow = work(submit())
     assert (workflow.status, referred) == ("COMPLETE", [(workflow.pk,)])
-
-
-# --- The chores -----------------------------------------------------------------------------------------
-
-
-def await_paid(*, workflow: Workflow, context: Any) -> None:
-    wait_for_signal(workflow, "payment", "paid", timeout=timedelta(hours=1))
-
-
-@pytest.fixture
-def asleep(engine: None) -> Workflow:
-    define([await_paid])
-    return work(submit())
-
-
-def tell_and_wake_nobody(workflow: Workflow) -> None:
-    """As a sender that dies between its two statements."""
-    inbox.store(source="shop", dedupe_key=str(workflow.pk), name="paid", workflow_id=workflow.pk, payload={})
-
-
-def test_one_worker_of_all_does_the_chores(asleep: Workflow) -> None:
-    tell_and_wake_nobody(asleep)
-    with no_sweep():
-        worker().run_chores()
-        assert worker().process_next() is False
-    worker().run_chores()
-    assert worker().process_next() is True
-
-
-def test_the_chores_are_done_once_a_second(asleep: Workflow, clock: Clock) -> None:
-    this = worker()
-    this.run_chores()
-    tell_and_wake_nobody(asleep)
-    clock.now += 0.9
-    this.run_chores()
-    assert this.process_next() is False
-    clock.now += 0.2
-    this.run_chores()
-    assert this.process_next() is True
-
-
-def test_after_a_sweep_it_rests_twenty_times_as_long_as_that_took(
-    asleep: Workflow, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With very many signals that nobody has used, each look at all of them takes long."""
-    sweep = inbox.sweep
-
-    def sweep_for_a_second() -> int:
-        clock.now += 1
-        return sweep()
-
-    monkeypatch.setattr(inbox, "sweep", sweep_for_a_second)
-    this = worker()
-    this.run_chores()
-    tell_and_wake_nobody(asleep)
-    clock.now += 19.9
-    this.run_chores()
-    assert this.process_next() is False
-    clock.now += 1.1
-    this.run_chores()
-    assert this.process_next() is True

@@ -1,0 +1,212 @@
+"""python -m tests.benchmark.big: the chores and the claim on a table of millions, and what the rest notices of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.db import Error
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmark import waking
+from tests.benchmark.__main__ import at_least
+from tests.benchmark.database import BenchmarkError, Database, production, throwaway_database
+from tests.benchmark.progress import Track, tracking
+from tests.commands import complain, exit_in_order
+from tests.servers import ROOT
+
+SLICE_GOAL = PICK_UP_GOAL = 1.0
+
+DESCRIPTION = f"""\
+Do the chores keep their bounds with millions of rows?
+
+The table is filled with workflows that wait, a quarter of them for a signal of one and
+the same linking id. Then, each time in slices, by one worker alone:
+
+  a round    every chore once, with nothing to do
+  wake       one signal for that linking id: until all who listen are due
+  expire     a thirtieth of the rows is over its time at once: until all of them are due
+
+and the same two once more while workers drain a backlog and signals are sent to others.
+No slice is to take longer than {SLICE_GOAL:.0f} second, and no other signal is to be
+acted on later than that.
+
+A full look is a claim from the oldest due row on, which is what a worker does four times
+a second: after a thirtieth of the rows has been drained, before any vacuum.
+"""
+
+EPILOG = """\
+examples:
+  make bench-big                            3,000,000 rows: some minutes, and 4 GB of disk
+  make bench-big ARGS="--rows 100000"       a minute
+"""
+
+
+class Chore(NamedTuple):
+    """What a chore has done: how many rows, in how many seconds, and the seconds of its longest slice."""
+
+    rows: int
+    seconds: float
+    longest: float
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    signal.signal(signal.SIGTERM, exit_in_order)
+    try:
+        run(arguments.rows)
+    except KeyboardInterrupt:
+        return complain("Interrupted. The database is dropped.", 130)
+    except BenchmarkError as error:
+        return complain(str(error))
+    except (ImproperlyConfigured, psycopg.Error, Error) as error:
+        return complain(f"The database cannot be used. {error}")
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmark.big",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--rows", type=at_least(1000), default=3_000_000, metavar="N", help="rows that wait (default: 3,000,000)"
+    )
+    return parser.parse_args()
+
+
+def run(rows: int) -> None:
+    with TemporaryDirectory() as folder, tracking() as track, throwaway_database() as database:
+        fill(database, rows, track)
+        alone = {
+            "a round": chores(database),
+            "wake": wake(database, "news:1"),
+            "expire": expire(database, rows // 30),
+        }
+        looks = full_looks(database, rows // 30)
+        picked_up = waking.measure(
+            database,
+            Path(folder),
+            signals=200,
+            backlog=10_000,
+            processes=2,
+            track=track,
+            keep=True,
+            meanwhile=lambda: (store_signal(database, "news:2"), make_expired(database, rows // 30)),
+        )
+    console = Console()
+    console.print(f"\n{rows:,} workflows that wait, {rows // 4:,} of them for a signal of one linking id")
+    table = Table("the chores, one worker alone")
+    for heading in ("rows", "seconds", "longest slice"):
+        table.add_column(heading, justify="right")
+    for name, chore in alone.items():
+        table.add_row(name, f"{chore.rows:,}", f"{chore.seconds:.2f}", f"{chore.longest:.3f}")
+    table.add_row("goal", "", "", f"{SLICE_GOAL:.3f}")
+    console.print(table)
+    console.print(f"A full look with {rows // 30:,} rows drained: {median(looks) * 1000:.1f} ms")
+    console.print("Other signals, while workers wake and expire as many again")
+    console.print(waking.table(picked_up))
+
+
+def fill(database: Database, rows: int, track: Track) -> None:
+    """A quarter listens by one linking id, and the rest by one each; in pieces, to see them come.
+
+    In a queue of their own: how long the woken ones take is not what is measured.
+    """
+    advance, piece = track("filling", rows), 100_000
+    for first in range(1, rows + 1, piece):
+        last = min(first + piece - 1, rows)
+        database.execute(
+            """INSERT INTO workflows_workflow (
+                      idempotency_key, workflow_type, queue, payload, linking_id, wake_on, waiting_for,
+                      invisible_until, expires_at)
+               SELECT gen_random_uuid(), 'no_ops', 'big', '{}', CASE WHEN n %% 4 = 0 THEN 'all' ELSE 'acc-' || n END,
+                      ARRAY['news'], 'the signal news', now() + interval '1 day', now() + interval '2 days'
+                 FROM generate_series(%s::int, %s::int) n""",
+            *(first, last),
+        )
+        advance(last)
+    database.analyze()
+
+
+def store_signal(database: Database, key: str) -> None:
+    """A signal for a quarter of all, of a sender that dies before it wakes anybody."""
+    database.execute(
+        "INSERT INTO workflows_signal (source, dedupe_key, name, linking_id) VALUES ('benchmark', %s, 'news', 'all')",
+        key,
+    )
+
+
+def make_expired(database: Database, count: int) -> None:
+    database.execute(
+        """UPDATE workflows_workflow SET expires_at = now() WHERE id IN (
+               SELECT id FROM workflows_workflow WHERE linking_id <> 'all' AND expires_at > now()
+                ORDER BY id LIMIT %s)""",
+        count,
+    )
+
+
+def chores(database: Database) -> Chore:
+    """Do the chores, in a process of its own, until no slice of any changes anything."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.benchmark.chores"],
+        cwd=ROOT,
+        env={**os.environ, **production(database.url)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BenchmarkError(f"The chores failed:\n{done.stderr}")
+    return Chore(*json.loads(done.stdout))
+
+
+def wake(database: Database, key: str) -> Chore:
+    store_signal(database, key)
+    return chores(database)
+
+
+def expire(database: Database, count: int) -> Chore:
+    make_expired(database, count)
+    return chores(database)
+
+
+def full_looks(database: Database, drained: int, times: int = 20) -> list[float]:
+    """Seconds of each look at the head of the queue, when `drained` due rows have been taken from there."""
+    later = "invisible_until = now() + interval '1 day', expires_at = now() + interval '2 days'"
+    database.execute("UPDATE workflows_signal SET closed_at = now()")
+    database.execute(f"UPDATE workflows_workflow SET {later}")
+    database.analyze()
+    database.execute(
+        """UPDATE workflows_workflow SET invisible_until = now() - interval '1 hour' WHERE id IN (
+               SELECT id FROM workflows_workflow ORDER BY id LIMIT %s)""",
+        drained,
+    )
+    database.execute(
+        "UPDATE workflows_workflow SET status = 'COMPLETE', completed_at = now() WHERE invisible_until < now()"
+    )
+    return [database.seconds_of(LOOK) for _ in range(times)]
+
+
+LOOK = """
+    SELECT * FROM workflows_workflow
+     WHERE status = 'PENDING' AND queue = 'big' AND invisible_until <= now()
+     ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

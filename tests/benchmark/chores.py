@@ -1,0 +1,33 @@
+"""python -m tests.benchmark.chores: do all chores; print rows changed, seconds, and seconds of the longest slice."""
+
+from __future__ import annotations
+
+import json
+import os
+from time import monotonic
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+django.setup()
+
+from workflows.worker import chores  # noqa: E402 (needs the settings)
+from workflows.worker.chores import CHORES  # noqa: E402
+
+
+def main() -> tuple[int, float, float]:
+    rows, longest, begun = 0, 0.0, monotonic()
+    for chore in CHORES.values():
+        after = 0
+        while True:
+            started = monotonic()
+            changed, after = chores.do_slice(chore, after)
+            longest = max(longest, monotonic() - started)
+            rows += changed
+            if not changed and not after:
+                break
+    return rows, monotonic() - begun, longest
+
+
+if __name__ == "__main__":
+    print(json.dumps(main()))  # noqa: T201 (what the benchmark reads)

@@ -1,0 +1,298 @@
+"""The chores: when each is done, by whom, in slices of which size; and one that fails."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, connections
+from django.utils import timezone
+
+from tests import engine
+from tests.clock import Clock
+from tests.engine import define, do_chores, no_chores, submit, work, worker
+from workflows import inbox, waking
+from workflows.models import Chore, Signal, Workflow
+from workflows.waits import wait_for_signal
+from workflows.waking import Slice
+from workflows.worker import chores
+
+pytestmark = engine.ENGINE
+
+SECOND = timedelta(seconds=1)
+
+
+def await_paid(*, workflow: Workflow, context: Any) -> None:
+    wait_for_signal(workflow, "payment", "paid", timeout=timedelta(hours=1))
+
+
+@pytest.fixture
+def asleep(engine: None) -> Workflow:
+    define([await_paid])
+    return work(submit())
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in ("loop", "chores"):
+        monkeypatch.setattr(f"workflows.worker.{module}.monotonic", clock)
+    return clock
+
+
+def tell_and_wake_nobody(workflow: Workflow | None = None, *, key: object = "", **address: Any) -> None:
+    """As a sender that dies between its two statements."""
+    address = address or {"workflow_id": workflow and workflow.pk}
+    inbox.store(source="shop", dedupe_key=str(key), name="paid", payload={}, **address)
+
+
+def make_due() -> None:
+    Chore.objects.update(due_at=timezone.now() - SECOND)
+
+
+def rest_of(name: str) -> float:
+    """Seconds until the chore is due."""
+    return (Chore.objects.get(pk=name).due_at - timezone.now()).total_seconds()
+
+
+def only(monkeypatch: pytest.MonkeyPatch, **do: Any) -> None:
+    """Nothing but these chores."""
+    monkeypatch.setattr(chores, "CHORES", {name: chores.Chore(each) for name, each in do.items()})
+
+
+# --- When, and by whom --------------------------------------------------------------------------------
+
+
+def test_one_worker_of_all_does_the_chores(asleep: Workflow) -> None:
+    tell_and_wake_nobody(asleep)
+    with no_chores():
+        worker().run_chores()
+        assert worker().process_next() is False
+    worker().run_chores()
+    assert worker().process_next() is True
+
+
+def test_a_worker_that_dies_at_a_chore_leaves_it_to_the_next(asleep: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(after: int) -> Slice:
+        waking.wake_by_signals(after)
+        raise Died
+
+    tell_and_wake_nobody(asleep)
+    with monkeypatch.context() as patched:
+        only(patched, dying=die)
+        with pytest.raises(Died):
+            worker().run_chores()
+    assert worker().process_next() is False, "its transaction is rolled back"
+    worker().run_chores()
+    assert worker().process_next() is True
+
+
+def test_a_worker_looks_once_a_second_what_is_due(asleep: Workflow, clock: Clock) -> None:
+    this = worker()
+    this.run_chores()
+    tell_and_wake_nobody(asleep)
+    make_due()
+    clock.now += 0.9
+    this.run_chores()
+    assert this.process_next() is False
+    clock.now += 0.2
+    this.run_chores()
+    assert this.process_next() is True
+
+
+def test_a_chore_that_was_done_is_due_a_second_later_for_all(asleep: Workflow) -> None:
+    worker().run_chores()
+    tell_and_wake_nobody(asleep)
+    worker().run_chores()
+    assert worker().process_next() is False
+    assert 0 < rest_of("wake by signals") <= 1
+    assert 50 < rest_of("forget workers") <= 60
+
+
+def test_a_slice_that_changes_nothing_rests_twenty_times_as_long_as_it_took(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(after: int) -> Slice:
+        clock.now += 0.2
+        return Slice(0, 7)
+
+    only(monkeypatch, searching=search)
+    worker().run_chores()
+    assert 3 < rest_of("searching") <= 4
+    assert Chore.objects.get().after == 7
+
+
+def test_no_chore_rests_for_longer_than_one_that_failed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(after: int) -> Slice:
+        clock.now += 100
+        return Slice(0)
+
+    only(monkeypatch, searching=search)
+    worker().run_chores()
+    assert 59 < rest_of("searching") <= 60
+
+
+def test_a_slice_that_has_changed_something_is_followed_by_the_next_at_once_but_not_for_ever(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+
+    def change(after: int) -> Slice:
+        clock.now += 0.2
+        done.append(after)
+        return Slice(5, after + 5)
+
+    only(monkeypatch, changing=change)
+    worker().run_chores()
+    assert done == [0, 5, 10], "half a second of a worker's time"
+    assert rest_of("changing") <= 0
+
+
+def test_a_time_that_a_clock_has_left_far_ahead_keeps_no_chore_from_being_done(asleep: Workflow) -> None:
+    """The server's clock was set back by an hour."""
+    worker().run_chores()
+    tell_and_wake_nobody(asleep)
+    Chore.objects.update(due_at=timezone.now() + timedelta(hours=1))
+    worker().run_chores()
+    assert worker().process_next() is True
+
+
+# --- Slices -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waking, "SIGNALS", 2)
+    monkeypatch.setattr(waking, "ROWS", 2)
+
+
+def test_the_signals_of_all_slices_wake(small_slices: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    define([await_paid])
+    waiting = [work(submit()) for _ in range(5)]
+    for workflow in waiting:
+        tell_and_wake_nobody(workflow, key=workflow.pk)
+    Signal.objects.filter(workflow=waiting[0].pk).update(closed_at=timezone.now())
+    slices = [waking.wake_by_signals(0)]
+    while slices[-1].changed or slices[-1].next:
+        slices.append(waking.wake_by_signals(slices[-1].next))
+    assert [each.changed for each in slices] == [2, 0, 2, 0, 0], "each slice once more, for it was full"
+    assert set(Workflow.objects.filter(invisible_until__lte=timezone.now())) == set(waiting[1:])
+
+
+@pytest.mark.parametrize("do", [waking.wake_by_signals, waking.wake_by_new_signals])
+def test_a_slice_wakes_so_many_of_a_linking_id_and_the_next_goes_on(small_slices: None, do: Any) -> None:
+    define([await_paid])
+    for _ in range(5):
+        work(submit(linking_id="acc"))
+    tell_and_wake_nobody(linking_id="acc")
+    first = do(0)
+    assert (first.changed, do(first.next).changed, do(first.next).changed) == (2, 2, 1)
+
+
+def test_a_sender_wakes_so_many_of_a_linking_id_and_leaves_the_rest_to_the_chores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waking, "ROWS_OF_A_SENDER", 2)
+    define([await_paid])
+    for _ in range(3):
+        work(submit(linking_id="acc"))
+    inbox.send(source="shop", dedupe_key="1", name="paid", linking_id="acc", payload={})
+    due = Workflow.objects.filter(invisible_until__lte=timezone.now())
+    assert due.count() == 2
+    do_chores()
+    assert due.count() == 3
+
+
+def test_the_expired_are_woken_so_many_at_a_time(small_slices: None) -> None:
+    define([await_paid])
+    for _ in range(3):
+        work(submit(expires_at=timezone.now() + timedelta(hours=1)))
+    Workflow.objects.update(expires_at=timezone.now() - SECOND)
+    assert [waking.wake_expired().changed for _ in range(3)] == [2, 1, 0]
+
+
+def test_what_came_too_late_is_put_aside_slice_by_slice(small_slices: None) -> None:
+    ended = submit(status="COMPLETE", completed_at=timezone.now())
+    for number in range(5):
+        tell_and_wake_nobody(submit(), key=number)
+    Signal.objects.update(workflow=ended.pk)
+    first = inbox.ignore_late_signals()
+    assert Signal.objects.filter(ignored=True).count() == 2
+    assert first.next
+    do_chores()
+    do_chores()
+    do_chores()
+    assert Signal.objects.filter(ignored=True).count() == 5
+
+
+# --- One that fails -----------------------------------------------------------------------------------
+
+
+def test_a_chore_that_fails_is_logged_and_tried_again_a_minute_later_and_stops_no_other(
+    asleep: Workflow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(after: int) -> Slice:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+        return Slice(0)
+
+    tell_and_wake_nobody(asleep)
+    with monkeypatch.context() as patched:
+        only(patched, failing=fail, waking=waking.wake_by_signals)
+        worker().run_chores()
+        failed = Chore.objects.get(pk="failing")
+        assert "the chore 'failing' failed, and is tried again in 60 s: DivisionByZero" in caplog.text
+        assert "DivisionByZero" in failed.error
+        assert failed.failing_since
+        assert 59 < rest_of("failing") <= 60
+    assert worker().process_next() is True
+
+
+def test_since_when_a_chore_fails_stands_with_it_until_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(after: int) -> Slice:
+        raise ValueError
+
+    with monkeypatch.context() as patched:
+        only(patched, failing=fail)
+        worker().run_chores()
+        since = Chore.objects.get().failing_since
+        make_due()
+        worker().run_chores()
+        assert Chore.objects.get().failing_since == since
+        only(patched, failing=lambda after: Slice(0))
+        make_due()
+        worker().run_chores()
+    chore = Chore.objects.get()
+    assert (chore.failing_since, chore.error) == (None, "")
+
+
+def test_a_slice_that_takes_too_long_is_ended_by_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dawdle(after: int) -> Slice:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(30)")
+        return Slice(0)
+
+    monkeypatch.setattr(chores, "LONGEST_SLICE", 0.05)
+    only(monkeypatch, slow=dawdle)
+    worker().run_chores()
+    assert "57014" in Chore.objects.get().error
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        assert cursor.fetchone() == ("0",), "for the chores alone"
+
+
+def test_a_chore_that_loses_the_connection_is_the_loops_business(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(after: int) -> Slice:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return Slice(0)
+
+    only(monkeypatch, losing=lose)
+    with pytest.raises(OperationalError):
+        worker().run_chores()
+    connections.close_all()
+    assert Chore.objects.get().error == ""

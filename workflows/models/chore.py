@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from django.db import models
+
+from workflows.models.clock import ClockTimestamp
+
+
+class Chore(models.Model):
+    """One of the chores that the workers share (`workflows.worker.chores`): when it is due, and where it goes on."""
+
+    name = models.CharField(max_length=50, primary_key=True)
+    due_at = models.DateTimeField(db_default=ClockTimestamp())
+    after = models.BigIntegerField(db_default=0, help_text="The id after which its next slice begins.")
+    failing_since = models.DateTimeField(null=True)
+    error = models.TextField(db_default="", help_text="Why its last slice failed; empty if it did not.")
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.name

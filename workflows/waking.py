@@ -1,0 +1,175 @@
+"""WAKING: make a workflow due that has a signal it waits for.
+
+Waking has two halves. A sender stores the signal (`inbox.store`) and commits; then, as a second statement, it wakes the
+rows that the signal is for and that are not locked. A worker that has committed a suspension wakes its own row, as a
+new statement after the commit. The half that comes second sees what the first has committed, so no order of the two
+loses the signal, unless the sender dies in between or a third party holds the row just then: the chores find those.
+Such a third party can be another worker: its claim found the row as it was before the suspension, locked the row as it
+is after, saw that it is not due, and went on to the next one; PostgreSQL keeps that lock until the claim ends
+(measured: once in some thousand suspensions).
+
+The chores (`workflows.worker.chores`) look slice by slice, at so many signals and for so many rows that a slice takes
+well under a second, however many there are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from django.db import Error, connection
+
+from workflows.definition import definitions
+from workflows.postgres.statements import fetch_one
+from workflows.transitions import make_due_where
+
+logger = logging.getLogger(__name__)
+
+# Of one slice. 5,000 rows are written anew in some 100 ms.
+SIGNALS, ROWS = 1_000, 5_000
+# For which a sender wakes at most this many; the chores go on from there.
+ROWS_OF_A_SENDER = 1_000
+
+
+class Slice(NamedTuple):
+    """What a slice of a chore has changed, in rows, and after which id the next one begins: 0 is from the start."""
+
+    changed: int
+    next: int = 0
+
+
+# Signals that the row `w` waits for. A retry is woken only by signals that its attempt has not seen: an old one would
+# wake it in a hot loop. So would one that was stored in another cluster, of which this database is a copy: there the
+# numbers of transactions were others.
+_SEEN = """w.seen_until IS NOT NULL AND (
+    pg_visible_in_snapshot(s.stored_in, w.seen_until) OR s.stored_in >= pg_snapshot_xmax(pg_current_snapshot()))"""
+_LISTENS = f"s.closed_at IS NULL AND s.name = ANY (w.wake_on) AND s.payload @> w.wake_matching AND NOT ({_SEEN})"
+_ADDRESSED = (
+    f"s.workflow_id = w.id AND (({_LISTENS}) OR s.closed_at IS NULL AND s.name = 'cancel' AND NOT w.compensating)"
+)
+_LINKED = f"""
+    s.linking_id = w.linking_id AND {_LISTENS}
+    AND NOT EXISTS (SELECT FROM workflows_wait a WHERE a.workflow_id = w.id AND a.signal_id = s.id)"""
+_ANSWERED = f"""
+    (EXISTS (SELECT FROM workflows_signal s WHERE {_ADDRESSED})
+     OR w.linking_id IS NOT NULL AND EXISTS (SELECT FROM workflows_signal s WHERE {_LINKED}))"""  # noqa: S608 (ours)
+
+_ASLEEP = "w.status = 'PENDING' AND w.invisible_until > now()"
+
+# The open wait `j` for children all of which have ended.
+OPEN_JOIN = """
+    j.kind = 'children' AND j.outcome = '' AND NOT j.superseded AND NOT EXISTS (
+        SELECT FROM workflows_workflow c
+         WHERE c.parent_id = j.workflow_id AND c.parent_wait = j.name AND c.status = 'PENDING')"""
+
+
+# --- At once ----------------------------------------------------------------------------------------
+
+
+def wake(workflow_id: int) -> bool:
+    """Make a workflow due that has a signal it waits for. False when it has none, or its row is locked.
+
+    Called by a sender after the signal's commit, and by a worker after the commit of a suspension: always as a new
+    statement, never before the commit.
+    """
+    return make_due_where(f"w.id = %s AND {_ANSWERED}", [workflow_id]) == 1
+
+
+def wake_for(signal_id: int) -> int:
+    """Make due, after the commit of a signal, the workflows that wait for it: ROWS_OF_A_SENDER at most; how many."""
+    return _wake_for("s.id = %(signal_id)s", {"signal_id": signal_id, "rows": ROWS_OF_A_SENDER})
+
+
+def try_wake(workflow_id: int) -> None:
+    """Wake a workflow after the commit of its signal; if that fails, the chores do it a moment later."""
+    with leave_the_rest_to_the_chores():
+        wake(workflow_id)
+
+
+@contextmanager
+def leave_the_rest_to_the_chores() -> Iterator[None]:
+    """Log a database error and go on: the signal is stored, and the chores wake the workflow."""
+    try:
+        yield
+    except Error as error:
+        logger.warning("a signal is stored, and nobody is woken yet: %s", type(error).__name__)
+        connection.close_if_unusable_or_obsolete()  # for the rest of the request
+
+
+def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
+    """Make due what waits for the open signals `s` that the condition `signals` names: some `rows` at most; how many.
+
+    None whose row is locked: the worker that holds it looks at its signals itself.
+    """
+    return make_due_where(
+        f"""w.id IN (
+            WITH s AS MATERIALIZED (SELECT * FROM workflows_signal s WHERE closed_at IS NULL AND {signals})
+            (SELECT w.id FROM s JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP} LIMIT %(rows)s)
+            UNION ALL
+            (SELECT w.id FROM s JOIN workflows_workflow w ON {_LINKED}
+              WHERE {_ASLEEP} AND w.linking_id IS NOT NULL AND w.wake_on <> '{{}}' LIMIT %(rows)s))""",  # noqa: S608
+        parameters,
+    )
+
+
+# --- Slices of chores -------------------------------------------------------------------------------
+
+
+def wake_by_new_signals(after: int = 0) -> Slice:
+    """Wake what waits for one of the newest open signals: those that a sender has stored, and woken nobody for."""
+    newest = f"SELECT id FROM workflows_signal WHERE closed_at IS NULL ORDER BY id DESC LIMIT {SIGNALS}"  # noqa: S608 (ours)
+    return Slice(_wake_for(f"s.id IN ({newest})", {"rows": ROWS}))
+
+
+def wake_by_signals(after: int = 0) -> Slice:
+    """Wake what waits for one of the open signals after that id."""
+    last, next_after = slice_of_signals(after)
+    woken = _wake_for("s.id > %(after)s AND s.id <= %(last)s", {"after": after, "last": last, "rows": ROWS})
+    return Slice(woken, after if woken >= ROWS else next_after)
+
+
+def slice_of_signals(after: int) -> tuple[int, int]:
+    """The last id of the next SIGNALS open signals after that id, and after which the slice behind it begins."""
+    row = fetch_one(
+        f"""SELECT coalesce(max(id), 0), count(*)
+              FROM (SELECT id FROM workflows_signal WHERE closed_at IS NULL AND id > %s
+                     ORDER BY id LIMIT {SIGNALS}) slice""",  # noqa: S608 (ours)
+        [after],
+    )
+    assert row is not None
+    last, count = row
+    return last, last if count == SIGNALS else 0
+
+
+def wake_parents(after: int = 0) -> Slice:
+    """Wake each parent, after that id, whose last child has ended without a signal from the child's worker."""
+    row = fetch_one(
+        f"""SELECT coalesce(max(workflow_id), 0), count(*) FROM (
+                SELECT DISTINCT workflow_id FROM workflows_wait
+                 WHERE kind = 'children' AND outcome = '' AND NOT superseded AND workflow_id > %s
+                 ORDER BY workflow_id LIMIT {SIGNALS}) slice""",  # noqa: S608 (ours)
+        [after],
+    )
+    assert row is not None
+    last, count = row
+    joined = f"""SELECT w.id FROM workflows_wait j JOIN workflows_workflow w ON w.id = j.workflow_id
+                  WHERE {OPEN_JOIN} AND {_ASLEEP} AND 'child:' || j.name = ANY (w.wake_on)
+                    AND j.workflow_id > %(after)s AND j.workflow_id <= %(last)s"""  # noqa: S608 (ours)
+    woken = make_due_where(f"w.id IN ({joined})", {"after": after, "last": last})
+    return Slice(woken, last if count == SIGNALS else 0)
+
+
+def wake_expired(after: int = 0) -> Slice:
+    """Make workflows due whose time is over (`expires_after`).
+
+    Only of the types that this release knows: it would put the others back, and the next look would wake them again.
+    """
+    # statement_timestamp(): no index is searched by a value that changes from row to row, as clock_timestamp() does.
+    expired = f"""w.id IN (
+        SELECT w.id FROM workflows_workflow w
+         WHERE w.expires_at <= statement_timestamp() AND w.expires_at IS NOT NULL AND NOT w.compensating AND {_ASLEEP}
+           AND w.workflow_type = ANY (%(types)s)
+         LIMIT %(rows)s)"""  # noqa: S608 (ours)
+    return Slice(make_due_where(expired, {"types": list(definitions()), "rows": ROWS}))
