@@ -32,7 +32,7 @@ DESCRIPTION = """\
 Would the tests see it, if that condition were not there?
 
 A mutant is one small change that takes something away: a fence, a lock, an order, a
-condition of a WHERE, one half of a waker. The list (tests/mutants/mutations.py) says of
+condition of a WHERE, one half of a waker. The list (tests/mutants/mutations/) says of
 each what is taken away, and which tests should see that.
 
 All of it happens in a copy of the tree, with a PostgreSQL of its own; the checkout is

@@ -1,0 +1,30 @@
+"""The list of mutants, by parts of the engine: what is taken away, from where, and the tests that should see it."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutations import (
+    doubts,
+    effect_rows,
+    execution,
+    inbox,
+    journal,
+    ledger,
+    operations,
+    transitions,
+    waits,
+    worker,
+)
+
+MUTANTS: list[Mutant] = [
+    *journal.MUTANTS,
+    *ledger.MUTANTS,
+    *doubts.MUTANTS,
+    *effect_rows.MUTANTS,
+    *waits.MUTANTS,
+    *inbox.MUTANTS,
+    *transitions.MUTANTS,
+    *execution.MUTANTS,
+    *worker.MUTANTS,
+    *operations.MUTANTS,
+]

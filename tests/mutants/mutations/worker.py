@@ -1,0 +1,302 @@
+"""A worker: its claims, its loop, its sessions."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutations.lines import in_
+from tests.mutants.mutations.seen_by import (
+    CANCELLATION_REQUESTS,
+    CLAIM,
+    CLAIMING,
+    DATABASE_ERRORS,
+    EFFECTS,
+    EXPIRY,
+    FAULTS,
+    JOURNAL,
+    LEASE,
+    MULTIXACTS,
+    PACE,
+    REFUSALS,
+    REFUSED_RESULTS,
+    SESSIONS,
+    SIGNALS,
+    SIGNALS_NOBODY_WAITS_FOR,
+    STAMPS,
+    UNDO,
+    UNFIT,
+)
+
+MUTANTS: list[Mutant] = [
+    *in_(
+        "worker/claim.py",
+        # --- The claim ---
+        (
+            "a worker waits for the row that another one holds",
+            "FOR NO KEY UPDATE SKIP LOCKED\n",
+            "FOR NO KEY UPDATE\n",
+            f"{CLAIM}test_two_claims_at_the_same_moment_are_of_two_rows",
+        ),
+        (
+            "a claim locks nothing",
+            " LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED\n",
+            " LIMIT 1\n",
+            f"{CLAIM}test_two_claims_at_the_same_moment_are_of_two_rows",
+        ),
+        (
+            "what refers to the row waits for its claim",
+            "FOR NO KEY UPDATE SKIP LOCKED\n",
+            "FOR UPDATE SKIP LOCKED\n",
+            f"{PACE}test_what_refers_to_a_row_need_not_wait_for_its_claim",
+        ),
+        (
+            "the oldest row first, and not the oldest due time",
+            "ORDER BY invisible_until, id LIMIT",
+            "ORDER BY id LIMIT",
+            f"{PACE}test_it_takes_them_in_the_order_of_their_due_times_and_of_their_ids",
+        ),
+        (
+            "rows that are due at the same time in any order",
+            "ORDER BY invisible_until, id LIMIT",
+            "ORDER BY invisible_until LIMIT",
+            f"{PACE}test_it_takes_them_in_the_order_of_their_due_times_and_of_their_ids",
+        ),
+        (
+            "a worker takes another queue's rows",
+            "AND queue = %s {self._pool}",
+            "AND (true OR queue = %s) {self._pool}",
+            f"{CLAIMING}test_it_says_that_nothing_is_due",
+        ),
+        (
+            "the pool for compensation takes everything",
+            '"AND compensating" if',
+            '"" if',
+            f"{UNDO}test_a_pool_of_its_own_takes_nothing_else",
+        ),
+        (
+            "the watermark passes over rows that are due at the same time",
+            'self._select_due("AND (invisible_until, id) >= (%s, %s)", *self._watermark)',
+            'self._select_due("AND invisible_until > %s", self._watermark[0])',
+            f"{PACE}test_it_takes_them_in_the_order_of_their_due_times_and_of_their_ids",
+        ),
+        (
+            "each look is a full one",
+            "        self._full_look_at = monotonic()\n",
+            "",
+            f"{PACE}test_it_looks_from_the_oldest_due_row_four_times_a_second_and_not_more_often",
+        ),
+        (
+            "a full look every 1.5 s",
+            "FULL_LOOK_EVERY = 0.25",
+            "FULL_LOOK_EVERY = 1.5",
+            f"{PACE}test_it_looks_from_the_oldest_due_row_four_times_a_second_and_not_more_often",
+        ),
+        (
+            "no full look when nothing is due ahead of the watermark",
+            "            if claim:\n                return claim\n        self._full",
+            "            return claim\n        self._full",
+            f"{CLAIMING}test_the_watermark_does_not_hide_what_becomes_due_behind_it",
+        ),
+    ),
+    *in_(
+        "worker/loop.py",
+        # --- The connections ---
+        (
+            "the journal is opened after the claim",
+            "        journal.connect()\n",
+            "",
+            f"{JOURNAL}test_it_is_connected_before_the_claim_begins",
+        ),
+        (
+            "a transaction that was not committed counts as decided",
+            "    if not committed:\n        raise ClaimLost",
+            "    if False:\n        raise ClaimLost",
+            f"{SESSIONS}test_a_connection_that_is_closed_right_before_the_commit_has_decided_nothing",
+        ),
+        (
+            "a hook that fails after the commit is the engine's failure",
+            "        if not committed:\n            raise\n",
+            "        raise\n",
+            f"{DATABASE_ERRORS}test_a_hook_that_fails_after_the_commit_changes_nothing",
+        ),
+        (
+            "the row is decided inside a savepoint",
+            "            decide(claim.workflow, self._attempt, outcome)",
+            "            with transaction.atomic():\n                decide(claim.workflow, self._attempt, outcome)",
+            f"{MULTIXACTS}test_a_drain_makes_no_multixacts",
+        ),
+        # --- Waking ---
+        (
+            "a worker that has suspended a workflow does not look again",
+            "            inbox.wake(claim.workflow.pk)\n",
+            "            pass\n",
+            f"{SIGNALS}test_the_workers_own_look_is_what_finds_it_when_the_sender_came_too_early",
+        ),
+        (
+            "a worker that has ended a child does not tell its parent",
+            "            inbox.notify_parent(claim.workflow.pk)\n",
+            "            pass\n",
+            f"{SIGNALS}test_the_one_that_looks_second_sees_both",
+        ),
+        # --- The chores ---
+        (
+            "two workers do the chores at once",
+            "if cursor.fetchone() == (True,):",
+            "if cursor.fetchone():",
+            f"{PACE}test_one_worker_of_all_does_the_chores",
+        ),
+        (
+            "the chores are done after each workflow",
+            "CHORES_EVERY = CHECK_EVERY = 1.0",
+            "CHORES_EVERY = CHECK_EVERY = 0.0",
+            f"{PACE}test_the_chores_are_done_once_a_second",
+        ),
+        ("nobody sweeps", "                self._sweep()\n", "", f"{PACE}test_the_chores_are_done_once_a_second"),
+        (
+            "what has taken too long is not woken",
+            "                inbox.wake_expired()\n",
+            "",
+            f"{EXPIRY}test_one_that_waits_is_woken_when_its_time_is_over_and_undone",
+        ),
+        (
+            "what came too late is not put aside",
+            "            inbox.ignore_late_signals()\n",
+            "",
+            f"{SIGNALS_NOBODY_WAITS_FOR}test_one_that_comes_in_the_moment_of_the_end_is_put_aside_by_the_chores",
+        ),
+        (
+            "no rest after a sweep",
+            "* REST_AFTER_SWEEP",
+            "* 0",
+            f"{PACE}test_after_a_sweep_it_rests_twenty_times_as_long_as_that_took",
+        ),
+        # --- Between two steps ---
+        (
+            "a request to cancel is not seen between two steps",
+            "            raise cancelled\n",
+            "            pass\n",
+            f"{CANCELLATION_REQUESTS}test_between_steps_that_make_no_call_it_is_seen_too",
+        ),
+        (
+            "a request to cancel ends what is being undone",
+            "if claim.cancelled and not workflow.compensating else",
+            "if claim.cancelled else",
+            f"{EFFECTS}test_a_request_to_cancel_does_not_keep_an_undo_from_being_called",
+        ),
+        (
+            "a workflow whose time is over goes on to its next step",
+            "            raise WorkflowExpired\n",
+            "            pass\n",
+            f"{EXPIRY}test_one_that_runs_ends_between_two_steps",
+        ),
+        # --- After a loss ---
+        (
+            "a row that is lost twice is due at once",
+            "if postpone_reason or losses > 1:",
+            "if postpone_reason:",
+            f"{FAULTS}test_a_row_whose_steps_end_the_claim_does_not_hold_up_the_others",
+        ),
+        # --- Whose an error of the database is ---
+        (
+            "a result that only a stopping worker knows is dropped",
+            "        self._write_what_is_left()\n",
+            "",
+            f"{REFUSED_RESULTS}test_a_worker_that_is_stopped_goes_on_trying_to_write_a_result_for_its_grace",
+        ),
+        (
+            "the next workflow is taken while the last one has something to tell",
+            "        if self._attempt:  # taking another workflow would forget it\n",
+            "        if False:\n",
+            f"{REFUSED_RESULTS}test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_taken",
+        ),
+        (
+            "a loss that could not be told at once looks like a death",
+            "        if self._attempt:  # lost, and",
+            "        if False:  # lost, and",
+            f"{REFUSALS}test_a_loss_that_could_not_be_told_at_once_is_told_before_the_next_claim",
+        ),
+    ),
+    *in_(
+        "worker/slots.py",
+        (
+            "a status that was half written is read",
+            "            if zlib.crc32(record) == checksum:",
+            "            if True:",
+            f"{STAMPS}test_what_is_not_whole_is_not_read",
+        ),
+        (
+            "a status counts before it is written",
+            "        self._memory[at : at + _RECORD_SIZE] = record + _CHECKSUM.pack(zlib.crc32(record))\n"
+            "        self._memory[self._start] = other\n",
+            "        self._memory[self._start] = other\n"
+            "        self._memory[at : at + _RECORD_SIZE] = record + _CHECKSUM.pack(zlib.crc32(record))\n",
+            f"{STAMPS}test_what_was_written_before_a_death_in_the_midst_of_a_write_is_read",
+            f"{STAMPS}test_nothing_torn_is_ever_read",
+        ),
+    ),
+    *in_(
+        "worker/lease.py",
+        (
+            "the journal waits for the claim for ever",
+            '"lock_timeout": "5000"',
+            '"lock_timeout": "0"',
+            f"{SESSIONS}test_neither_end_waits_for_ever_for_the_other",
+        ),
+        (
+            "the journal keeps plans that read whole tables",
+            '"enable_seqscan": "off"',
+            '"enable_seqscan": "on"',
+            f"{LEASE}test_what_the_journal_repeats_is_prepared_and_reads_by_an_index_forever",
+        ),
+        (
+            "the database says what a worker reads",
+            'r"read\\ committed"',
+            'r"repeatable\\ read"',
+            f"{SESSIONS}test_a_worker_reads_what_is_committed_whatever_the_database_would_do",
+        ),
+        (
+            "a claim may be silent for ever",
+            '"idle_in_transaction_session_timeout": lease',
+            '"idle_in_transaction_session_timeout": "0"',
+            f"{LEASE}test_a_claim_may_be_silent_longer_than_the_longest_step",
+        ),
+        (
+            "a claim may be at one statement for ever",
+            '"statement_timeout": lease',
+            '"statement_timeout": "0"',
+            f"{LEASE}test_a_claim_may_be_silent_longer_than_the_longest_step",
+        ),
+        (
+            "the server does not look whether anybody waits for a statement's result",
+            '"client_connection_check_interval": "1000"',
+            '"client_connection_check_interval": "0"',
+            f"{SESSIONS}test_neither_end_waits_for_ever_for_the_other",
+        ),
+    ),
+    *in_(
+        "worker/sessions.py",
+        (
+            "a worker claims on a server that is read-only",
+            "        if is_read_only:",
+            "        if False:",
+            f"{UNFIT}test_a_read_only_server_is_waited_for",
+        ),
+        (
+            "a worker works behind a pooler that lends backends",
+            "    if not _is_one_backend_each(*sessions):",
+            "    if False:",
+            f"{UNFIT}test_a_worker_refuses_it_and_names_the_cause",
+        ),
+        (
+            "a pool that lends its backends in turns is not found out",
+            "return seen == {first} and other[1]",
+            "return other[1]",
+            f"{UNFIT}test_a_pool_that_lends_backends_is_found_out",
+        ),
+        (
+            "a worker works without what it has asked for",
+            "    if ignored:",
+            "    if False:",
+            f"{UNFIT}test_what_is_asked_for_and_not_in_force_is_named",
+        ),
+    ),
+]
