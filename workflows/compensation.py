@@ -109,7 +109,7 @@ def close_questions(workflow_id: int) -> None:
     """Close the questions to people, except whether an effect happened: that has to be known all the same.
 
     The questions of a compensation stay open too, for the workflow may have failed by itself just now: without an
-    answer, its compensation would never end.
+    answer, its compensation would never come to an end.
     """
     _close_tasks(ManualTask.objects.filter(workflow=workflow_id).exclude(task_type__in=KEPT_ON_CANCEL))
 
@@ -123,7 +123,7 @@ def _close_tasks(tasks: QuerySet[ManualTask]) -> None:
 def close_pending_work(workflow: Workflow) -> None:
     """The workflow comes to rest: its questions to people are closed, and its unused signals are ignored."""
     _close_tasks(ManualTask.objects.filter(workflow=workflow.pk))
-    # A retry makes a new wait for the children; until then the sweep need not look whether they have ended.
+    # A retry makes a new wait for the children; until then the sweep need not look whether they have finished.
     Wait.objects.filter(workflow=workflow.pk, kind=Wait.Kind.CHILDREN, outcome="").update(superseded=True)
     inbox.ignore_signals(workflow.pk)
 

@@ -267,7 +267,7 @@ def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: WorkerStopping
         Event.Kind.PUT_BACK,
         attempt=attempt.number,
         step=outcome.step.name,
-        reason="The worker was told to stop.",
+        reason="The worker was stopped.",
     )
     return Attempt.Outcome.PUT_BACK
 

@@ -122,7 +122,7 @@ class MustStop(Exception):
 
 
 def failed_before_any_step(definition: WorkflowDefinition | None, workflow: Workflow, error: StepError) -> Failed:
-    """The outcome of a workflow that `error` ends before any step of the attempt has run.
+    """The outcome of a workflow that fails with `error` before any step of the attempt has run.
 
     `definition` is None for a type that this release does not know.
     """

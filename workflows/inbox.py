@@ -4,7 +4,7 @@ A sender stores a signal, commits, and then wakes the workflows that it is for (
 that.
 
 A signal is addressed to one workflow, or by linking id to every workflow that has it, then or later. The unused signals
-of a workflow that has ended are ignored; a retry restores them.
+of a workflow that has finished are ignored; a retry restores them.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def store(
 ) -> int | None:
     """Store a signal, and return its id; None when `source` has sent the same signal under `dedupe_key` before.
 
-    It is addressed to a workflow or to a linking id, one of the two. A signal to a workflow that has ended is stored as
-    ignored; not so a request to cancel, for the history says later that it came too late. The caller commits, then
+    It is addressed to a workflow or to a linking id, one of the two. A signal to a workflow that has finished is stored
+    as ignored; not so a request to cancel, for the history says later that it came too late. The caller commits, then
     wakes. Raises DedupeKeyReused when the key was used for another signal.
     """
     document = payload if isinstance(payload, Document) else document_of(payload)
@@ -97,17 +97,18 @@ def store(
         "linking_id": linking_id,
         **document.parameters,
     }
-    # The same statement reads whether the workflow has ended; if it ends just now, the chores ignore the signal. A row
-    # that has ended is locked until the caller commits: a retry in between would not see the signal to restore it.
+    # The same statement reads whether the workflow has finished; if it finishes just now, the chores ignore the signal.
+    # The row of one that has finished is locked until the caller commits: a retry in between would not see the signal
+    # to restore it.
     inserted = fetch_one(
         f"""
-        WITH ended AS MATERIALIZED (
+        WITH finished AS MATERIALIZED (
             SELECT FROM workflows_workflow
               WHERE id = %(workflow_id)s AND status <> 'PENDING' AND %(name)s <> 'cancel' FOR NO KEY UPDATE)
         INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, linking_id, payload, closed_at, ignored)
            SELECT %(source)s, %(dedupe_key)s, %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL},
-                  CASE WHEN w.ended THEN clock_timestamp() END, w.ended
-             FROM (SELECT EXISTS (SELECT FROM ended)) w (ended)
+                  CASE WHEN w.finished THEN clock_timestamp() END, w.finished
+             FROM (SELECT EXISTS (SELECT FROM finished)) w (finished)
            ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id""",  # noqa: S608 (ours)
         signal,
     )
@@ -163,15 +164,16 @@ def close_cancellations(workflow_id: int) -> None:
 
 
 def child_signal(wait_name: str) -> str:
-    """The signal that tells a workflow that the last child of its wait of that name has ended."""
+    """The name of the signal that a workflow gets when the last child of its wait `wait_name` has finished."""
     return f"child:{wait_name}"
 
 
 def notify_parent(child_id: int) -> None:
-    """Notify the parent of a child that may have ended, if it was the last one, and wake it.
+    """Notify the parent of a child that may have finished, if it was the last one, and wake the parent.
 
-    A statement of its own after the commit of that end: of two last children that end at once, each sees its own end,
-    and the one that looks second sees both. So a parent of a thousand is woken once, or twice.
+    This is a statement of its own after the commit by which the child finished: of two last children that finish at
+    once, each worker sees its own child, and the worker that looks second sees both. So the parent of a thousand
+    children is woken once, or twice.
     """
     inserted = fetch_one(
         f"""INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id)
@@ -211,11 +213,11 @@ def withdraw_cancellation_of_children(workflow_id: int) -> None:
     )
 
 
-# --- Workflows that have ended ----------------------------------------------------------------------
+# --- Workflows that have finished -------------------------------------------------------------------
 
 
 def ignore_signals(workflow_id: int) -> None:
-    """Ignore the unused signals of a workflow as it ends; in the transaction that ends it."""
+    """Ignore the unused signals of a workflow, in the transaction in which it finishes."""
     execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp(), ignored = true
             WHERE workflow_id = %s AND closed_at IS NULL AND name <> 'cancel'""",
@@ -224,7 +226,7 @@ def ignore_signals(workflow_id: int) -> None:
 
 
 def restore_signals(workflow_id: int) -> None:
-    """Restore the signals that were ignored when the workflow ended, or since: it has been started again."""
+    """Restore the signals that were ignored when the workflow finished, or since: a person retries it."""
     execute(
         """UPDATE workflows_signal SET closed_at = NULL, ignored = false
             WHERE workflow_id = %s AND ignored AND name <> 'cancel'""",
@@ -235,15 +237,16 @@ def restore_signals(workflow_id: int) -> None:
 def ignore_late_signals(after: int = 0) -> Slice:
     """Ignore the signals that came as their workflow was ending, and the old ones of linking ids that no workflow has.
 
-    The history says of each request to cancel that it came too late: the workflow had ended by itself. The rows of the
-    workflows that have ended are locked meanwhile: a retry in between would not see which signals it has to restore.
+    The history says of each request to cancel that it came too late: the workflow had finished by itself. The rows of
+    the workflows that have finished are locked meanwhile: a retry in between would not see which signals it has to
+    restore.
     """
     last, next_after = waking.slice_of_signals(after)
     slice_ = {"after": after, "last": last}
     in_slice = "s.closed_at IS NULL AND s.id > %(after)s AND s.id <= %(last)s"
     execute(
         f"""
-        WITH ended AS MATERIALIZED (
+        WITH finished AS MATERIALIZED (
             SELECT w.id FROM workflows_workflow w
              WHERE w.status <> 'PENDING' AND w.id IN (
                 SELECT s.workflow_id FROM workflows_signal s WHERE {in_slice} AND s.workflow_id IS NOT NULL)
@@ -256,7 +259,7 @@ def ignore_late_signals(after: int = 0) -> Slice:
             RETURNING s.workflow_id, s.name, s.payload)
         INSERT INTO workflows_event (workflow_id, kind, actor, detail)
         SELECT workflow_id, 'cancel_too_late', payload->>'by',
-               jsonb_build_object('reason', 'It had ended, or failed by itself, before the request was seen.')
+               jsonb_build_object('reason', 'It had finished, or failed by itself, before the request was seen.')
           FROM late WHERE name = '{CANCEL}'
         """,  # noqa: S608 (the name is ours)
         slice_,

@@ -1,15 +1,15 @@
 """POISON: what becomes of a workflow whose workers die on it.
 
-The next worker that claims the workflow judges, before any step runs, by how the attempts since the last decision
-ended. The process that saw an attempt end has written that; nothing is counted in an `except`, which no crash ever
+The next worker that claims the workflow judges it, before any step runs, by how the attempts since the last decision
+ended. The process that saw an attempt end has written down how; nothing is counted in an `except`, which no crash ever
 reaches.
 
 - Three crashes in a row: the payload is poison, and the workflow is FAILED as by any other failure for good.
 - Killed or vanished for the second time in a row, and from then on: that may have any cause (a host without memory, an
   operator), so the workflow is tried again, later each time; after every tenth death in a row a person is asked.
-- Ended because a step was overdue: a failure of that step, retried and limited by its own policy.
+- Killed by its supervisor because a step was overdue: a failure of that step, retried and limited by its own policy.
 
-Attempts that were lost (the database went, or refused a statement of the engine's own), interrupted past the grace (a
+Attempts that were lost (the database went away, or refused a statement of the engine), interrupted past the grace (a
 deploy) or put back say nothing about a payload: they are passed over. But a workflow that is lost ten times without a
 decision in between would be tried for ever, and no person would know: a person is asked whether it may be tried again.
 Only a no fails the workflow. Without an answer it is tried once more, and if it is lost again, a person is asked again.
@@ -123,7 +123,7 @@ def _poisoned(definition: WorkflowDefinition, crashes: list[PastAttempt]) -> Fai
 
 
 def _overdue(past: list[PastAttempt]) -> PastAttempt | None:
-    """The last attempt that says something about the payload, if it was ended because a step was overdue.
+    """The last attempt that says something about the payload, if its worker was killed because a step was overdue.
 
     It is found only once: the decision now is a retry, and attempts before a decision no longer count.
     """
@@ -136,7 +136,7 @@ def _overdue(past: list[PastAttempt]) -> PastAttempt | None:
 
 
 def _failed_as_overdue(definition: WorkflowDefinition, past: PastAttempt) -> Failed:
-    error = RetryableStepError(f"{past.died_in} did not come to an end, and its worker was ended.", code="overdue")
+    error = RetryableStepError(f"{past.died_in} did not come to an end, and its worker was killed.", code="overdue")
     return _failed(definition, past.died_in, error, retryable=True)
 
 

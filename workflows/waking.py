@@ -58,7 +58,7 @@ _ANSWERED = f"""
 
 _ASLEEP = "w.status = 'PENDING' AND w.invisible_until > now()"
 
-# The open wait `j` for children all of which have ended.
+# The open wait `j` for children all of which have finished.
 OPEN_JOIN = """
     j.kind = 'children' AND j.outcome = '' AND NOT j.superseded AND NOT EXISTS (
         SELECT FROM workflows_workflow c
@@ -144,7 +144,7 @@ def slice_of_signals(after: int) -> tuple[int, int]:
 
 
 def wake_parents(after: int = 0) -> Slice:
-    """Wake each parent, after that id, whose last child has ended without a signal from the child's worker."""
+    """Wake each parent, after that id, whose last child has finished without a signal from the child's worker."""
     row = fetch_one(
         f"""SELECT coalesce(max(workflow_id), 0), count(*) FROM (
                 SELECT DISTINCT workflow_id FROM workflows_wait

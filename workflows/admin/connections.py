@@ -55,7 +55,7 @@ def _outcome(workflow: Workflow, wait: Wait, waits: Sequence[Wait]) -> str:
     if wait.superseded or _is_closed(wait):
         return "Nobody asks for it any more"
     if workflow.status != Workflow.Status.PENDING:
-        return "The workflow ended without it"
+        return "The workflow finished without it"
     if workflow.compensating and wait.kind != Wait.Kind.APPROVAL:  # while it is compensated only people are asked
         return "The workflow goes no further"
     return "Waiting" if wait.deadline > timezone.now() else "Its time is over"

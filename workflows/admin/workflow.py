@@ -61,7 +61,7 @@ CANCEL = Verb(
     operation=operations.cancel,
     applies=lambda row: row.status == Workflow.Status.PENDING and not row.compensating,
     consequences=lambda row: [
-        "It ends. If a worker is running it just now, it ends before the next step, unless that was the last one.",
+        "It is cancelled: at once, or, if a worker is running it just now, before its next step, if there is one.",
         "What it has done in other systems is undone, newest first, where that is possible; the page tells what was.",
         "It can be retried afterwards: what was undone is then done again.",
         *(
@@ -237,7 +237,7 @@ class WorkflowAdmin(ConsoleAdmin):
         refusals: Counter[str] = Counter()
         cancelled = set(Workflow.objects.filter(pk__in=chosen).exclude(cancelled_at=None).values_list("pk", flat=True))
         for pk in chosen:
-            if pk in cancelled:  # a person ended it: ticking a whole page must not bring it back
+            if pk in cancelled:  # a person cancelled it: ticking a whole page must not bring it back
                 refusals["A cancelled workflow is retried on its own page."] += 1
                 continue
             try:

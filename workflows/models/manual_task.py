@@ -41,7 +41,7 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         return self.annotate(is_held=has_able_assignee())  # type: ignore[no-redef]  # as above
 
     def open(self) -> ManualTaskQuerySet:
-        """The tasks that are to be decided: those of a workflow that has finished are not asked any more."""
+        """The tasks that are to be decided. The tasks of a workflow that has finished need no decision any more."""
         # EXISTS, not a join: of a join in an UPDATE Django makes a subquery on the task itself, which would not see
         # that somebody else has decided it in the meantime.
         under_way = Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING)

@@ -47,7 +47,7 @@ class Wait(models.Model):
             ),
         ]
         indexes = [
-            # For the sweep: whose children may all have ended.
+            # For the sweep: the waits whose children may all have finished.
             models.Index(
                 name="wait_for_children_open",
                 fields=["workflow"],

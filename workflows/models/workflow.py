@@ -105,7 +105,7 @@ class Workflow(models.Model):
     )
     seen_until = Snapshot(null=True, help_text="The signals that were committed by then wake it no more.")
 
-    # Who started it: another workflow, in its wait of this name.
+    # The workflow that started this one, in its wait of that name.
     parent = models.ForeignKey(  # without a constraint: see Attempt
         "self", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="children"
     )
@@ -173,7 +173,7 @@ class Workflow(models.Model):
             ),
             # The console's list of what failed, newest first. Few rows, and none of them on the way of a submission.
             models.Index(name="workflow_failed", fields=["-id"], condition=Q(status="FAILED")),
-            # Whether a parent has children that have not ended: asked at the end of each of them.
+            # Whether a parent has children that have not finished: looked up when each of them finishes.
             models.Index(
                 name="workflow_children_pending",
                 fields=["parent", "parent_wait"],

@@ -213,7 +213,7 @@ def _why_over(task: ManualTask) -> str:
     if task.decided_by and task.decided_at:
         return f"{task.decided_by.get_username()} {task.state} it already, at {task.decided_at:%Y-%m-%d %H:%M:%S} UTC."
     if task.state != ManualTask.State.EXPIRED and task.workflow.status != Workflow.Status.PENDING:
-        return f"Its workflow has ended; it is {task.workflow.status.lower()}."
+        return f"Its workflow has finished; it is {task.workflow.status.lower()}."
     if task.state == ManualTask.State.CLOSED:
         return "Nobody asks for that any more: its workflow has gone on without."
     if task.state == ManualTask.State.EXPIRED or task.is_over:

@@ -171,7 +171,7 @@ def _require_cancellable(workflow: Workflow, state: State) -> None:
             f"Only a workflow that is still under way can be cancelled; this one is {state.label.lower()}."
         )
     if workflow.compensating:
-        raise NotAllowed("It is being undone already, and ends with that.")
+        raise NotAllowed("It is being undone already, and is FAILED after that.")
 
 
 def _lock_tasks(workflow_id: int, open_tasks: Collection[int]) -> list[ManualTask]:

@@ -1,4 +1,4 @@
-"""Waiting for other workflows: start many, and go on when all have ended."""
+"""Waiting for other workflows: start many, and go on when all have finished."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class ChildOutcome:
-    """How a child has ended: COMPLETE with its context, or FAILED with an error's code and message (`cancelled` too).
+    """How a child has finished: COMPLETE with its context, or FAILED with an error's code and message (or `cancelled`).
 
-    A failed child is a value: what it means for the parent is for the parent to say.
+    A failed child is a value: the parent decides what that means.
     """
 
     key: str
@@ -63,16 +63,16 @@ class ChildOutcome:
 def wait_for_children(
     workflow: Workflow, name: str, children: Iterable[Child], *, timeout: timedelta
 ) -> list[ChildOutcome]:
-    """Start workflows, and go on only when all of them have ended; their outcomes, in the order given.
+    """Start workflows, and go on only when all of them have finished. Returns their outcomes, in the order given.
 
     `name` is the wait's identity in this workflow. The first call starts the children, in one statement with the wait:
     so they are started once, and later attempts start none, whatever they are given. They are workers' work like any
     other: how many run at a time is decided by how many workers their definition's queue has.
 
     A child is known by its key, which must be unique among them. `timeout` runs from the first call. Raises WaitExpired
-    when not all have ended in time; they go on by themselves. When this workflow is cancelled, so are they, and when it
-    is then retried, so are they. When it has failed and a person retries it, it looks anew how its children have ended;
-    it starts those with new keys, and none again.
+    when not all have finished in time; the children then go on by themselves. When this workflow is cancelled, so are
+    they, and when it is then retried, so are they. When it has failed and a person retries it, it looks anew how its
+    children have finished; it starts those with new keys, and none again.
     """
     attempt = journal.attempt_of(workflow)
     wait = find(attempt, Kind.CHILDREN, name) or _start(attempt, workflow, name, list(children), timeout)
@@ -82,7 +82,7 @@ def wait_for_children(
         case "ended":
             return [ChildOutcome(**outcome) for outcome in wait.result["children"]]
         case "expired":
-            raise WaitExpired(f"Not all workflows of {name} have ended in time.", code="wait_expired", wait_id=wait.id)
+            raise WaitExpired(f"Not all workflows of {name} finished in time.", code="wait_expired", wait_id=wait.id)
     raise suspension(attempt, wait, _waiting_for(name), [inbox.child_signal(name)])
 
 
@@ -148,10 +148,10 @@ def _definition_of(child: Child) -> WorkflowDefinition:
 
 
 def _join(attempt: OpenAttempt, name: str, wait: WaitRow) -> WaitRow | None:
-    """Record how the children have ended, if all have.
+    """Record how the children have finished, if all have.
 
-    In one statement, of one snapshot: a signal that is closed here tells of an end that is seen here. Left open, it
-    would wake the workflow again and again, should a person have started that child once more.
+    This is one statement with one snapshot: it sees the end of each child whose signal it closes. Left open, the signal
+    would wake the workflow again and again if a person has retried that child since.
     """
     rows = journal.execute(
         f"""

@@ -1,7 +1,8 @@
 """DEATHS: how a worker process ended, written to the database by its supervisor.
 
 The supervisor holds no connection over a fork: each write opens a connection of its own and closes it. A database that
-is away is no reason to leave children unreaped or unreplaced, so a death that cannot be written now is kept for later.
+is away must not keep the supervisor from reaping and replacing children, so a death that cannot be written now is kept
+for later.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ logger = logging.getLogger(__name__)
 # Signals that only others send: a person, an init system, the kernel short of memory. Any other signal, and any exit,
 # is the process's own doing.
 SENT_BY_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP}
-# Connecting and each statement may take the supervisor this long, in which it reaps no child: seconds.
+# Seconds that connecting, and each statement, may take; the supervisor reaps no child meanwhile.
 PATIENCE = 2
 RETRY_DELAY, MAX_RETRY_DELAY = 0.5, 30.0
-# A database that is away for a day, and a child that dies every five seconds of it, is more than anybody reads.
+# A child that dies every five seconds while the database is away for a day makes more deaths than a person reads.
 MOST_KEPT = 1000
 
 _SESSION = f"-c statement_timeout={PATIENCE * 1000}"
@@ -44,7 +45,10 @@ class Death(NamedTuple):
 
 
 def death(status: WorkerStatus, exit_code: int, *, ended_by_us: str = "") -> Death:
-    """Tell a crash from a kill. `exit_code` as of `os.waitstatus_to_exitcode`; `ended_by_us` says why we killed it."""
+    """Distinguish a crash from a kill.
+
+    `exit_code` is that of `os.waitstatus_to_exitcode`; `ended_by_us` says why the supervisor killed the process.
+    """
     if status.lost:
         return Death(status, Attempt.Outcome.LOST, "")
     if exit_code >= 0:
@@ -63,7 +67,7 @@ def signal_name(number: int) -> str:
 
 
 class DeathRegister:
-    """The deaths that are still to be written, oldest first."""
+    """The deaths that the supervisor has still to write, oldest first."""
 
     def __init__(self, name: str) -> None:
         self.name = name  # of the supervisor's connection, in pg_stat_activity
@@ -111,7 +115,7 @@ class DeathRegister:
 
 
 def _statements(death: Death) -> list[tuple[str, Parameters]]:
-    """Each may be sent twice: an answer may be lost."""
+    """The statements that record a death. Each may be sent twice, for the answer to the first may be lost."""
     status = death.status
     statements: list[tuple[str, Parameters]] = []
     if status.attempt_id:

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from workflows.worker.slots import NEVER, WorkerStatus
 
-# Seconds. A restart of PostgreSQL, or a failover, is over by then; a person wants to know of what is not.
+# Seconds. A restart of PostgreSQL, or a failover, is over by then; a person should know of what takes longer.
 MAX_SILENCE = 180.0
-# Seconds between two lines of the log that say so.
+# Seconds between two lines of the log about such a silence.
 WARN_EVERY = 60.0
 WRITE_EVERY = 5.0
 # Seconds. The supervisor may be away for a few of them, as it writes to the database how a worker ended.
@@ -28,16 +28,14 @@ MAX_AGE = 30.0
 
 
 class Report(NamedTuple):
-    """Of each process that there should be, for how many seconds it has not spoken to the database; and what was wrong
-    the last time that it was.
-    """
+    """For each process that there should be, the seconds since it last spoke to the database; and the last trouble."""
 
     silences: list[float]
     trouble: str
 
 
 def heard_until(status: WorkerStatus, now: float) -> float:
-    """Until when a process was with the database: inside a step it need not be, for as long as the step may take."""
+    """When a process last had the database. Inside a step it needs none, for as long as the step may take."""
     in_step = min(now, status.deadline) if status.deadline != NEVER else 0.0
     return max(status.heard_at, in_step)
 
@@ -50,8 +48,8 @@ class InUse(Exception):
 def locked(path: Path) -> Iterator[None]:
     """Keep other supervisors from writing the same file: each would hide the end of the other. Raises InUse or OSError.
 
-    The lock is on a file beside it, which stays: each `write` replaces the file itself. By `lockf` it ends with this
-    process, however that ends, and the processes that are forked do not have it.
+    The lock is on a file beside the health file, because each `write` replaces the health file itself. The lock is one
+    of `lockf`: it ends with this process, however the process ends, and forked processes do not inherit it.
     """
     with path.with_name(f".{path.name}.lock").open("a") as lock:
         try:
@@ -71,7 +69,7 @@ def write(path: Path, report: Report) -> None:
 def failure_reason(path: Path, *, max_age: float = MAX_AGE, max_silence: float | None = MAX_SILENCE) -> str:
     """What is wrong with the workers that the file is about, in a line; empty when all is well.
 
-    Without `max_silence` the database is no matter.
+    Without `max_silence` it does not matter whether the workers have the database.
     """
     try:
         age = time.time() - path.stat().st_mtime

@@ -1,7 +1,7 @@
 """HEARTBEAT: which worker works, where, since when and on what. A row for each worker process, for people to look at.
 
-Written on the journal, at most once a second: between steps, and when idle. A worker inside a long step is not heard of
-until it ends, but for no longer than its lease.
+The worker writes its row on the journal, at most once a second: between steps, and when idle. While it is inside a long
+step, its row grows old, but for no longer than its lease.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEEP_FOR = "1 day"
 
 
 class Heartbeat:
-    """This process's row. It is made by the first beat, and anew should it have aged out."""
+    """This process's row. The first beat makes the row; a later beat makes it anew if the chores have deleted it."""
 
     def __init__(self, name: str, queue: str) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class Heartbeat:
         self._beaten_at = float("-inf")
 
     def beat(self, status: WorkerStatus, attempt: OpenAttempt | None) -> None:
-        """Say that we live, and what we are at, unless we said so less than a second ago."""
+        """Write that this worker lives, and what it is doing, unless it wrote that less than a second ago."""
         if monotonic() < self._beaten_at + EVERY:
             return
         self._beaten_at = monotonic()
@@ -48,9 +48,9 @@ class Heartbeat:
             self._insert(at)
 
     def stop(self) -> None:
-        """The end, in good order."""
+        """Write that this worker has stopped in good order."""
         if not self.row_id:
-            return  # it never got as far as the database
+            return  # this worker never got as far as the database
         journal.execute(
             """UPDATE workflows_workerprocess
                   SET stopped_at = clock_timestamp(), last_seen = clock_timestamp(),
@@ -61,7 +61,7 @@ class Heartbeat:
         self.row_id = 0
 
     def _update(self, at: Mapping[str, object]) -> bool:
-        # Open again, too, should its supervisor have given it up too early.
+        # This also opens the row again, if the supervisor has closed it too early.
         rows = journal.execute(
             """UPDATE workflows_workerprocess
                   SET last_seen = clock_timestamp(), stopped_at = NULL, ended_how = '',

@@ -1,7 +1,9 @@
-"""LEASE: what a worker asks of its two connections, so that each end soon learns when the other is gone.
+"""LEASE: how long a worker may be silent before it loses its row, set as a worker opens its two connections.
 
-The row's lock ends with its connection. A killed worker's kernel closes that at once; a host that vanished closes
-nothing, a worker that is stopped holds on to it, and a server in the middle of a long statement does not look.
+The lock of a row ends with the connection that holds it. When a worker is killed, its kernel closes the connection at
+once. But a host that vanishes closes nothing, a worker that hangs keeps its connection open, and a server that is busy
+with a long statement does not look whether the worker is still there. With these settings each side of a connection
+soon notices that the other side is gone.
 """
 
 from __future__ import annotations
@@ -15,50 +17,52 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from workflows.definition import definitions
 from workflows.journal import ALIAS
 
-# Past the longest step. The supervisor ends an overdue one ten seconds after its timeout, and is to come first.
+# Seconds by which a lease is longer than the longest step. The supervisor kills an overdue worker ten seconds after the
+# step's timeout, and the supervisor should act before the server does.
 MARGIN = 30.0
 
-# A peer that is silent for 10 s is asked three times, 5 s apart: gone after 25 s. In milliseconds for data in flight.
+# The kernel probes a connection that is silent for 10 s, three times, 5 s apart, and gives it up after 25 s without an
+# answer. `tcp_user_timeout` is the same limit for data that was sent and not acknowledged, in milliseconds.
 _KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
 _BOTH = {
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "25000",
-    # While a statement runs: whether anybody still waits for its result.
+    # Once a second while a statement runs, the server checks that the worker is still connected.
     "client_connection_check_interval": "1000",
     # Each statement of the claim must see what the journal has committed, whatever the server's default is.
     "default_transaction_isolation": r"read\ committed",
 }
-# The claim may hold what the journal waits for, and no deadlock detector sees both: they are two sessions.
+# The claim may hold a lock that the journal waits for. PostgreSQL sees no deadlock there, only two sessions.
 _JOURNAL = {
     "lock_timeout": "5000",
-    # Its statements are prepared. Planned while a table is small, they would read it from end to end ever after; and
-    # each of them finds its rows by an index.
+    # The journal's statements are prepared. A plan that was made while a table was small would go on reading the whole
+    # table when it has grown; and each of these statements can find its rows by an index.
     "enable_seqscan": "off",
 }
 
 
 def lease_seconds() -> float:
-    """How long the server lets a claim be silent, or at work on one statement, before it ends it.
+    """How long the server lets a claim be silent, or run one statement, before the server ends the claim's session.
 
-    A worker that hangs, is stopped, or is cut off keeps its row no longer than this; a worker that lives is never as
-    long without a word, for it speaks between steps. What the server ended can never commit.
+    A worker that hangs, is stopped or is cut off keeps its row no longer than this. A worker that is well uses its
+    claim between steps, so it is never silent for as long. A transaction that the server has ended can never commit.
     """
     longest = max((step.longest for definition in definitions().values() for step in definition.steps), default=0.0)
     return float(settings.WORKER_LEASE_SECONDS) or longest + MARGIN
 
 
 def describe_connections(worker: str) -> None:
-    """Have this process's connections, from now on, opened with `options`."""
+    """Set the `options` with which this process opens its connections from now on."""
     for alias in ("default", ALIAS):
         connections[alias].settings_dict["OPTIONS"] = options(alias, worker)
 
 
 def options(alias: str, worker: str) -> dict[str, Any]:
-    """What a worker opens this connection with: its name in pg_stat_activity, and when each end gives the other up.
+    """The options of a worker's connection: its name in pg_stat_activity, and when each side gives the other up.
 
-    What DATABASE_URL says beats what stands here.
+    The options in DATABASE_URL take precedence over these.
     """
     given = connections[alias].settings_dict.get("OPTIONS", {})
     ours = " ".join(f"-c {name}={value}" for name, value in _session(alias).items())
@@ -71,7 +75,7 @@ def options(alias: str, worker: str) -> dict[str, Any]:
 
 
 def configured_parameters(wrapper: BaseDatabaseWrapper) -> list[str]:
-    """What a connection asks of its session by `options`; nothing where it was opened without."""
+    """The session parameters that a connection sets by its `options`; none if it was opened without them."""
     given = wrapper.settings_dict.get("OPTIONS", {}).get("options", "")
     return [name for name in _session(wrapper.alias) if f"-c {name}=" in given]
 

@@ -1,6 +1,6 @@
-"""STAMPS: where each worker process stands, in memory that it shares with its supervisor.
+"""SLOTS: what each worker process is doing, in memory that it shares with its supervisor.
 
-The supervisor must know what a child was doing when it died, or when it ought to be done, without asking the database.
+The supervisor has to know, without the database, what a child was doing when it died, and when its step is overdue.
 Nothing here waits: the child writes at each step boundary, in microseconds.
 """
 
@@ -22,25 +22,25 @@ NEVER = float("inf")
 
 
 class WorkerStatus(NamedTuple):
-    """Where a worker process stands. Times are of `time.monotonic`, which all processes of a host share."""
+    """What a worker process is doing. Times are of `time.monotonic`, which all processes of a host share."""
 
     worker_id: int = 0  # its row in the table of workers
     attempt_id: int = 0  # 0: no attempt is open
     workflow_id: int = 0
     since: float = 0.0
     deadline: float = NEVER
-    heard_at: float = 0.0  # when it last had an answer of the database between two workflows
-    lost: bool = False  # its database; what follows is not the workflow's doing
-    trouble: str = ""  # why it has none, in words for a log
-    step: str = ""  # the last one that it began
+    heard_at: float = 0.0  # when the database last answered it between two workflows
+    lost: bool = False  # the worker has lost its database: what follows is not the workflow's doing
+    trouble: str = ""  # why it has no database, in words for the log
+    step: str = ""  # the last step that it began
 
 
 class Slot:
-    """The place of one child: it alone writes, its supervisor reads.
+    """The place of one child: the child alone writes, its supervisor reads.
 
-    Two records and a byte that says which one counts. The writer fills the other one and then turns the byte, so that
-    a death in the middle of a write leaves what was written before. A reader that two writes overtake sees that the
-    checksum is wrong, and reads again.
+    A slot has two records, and a byte that says which of them counts. The writer fills the other one and then turns the
+    byte, so a writer that dies in the middle of a write leaves what it wrote before. A reader that is overtaken by two
+    writes sees that the checksum is wrong, and reads again.
     """
 
     def __init__(self, memory: mmap.mmap, start: int) -> None:
@@ -56,7 +56,7 @@ class Slot:
         self._memory[self._start] = other
 
     def read(self) -> WorkerStatus | None:
-        """What was written last; None when it cannot be read (never seen, and never a reason to stop)."""
+        """The status that was written last; None if it cannot be read (that has never been seen, and stops nothing)."""
         for _ in range(100):
             at = self._at(self._current())
             copy = self._memory[at : at + _RECORD_SIZE]
@@ -68,7 +68,7 @@ class Slot:
         return None
 
     def clear(self) -> None:
-        """For the next child."""
+        """Empty the slot for the next child."""
         self.write(WorkerStatus())
 
     def _current(self) -> int:
@@ -79,7 +79,7 @@ class Slot:
 
 
 def allocate(count: int) -> list[Slot]:
-    """Places for `count` children, in anonymous memory that forks share."""
+    """Slots for `count` children, in anonymous memory that forks share."""
     memory = mmap.mmap(-1, count * _SLOT_SIZE)
     made = [Slot(memory, number * _SLOT_SIZE) for number in range(count)]
     for slot in made:

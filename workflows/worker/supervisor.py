@@ -1,6 +1,6 @@
-"""The supervisor of `runworker`: forks worker processes, replaces those that die, stops them in good order.
+"""The supervisor of `runworker`: it forks worker processes, replaces those that die, and stops them in good order.
 
-It holds no database connection over a fork, and no thread: a child starts with nothing of its parent's.
+The supervisor has no threads, and holds no database connection over a fork, so a child inherits neither.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ from workflows.worker.slots import Slot, WorkerStatus
 logger = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-# A child that dies younger than this would only be forked again to die again: wait first, doubling up to the limit.
+# Seconds. When a child dies younger than this, the next one would probably die as soon: the supervisor waits before it
+# forks that one, twice as long each time, up to the limit.
 YOUNG = 1.0
 MAX_RESTART_DELAY = 5.0
-# After the grace, what neither ends its step nor dies by SIGTERM.
+# Seconds after the grace. The supervisor then kills a child that is still there.
 KILL_AFTER_GRACE = 10.0
-# Past a step's timeout, which the worker enforces itself where it can: in C code that holds the interpreter, it cannot.
+# Seconds after a step's timeout. The worker enforces the timeout itself, but not in C code that holds the interpreter:
+# there the supervisor kills the worker.
 KILL_OVERDUE_AFTER = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What `runworker` was asked for; times are seconds."""
+    """The options of `runworker`; times are in seconds."""
 
     processes: int = 1
     queue: str = "default"
@@ -53,7 +55,7 @@ class Options:
 
 @dataclass(slots=True)
 class Child:
-    """One of our worker processes; `ended_by_us` is why, once we have killed it."""
+    """A worker process; `ended_by_us` says why the supervisor has killed it, and is empty before that."""
 
     slot: Slot
     forked_at: float
@@ -61,31 +63,33 @@ class Child:
 
 
 class Supervisor:
-    """Runs `options.processes` workers until it is told to stop, or (drain) until none has found anything due."""
+    """Runs `options.processes` workers until a signal stops it or, with `drain`, until each finds nothing due."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self._children: dict[int, Child] = {}  # by process id
-        self._slots = slots.allocate(options.processes)  # those that no child has
-        # Until when the child of each slot, or the one before it, was with the database.
+        self._slots = slots.allocate(options.processes)  # the slots that no child uses
+        # When the child of each slot, or the child before it, last had the database.
         self._heard = dict.fromkeys(self._slots, monotonic())
         self._written_at = self._warned_at = float("-inf")
         self._deaths = exits.DeathRegister(f"{socket.gethostname()}:{os.getpid()}")
         self._wanted = options.processes
         self._stopping = self._refused = False
-        self._wake_up = Flag()  # by a signal: look again
+        self._wake_up = Flag()  # set by a signal: the loop looks again at once
         self._restart_delay = 0.0
         self._fork_again_at = float("-inf")
 
     def run(self) -> None:
-        """Return when every child has ended. SIGTERM or SIGINT begins that: no more claims, then `grace` seconds.
+        """Return when every child has ended.
 
-        So does a child that refuses to work: another one would refuse, too. Then Refused is raised in the end.
+        After SIGTERM or SIGINT the children claim nothing more, and have `grace` seconds for the workflow in hand. The
+        supervisor also stops when a child refuses to work, because any other child would refuse too: then it raises
+        UnfitSessions in the end.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask_to_stop)
+            signal.signal(number, self._begin_to_stop)
         signal.signal(signal.SIGCHLD, lambda *_: self._wake_up.set())
-        began, asked_at = monotonic(), None
+        began, stopping_since = monotonic(), None
         while self._wanted or self._children:
             while self._may_fork():
                 self._fork()
@@ -98,9 +102,9 @@ class Supervisor:
             if self.options.max_runtime is not None and monotonic() > began + self.options.max_runtime:
                 self._stopping = True
             if self._stopping:
-                self._wanted, asked_at = 0, asked_at or monotonic()
-                overdue = monotonic() > asked_at + self.options.grace + KILL_AFTER_GRACE
-                # Again each time around: one sent before the child had its handler is lost.
+                self._wanted, stopping_since = 0, stopping_since or monotonic()
+                overdue = monotonic() > stopping_since + self.options.grace + KILL_AFTER_GRACE
+                # SIGTERM is sent again each time around: one that comes before the child has its handler is lost.
                 for pid in self._children:
                     if overdue:
                         self._kill(pid, "grace")
@@ -113,7 +117,7 @@ class Supervisor:
             raise sessions.UnfitSessions("A worker process has refused to work: see the log.")
 
     def _report_health(self) -> None:
-        """Keep the health file young, and say once a minute when the children have long been without the database."""
+        """Keep the health file young, and log once a minute that children have long been without the database."""
         now = monotonic()
         if now < self._written_at + healthfile.WRITE_EVERY:
             return
@@ -131,7 +135,7 @@ class Supervisor:
             logger.warning("%s", silence)
 
     def _report(self) -> Report:
-        """Of the children that there are and, a child that died being forked again in a moment, of those missing."""
+        """The report on the children that there should be: those that run, and those that are to be forked again."""
         now, trouble = monotonic(), ""
         missing = max(0, self._wanted - len(self._children))
         looked_at = [child.slot for child in self._children.values()] + self._slots[len(self._slots) - missing :]
@@ -145,14 +149,15 @@ class Supervisor:
         missing = len(self._children) < self._wanted
         return missing and not self._stopping and monotonic() >= self._fork_again_at
 
-    def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+    def _begin_to_stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
         self._wake_up.set()
 
     def _end_overdue(self) -> None:
-        """Kill the children whose step never returns.
+        """Kill the children whose step does not return.
 
-        The death is written first, while the row is still held: the next worker then knows that the step has failed.
+        The supervisor writes the death first, while the child still holds the row: so the next worker knows that the
+        step has failed.
         """
         for pid, child in self._children.items():
             status = child.slot.read()
@@ -160,7 +165,7 @@ class Supervisor:
                 continue
             self._deaths.add(Death(status, Attempt.Outcome.INTERRUPTED, "overdue"))
             self._deaths.flush()
-            if child.slot.read() == status:  # else it came to an end after all
+            if child.slot.read() == status:  # else the step came to an end after all
                 logger.warning("worker process %s is overdue in %s", pid, status.step)
                 self._kill(pid, "overdue")
 
@@ -188,7 +193,7 @@ class Supervisor:
         self._children[pid] = Child(slot, forked_at=monotonic())
 
     def _reap(self) -> None:
-        """Take note of the children that have ended. One that has drained the queue is not replaced."""
+        """Take note of the children that have ended. A child that has drained the queue is not replaced."""
         for pid in list(self._children):
             ended, wait_status = os.waitpid(pid, os.WNOHANG)
             if not ended:
@@ -203,7 +208,7 @@ class Supervisor:
             if code == sessions.REFUSED and not status.attempt_id:
                 self._stopping = self._refused = True
                 continue
-            # An attempt still open: it left in the midst of a workflow, as by os._exit(0) in a step.
+            # A child whose attempt is still open left in the midst of a workflow, as by os._exit(0) in a step.
             if code == 0 and not status.attempt_id and (self.options.drain or self._stopping):
                 self._wanted = max(0, self._wanted - 1)
                 continue
@@ -215,7 +220,7 @@ class Supervisor:
 
 
 def _work(options: Options, parent: int, slot: Slot) -> None:
-    """The life of one child."""
+    """The life of one child: it works until its queue is drained, or a signal stops it."""
     stopping = Flag()
     give_back_at = float("inf")
 
@@ -225,11 +230,11 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
             give_back_at = monotonic() + options.grace
         stopping.set()
 
-    # Ctrl-C reaches the whole group: the child takes it as the request that its parent will make too.
+    # Ctrl-C sends SIGINT to the supervisor and its children: a child takes it like the supervisor's SIGTERM.
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _die_with(parent)  # with our own handlers: what comes earlier sets a flag of the parent's that nobody reads here
+    _die_with(parent)  # after the child has its own handlers: the parent's set a flag that the child does not read
     name = f"{socket.gethostname()}:{os.getpid()}"
     lease.describe_connections(name)
     worker = Worker(
@@ -246,10 +251,10 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Ask the kernel for SIGTERM when the parent dies, so that no child runs on unsupervised. Linux only."""
+    """Have the kernel send SIGTERM to this process when its parent dies: no child runs on unsupervised. Linux only."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     except AttributeError:
         return  # no prctl: not Linux
     if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGTERM)  # it died before we had asked
+        os.kill(os.getpid(), signal.SIGTERM)  # the parent died before prctl was called

@@ -85,13 +85,13 @@ MUTANTS: list[Mutant] = [
             f"{JOURNAL}test_what_commits_late_is_not_overwritten_as_lost",
         ),
         (
-            "an end that is told twice is told twice in the history",
+            "a death that is recorded twice stands twice in the history",
             "AND e.kind = %(outcome)s)",
             "AND e.kind = %(outcome)s AND false)",
-            f"{DEATHS}test_told_twice_is_told_once",
+            f"{DEATHS}test_a_death_that_is_recorded_twice_is_one_line_of_the_history",
         ),
         (
-            "an end that corrects what vanished is told beside it",
+            "a death that corrects what vanished is recorded beside it",
             "     WHERE NOT EXISTS (SELECT FROM corrected)\n       AND",
             "     WHERE",
             f"{DEATHS}test_it_corrects_what_the_next_worker_found",

@@ -39,7 +39,7 @@ PACE = "workflows/worker/test_pace.py::"
 RETRIES = "workflows/worker/test_retries.py::"
 SESSIONS = "workflows/worker/test_session_settings.py::"
 UNFIT = "workflows/worker/test_sessions.py::"
-STAMPS = "workflows/worker/test_slots.py::"
+SLOTS = "workflows/worker/test_slots.py::"
 
 APPROVAL = "workflows/waits/test_approval.py::"
 ASKING_AGAIN = "workflows/waits/test_asking_again.py::"

@@ -21,7 +21,7 @@ from tests.mutants.mutations.seen_by import (
     SESSIONS,
     SIGNALS,
     SIGNALS_NOBODY_WAITS_FOR,
-    STAMPS,
+    SLOTS,
     UNDO,
     UNFIT,
 )
@@ -221,7 +221,7 @@ MUTANTS: list[Mutant] = [
             "a status that was half written is read",
             "            if zlib.crc32(record) == checksum:",
             "            if True:",
-            f"{STAMPS}test_what_is_not_whole_is_not_read",
+            f"{SLOTS}test_what_is_not_whole_is_not_read",
         ),
         (
             "a status counts before it is written",
@@ -229,8 +229,8 @@ MUTANTS: list[Mutant] = [
             "        self._memory[self._start] = other\n",
             "        self._memory[self._start] = other\n"
             "        self._memory[at : at + _RECORD_SIZE] = record + _CHECKSUM.pack(zlib.crc32(record))\n",
-            f"{STAMPS}test_what_was_written_before_a_death_in_the_midst_of_a_write_is_read",
-            f"{STAMPS}test_nothing_torn_is_ever_read",
+            f"{SLOTS}test_what_was_written_before_a_death_in_the_midst_of_a_write_is_read",
+            f"{SLOTS}test_nothing_torn_is_ever_read",
         ),
     ),
     *in_(

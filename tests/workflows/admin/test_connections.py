@@ -76,7 +76,7 @@ def test_a_wait_tells_its_outcome_and_what_answered_it(as_: Login) -> None:
         (rows.failed, {"superseded": True, "outcome": "rejected"}, "Rejected; a retry waits for it anew"),
         (rows.compensating, {"superseded": True, "outcome": "rejected"}, "Rejected; a retry waits for it anew"),
         (rows.failed, {"outcome": "rejected"}, "Rejected 20"),
-        (rows.complete, {}, "The workflow ended without it"),
+        (rows.complete, {}, "The workflow finished without it"),
         (rows.compensating, {}, "The workflow goes no further"),
         (rows.workflow, {"outcome": "timed_out"}, "Timed out"),
     ],

@@ -228,7 +228,7 @@ def test_of_a_workflow_that_has_ended_nothing_is_claimed_or_decided(
     anna: User, operation: Callable[..., None], arguments: dict[str, Any]
 ) -> None:
     row = rows.open_task(rows.failed(), expires_at=timezone.now() + timedelta(hours=1))
-    with pytest.raises(NotAllowed, match="Its workflow has ended; it is failed"):
+    with pytest.raises(NotAllowed, match="Its workflow has finished; it is failed"):
         operation(row.pk, user=anna, **arguments)
 
 

@@ -1,4 +1,4 @@
-"""How a worker's end is told to the database: by whom, in which words, and when the database is away."""
+"""How a worker's end is recorded in the database: in which words, and what happens while the database is away."""
 
 import signal
 import time
@@ -19,7 +19,7 @@ pytestmark = engine.ENGINE
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "ended_by_us", "told"),
+    ("exit_code", "ended_by_us", "expected"),
     [
         (3, "", ("crashed", "exit code 3")),
         (0, "", ("crashed", "exit code 0")),
@@ -32,17 +32,17 @@ pytestmark = engine.ENGINE
         (-signal.SIGKILL, "overdue", ("interrupted", "overdue")),
     ],
 )
-def test_a_crash_is_told_from_a_kill(exit_code: int, ended_by_us: str, told: tuple[str, str]) -> None:
+def test_a_crash_is_distinguished_from_a_kill(exit_code: int, ended_by_us: str, expected: tuple[str, str]) -> None:
     death = exits.death(WorkerStatus(attempt_id=1), exit_code, ended_by_us=ended_by_us)
-    assert (death.outcome, death.how) == told
+    assert (death.outcome, death.how) == expected
 
 
-def test_what_dies_after_it_has_lost_its_database_did_not_crash() -> None:
+def test_a_worker_that_dies_after_it_has_lost_its_database_did_not_crash() -> None:
     assert exits.death(WorkerStatus(attempt_id=1, lost=True), 0).outcome == "lost"
 
 
-def test_a_worker_that_has_lost_its_database_says_so_to_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told to stop while the database is away, it exits with the attempt open: that is no crash."""
+def test_a_worker_that_has_lost_its_database_shows_that_to_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is stopped while the database is away exits with its attempt open: that is no crash."""
     (slot,) = slots.allocate(1)
     this = engine.worker(slot=slot)
     seen = []
@@ -60,12 +60,12 @@ def test_a_worker_that_has_lost_its_database_says_so_to_its_supervisor(monkeypat
     submit()
     monkeypatch.setattr("workflows.journal.close_as_lost", fail)
     this.run()
-    stamp, before = slot.read(), seen[0]
-    assert stamp is not None
+    status, before = slot.read(), seen[0]
+    assert status is not None
     assert before is not None
     assert (before.step, before.lost) == ("lose_it", False)
     assert before.deadline == before.since + 30
-    assert (stamp.attempt_id, stamp.lost, stamp.deadline) == (Attempt.objects.get().pk, True, slots.NEVER)
+    assert (status.attempt_id, status.lost, status.deadline) == (Attempt.objects.get().pk, True, slots.NEVER)
 
 
 def attempt(workflow: Workflow, **fields: Any) -> Attempt:
@@ -75,17 +75,17 @@ def attempt(workflow: Workflow, **fields: Any) -> Attempt:
 def register(*attempts: Attempt, how: str = "SIGSEGV") -> DeathRegister:
     made = DeathRegister("test-host:0")
     for each in attempts:
-        stamp = WorkerStatus(attempt_id=each.pk, step="charge")
-        made.add(exits.Death(stamp, Attempt.Outcome.CRASHED, how))
+        status = WorkerStatus(attempt_id=each.pk, step="charge")
+        made.add(exits.Death(status, Attempt.Outcome.CRASHED, how))
     return made
 
 
 def test_an_open_attempt_is_closed_with_what_is_known() -> None:
     workflow = submit()
     register(attempt(workflow)).flush()
-    told = last_attempt(workflow)
-    assert (told.outcome, told.died_in, told.died_how) == ("crashed", "charge", "SIGSEGV")
-    assert told.closed_at is not None
+    closed = last_attempt(workflow)
+    assert (closed.outcome, closed.died_in, closed.died_how) == ("crashed", "charge", "SIGSEGV")
+    assert closed.closed_at is not None
     event = Event.objects.get(workflow=workflow)
     assert (event.kind, event.attempt, event.step, event.detail) == ("crashed", 1, "charge", {"how": "SIGSEGV"})
 
@@ -111,15 +111,15 @@ def test_what_is_known_already_stands(outcome: str) -> None:
     assert kinds(workflow) == []
 
 
-def test_told_twice_is_told_once() -> None:
-    """The answer to the first telling may have been lost."""
+def test_a_death_that_is_recorded_twice_is_one_line_of_the_history() -> None:
+    """The supervisor sends it again when the answer to the first time was lost."""
     workflow = submit()
     row = attempt(workflow)
     register(row, row).flush()
     assert kinds(workflow) == ["crashed"]
 
 
-def test_what_cannot_be_told_is_kept_and_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_death_that_cannot_be_recorded_is_kept_and_recorded_later(monkeypatch: pytest.MonkeyPatch) -> None:
     workflow = submit()
     this = register(attempt(workflow))
     tries = []
@@ -146,9 +146,9 @@ def test_it_does_not_wait_for_a_row_that_somebody_holds() -> None:
     with engine.another_connection() as other:
         other.execute("BEGIN")
         other.execute("SELECT FROM workflows_attempt FOR UPDATE")
-        asked_at = time.monotonic()
+        began = time.monotonic()
         this.flush()
-        assert time.monotonic() - asked_at < 3
+        assert time.monotonic() - began < 3
         assert len(this) == 1
     this.flush(at_once=True)
     assert last_attempt(workflow).outcome == "crashed"

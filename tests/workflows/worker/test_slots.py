@@ -90,8 +90,8 @@ def test_nothing_torn_is_ever_read() -> None:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         seen.add(slot.read())
-        for stamp in seen - {None}:
-            assert stamp is not None
-            assert stamp.attempt_id == stamp.workflow_id
-            assert stamp.step == f"step-{stamp.attempt_id}"
+        for status in seen - {None}:
+            assert status is not None
+            assert status.attempt_id == status.workflow_id
+            assert status.step == f"step-{status.attempt_id}"
         assert slot.read() is not None, "the last one is whole"

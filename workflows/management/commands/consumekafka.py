@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 class Command(BaseCommand):
     help = (
-        "Turns messages of Kafka topics into signals, until it is told to stop.\n\n"
+        "Turns messages of Kafka topics into signals, until it is stopped.\n\n"
         "The value of a message is a JSON object in UTF-8, up to 256 KiB: what has happened, and to whom.\n\n"
         '    {"name": "account.created", "linking_id": "L-1", "payload": {"account": "A-7"}}\n'
         '    {"name": "card.verified", "workflow": "<idempotency key of the submission>", "payload": {}}\n\n'
@@ -30,8 +30,8 @@ class Command(BaseCommand):
         "a message counts once for its place. What can be no signal is kept as undelivered, with the\n"
         "reason, for people to see in the console; it holds nothing up. A message without a value is skipped.\n\n"
         "An offset is committed after the signal: killed at any moment, nothing is lost and nothing happens twice.\n"
-        "SIGTERM or Ctrl-C: the message in hand is finished, its offset committed, the group left. To go faster start\n"
-        "more of these, here or on other hosts: they share the partitions.\n\n"
+        "SIGTERM or Ctrl-C: it stores the message in hand, commits its offset and leaves the group. To go faster\n"
+        "start more of these, here or on other hosts: they share the partitions.\n\n"
         "Settings for SASL and TLS are librdkafka's, in the environment, as JSON:\n\n"
         '    KAFKA_OPTIONS={"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "onramp", ...}'
     )
@@ -53,7 +53,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--drain", action="store_true", help="Stop at the end of every partition that is ours.")
         parser.add_argument(
-            "--max-runtime", type=seconds, metavar="SECONDS", help="Stop by itself after this long, as if told to."
+            "--max-runtime", type=seconds, metavar="SECONDS", help="Stop after this long, as on SIGTERM."
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

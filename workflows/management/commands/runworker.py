@@ -22,8 +22,8 @@ from workflows.worker.supervisor import Options, Supervisor
 
 class Command(BaseCommand):
     help = (
-        "Works through due workflows, one at a time in each process, until it is told to stop.\n\n"
-        "SIGTERM or Ctrl-C: nothing more is claimed; the workflow in hand is finished or, after --grace seconds,\n"
+        "Works through due workflows, one at a time in each process, until it is stopped.\n\n"
+        "SIGTERM or Ctrl-C: it claims nothing more; the workflow in hand is run to the end or, after --grace seconds,\n"
         "given back at its next step. To go faster start more processes, here or on other hosts: they share the queue."
     )
 
@@ -44,7 +44,7 @@ class Command(BaseCommand):
             "--grace", type=seconds, default=30.0, metavar="SECONDS", help="For the workflow in hand (default: 30)."
         )
         parser.add_argument(
-            "--max-runtime", type=seconds, metavar="SECONDS", help="Stop by itself after this long, as if told to."
+            "--max-runtime", type=seconds, metavar="SECONDS", help="Stop after this long, as on SIGTERM."
         )
 
         parser.add_argument(
