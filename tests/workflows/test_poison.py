@@ -328,7 +328,8 @@ def test_the_past_is_read_by_its_index_and_no_further_than_the_last_decision() -
     with engine.another_connection() as other:
         from workflows.journal import _PAST
 
-        plan = "\n".join(line for (line,) in other.execute(f"EXPLAIN (ANALYZE, BUFFERS) {_PAST}", [workflow.pk] * 3))
+        rows = other.execute(f"EXPLAIN (ANALYZE, BUFFERS) {_PAST}", {"workflow_id": workflow.pk})
+        plan = "\n".join(line for (line,) in rows)
     assert "Seq Scan" not in plan
     assert plan.count("attempt_unique_number") == 2
     buffers = int(plan.split("Buffers: shared hit=")[1].split()[0])
