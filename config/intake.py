@@ -17,7 +17,8 @@ class IntakeRequest(WSGIRequest):
 class IntakeHandler(WSGIHandler):
     """Django's handler without any middleware: sessions, messages, CSRF and static files are for people with browsers.
 
-    Not by settings of its own: those would hold for the whole process, and be lost where DJANGO_SETTINGS_MODULE is set.
+    The intake has no settings of its own: they would hold for the whole process, and be lost where
+    DJANGO_SETTINGS_MODULE is set.
     """
 
     request_class = IntakeRequest

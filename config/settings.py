@@ -155,7 +155,7 @@ WHITENOISE_AUTOREFRESH = WHITENOISE_USE_FINDERS = DEBUG
 RELEASE = env.str("RELEASE", default="")
 
 # How long the server lets a worker be silent on the row that it holds. 0 is 30 seconds longer than the longest step may
-# take; less than that one, and the row is taken from under it.
+# take. If a step takes longer than this, its worker loses the row in the midst of it.
 WORKER_LEASE_SECONDS = env.float("WORKER_LEASE_SECONDS", default=0)
 # The file in which `runworker` reports on its processes to `workerhealth`, unless `--health-file` names another; empty
 # for none.

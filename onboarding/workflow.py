@@ -48,14 +48,14 @@ STEPS: Sequence[Step | WorkflowStep] = [
     # Everything below that belongs to the patient is done in their name.
     exchange_token,
     Step(start_visit, once=True, key_ttl=KEY_TTL, returns=("visit_uuid",)),
-    # Once, for patients can change all of this themselves: done again after a review of three days, or when support
-    # retries in a week, it would silently put back what they said today.
+    # Once, because patients can change all of this themselves: a second call, after a review of three days or a retry
+    # next week, would silently put back what they said today.
     Step(update_personal_information, once=True, key_ttl=KEY_TTL, returns=()),
     Step(update_phone_number, once=True, key_ttl=KEY_TTL, returns=()),
     Step(update_address, once=True, key_ttl=KEY_TTL, returns=()),
     # A policy is kept also when it turns out not to cover the program: billing asks again each month.
     Step(save_insurance, once=True, key_ttl=KEY_TTL, returns=()),
-    # Once, for each time the payer is asked anew.
+    # Once, because each call asks the payer anew.
     Step(verify_insurance, best_effort=True, once=True, key_ttl=KEY_TTL, returns=("insurance_verified",)),
     # A clinician sees the answers before any money moves. Repeatable: only this workflow writes to its own visit, and
     # always the same answers.
@@ -63,22 +63,23 @@ STEPS: Sequence[Step | WorkflowStep] = [
     request_clinical_review,
     # Without a card the patient is enrolled all the same, and dunning recovers the payment.
     Step(attach_payment_card, best_effort=True, once=True, key_ttl=KEY_TTL, returns=("payment_card_id",)),
-    # Repeatable: whenever it comes again, it sets what is charged below, and has to.
+    # Repeatable: whenever it runs, the bill has to be set to what is charged below.
     Step(configure_billing, repeatable=True),
     # Nice to have: neither holds up an onboarding. Once: a patient may have opted out, or verified anew, since then.
     Step(set_communication_preferences, best_effort=True, once=True, key_ttl=KEY_TTL, returns=()),
     Step(link_identity_verification, best_effort=True, once=True, key_ttl=KEY_TTL, returns=()),
     # The charge comes as late as it can, so that little is left to fail after it; the enrolment needs its outcome.
-    # Nobody pays for a program they are not in: what fails, or is cancelled, from here on is given back.
+    # No patient pays for a program that they are not in: if a later step fails, or the workflow is cancelled, the
+    # charge is refunded.
     Step(
         execute_checkout, once=True, undo=refund_checkout, lookup=find_charge, returns=("charge_id", "payment_status")
     ),
     Step(enroll_in_program, once=True, undo=withdraw_from_program, lookup=find_enrollment, returns=("enrollment_id",)),
-    # Last, so that it is true.
+    # The confirmation comes last, so that it is true.
     Step(send_confirmation, best_effort=True, once=True, key_ttl=KEY_TTL, returns=()),
 ]
 
-# What a submission is about, and not whom.
+# The fields that say what a submission is about, and nothing about the patient.
 PUBLIC_FIELDS = ("authentication_mode", "checkout", "preferences")
 
 ONBOARDING = WorkflowDefinition(

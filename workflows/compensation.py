@@ -135,7 +135,7 @@ def _is_needed(workflow: Workflow) -> bool:
 
 
 def is_to_be_undone(definition: WorkflowDefinition | None, step_name: str, had_undo: bool) -> bool:
-    """Also when the step has lost its undo since, or was removed: then a person is asked."""
+    """Whether an effect is to be undone: also if its step was removed or has lost its undo; then a person is asked."""
     step = definition.find_step(step_name) if definition else None
     return had_undo or bool(step and step.undo)
 

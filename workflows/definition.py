@@ -52,7 +52,7 @@ class Undo(Protocol):
     """Undoes a step's call, whose `effect` is given. It may be called again, under the same key, until it succeeds.
 
     `context` is built from the ledger alone: it holds what the `once` steps returned, and nothing of the others. What
-    it returns is kept with the undo, for people.
+    the undo returns is kept with it, for people.
     """
 
     def __call__(self, *, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None: ...
@@ -138,12 +138,13 @@ class WorkflowDefinition:
 
     `retry` is the policy of steps that state none; `queue` the pool of workers that runs it; `linking_id` the name of
     the payload's field (dotted for a nested one) that is copied to the column of that name when a submission enters.
-    `public_fields` are those of the payload (dotted too) whose values are nobody's data: errors may repeat them.
+    `public_fields` are those of the payload (dotted too) whose values say nothing of a person: errors may repeat them.
     `input_class` is the model that `POST /v1/workflows` checks an input against before it is stored, as it was sent;
     without one any object is taken, as in a submission, and the first step checks it.
-    `expires_after` is how long it may take from its submission until it is at rest: past it, the workflow fails before
+    `expires_after` is how long a workflow may take from its submission until it is at rest: past that, it fails before
     its next step, and what it has done is undone. `retired` are the names of `once` steps that have left the list on
-    purpose: beside a call of one that is neither there nor in the list no new call is made, for it may be the same.
+    purpose. While the ledger holds a call of a step that is neither retired nor in the list, the workflow makes no new
+    call: the step may be the same one under a new name.
     """
 
     def __init__(
@@ -189,7 +190,7 @@ class WorkflowDefinition:
         return self.find_step(name) or removed_step(name)
 
     def linking_id_in(self, payload: Mapping[str, Any]) -> str | None:
-        """The field that `linking_id` names, if it is there and fits its column. A step checks it."""
+        """The value of the field that `linking_id` names; None if it is missing or too long. A step checks it."""
         value: Any = payload
         for name in filter(None, self.linking_id.split(".")):
             value = value.get(name) if isinstance(value, dict) else None

@@ -1,6 +1,6 @@
 """DID IT HAPPEN? Settles a call in doubt: by a lookup, by repeating the call under its key, or by a person's answer.
 
-And asks about a call whose step has left the list: is that right?
+It also asks a person about a call whose step has left the list: is that right?
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Undeclared(waits.WaitFailed):
 
 
 class Unsettled(RetryableStepError):
-    """It cannot be known for so many `seconds` whether a call has happened: it may still be on its way.
+    """For so many `seconds` it cannot be known whether a call has happened: the call may still be on its way.
 
     This is no failure of the step: the workflow does not fail by it, however few attempts the step's policy allows.
     """

@@ -35,7 +35,7 @@ class EffectRows:
         self.workflow = workflow
         self.attempt = attempt
         self._known = _load(attempt)
-        # What statements name of the workflow and the attempt.
+        # The parameters for the workflow and the attempt.
         self._ours = {
             "workflow_id": workflow.pk,
             "attempt": attempt.id,

@@ -68,7 +68,7 @@ class RetryableStepError(StepError):
 class UnknownOutcome(RetryableStepError):
     """The call was sent and its answer never came: it may or may not have happened.
 
-    Tried again like any `RetryableStepError`; the call's idempotency key makes the second one harmless.
+    It is tried again like any `RetryableStepError`; the call's idempotency key makes the second one harmless.
     """
 
 
@@ -106,11 +106,11 @@ class Suspend(BaseException):
 
 
 class ClaimLost(BaseException):
-    """The row is no longer ours, or we cannot know: stop, decide nothing, write nothing. Never raised by steps."""
+    """This worker may have lost the row: it stops, decides nothing and writes nothing. Steps never raise this."""
 
 
 class NotAllowed(Exception):
-    """An operation that the workflow's state, or the rules, refuse. The message is for the person who asked."""
+    """The workflow's state, or a rule, does not allow the operation. The message is for the user."""
 
 
 def error_chain(error: BaseException | None) -> Iterator[BaseException]:

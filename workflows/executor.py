@@ -139,11 +139,12 @@ def failed_before_any_step(definition: WorkflowDefinition | None, workflow: Work
 class Results:
     """What the steps of this attempt returned, as JSON, and the context that is built from it.
 
-    Through JSON on the first pass too, so that every attempt sees the same types: a UUID that a step returns as a
-    string is a UUID where the context declares one.
+    Results pass through JSON in the first attempt too, so that every attempt sees the same types: a UUID that a step
+    returns as a string is a UUID where the context declares one.
 
     `workflow_copy` is the workflow as the steps see it. Whatever a step does to the copy, the decision is about the row
-    that we hold, and errors have the values masked that were sent. `context_json` is the context's copy for people.
+    that the worker holds, and errors are masked by the payload that was sent. `context_json` is the context's copy for
+    people.
     """
 
     def __init__(self, definition: WorkflowDefinition, workflow: Workflow) -> None:
@@ -243,7 +244,7 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
 
 
 def call_in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | None]) -> Result | None:
-    """Call a step author's code within the step's time. A wait in it suspends the workflow, whatever it catches."""
+    """Call a step author's code within the step's time. A wait suspends the workflow, whatever the code catches."""
     with journal.attribute_to_step(attempt):
         result = call_within(step.timeout, function)
     if attempt.lost:

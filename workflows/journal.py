@@ -140,9 +140,9 @@ def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: Mapping[st
 def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: str) -> OpenAttempt:
     """Write that an attempt begins. An earlier one that is still open has lost its worker: it is closed as vanished.
 
-    Returns it with the attempts since the last decision, or since a person cancelled or retried the workflow; they are
-    found by the index of the attempts' numbers. Deaths are counted by how those attempts ended, for a counter written
-    in an `except` never counts a death.
+    Returns the new attempt with the attempts since the last decision, or since a person cancelled or retried the
+    workflow; they are found by the index of the attempts' numbers. Deaths are counted by how those attempts ended, for
+    a counter written in an `except` never counts a death.
     """
     rows = execute(
         f"""
@@ -164,7 +164,7 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
     )
     if not rows:
         raise ClaimLost(
-            "the claim ended before its attempt was opened, or a worker that had lost the row was opening its own"
+            "the claim ended before its attempt was opened, or another worker, which had lost the row, was opening one"
         )
     (attempt_id, number, past, snapshot), *_ = rows
     past_attempts = [PastAttempt(*each) for each in json.loads(past or "[]")]
@@ -172,9 +172,10 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
 
 
 def closing_as_vanished(condition: str) -> str:
-    """How a statement begins that closes a workflow's open attempts, in the history too: nobody knows how they ended.
+    """The beginning of a statement that closes a workflow's open attempts as vanished, in the history too.
 
-    `condition` is SQL, and says whether it may. The parameters are `workflow_id`, and those of the condition.
+    `condition` is SQL: the statement closes them only if it holds. The parameters are `workflow_id`, and those of the
+    condition.
     """
     return f"""
         WITH vanished AS (
@@ -185,8 +186,8 @@ def closing_as_vanished(condition: str) -> str:
             SELECT workflow_id, 'vanished', number FROM vanished)"""  # noqa: S608 (the condition is the engine's)
 
 
-# It sees the statement's snapshot: the attempt that the statement has just marked as vanished still looks open. The
-# events are read only if there is an attempt since the last decision.
+# This query sees the statement's snapshot: the attempt that the statement has just marked as vanished still looks open.
+# The events are read only if there is an attempt since the last decision.
 _PAST = f"""
     SELECT json_agg(json_build_array(
                number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how))

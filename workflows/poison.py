@@ -195,4 +195,4 @@ def _failed(definition: WorkflowDefinition, died_in: str, error: StepError, *, r
 
 
 def _describe_end(past: PastAttempt) -> str:
-    return f"in {past.died_in or UNKNOWN_STEP} by {past.died_how or 'nobody knows what'}"
+    return f"in {past.died_in or UNKNOWN_STEP} by {past.died_how or 'an unknown cause'}"

@@ -54,8 +54,8 @@ def scrub_foreign(text: str, *known: Any, names: re.Pattern[str] | None = None) 
 def names_of_code(error: BaseException) -> re.Pattern[str] | None:
     """The pattern of the names of arguments, types, attributes and columns in a message of this error's class.
 
-    These names are the code's, and nobody's data. They are found only in the wording of Python and PostgreSQL, and only
-    for the very classes that they raise: a message that a step makes may quote anything.
+    These names are the code's, and no personal data. They are found only in the wording of Python and PostgreSQL, and
+    only for the very classes that they raise: a message that a step makes may quote anything.
     """
     if type(error).__module__ == "builtins" and type(error).__name__ in _PYTHON_ERRORS:
         return _NAMES_IN_PYTHON_ERRORS
@@ -125,7 +125,7 @@ def _letters_and_digits(text: str) -> str:
 
 
 def private_part(payload: Any, public_fields: Collection[str], path: str = "") -> Any:
-    """`payload` without the fields that are nobody's data (dotted names)."""
+    """`payload` without the fields that are no personal data (dotted names)."""
     if not isinstance(payload, dict):
         return payload
     return {

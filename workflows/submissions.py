@@ -77,7 +77,7 @@ def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Doc
     """Store a submission unless its key is there already; return its status.
 
     The key's unique constraint is the whole deduplication: the insert is attempted, not looked up first, and only a
-    conflict costs a second statement. It can be repeated, so it survives a connection that breaks before the answer.
+    conflict costs a second statement. The insert can be repeated when a connection breaks before the answer.
     Raises KeyTaken, KeyReused, DatabaseUnavailable, and DataError for values that `jsonb` did not foresee.
     """
     inserted = query_in_time(
@@ -100,8 +100,8 @@ def start(
 ) -> Entry:
     """Store a workflow unless its tenant has one of this type and business key already; return its status.
 
-    The input is kept as it was sent, not as its model would write it. Without an idempotency key it is given one.
-    It can be repeated, as `enter` can. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
+    The input is kept as it was sent, not as its model would write it. Without an idempotency key the workflow gets one.
+    The call can be repeated, as that of `enter` can. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
     """
     _check_input(definition, payload)
     parameters = _parameters(definition, idempotency_key or uuid4(), payload, submitted_by, tenant, business_key)

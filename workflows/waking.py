@@ -94,7 +94,7 @@ def leave_the_rest_to_the_chores() -> Iterator[None]:
     try:
         yield
     except Error as error:
-        logger.warning("a signal is stored, and nobody is woken yet: %s", type(error).__name__)
+        logger.warning("a signal is stored, but its workflow is not woken yet: %s", type(error).__name__)
         connection.close_if_unusable_or_obsolete()  # for the rest of the request
 
 

@@ -1,4 +1,4 @@
-"""Whom the embedded server runs as: ourselves, or an unprivileged account when we are root."""
+"""The account that the embedded server runs as: our own, or an unprivileged one when we are root."""
 
 import os
 import pwd
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from config.embedded.errors import EmbeddedServerError
 
-# Whom the server runs as when we are root, in this order.
+# The accounts that the server may run as when we are root: the first that there is.
 ACCOUNTS = ["postgres", "nobody"]
 
 
@@ -18,7 +18,7 @@ class Account(NamedTuple):
 
 
 def account_of(cluster: Path) -> Account | None:
-    """Whom the server of `cluster` runs as: None is ourselves, for PostgreSQL refuses to run as root only."""
+    """The account that the server of `cluster` runs as; None is our own, for PostgreSQL refuses only root."""
     if os.geteuid() != 0:
         return None
     if cluster.exists() and (owner := cluster.stat()).st_uid != 0:

@@ -1,7 +1,7 @@
 """The database backend `config.embedded`: Django's own for PostgreSQL, on the embedded server.
 
-The setting HOST is the home of the server. It is started, or joined, by the first connection that a process opens:
-what opens none (`manage.py check`, mypy) leaves it alone.
+The setting HOST is the home of the server. The first connection that a process opens starts the server, or joins it; a
+command that opens none (`manage.py check`, mypy) leaves it alone.
 """
 
 import threading

@@ -328,7 +328,7 @@ class Server:
         private = stat.S_ISDIR(found.st_mode) and found.st_uid == owner and stat.S_IMODE(found.st_mode) == 0o700
         return folder if private else None
 
-    # --- Whom it runs as --------------------------------------------------------------------------
+    # --- The account that it runs as --------------------------------------------------------------
 
     def _account(self) -> accounts.Account | None:
         return accounts.account_of(self.cluster)

@@ -24,7 +24,7 @@ from workflows.ingress import webhooks
 from workflows.models import ManualTask
 
 CONNECTIONS = 16
-# Every seventh is hedged: sent twice at the same moment, as a website does that tries two regions at once.
+# Every seventh submission is sent twice at the same moment, as by a website that tries two regions at once.
 HEDGED_EVERY = 7
 # Faults that last as long as the demo. Those of best-effort steps are left alone: they would be missing, rightly, from
 # the effects that the demo checks.

@@ -13,7 +13,7 @@ from workflows.errors import RetryableStepError, StepError
 from workflows.models import Workflow
 from workflows.waits import WaitExpired, wait_for_signal
 
-# Told by the flow that creates the account, for its linking id.
+# The signal of the flow that creates the account, sent for its linking id.
 ACCOUNT_CREATED = "account.created"
 # Most linked accounts appear within seconds, some after the other flow was down for a night. Should the signal get
 # lost, we look after 5 s, 10 s, 20 s ... and then every 15 minutes.

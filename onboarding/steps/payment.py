@@ -48,7 +48,7 @@ def execute_checkout(*, workflow: Workflow, context: OnboardingContext) -> dict[
 
 
 def refund_checkout(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
-    """Give back what `execute_checkout` has charged, if it has."""
+    """Refund what `execute_checkout` has charged, if it has charged anything."""
     if context.charge_id is None:
         return None
     return {"refund_id": payments.refund(context.charge_id, idempotency_key=effect.undo_key)}

@@ -221,7 +221,9 @@ def test_of_an_approval_and_a_cancellation_one_wins_and_the_other_is_told_who(
             assert str(cancel()).startswith("It is cancelled")
         else:
             assert str(cancelled).startswith("It is cancelled")
-            sentence = "Nobody asks for that any more" if undone else "Its workflow has finished; it is failed."
+            sentence = (
+                "Its workflow went on without an answer." if undone else "Its workflow has finished; it is failed."
+            )
             assert str(decided).startswith(sentence)
             assert (task.state, row.state) == ("closed", State.COMPENSATING if undone else State.CANCELLED)
             assert not told.exists()

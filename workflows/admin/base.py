@@ -91,7 +91,7 @@ class FixedOrder(ChangeList):
 
 
 class ConsoleAdmin(ModelAdmin):
-    """A list and a read-only page. Nobody adds, edits or deletes a row by hand."""
+    """A list and a read-only page. No user adds, edits or deletes a row by hand."""
 
     paginator = BoundedPaginator
     show_full_result_count = False

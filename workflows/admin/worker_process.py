@@ -30,7 +30,7 @@ class WorkerProcessAdmin(ConsoleAdmin):
         return [F("stopped_at").desc(nulls_first=True), "name", "-id"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WorkerProcess]:
-        """Each with the workflow of its open attempt (`runs`): its heartbeat may be older than that."""
+        """Each worker with the workflow of its open attempt (`runs`): its heartbeat may be older than that."""
         running = Attempt.objects.filter(worker=OuterRef("name"), closed_at=None).order_by("-id")
         return WorkerProcess.objects.annotate(runs=Subquery(running.values("workflow_id")[:1]))
 

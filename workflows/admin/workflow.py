@@ -65,7 +65,7 @@ CANCEL = Verb(
         "What it has done in other systems is undone, newest first, where that is possible; the page tells what was.",
         "It can be retried afterwards: what was undone is then done again.",
         *(
-            f"Nobody is asked any more: {task.question}"
+            f"This question is closed: {task.question}"
             for task in _open_tasks(row)
             if task.task_type != DOUBT_TASK_TYPE
         ),

@@ -48,7 +48,7 @@ def webhook(request: HttpRequest, source: str) -> HttpResponse:
             linking_id=body.linking_id,
             payload=body.payload,
         ),
-        reused=Problem(422, "webhook_id_reused", "This webhook-id was used before, to tell something else."),
+        reused=Problem(422, "webhook_id_reused", "This webhook-id was used before, for another signal."),
     )
 
 
@@ -68,9 +68,7 @@ def send_signal(request: HttpRequest, key: str) -> HttpResponse:
         lambda: inbox.send(
             source=f"api:{client}", dedupe_key=dedupe_key, name=name, workflow_id=workflow_id, payload=payload
         ),
-        reused=Problem(
-            422, "idempotency_key_reused", "You have used this Idempotency-Key before, to tell something else."
-        ),
+        reused=Problem(422, "idempotency_key_reused", "You have used this Idempotency-Key before, for another signal."),
     )
 
 

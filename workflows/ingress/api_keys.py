@@ -71,7 +71,7 @@ def digest_of(key: str) -> bytes:
 class KeyTable:
     """The keys of this process: digest to client, read from the database every few seconds.
 
-    Keys are found by dictionary lookup. Its timing reveals something of the digest only, and nobody can choose that.
+    Keys are found by dictionary lookup. Its timing reveals something of the digest only, which a sender cannot choose.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class KeyTable:
         self._counted_at = monotonic()
 
     def client_of(self, key: str) -> str | None:
-        """The client whose key this is; None when it is nobody's, or revoked.
+        """The client whose key this is; None when there is no such key, or it was revoked.
 
         Raises DatabaseUnavailable when only the database could decide: a known key is never called unknown because the
         database is away, and neither is one that may be new.

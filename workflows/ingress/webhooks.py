@@ -1,7 +1,8 @@
 """Webhooks from outside: which sources may send them, and whether a delivery is theirs.
 
-As Standard Webhooks has it (https://www.standardwebhooks.com): a source signs each delivery with a secret that it
-shares with us. Several secrets of a source are good at a time, so that one can be replaced without losing a delivery.
+A source signs each delivery with a secret that it shares with us, as Standard Webhooks says
+(https://www.standardwebhooks.com). Several secrets of a source are valid at a time, so that one can be replaced without
+losing a delivery.
 """
 
 from __future__ import annotations

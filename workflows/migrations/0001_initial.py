@@ -281,7 +281,9 @@ class Migration(migrations.Migration):
                 ("step", models.CharField(db_default="", max_length=100)),
                 (
                     "actor",
-                    models.CharField(db_default="", help_text="Who did it; empty for the engine.", max_length=150),
+                    models.CharField(
+                        db_default="", help_text="The user who did it; empty for the engine.", max_length=150
+                    ),
                 ),
                 ("detail", models.JSONField(db_default=models.Value({}, models.JSONField()))),
                 (

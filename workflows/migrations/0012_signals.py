@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="signal",
             name="ignored",
-            field=models.BooleanField(db_default=False, help_text="Put aside: nobody asks for it any more."),
+            field=models.BooleanField(db_default=False, help_text="Put aside: no wait asks for it any more."),
         ),
         migrations.AddField(
             model_name="signal",
@@ -69,7 +69,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name="signal",
             name="source",
-            field=models.CharField(help_text="Who told it.", max_length=150),
+            field=models.CharField(help_text="The source that sent it.", max_length=150),
         ),
         migrations.AlterField(
             model_name="signal",

@@ -25,7 +25,7 @@ class Migration(migrations.Migration):
             model_name="manualtask",
             name="assignee",
             field=models.ForeignKey(
-                help_text="Who has claimed it.",
+                help_text="The user who has claimed it.",
                 null=True,
                 on_delete=django.db.models.deletion.PROTECT,
                 related_name="+",
@@ -45,14 +45,14 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="manualtask",
             name="four_eyes",
-            field=models.BooleanField(db_default=False, help_text="Who requested it may not decide it."),
+            field=models.BooleanField(db_default=False, help_text="The user who requested it may not decide it."),
         ),
         migrations.AddField(
             model_name="manualtask",
             name="on_expiry",
             field=models.CharField(
                 db_default="expired",
-                help_text="What it counts as when nobody decides: expired, approved, rejected.",
+                help_text="What it counts as when no user decides: expired, approved, rejected.",
                 max_length=10,
             ),
         ),

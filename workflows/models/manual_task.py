@@ -100,15 +100,19 @@ class ManualTask(models.Model):
     on_expiry = models.CharField(
         max_length=10,
         db_default="expired",
-        help_text="What it counts as when nobody decides: expired, approved, rejected.",
+        help_text="What it counts as when no user decides: expired, approved, rejected.",
     )
     team = models.CharField(max_length=150, db_default="", help_text="Name of the group that decides; empty for all.")
     assignee = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+", help_text="Who has claimed it."
+        settings.AUTH_USER_MODEL,
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="+",
+        help_text="The user who has claimed it.",
     )
     claimed_at = models.DateTimeField(null=True)
     requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
-    four_eyes = models.BooleanField(db_default=False, help_text="Who requested it may not decide it.")
+    four_eyes = models.BooleanField(db_default=False, help_text="The user who requested it may not decide it.")
     decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
     decided_at = models.DateTimeField(null=True)
     reason = models.TextField(db_default="")

@@ -15,7 +15,7 @@ class Signal(models.Model):
     workflow with its `linking_id`, also to those that come later. It answers one wait of each (`Wait.signal`).
     """
 
-    source = models.CharField(max_length=150, help_text="Who told it.")
+    source = models.CharField(max_length=150, help_text="The source that sent it.")
     dedupe_key = models.CharField(max_length=200)
     name = models.CharField(max_length=200)
     workflow = models.ForeignKey(  # without a constraint: see Attempt
@@ -26,7 +26,7 @@ class Signal(models.Model):
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     stored_in = TransactionId(db_default=CurrentTransactionId(), help_text="The transaction that stored it.")
     closed_at = models.DateTimeField(null=True, help_text="When it was used, or put aside.")
-    ignored = models.BooleanField(db_default=False, help_text="Put aside: nobody asks for it any more.")
+    ignored = models.BooleanField(db_default=False, help_text="Put aside: no wait asks for it any more.")
 
     class Meta:
         default_permissions = ("view",)

@@ -10,9 +10,10 @@ from workflows.models.workflow import Workflow
 class Wait(models.Model):
     """Something a workflow waits for. Its deadline is fixed when it is first met; its outcome is recorded once.
 
-    Unique by workflow, name and generation. One that is `superseded` is met no more, the next meeting makes the next
-    generation: where it has failed the workflow, where a question was withdrawn, and in a person's retry where it was
-    for children, or nobody could answer it any more. `signal` is what answered it: one wait of a workflow.
+    A wait is unique by workflow, name and generation. No step meets a `superseded` wait again: the next meeting makes
+    the next generation. A wait is superseded when it has failed the workflow, when its question is withdrawn, and by a
+    person's retry if it was for children or can no longer be answered. `signal` is what answered it: a signal answers
+    one wait of a workflow.
     """
 
     class Kind(models.TextChoices):

@@ -7,9 +7,9 @@ from workflows.models.workflow import Workflow
 
 
 class WorkerProcess(models.Model):
-    """A worker process: its heartbeat, and what it was at when it last beat. For people; no decision rests on it.
+    """A worker process: its heartbeat, and what it was doing then. The row is for people; no decision rests on it.
 
-    Its supervisor closes the row of one that died; the row of one whose host is gone ages out.
+    The supervisor closes the row of a process that died. If the whole host is gone, the row is deleted after a day.
     """
 
     name = models.CharField(max_length=200, help_text="host:process, as on the attempts.")

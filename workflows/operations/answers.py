@@ -107,7 +107,7 @@ def _is_empty(value: Any) -> bool:
 def for_history(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the history holds of an answer about a call or an undo; `answer` is None when it was a rejection.
 
-    Of the values it holds only nobody's data: the choices that a model offers, and what reads like a reference.
+    Of the values it holds no personal data: only the choices that a model offers, and what reads like a reference.
     """
     if task.task_type not in compensation.KEPT_ON_CANCEL:
         return {}

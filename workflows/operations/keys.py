@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def revoke(api_key_id: int, *, user: User, reason: str = "") -> None:
-    """End an API key for good. What was sent with it stays."""
+    """Revoke an API key for good. What was sent with it stays."""
     require(user, REVOKE)
     with transaction.atomic(durable=True):
         key = ApiKey.objects.filter(pk=api_key_id).first()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # The refusal when an update changed no row, and the row that is read then gives no reason.
 CHANGED = "Somebody has changed it just now: look at it again."
-OWN_REQUEST = "You have requested this yourself: it takes four eyes, and somebody else's decision."
+OWN_REQUEST = "You requested this yourself, so another user has to decide it (four eyes)."
 FOUR_EYES = "manual_task_four_eyes"
 
 
@@ -65,7 +65,7 @@ def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, 
 
 
 def reject(task_id: int, *, user: User, reason: str) -> None:
-    """Answer a manual task with no, and wake its workflow: an approval fails it, with this reason."""
+    """Answer a manual task with no, and wake its workflow: a refused approval fails it, with this reason."""
     if not reason.strip():
         raise NotAllowed("Say why: a rejection needs a reason.")
     _decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)
@@ -215,7 +215,7 @@ def _why_over(task: ManualTask) -> str:
     if task.state != ManualTask.State.EXPIRED and task.workflow.status != Workflow.Status.PENDING:
         return f"Its workflow has finished; it is {task.workflow.status.lower()}."
     if task.state == ManualTask.State.CLOSED:
-        return "Nobody asks for that any more: its workflow has gone on without."
+        return "Its workflow went on without an answer."
     if task.state == ManualTask.State.EXPIRED or task.is_over:
         return f"It expired at {task.expires_at:%Y-%m-%d %H:%M:%S} UTC."
     return ""

@@ -1,7 +1,7 @@
 """SQLSTATES: what a database error means, and which parts of it may be logged.
 
 `str(error)` is never logged: PostgreSQL quotes the values of a statement there, and the name of a user where it refuses
-a connection. The class, the SQLSTATE, and the names of a table, a column or a constraint are nobody's data.
+a connection. The class, the SQLSTATE, and the names of a table, a column or a constraint are no personal data.
 """
 
 from __future__ import annotations

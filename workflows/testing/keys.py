@@ -72,7 +72,7 @@ class Keys:
         returned_none = [
             f"The step {step} of {definition} is once, asked for its idempotency key and returned None, which says "
             f"that it did not apply: whether it made its call is not known, and a person is asked. Let it return {{}} "
-            f"when it has called and has nothing to tell."
+            f"when it has called and has nothing to return."
             for definition, step in sorted(_steps_that_returned_none(queue))
         ]
         faults = repeated + returned_none

@@ -17,7 +17,7 @@ from workflows.testing.world import Decide, Signals
 
 
 def failures(definition: WorkflowDefinition) -> list[Failure]:
-    """Every step failing for good; of each `once` step also after its call has happened."""
+    """Every step, failing for good; each `once` step also failing after its call has happened."""
     return [
         Failure(step.name, happened)
         for step in definition.steps
@@ -62,9 +62,9 @@ def check_compensation(
 ) -> Run:
     """Let a step fail, and check that every call that happened and has an undo was undone: once each, newest first.
 
-    Returns the run, for what else there is to check. A step that makes no call for this payload cannot fail having
-    called: then the workflow must be COMPLETE. One that is not reached at all is an AssertionError, for nothing would
-    be proven.
+    Returns the run, for what else there is to check. A step that makes no call for this payload cannot fail after
+    its call: then the workflow must be COMPLETE. A step that is not reached at all is an AssertionError, for then the
+    test proves nothing.
     """
     this = run(definition, payload, failure=failure, decide=decide, signals=signals, children=children)
     if this.failed:

@@ -24,7 +24,7 @@ from workflows.worker.loop import Worker
 
 
 class Crash(ClaimLost):
-    """As the death of the process: nothing is written, nothing is closed, and no other workflow is notified."""
+    """A crash, as if the process died: nothing is written, nothing is closed, and no other workflow is notified."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ OnExpiry = Literal["expired", "approved", "rejected"]
 class Approval:
     """A person's yes: the name of the user who decided, their reason, and the answer's form if one was asked for.
 
-    `expired`: nobody decided in time, and the question was put so that this counts as a yes.
+    `expired`: no user decided in time, which counts as a yes because `on_expiry` says so.
     """
 
     decided_by: str
@@ -82,9 +82,9 @@ def require_approval(
 
     `name` is the wait's identity in this workflow; `question` and `facts` (label -> value) are what the person is
     shown. A yes fills in `form`, a Pydantic model at the top of its module. `team` is the group whose members decide,
-    `assignee` the user who has it already. `due` is when it ought to be decided, `timeout` when it can no longer be:
-    both run from the first call and never move. `on_expiry` is what it counts as then. With `four_eyes` the user
-    `requested_by` may not decide it.
+    `assignee` the user who has it already. `due` is when it ought to be decided, `timeout` when it can no longer be
+    decided: both run from the first call and never move. `on_expiry` is what it counts as after that. With `four_eyes`
+    the user `requested_by` may not decide it.
 
     Raises ApprovalRejected or ApprovalExpired; NobodyToAsk while there is no such user or team.
     """
@@ -118,7 +118,7 @@ def ask(
 ) -> Answer:
     """Put a question to a person and return the answer, "approved", "rejected" or "expired"; until then suspend.
 
-    With `look_every` the workflow runs meanwhile as often, for the question may have answered itself.
+    With `look_every` the workflow also runs that often meanwhile, for the question may have answered itself.
     """
     return _ask(workflow, name, _Task(question, facts, task_type), timeout, look_every)
 
@@ -185,9 +185,9 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
     if task.four_eyes and requester is None:
         raise NobodyToAsk("Four eyes need a requester who is a user of the console.", code="requester_unknown")
     if task.four_eyes and requester == assignee:
-        raise WaitError("It is for whom it may not be decided by: four eyes.", code="requester_is_assignee")
+        raise WaitError("The assignee requested this, so they may not decide it.", code="requester_is_assignee")
     if task.assignee and assignee is None:
-        raise NobodyToAsk("It is for somebody who is no user of the console.", code="assignee_unknown")
+        raise NobodyToAsk("The assignee is no user of the console.", code="assignee_unknown")
     if task.team and not journal.execute("SELECT 1 FROM auth_group WHERE name = %s", [task.team]):
         raise NobodyToAsk(f"It is for the team {task.team}, and there is no such group.", code="team_unknown")
     rows = journal.execute(

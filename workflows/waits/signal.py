@@ -59,17 +59,18 @@ def wait_for_signal(
     look_every: timedelta = LOOK_EVERY,
     waiting_for: str = "",
 ) -> Received:
-    """Go on only when a signal has come that is called `signals`, or one of them: the one that came first.
+    """Go on only when a signal with a name of `signals` has come. The first one to come is the answer.
 
-    It may have come at any time: before the workflow, or long before this wait. A signal answers one wait of a
-    workflow. `name` is the wait's identity, `waiting_for` what people read, `timeout` runs from the first meeting and
+    The signal may have come at any time: before the workflow, or long before this wait. A signal answers one wait of a
+    workflow. `name` is the wait's identity, `waiting_for` what people read; `timeout` runs from the first meeting and
     never moves. With `matching` only a signal counts whose payload has these fields with these values (PostgreSQL's
     jsonb containment, @>); the others are left for other waits.
 
     `look` is the fallback for a signal that never comes: it is called at once, after 5 s, 10 s, 20 s and so on, and
     then every `look_every`; what it returns, but for None, is the answer, as the payload of a signal from "look".
 
-    Raises WaitExpired when none has come in time; one that came late, but before anybody noticed, counts.
+    Raises WaitExpired when none has come in time. A signal that came late counts if no attempt has seen the deadline
+    pass before it.
     """
     names = [signals] if isinstance(signals, str) else list(signals)
     if refused := [each for each in names if not inbox.is_name(each)] or not names:
@@ -102,7 +103,7 @@ def _answer(
 ) -> WaitRow | None:
     """Record the first of the signals that have come as the wait's outcome, before any step sees it.
 
-    One that is addressed to this workflow is closed with it; one by linking id is there for others, too.
+    A signal that is addressed to this workflow is closed with that; one of a linking id stays, for other workflows.
     """
     rows = journal.execute(
         f"""

@@ -23,7 +23,7 @@ LONGEST = timedelta(days=36_500)
 
 
 def ensure_text(what: str, text: str, *, longest: int | None = None, empty: bool = True) -> None:
-    """Raise WaitError for a text that no column could hold. It is never sent: a statement's error is not the step's."""
+    """Raise WaitError for a text that no column could hold. It is never sent: the error would not be the step's."""
     if not isinstance(text, str):
         raise WaitError(f"{what} is text, and not of type {type(text).__name__}.")
     if (longest is not None and len(text) > longest) or (not text and not empty):

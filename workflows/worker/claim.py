@@ -26,7 +26,7 @@ class Claim(NamedTuple):
 
 
 class DueWorkflows:
-    """The due workflows of one queue, in the order in which a worker takes them. `only`: none but "compensation"."""
+    """The due workflows of one queue, in the order in which a worker takes them. `only`: "compensation", or all."""
 
     def __init__(self, queue: str, *, only: str = "") -> None:
         self._queue = queue
@@ -37,9 +37,9 @@ class DueWorkflows:
     def claim_next(self) -> Claim | None:
         """Lock the next due row; None when other workers hold every due row, or none is due.
 
-        The oldest due time first, not the oldest row: by creation, each claim walks over every row that waits. The
-        watermark, the pair last claimed, spares the walk over the entries that the drain so far has left dead and that
-        a held claim keeps vacuum from removing; a full look finds what became due behind it.
+        The oldest due time comes first, not the oldest row: in the order of creation each claim would walk over every
+        row that waits. The watermark, the pair last claimed, spares the walk over the entries that the drain so far
+        has left dead and that a held claim keeps vacuum from removing; a full look finds what became due behind it.
         """
         if self._watermark and monotonic() < self._full_look_at + FULL_LOOK_EVERY:
             claim = self._select_due("AND (invisible_until, id) >= (%s, %s)", *self._watermark)

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 IDLE_DELAY, MAX_IDLE_DELAY = 0.02, 0.5
 # Seconds between attempts to reach a lost database, doubling.
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
-# The same at the end, when a result is still to be written and the grace may be over before the next attempt.
+# The longest of these while the worker stops and has a result to write: its grace may be over before the next attempt.
 MAX_LAST_DELAY = 1.0
 CHORES_EVERY = CHECK_EVERY = 1.0
 # Seconds until what is lost again and again is tried again, doubling. By the tenth time 75 minutes have passed: a bad
@@ -52,9 +52,9 @@ PUT_OFF_DELAY, MAX_PUT_OFF_DELAY, PUT_OFF_JITTER = 60.0, 900.0, 0.2
 class Worker:
     """Works through the due workflows of one queue, in this process, one at a time.
 
-    `name` says on each attempt who ran it (host:process). `stopping` ends the loop after the workflow in hand, and
-    `must_stop`, asked before each step, gives that one back too. `slot` is where its supervisor sees what it does.
-    `only`: nothing but "compensation".
+    Its `name` (host:process) is written on each attempt. `stopping` ends the loop after the workflow in hand; when
+    `must_stop`, called before each step, returns True, the worker gives that workflow back, too. In `slot` the
+    supervisor sees what the worker is doing. With `only` "compensation" it takes no other workflows.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Worker:
             except sessions.UnfitSessions:
                 raise
             except Exception as error:
-                # Ours, not a step's.
+                # The engine's own error, and not a step's.
                 self._publish_status(lost=True, deadline=NEVER)
                 logger.error("the engine itself failed, nothing is decided:\n%s", frames(error))
                 self._close_lost_attempt(
@@ -125,7 +125,7 @@ class Worker:
                     self.stopping.wait(idle.next())
 
     def sign_off(self) -> None:
-        """Say that we stop in good order. If that cannot be said, the supervisor says so later."""
+        """Record that this worker stops in good order. If that fails, the supervisor records that it has ended."""
         with suppress(ClaimLost):
             self._heartbeat.stop()
             self._publish_status(worker_id=0)
@@ -209,7 +209,7 @@ class Worker:
         return True
 
     def _may_undo(self, step: Step) -> bool:
-        """The same in a compensation, which nothing but the worker's own end interrupts."""
+        """Whether a compensation goes on with the undo of `step`: nothing but the worker's own end interrupts it."""
         if self.must_stop():
             return False
         self._check_cancellation()
@@ -248,11 +248,11 @@ class Worker:
         self._publish_status(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)
 
     def _close_lost_attempt(self, *, how: str = "", postpone_reason: str = "") -> None:
-        """Let go of both connections, and close the attempt in hand as lost. What fails here is tried again later.
+        """Close both connections, and the attempt in hand as lost. If that fails, the worker tries again later.
 
-        The row is put off (for that reason) after a fault of our own, and from the second time on that it is lost
-        without a decision in between, by whichever workers: that is more likely the row's doing than the database's,
-        and due at once, it would be the first one again, of every worker, and nothing else would run.
+        The row is postponed after a fault of the engine (`postpone_reason`), and from its second loss in a row on,
+        whichever workers lost it: the row is then a more likely cause than the database. If it were due at once, it
+        would be the first row again for every worker, and nothing else would run.
         """
         connections.close_all()
         try:
@@ -269,9 +269,9 @@ class Worker:
             connections.close_all()
 
     def _write_what_is_left(self) -> None:
-        """Before the end, go on trying to write a result that only this process knows, as long as `must_stop` allows.
+        """As the worker stops, try to write a result that only this process knows, for as long as `must_stop` allows.
 
-        A result that cannot be written then is lost with this process, and the log says so.
+        A result that still cannot be written is lost with this process, and the log says so.
         """
         delay = _Delay(LOST_DELAY, MAX_LAST_DELAY)
         while self._attempt and self._attempt.deferred and not self.must_stop():

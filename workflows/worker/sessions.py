@@ -1,9 +1,9 @@
-"""SESSIONS: whether a worker's two sessions are what the engine relies on, looked at before it claims anything.
+"""SESSIONS: before a worker claims anything, it checks that its two sessions are what the engine relies on.
 
-Behind a pooler that lends a backend for a transaction, or drops what a client asks for as it connects, everything seems
-to work, until a lease does not end, or a prepared statement is somebody else's. So a worker looks at the sessions that
-it opens, and refuses what no restart of it would mend. A server that is read-only is in the middle of a failover: the
-worker waits for it as for one that is away.
+Behind a pooler that lends a backend for one transaction only, or drops a client's startup options, everything seems to
+work, until a lease does not end, or a prepared statement turns out to be another session's. So a worker checks the
+sessions that it opens, and refuses to work where no restart would help. A server that is read-only is in the middle of
+a failover: the worker waits for it as for a server that is away.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def ensure_fit() -> None:
 def _check(claim: Any, writer: Any) -> None:
     """Look at the session of the claim and that of the journal, neither in a transaction.
 
-    1. Each has what it asked for as it was opened.
+    1. Each session has the parameters that it set as it was opened.
     2. The server takes writes.
-    3. Each has a backend of its own, also while the other one is in a transaction, and keeps what is set from one
-       transaction to the next. What one of them has locked, the other one cannot.
+    3. Each session has a backend of its own, also while the other one is in a transaction, and keeps what is set from
+       one transaction to the next. A lock that one of them holds is refused to the other.
     """
     place = sqlstates.host_port(writer.alias)
     sessions = [_open(wrapper, place) for wrapper in (claim, writer)]
@@ -72,7 +72,7 @@ def _check(claim: Any, writer: Any) -> None:
             session, "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool"
         )
         if is_read_only:
-            raise ClaimLost("the server is read-only: a standby, or told to be")
+            raise ClaimLost("the server is read-only: a standby, or set to be")
     if not _is_one_backend_each(*sessions):
         raise UnfitSessions(
             f"The server at {place} lends a session one backend after another, as a pooler in transaction mode does: "
@@ -104,8 +104,10 @@ def _open(wrapper: Any, place: str) -> Any:
 
 
 def _is_one_backend_each(claim: Any, writer: Any) -> bool:
-    """A pool lends the one that was free last, or takes turns: in the one case the second session gets the backend of
-    the first, in the other the first one gets another when it asks again.
+    """Whether each of the two sessions keeps one backend, its own.
+
+    A pool lends the backend that was free last, or lends them in turns. In the first case the second session gets the
+    backend of the first one; in the other case the first session gets another backend with its next statement.
     """
     mark, lock = token_hex(8), randbits(62)
     whose = "SELECT pg_backend_pid(), current_setting('onramp.session', true)"
@@ -113,7 +115,7 @@ def _is_one_backend_each(claim: Any, writer: Any) -> bool:
     with writer.transaction():
         other = _fetch_one(writer, "SELECT pg_backend_pid(), pg_try_advisory_xact_lock(%s)", lock)
         if other == (first[0], True):
-            return False  # now, for a pool of one would let us wait for the backend that we hold
+            return False  # at once: in a pool of one, the next statement would wait for the backend of this one
         locked_by_both = _fetch_one(claim, "SELECT pg_try_advisory_xact_lock(%s)", lock)
     seen = {_fetch_one(claim, whose) for _ in range(TIMES)}
     return seen == {first} and other[1] and locked_by_both == (False,)

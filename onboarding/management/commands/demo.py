@@ -141,7 +141,7 @@ class Command(BaseCommand):
     def _drain(
         self, screen: Console, processes: Processes, plan: list[Sample], clinician: User
     ) -> dict[UUID, report.Expected]:
-        """Show the queue drain, deciding reviews on the way, until all is at rest. What each should have become."""
+        """Show the queue drain, deciding reviews on the way, until all is at rest. Returns what each should be."""
         decisions = traffic.plan_reviews(plan)
         expected = {
             sample.idempotency_key: report.expect(sample, decisions.get(sample.idempotency_key)) for sample in plan

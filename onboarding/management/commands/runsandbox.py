@@ -39,7 +39,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--port", type=int, default=8100, help="8100 unless given; 0 takes a free one.")
-        parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1 unless given: nobody else's business.")
+        parser.add_argument("--host", default="127.0.0.1", help="The address to listen on; 127.0.0.1 unless given.")
         parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="Where it keeps what it knows.")
         parser.add_argument(
             "--key-ttl",
@@ -47,7 +47,9 @@ class Command(BaseCommand):
             metavar="SECONDS",
             help="How long an idempotency key is remembered; for ever unless given.",
         )
-        parser.add_argument("--seed", type=int, help="Makes repeatable whom a fault with a rate below 1 strikes.")
+        parser.add_argument(
+            "--seed", type=int, help="Makes a fault with a rate below 1 strike the same requests again."
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         server = self._bind(options["host"], options["port"], self._open(**options))

@@ -22,7 +22,7 @@ def test_it_says_whose_it_is_until_when_and_what_happens_then(as_: Login) -> Non
     row = task(team="approver", due_at=hour, on_expiry="rejected", requested_by=carla, four_eyes=True)
     told = words(page(as_("approver"), row))
     for shown in [
-        "Requested by carla. It takes four eyes: somebody else decides.",
+        "Requested by carla. It takes four eyes: another user decides.",
         "For the team approver",
         "Claimed by nobody",
         f"Due {hour:%Y-%m-%d %H:%M:%S} UTC",
@@ -68,7 +68,7 @@ def test_what_would_be_refused_is_not_offered_and_the_page_says_why(as_: Login) 
     taken = {"assignee": other, "claimed_at": timezone.now()}
     for fields, said in [
         ({"team": "packers"}, "It is for the team packers, and you are not in it."),
-        ({"requested_by": me, "four_eyes": True}, "You have requested this yourself"),
+        ({"requested_by": me, "four_eyes": True}, "You requested this yourself"),
         (taken, "other has claimed it, at "),
     ]:
         html = page(client, task(facts=[["Weight", "ninety-two"]], **fields))

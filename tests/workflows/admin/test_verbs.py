@@ -142,7 +142,7 @@ def test_what_was_decided_since_the_page_of_a_cancellation_comes_first(as_: Logi
     url = f"/admin/workflows/workflow/{row.pk}/cancel/"
     client, task = as_("support"), ManualTask.objects.get()
     html = client.get(url).content.decode()
-    assert "Nobody is asked any more: May this parcel go out?" in html
+    assert "This question is closed: May this parcel go out?" in html
     seen = f'<input type="hidden" name="open_tasks" value="{task.pk}">'
     assert seen in html
 

@@ -152,7 +152,7 @@ def test_a_decision_after_the_deadline_is_told_that_it_expired(boss: User, state
 def test_a_decision_that_is_no_longer_asked_for_is_refused(boss: User) -> None:
     """Of a workflow that is being undone: it has neither ended, nor has the time of the question."""
     rows.open_task(rows.compensating(), expires_at=timezone.now() + timedelta(hours=1), state="closed")
-    with pytest.raises(NotAllowed, match="Nobody asks for that any more"):
+    with pytest.raises(NotAllowed, match="Its workflow went on without an answer"):
         operations.approve(ManualTask.objects.get().pk, user=boss)
 
 

@@ -192,7 +192,7 @@ def test_four_eyes_are_kept_where_a_claim_counts_for_nothing(anna: User, ben: Us
     row = task(assignee=ben, requested_by=anna, four_eyes=True)
     become_inactive(ben)
     for operation, _ in CHANGES:
-        with pytest.raises(NotAllowed, match=r"^You have requested this yourself"):
+        with pytest.raises(NotAllowed, match=r"^You requested this yourself"):
             operation(row.pk, user=anna, reason="Mine.")
 
 
@@ -210,7 +210,7 @@ CHANGES: list[tuple[Callable[..., None], dict[str, Any]]] = [
     [
         ({"state": "expired"}, "It expired at "),
         ({"expires_at": timezone.now() - timedelta(seconds=1)}, "It expired at "),
-        ({"state": "closed"}, "Nobody asks for that any more"),
+        ({"state": "closed"}, "Its workflow went on without an answer"),
     ],
 )
 def test_a_task_that_is_over_stays_as_it_is(
@@ -273,7 +273,7 @@ def test_four_eyes_refuse_who_requested_it_and_take_anybody_elses(anna: User, be
     for requester in (anna, boss):
         row = task(requested_by=requester, four_eyes=True)
         for operation, arguments in (CHANGES[0], *CHANGES[2:]):
-            with pytest.raises(NotAllowed, match=r"^You have requested this yourself"):
+            with pytest.raises(NotAllowed, match=r"^You requested this yourself"):
                 operation(row.pk, user=requester, **arguments)
         operations.approve(row.pk, user=ben)
     operations.approve(task(requested_by=anna).pk, user=anna)  # four eyes were not asked for
@@ -289,7 +289,7 @@ def test_four_eyes_are_the_databases_to_keep_and_its_refusal_is_told_in_words(an
                CREATE TRIGGER hand_over BEFORE UPDATE ON workflows_manualtask
                FOR EACH ROW EXECUTE FUNCTION pg_temp.hand_over()"""
         )
-    with pytest.raises(NotAllowed, match=r"^You have requested this yourself") as refusal:
+    with pytest.raises(NotAllowed, match=r"^You requested this yourself") as refusal:
         operations.approve(row.pk, user=anna)
     assert refusal.value.__suppress_context__, "PostgreSQL's refusal quotes the row"
     assert (ManualTask.objects.get().state, Signal.objects.count(), told(row)) == ("open", 0, [])

@@ -199,7 +199,7 @@ def test_a_read_only_server_is_waited_for(caplog: pytest.LogCaptureFixture) -> N
         finally:
             other.execute(f"ALTER DATABASE {database} RESET default_transaction_read_only")
     assert len(waited) == 3
-    assert "ClaimLost: the server is read-only: a standby, or told to be, at " in caplog.text
+    assert "ClaimLost: the server is read-only: a standby, or set to be, at " in caplog.text
     assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
 
 

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 class Command(BaseCommand):
     help = (
         "Turns messages of Kafka topics into signals, until it is stopped.\n\n"
-        "The value of a message is a JSON object in UTF-8, up to 256 KiB: what has happened, and to whom.\n\n"
+        "The value of a message is a JSON object in UTF-8, up to 256 KiB: what has happened, for which workflow.\n\n"
         '    {"name": "account.created", "linking_id": "L-1", "payload": {"account": "A-7"}}\n'
         '    {"name": "card.verified", "workflow": "<idempotency key of the submission>", "payload": {}}\n\n'
         "A header `id` (or `ce_id`) makes a repeated message one signal, wherever in the topic it stands; without one\n"
