@@ -254,7 +254,7 @@ def ignore_late_signals(after: int = 0) -> Slice:
         late AS (
             UPDATE workflows_signal s SET closed_at = clock_timestamp(), ignored = true
              WHERE {in_slice} AND s.workflow_id IS NOT NULL
-               AND (s.workflow_id IN (SELECT id FROM ended) OR s.name = '{CANCEL}' AND (
+               AND (s.workflow_id IN (SELECT id FROM finished) OR s.name = '{CANCEL}' AND (
                     SELECT w.compensating FROM workflows_workflow w WHERE w.id = s.workflow_id))
             RETURNING s.workflow_id, s.name, s.payload)
         INSERT INTO workflows_event (workflow_id, kind, actor, detail)

@@ -48,7 +48,7 @@ class Wait(models.Model):
             ),
         ]
         indexes = [
-            # For the sweep: the waits whose children may all have finished.
+            # For the chores: the waits whose children may all have finished.
             models.Index(
                 name="wait_for_children_open",
                 fields=["workflow"],

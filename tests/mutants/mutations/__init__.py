@@ -13,6 +13,7 @@ from tests.mutants.mutations import (
     operations,
     transitions,
     waits,
+    waking,
     worker,
 )
 
@@ -23,6 +24,7 @@ MUTANTS: list[Mutant] = [
     *effect_rows.MUTANTS,
     *waits.MUTANTS,
     *inbox.MUTANTS,
+    *waking.MUTANTS,
     *transitions.MUTANTS,
     *execution.MUTANTS,
     *worker.MUTANTS,

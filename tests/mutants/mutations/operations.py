@@ -27,13 +27,13 @@ MUTANTS: list[Mutant] = [
         "operations/tasks.py",
         (
             "a decision wakes before it is committed",
-            "    inbox.try_wake(workflow_id=task.workflow_id)\n",
-            "        inbox.try_wake(workflow_id=task.workflow_id)\n",
+            "    waking.try_wake(task.workflow_id)\n",
+            "        waking.try_wake(task.workflow_id)\n",
             f"{TWO_AT_ONCE}test_the_wake_up_comes_after_the_commit_of_the_signal",
         ),
         (
             "a decision wakes nobody",
-            "    inbox.try_wake(workflow_id=task.workflow_id)\n",
+            "    waking.try_wake(task.workflow_id)\n",
             "",
             f"{OPERATIONS}test_a_decision_is_kept_sent_to_the_inbox_and_wakes_the_workflow",
         ),
@@ -54,7 +54,7 @@ MUTANTS: list[Mutant] = [
         "operations/workflows.py",
         (
             "a request to cancel wakes nobody, should the worker just have let go",
-            '    inbox.try_wake(workflow_id=workflow_id)\n    return "It is running',
+            '    waking.try_wake(workflow_id)\n    return "It is running',
             '    return "It is running',
             f"{WAKERS}test_whoever_requests_a_cancellation_wakes_the_workflow_that_its_worker_has_let_go_of",
         ),

@@ -6,6 +6,8 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
 from tests.mutants.mutations.seen_by import (
     CANCELLATION_REQUESTS,
+    CHILDREN,
+    CHORES,
     CLAIM,
     CLAIMING,
     DATABASE_ERRORS,
@@ -127,7 +129,7 @@ MUTANTS: list[Mutant] = [
         # --- Waking ---
         (
             "a worker that has suspended a workflow does not look again",
-            "            inbox.wake(claim.workflow.pk)\n",
+            "            waking.wake(claim.workflow.pk)\n",
             "            pass\n",
             f"{SIGNALS}test_the_workers_own_look_is_what_finds_it_when_the_sender_came_too_early",
         ),
@@ -139,35 +141,16 @@ MUTANTS: list[Mutant] = [
         ),
         # --- The chores ---
         (
-            "two workers do the chores at once",
-            "if cursor.fetchone() == (True,):",
-            "if cursor.fetchone():",
-            f"{PACE}test_one_worker_of_all_does_the_chores",
-        ),
-        (
-            "the chores are done after each workflow",
+            "the chores are looked at after each workflow",
             "CHORES_EVERY = CHECK_EVERY = 1.0",
             "CHORES_EVERY = CHECK_EVERY = 0.0",
-            f"{PACE}test_the_chores_are_done_once_a_second",
+            f"{CHORES}test_a_worker_looks_once_a_second_what_is_due",
         ),
-        ("nobody sweeps", "                self._sweep()\n", "", f"{PACE}test_the_chores_are_done_once_a_second"),
         (
-            "what has taken too long is not woken",
-            "                inbox.wake_expired()\n",
+            "nobody does the chores",
+            "            chores.run()\n",
             "",
-            f"{EXPIRY}test_one_that_waits_is_woken_when_its_time_is_over_and_undone",
-        ),
-        (
-            "what came too late is not put aside",
-            "            inbox.ignore_late_signals()\n",
-            "",
-            f"{SIGNALS_NOBODY_WAITS_FOR}test_one_that_comes_in_the_moment_of_the_end_is_put_aside_by_the_chores",
-        ),
-        (
-            "no rest after a sweep",
-            "* REST_AFTER_SWEEP",
-            "* 0",
-            f"{PACE}test_after_a_sweep_it_rests_twenty_times_as_long_as_that_took",
+            f"{CHORES}test_a_worker_looks_once_a_second_what_is_due",
         ),
         # --- Between two steps ---
         (
@@ -297,6 +280,112 @@ MUTANTS: list[Mutant] = [
             "    if ignored:",
             "    if False:",
             f"{UNFIT}test_what_is_asked_for_and_not_in_force_is_named",
+        ),
+    ),
+    *in_(
+        "worker/chores.py",
+        (
+            "two workers do a chore at once",
+            "LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) due",
+            "LIMIT 1) due",
+            f"{CHORES}test_one_worker_of_all_does_the_chores",
+        ),
+        (
+            "a chore that is not due is done",
+            "                  AND NOT due_at BETWEEN clock_timestamp()"
+            " AND clock_timestamp() + make_interval(secs => %(far)s)\n",
+            "                  AND %(far)s > 0\n",
+            f"{CHORES}test_a_chore_that_was_done_is_due_a_second_later_for_all",
+        ),
+        (
+            "a chore waits for a clock that was set back",
+            "NOT due_at BETWEEN clock_timestamp() AND clock_timestamp() + make_interval(secs => %(far)s)",
+            "due_at <= clock_timestamp() AND %(far)s > 0",
+            f"{CHORES}test_a_time_that_a_clock_has_left_far_ahead_keeps_no_chore_from_being_done",
+        ),
+        (
+            "a slice may take for ever",
+            "set_config('statement_timeout', %(timeout)s, true)",
+            "set_config('application_name', %(timeout)s, true)",
+            f"{CHORES}test_a_slice_that_takes_too_long_is_ended_by_the_server",
+        ),
+        (
+            "the claim has the chores' timeout ever after",
+            "%(timeout)s, true)",
+            "%(timeout)s, false)",
+            f"{CHORES}test_a_slice_that_takes_too_long_is_ended_by_the_server",
+        ),
+        (
+            "a chore that finds nothing does not rest",
+            "min(took * REST, AFTER_FAILURE)",
+            "0.0",
+            f"{CHORES}test_a_slice_that_changes_nothing_rests_twenty_times_as_long_as_it_took",
+        ),
+        (
+            "a slow chore rests for hours",
+            "min(took * REST, AFTER_FAILURE)",
+            "took * REST",
+            f"{CHORES}test_no_chore_rests_for_longer_than_one_that_failed",
+        ),
+        (
+            "what is found is woken a slice a second",
+            "0.0 if changed else min(",
+            "min(",
+            f"{CHORES}test_a_slice_that_has_changed_something_is_followed_by_the_next_at_once_but_not_for_ever",
+        ),
+        (
+            "a worker does chores for ever",
+            "while monotonic() < until and _run_slice():",
+            "while _run_slice():",
+            f"{CHORES}test_a_slice_that_has_changed_something_is_followed_by_the_next_at_once_but_not_for_ever",
+        ),
+        (
+            "each round begins where it began",
+            "SET after = %(after)s, due_at",
+            "SET after = 0 * %(after)s, due_at",
+            f"{CHORES}test_a_slice_that_changes_nothing_rests_twenty_times_as_long_as_it_took",
+        ),
+        (
+            "a failure of one chore stops all",
+            "            _fail(name, error)\n            return True\n",
+            "            raise\n",
+            f"{CHORES}test_a_chore_that_fails_is_logged_and_tried_again_a_minute_later_and_stops_no_other",
+        ),
+        (
+            "a lost connection is a chore's failure",
+            "            if not connection.is_usable():\n                raise\n",
+            "",
+            f"{CHORES}test_a_chore_that_loses_the_connection_is_the_loops_business",
+        ),
+        (
+            "a chore fails since its last failure",
+            "failing_since = coalesce(failing_since, clock_timestamp())",
+            "failing_since = clock_timestamp()",
+            f"{CHORES}test_since_when_a_chore_fails_stands_with_it_until_it_succeeds",
+        ),
+        (
+            "a chore that succeeds is failing still",
+            "                  failing_since = NULL, error = ''\n",
+            "                  error = error\n",
+            f"{CHORES}test_since_when_a_chore_fails_stands_with_it_until_it_succeeds",
+        ),
+        (
+            "nobody wakes what has taken too long",
+            '    "wake expired": Chore(waking.wake_expired),\n',
+            "",
+            f"{EXPIRY}test_one_that_waits_is_woken_when_its_time_is_over_and_undone",
+        ),
+        (
+            "nobody wakes a parent whose child's worker has died",
+            '    "wake parents": Chore(waking.wake_parents),\n',
+            "",
+            f"{CHILDREN}test_a_worker_that_dies_before_it_could_tell_the_parent_loses_nothing",
+        ),
+        (
+            "what came too late is not put aside",
+            '    "ignore late signals": Chore(inbox.ignore_late_signals),\n',
+            "",
+            f"{SIGNALS_NOBODY_WAITS_FOR}test_one_that_comes_in_the_moment_of_the_end_is_put_aside_by_the_chores",
         ),
     ),
 ]
