@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
 from workflows import compensation, history, inbox, poison, transitions, waits
@@ -28,21 +27,16 @@ from workflows.transitions import NOTHING, Awaited
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN_TYPE_DELAY = timedelta(minutes=1)
-
 Decidable = Outcome | poison.Verdict | compensation.Outcome
 
 
-def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None) -> None:
-    """Write what came of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
-
-    None is a type that this release does not know.
-    """
+def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> None:
+    """Write what came of an attempt: the row, once; the event; and, as the last statement, the attempt's end."""
     with server_side_binding():
         _decide(workflow, attempt, outcome)
 
 
-def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None) -> None:
+def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> None:
     error = None
     match outcome:
         case Complete():
@@ -65,8 +59,6 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable | None)
             ended, error = _retry_undo(workflow, attempt, outcome), outcome.error
         case UndoWaiting():
             ended = _await_a_person(workflow, attempt, outcome.step.name, outcome.suspend, Attempt.Outcome.WAITING)
-        case None:
-            ended = _put_back(workflow, attempt)
     closed = Attempt.objects.filter(pk=attempt.id).update(
         outcome=ended,
         closed_at=ClockTimestamp(),
@@ -293,15 +285,6 @@ def _await_a_person(
     transitions.suspend_for_answer(workflow.pk, suspend)
     _record_waiting(workflow, attempt, step, suspend)
     return ended
-
-
-def _put_back(workflow: Workflow, attempt: OpenAttempt) -> Attempt.Outcome:
-    """Leave a type that this release does not know to a release that does. It is never FAILED for that."""
-    waiting_for = f"a release that knows the workflow type {workflow.workflow_type}"
-    transitions.postpone(workflow.pk, ClockTimestamp() + UNKNOWN_TYPE_DELAY, waiting_for=waiting_for)
-    if workflow.waiting_for != waiting_for:  # once, not once a minute
-        history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, reason=f"It waits for {waiting_for}.")
-    return Attempt.Outcome.PUT_BACK
 
 
 def _context(outcome: Outcome) -> dict[str, Any]:

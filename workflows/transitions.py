@@ -38,6 +38,9 @@ COLUMNS = (
 # Due before the backlog, not behind it: the workflow has waited already. Now(), for a row whose clock was ahead.
 AT_ONCE = Least("created_at", Now())
 
+# What such a workflow waits for: these words and the type. The rows that older releases have put off have them, too.
+A_RELEASE_THAT_KNOWS = "a release that knows the workflow type "
+
 
 class Unchanged:
     """A column stays as it is."""
@@ -132,6 +135,16 @@ def schedule_retry(
         failures=failures,
         extra_columns=extra_columns,
     )
+
+
+def await_release(workflow_id: int, due: Combinable, *, workflow_type: str) -> None:
+    """This release does not know the workflow's type: the workflow is left to one that does (see `make_known_due`)."""
+    postpone(workflow_id, due, waiting_for=release_awaited(workflow_type))
+
+
+def release_awaited(workflow_type: str) -> str:
+    """What a workflow waits for whose type the release does not know."""
+    return f"{A_RELEASE_THAT_KNOWS}{workflow_type}"
 
 
 def postpone(workflow_id: int, due: Combinable, *, waiting_for: str = "") -> None:
@@ -235,6 +248,24 @@ def make_due_where(condition: str, parameters: Parameters) -> int:
                  WHERE {condition} AND w.status = 'PENDING' AND w.invisible_until > now()
                    FOR NO KEY UPDATE OF w SKIP LOCKED)""",  # noqa: S608 (the condition is the engine's)
         parameters,
+    )
+
+
+def make_known_due(queue: str, workflow_types: Sequence[str], *, limit: int) -> int:
+    """Make workflows of these types due that were put off because a release did not know their type; how many.
+
+    At most `limit`, and none whose row is locked. They wait for nothing any more, so that a release that does not know
+    the type either begins anew with short delays.
+    """
+    return execute(
+        f"""UPDATE workflows_workflow SET waiting_for = '', invisible_until = least(now(), created_at)
+             WHERE id IN (
+                SELECT id FROM workflows_workflow
+                 WHERE status = 'PENDING' AND waiting_for LIKE '{A_RELEASE_THAT_KNOWS}%%'
+                   AND workflow_type = ANY (%s) AND waiting_for = '{A_RELEASE_THAT_KNOWS}' || workflow_type
+                   AND queue = %s
+                 LIMIT %s FOR NO KEY UPDATE SKIP LOCKED)""",  # noqa: S608 (the words are ours)
+        [list(workflow_types), queue, limit],
     )
 
 

@@ -185,6 +185,12 @@ class Workflow(models.Model):
                 fields=["linking_id", "invisible_until"],
                 condition=Q(status="PENDING") & ~Q(linking_id=None) & ~Q(wake_on=[]),
             ),
+            # Of the types that a release did not know: a worker that knows them makes them due when it starts.
+            models.Index(
+                name="workflow_unknown_type",
+                fields=["workflow_type"],
+                condition=Q(status="PENDING", waiting_for__startswith="a release that knows the workflow type "),
+            ),
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),
         ]
 

@@ -30,7 +30,7 @@ from workflows.poison import Postponed
 from workflows.postgres import sqlstates
 from workflows.redaction import frames
 from workflows.stop_flag import Flag
-from workflows.worker import chores, sessions, slots
+from workflows.worker import chores, sessions, slots, unknown_types
 from workflows.worker.claim import Claim, DueWorkflows
 from workflows.worker.heartbeat import Heartbeat
 from workflows.worker.slots import NEVER, Slot, WorkerStatus
@@ -80,6 +80,7 @@ class Worker:
         self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
         self._chores_are_known = False
         self._chores_at = self._checked_at = float("-inf")
+        self._starts = True  # until the rows that waited for this release are due
 
     def run(self, *, drain: bool = False) -> None:
         """Process workflows until `stopping` is set; with `drain`, until none is due. Raises `UnfitSessions`."""
@@ -91,6 +92,7 @@ class Worker:
         while not self.stopping.is_set():
             try:
                 sessions.ensure_fit()
+                self._make_known_types_due()
                 busy = self.process_next()
                 self.run_chores()
                 self._beat()
@@ -145,12 +147,18 @@ class Worker:
             claim = self._due.claim_next()
             if claim is None:
                 return False
-            self._attempt = journal.open_attempt(
-                claim.workflow, claim_xid=claim.xid, worker=self.name, release=settings.RELEASE
-            )
-            self._publish_status(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
-            outcome = self._outcome_of(claim, self._attempt)  # inside a savepoint of its own
-            decide(claim.workflow, self._attempt, outcome)  # after its release: see workflows.decisions
+            workflow = claim.workflow
+            cancelled = inbox.cancellation(workflow.pk) if claim.cancelled and not workflow.compensating else None
+            outcome = None
+            if cancelled or claim.workflow.workflow_type in definitions():
+                self._attempt = journal.open_attempt(
+                    claim.workflow, claim_xid=claim.xid, worker=self.name, release=settings.RELEASE
+                )
+                self._publish_status(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
+                outcome = self._outcome_of(claim, self._attempt, cancelled)  # inside a savepoint of its own
+                decide(claim.workflow, self._attempt, outcome)  # after its release: see workflows.decisions
+            else:
+                unknown_types.put_off(claim.workflow)
             failpoints.reach("before_commit", type(outcome).__name__.lower())
         failpoints.reach("after_commit", type(outcome).__name__.lower())
         self._clear_current(heard_at=monotonic(), trouble="")
@@ -159,6 +167,12 @@ class Worker:
         if claim.workflow.parent_id is not None:
             inbox.notify_parent(claim.workflow.pk)
         return True
+
+    def _make_known_types_due(self) -> None:
+        """Once, as the worker starts: what waited for a release that knows its type waits no longer."""
+        if self._starts and (made := unknown_types.make_due(self.queue)):
+            logger.info("%s workflows waited for a release that knows their type, and are due now", made)
+        self._starts = False
 
     def run_chores(self) -> None:
         """Do what is due of the chores, after a look once a second; each is done by one worker of all at a time."""
@@ -169,13 +183,11 @@ class Worker:
             self._chores_at = monotonic()
             chores.run()
 
-    def _outcome_of(self, claim: Claim, attempt: OpenAttempt) -> Decidable | None:
-        workflow, definition = claim.workflow, definitions().get(claim.workflow.workflow_type)
-        cancelled = inbox.cancellation(workflow.pk) if claim.cancelled and not workflow.compensating else None
+    def _outcome_of(self, claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled | None) -> Decidable:
+        workflow = claim.workflow
         if cancelled:  # whatever its type, for nothing of it is run
-            return executor.failed_before_any_step(definition, workflow, cancelled)
-        if definition is None:
-            return None
+            return executor.failed_before_any_step(definitions().get(workflow.workflow_type), workflow, cancelled)
+        definition = definitions()[workflow.workflow_type]
         self._expires_at = monotonic() + claim.expires_in
         if workflow.compensating:
             outcome = self._compensate(definition, workflow, attempt)
