@@ -32,6 +32,7 @@ from workflows.executor import (
     call_in_time,
     describe,
     describe_engine_error,
+    let_go,
     reset_session,
     step_entry,
     transaction_is_broken,
@@ -155,6 +156,8 @@ def run(
     """
     outcome = _Compensation(definition, workflow, attempt).run(may_begin, give_up)
     journal.flush(attempt)
+    if not isinstance(outcome, Compensated):
+        let_go()
     return outcome
 
 

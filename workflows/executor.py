@@ -83,6 +83,8 @@ def run(
     """
     outcome = _run_steps(definition, workflow, attempt, may_begin)
     journal.flush(attempt)
+    if not isinstance(outcome, Complete):
+        let_go()
     return outcome
 
 
@@ -264,10 +266,26 @@ def check_deferred_constraints(attempt: OpenAttempt, also: str = "") -> None:
         cursor.execute(f"SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; {also}")
 
 
+# What survives a rollback too: prepared statements, and advisory locks of the session.
+_LET_GO = "DEALLOCATE ALL; SELECT pg_advisory_unlock_all()"
+# What RESET ALL leaves: who we are, temporary tables, and channels that are listened to.
+_RESET = f"RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; DISCARD TEMP; UNLISTEN *; {_LET_GO}"
+
+
 def reset_session(attempt: OpenAttempt) -> None:
-    """After the last step, undo every SET of a step: it would stay for the decision and the next workflows."""
-    check_deferred_constraints(attempt, also="RESET ALL")
+    """After the last step, undo what a step did to the session: it would stay for the decision and the next workflows.
+
+    As another role we could not write the decision, and would be lost again at each attempt, or could write it, and run
+    the next workflow with the rights of that role.
+    """
+    check_deferred_constraints(attempt, also=_RESET)
     connection.ensure_timezone()  # Django's own setting; it queries the server only if the server's setting differs
+
+
+def let_go() -> None:
+    """After steps that were rolled back, let go of what the rollback has left in the session."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LET_GO)
 
 
 def transaction_is_broken() -> bool:

@@ -1,0 +1,164 @@
+"""What a step leaves in its session, and RESET ALL does not reset: neither the decision nor the next workflow meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+
+from tests import engine
+from tests.engine import define, last_attempt, submit, work, worker
+from workflows.definition import Step
+from workflows.errors import RetryableStepError, StepError
+from workflows.models import Workflow
+from workflows.waits import wait_for_signal
+
+pytestmark = engine.ENGINE
+
+ROLE = "onramp_test_reader"
+
+
+@pytest.fixture
+def role() -> Iterator[str]:
+    """A role that owns nothing, and may read and write nothing."""
+    with engine.another_connection() as other:
+        other.execute(f"CREATE ROLE {ROLE}")
+        yield ROLE
+        connections.close_all()
+        other.execute(f"DROP OWNED BY {ROLE}")
+        other.execute(f"DROP ROLE {ROLE}")
+
+
+def sql(*statements: str) -> Any:
+    def step(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    return step
+
+
+def in_session(query: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        return cursor.fetchone()[0]
+
+
+def held_by_us(lock: int) -> bool:
+    with engine.another_connection() as other:
+        row = other.execute("SELECT pg_try_advisory_lock(%s)", [lock]).fetchone()
+        assert row
+        return not row[0]
+
+
+@pytest.mark.parametrize("become", ["SET ROLE {}", "SET SESSION AUTHORIZATION {}"])
+def test_a_step_that_becomes_another_role_does_not_keep_the_decision_from_being_written(become: str, role: str) -> None:
+    us = in_session("SELECT current_user")
+    define([sql(become.format(role))])
+    assert work(submit()).status == "COMPLETE"
+    assert in_session("SELECT current_user") == in_session("SELECT session_user") == us
+
+
+def test_the_next_workflow_runs_as_ourselves_also_where_the_other_role_may_do_everything(role: str) -> None:
+    seen: list[str] = []
+
+    def become_or_look(*, workflow: Workflow, context: Any) -> None:
+        seen.append(in_session("SELECT current_user"))
+        if workflow.payload["first"]:
+            sql(f"SET ROLE {role}")(workflow=workflow, context=context)
+
+    with engine.another_connection() as other:
+        other.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+        other.execute(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}")
+    us = in_session("SELECT current_user")
+    define([become_or_look])
+    this = worker()
+    for first in (True, False):
+        submit({"first": first})
+        assert this.process_next()
+    assert seen == [us, us]
+
+
+def test_the_role_that_the_connection_asked_for_is_kept(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    us = in_session("SELECT current_user")
+    given = connection.settings_dict.get("OPTIONS", {})
+    with engine.another_connection() as other:
+        other.execute(f"GRANT {us} TO {role}")
+        other.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+        other.execute(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}")
+    define([sql("SET SESSION AUTHORIZATION DEFAULT", "RESET ROLE")])
+    submit()
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", {**given, "options": f"-c role={role}"})
+    connection.close()
+    try:
+        assert worker().process_next()
+        assert in_session("SELECT current_user") == role
+        assert Workflow.objects.get().status == "COMPLETE"
+    finally:
+        connection.close()
+
+
+def test_a_temporary_table_is_gone_for_the_next_workflow() -> None:
+    define([sql("CREATE TEMP TABLE import (line text)")])
+    this = worker()
+    for _ in range(2):
+        workflow = submit()
+        assert this.process_next()
+        assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
+
+
+def test_nothing_is_listened_to_any_more() -> None:
+    define([sql("LISTEN arrivals")])
+    assert work(submit()).status == "COMPLETE"
+    assert in_session("SELECT count(*) FROM pg_listening_channels()") == 0
+
+
+def fail(*, workflow: Workflow, context: Any) -> None:
+    raise StepError("No.")
+
+
+def fail_for_now(*, workflow: Workflow, context: Any) -> None:
+    raise RetryableStepError("Later.")
+
+
+def wait(*, workflow: Workflow, context: Any) -> None:
+    wait_for_signal(workflow, "parcel")
+
+
+def nothing(*, workflow: Workflow, context: Any) -> None: ...
+
+
+LEAVE = ("PREPARE ours AS SELECT 1", "SELECT pg_advisory_lock(4711)")
+
+
+@pytest.mark.parametrize("then", [nothing, fail, fail_for_now, wait])
+def test_a_lock_of_the_session_and_a_prepared_statement_are_let_go_of_whatever_came_of_it(then: Any) -> None:
+    """Neither is undone by the savepoint's rollback."""
+    define([sql(*LEAVE), then])
+    this = worker()
+    submit()
+    assert this.process_next()
+    assert not held_by_us(4711)
+    assert in_session("SELECT count(*) FROM pg_prepared_statements WHERE name = 'ours'") == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_undo_leaves_nothing_either(fails: bool, role: str) -> None:
+    us = in_session("SELECT current_user")
+
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {}
+
+    def undo(*, workflow: Workflow, context: Any, effect: Any) -> None:
+        sql(*LEAVE, f"SET ROLE {role}")(workflow=workflow, context=context)
+        if fails:
+            raise RetryableStepError("Not now.")
+
+    define([Step(call, once=True, undo=undo), fail])
+    workflow = work(work(submit()))
+    assert workflow.status == ("PENDING" if fails else "FAILED")
+    assert last_attempt(workflow).outcome == ("retry" if fails else "compensated")
+    assert in_session("SELECT current_user") == us
+    assert not held_by_us(4711)
