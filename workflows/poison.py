@@ -10,15 +10,18 @@ reaches.
 - Killed by its supervisor because a step was overdue: a failure of that step, retried and limited by its own policy.
 
 Attempts that were lost (the database went away, or refused a statement of the engine), interrupted past the grace (a
-deploy) or put back say nothing about a payload: they are passed over. But a workflow that is lost ten times without a
-decision in between would be tried for ever, and no person would know: a person is asked whether it may be tried again.
+deploy) or put back say nothing about a payload: they are passed over. But a step that ends its own connection, or whose
+query crashes the server, would be tried for ever, and no person would know. So when a workflow is lost ten times in a
+row at the same step, while other workflows were decided in between, a person is asked whether it may be tried again.
 Only a no fails the workflow. Without an answer it is tried once more, and if it is lost again, a person is asked again.
+Nobody is asked about what a bad hour of the database has lost, in which nothing is decided.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import takewhile
 
 from workflows import journal
 from workflows.definition import UNKNOWN_STEP, WorkflowDefinition
@@ -37,15 +40,23 @@ FIRST_DELAY, MAX_DELAY, JITTER = 2.0, 300.0, 0.2
 
 DEATHS_TASK_TYPE = "keeps_dying"
 
-# The workflow is postponed from its second loss on (see workflows.worker.loop): ten losses take more than an hour.
+# In a row, and at the same step. The workflow is postponed from its second loss on (see workflows.worker.loop): ten
+# losses take more than an hour.
 LOSSES_BEFORE_A_PERSON = 10
 # After a day without an answer the workflow is tried again: the database may have recovered long before.
 TIME_TO_ANSWER_ABOUT_LOSSES = timedelta(hours=24)
 
 LOSSES_TASK_TYPE = "keeps_being_lost"
 
+# Attempts of other workflows that are looked at for a decision. If so many in a row hold none, nothing is decided.
+OTHERS_LIMIT = 10_000
+
 _CRASHED = Attempt.Outcome.CRASHED
 _DEATHS = (_CRASHED, Attempt.Outcome.KILLED, Attempt.Outcome.VANISHED)
+_DECIDED = (
+    *(Attempt.Outcome.COMPLETE, Attempt.Outcome.WAITING, Attempt.Outcome.RETRY),
+    *(Attempt.Outcome.FAILED, Attempt.Outcome.COMPENSATED),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,7 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
         return _poisoned(definition, recent[:CRASHES_OF_POISON])
     if len(deaths) >= DEATHS_BEFORE_A_PERSON and (verdict := _ask(definition, workflow, attempt, deaths)):
         return verdict
-    if len(losses(attempt)) >= LOSSES_BEFORE_A_PERSON and (verdict := _ask_about_losses(definition, workflow, attempt)):
+    if (lost := _lost_by_itself(attempt)) and (verdict := _ask_about_losses(definition, workflow, attempt, lost)):
         return verdict
     # Only if the very last attempt died: after a back-off, the last attempt is one that was put back. By then it is
     # also known whether an attempt that was found open had crashed.
@@ -93,6 +104,36 @@ def losses(attempt: OpenAttempt) -> list[PastAttempt]:
     return [past for past in attempt.past if past.outcome == Attempt.Outcome.LOST]
 
 
+def _lost_by_itself(attempt: OpenAttempt) -> list[PastAttempt]:
+    """The last losses in a row at the same step, newest first, if ten of them are the workflow's doing; else none."""
+    lost = losses(attempt)
+    in_a_row = list(takewhile(lambda past: past.died_in == lost[0].died_in, lost))
+    ten = in_a_row[len(in_a_row) % LOSSES_BEFORE_A_PERSON :][:LOSSES_BEFORE_A_PERSON]
+    return in_a_row if ten and _others_were_decided(attempt, between=(ten[-1].number, ten[0].number)) else []
+
+
+def _others_were_decided(attempt: OpenAttempt, *, between: tuple[int, int]) -> bool:
+    """Whether other workflows were decided between two attempts of this one: then the database was there."""
+    ((decided,),) = journal.execute(
+        f"""SELECT EXISTS (
+               SELECT FROM (
+                   SELECT workflow_id, outcome FROM workflows_attempt
+                    WHERE id > (SELECT id FROM workflows_attempt
+                                 WHERE workflow_id = %(workflow_id)s AND number = %(first)s)
+                      AND id < (SELECT id FROM workflows_attempt
+                                 WHERE workflow_id = %(workflow_id)s AND number = %(last)s)
+                    ORDER BY id DESC LIMIT {OTHERS_LIMIT}) others
+                WHERE workflow_id <> %(workflow_id)s AND outcome = ANY (%(decided)s))""",  # noqa: S608 (ours)
+        {
+            "workflow_id": attempt.workflow_id,
+            "first": between[0],
+            "last": between[1],
+            "decided": [str(outcome) for outcome in _DECIDED],
+        },
+    )
+    return bool(decided)
+
+
 def judge_compensation(attempt: OpenAttempt) -> Postponed | StepError | None:
     """What to do instead of calling the next undo: wait, or ask a person for the reason that is returned.
 
@@ -104,7 +145,7 @@ def judge_compensation(attempt: OpenAttempt) -> Postponed | StepError | None:
         return StepError(
             f"Its workers died {len(deaths)} times in a row, last {_describe_end(deaths[0])}.", code=DEATHS_TASK_TYPE
         )
-    if len(lost := losses(attempt)) >= LOSSES_BEFORE_A_PERSON:
+    if lost := _lost_by_itself(attempt):
         message = f"Its claim was lost {len(lost)} times in a row, last {_describe_end(lost[0])}."
         return StepError(message, code=LOSSES_TASK_TYPE)
     if len(deaths) > 1 and deaths[0] is attempt.past[0] and deaths[0] not in crashes:
@@ -165,9 +206,10 @@ def _ask(
     return None
 
 
-def _ask_about_losses(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Held | Failed | None:
+def _ask_about_losses(
+    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, lost: list[PastAttempt]
+) -> Held | Failed | None:
     """Ask a person whether the workflow may be tried again; None after a yes, or a day without an answer."""
-    lost = losses(attempt)
     last, tenth = lost[0], lost[len(lost) % LOSSES_BEFORE_A_PERSON]
     name = f"{LOSSES_TASK_TYPE}:{tenth.number}"
     try:

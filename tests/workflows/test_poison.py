@@ -18,6 +18,7 @@ from workflows.models import Attempt, Effect, Event, ManualTask, Wait, Workflow
 pytestmark = engine.ENGINE
 
 RAN: list[int] = []
+ANOTHER = 987_654_321  # the id of some other workflow
 
 
 @pytest.fixture(autouse=True)
@@ -31,18 +32,28 @@ def charge(*, workflow: Workflow, context: Any) -> dict[str, Any]:
 
 
 def after(*ended: str, workflow: Workflow | None = None, how: str = "SIGSEGV") -> Workflow:
-    """A workflow whose attempts have ended so, the last one last."""
+    """A workflow whose attempts have ended so, the last one last; other workflows were decided in between."""
     define([charge], retry=Retry(base_delay=60, max_attempts=3, jitter_factor=0))
     workflow = workflow or submit()
     begin = Attempt.objects.filter(workflow=workflow).count() + 1
     for number, outcome in enumerate(ended, begin):
         died = {"died_in": "charge", "died_how": how} if outcome in ("crashed", "killed", "interrupted") else {}
         closed = None if outcome == "" else timezone.now()
+        if outcome == "lost":
+            another_is_decided()
+            died = {"died_in": "charge"}
         Attempt.objects.create(
             workflow=workflow, number=number, worker="gone:1", outcome=outcome, closed_at=closed, **died
         )
     make_due(workflow)
     return workflow
+
+
+def another_is_decided() -> None:
+    others = Attempt.objects.filter(workflow=ANOTHER).count()
+    Attempt.objects.create(
+        workflow_id=ANOTHER, number=others + 1, worker="here:1", outcome="complete", closed_at=timezone.now()
+    )
 
 
 def test_three_crashes_in_a_row_are_poison() -> None:

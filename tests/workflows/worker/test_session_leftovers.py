@@ -1,4 +1,4 @@
-"""What a step leaves in its session, and RESET ALL does not reset: neither the decision nor the next workflow meets it."""
+"""What a step leaves in its session, and RESET ALL does not reset: no decision and no other workflow meets it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,161 @@
+"""What is lost at the same step again and again: a person is asked, unless it is the database that has a bad hour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+from django.utils import timezone
+
+from tests import engine
+from tests.engine import define, last_attempt, submit, work, worker
+from workflows import poison
+from workflows.definition import Step
+from workflows.models import Attempt, ManualTask, Workflow
+from workflows.worker import loop
+
+pytestmark = engine.ENGINE
+
+
+STEPS: dict[str, str] = {
+    "ends its own backend": "SELECT pg_terminate_backend(pg_backend_pid())",
+    "ends the claim's transaction": "ROLLBACK",
+}
+
+
+def run_sql(*, workflow: Workflow, context: Any) -> None:
+    if workflow.payload.get("sql"):
+        with connection.cursor() as cursor:
+            cursor.execute(workflow.payload["sql"])
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is put off is due at once, and a worker that has lost its database goes on at once."""
+    monkeypatch.setattr(loop, "PUT_OFF_DELAY", 0.0)
+    monkeypatch.setattr(loop, "LOST_DELAY", 0.0)
+    yield
+    connections.close_all()
+
+
+def drain() -> None:
+    """A worker that works until nothing is due, through every loss of its database."""
+    worker().run(drain=True)
+
+
+def lost(times: int, *, step: str = "run_sql", workflow: Workflow | None = None) -> Workflow:
+    """A workflow that was lost so often in a row, at that step; nothing else was decided."""
+    define([run_sql])
+    workflow = workflow or submit()
+    begin = Attempt.objects.filter(workflow=workflow).count() + 1
+    for number in range(begin, begin + times):
+        fields = {"outcome": "lost", "closed_at": timezone.now(), "died_in": step}
+        Attempt.objects.create(workflow=workflow, number=number, worker="gone:1", **fields)
+    return workflow
+
+
+def decided(outcome: str, workflow_id: int = 987_654_321) -> None:
+    """An attempt of another workflow."""
+    number = Attempt.objects.filter(workflow=workflow_id).count() + 1
+    Attempt.objects.create(
+        workflow_id=workflow_id, number=number, worker="here:1", outcome=outcome, closed_at=timezone.now()
+    )
+
+
+def asked() -> bool:
+    return ManualTask.objects.filter(task_type="keeps_being_lost", state="open").exists()
+
+
+@pytest.mark.parametrize("sql", STEPS.values(), ids=STEPS)
+def test_a_step_that_loses_the_database_each_time_asks_a_person_while_others_go_on(sql: str) -> None:
+    define([run_sql])
+    bad = submit({"sql": sql})
+    for _ in range(10):
+        submit()
+    drain()
+    assert Workflow.objects.filter(status="COMPLETE").count() == 10
+    assert Attempt.objects.filter(workflow=bad, outcome="lost", died_in="run_sql").count() == 10
+    assert ManualTask.objects.get().task_type == "keeps_being_lost"
+    assert last_attempt(bad).outcome == "held"
+
+
+def test_a_bad_hour_asks_nobody_and_what_it_lost_is_tried_again_after_it() -> None:
+    workflows = [lost(12) for _ in range(3)]
+    for workflow in workflows:
+        assert work(workflow).status == "COMPLETE"
+    assert not ManualTask.objects.exists()
+
+
+@pytest.mark.parametrize("outcome", ["complete", "waiting", "retry", "failed", "compensated"])
+def test_one_decision_in_between_says_that_the_database_was_there(outcome: str) -> None:
+    workflow = lost(5)
+    decided(outcome)
+    work(lost(5, workflow=workflow))
+    assert asked()
+
+
+@pytest.mark.parametrize("outcome", ["lost", "put_back", "vanished", "interrupted", "held"])
+def test_what_others_have_not_decided_says_nothing(outcome: str) -> None:
+    workflow = lost(5)
+    decided(outcome)
+    assert work(lost(5, workflow=workflow)).status == "COMPLETE"
+
+
+def test_a_decision_before_the_first_loss_or_after_the_last_says_nothing() -> None:
+    decided("complete")
+    workflow = lost(10)
+    decided("complete")
+    assert work(workflow).status == "COMPLETE"
+
+
+def test_nine_are_not_enough_nor_ten_at_two_steps() -> None:
+    workflow = lost(4)
+    decided("complete")
+    assert work(lost(5, workflow=workflow)).status == "COMPLETE"
+
+    workflow = lost(4)
+    decided("complete")
+    assert work(lost(6, workflow=workflow, step="another")).status == "COMPLETE"
+    assert not asked()
+
+
+def test_the_second_ten_ask_when_the_first_ten_were_a_bad_hour() -> None:
+    workflow = lost(15)
+    decided("complete")
+    assert work(lost(5, workflow=workflow)).status == "PENDING"
+    assert asked()
+
+
+def test_no_more_than_the_last_attempts_of_others_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poison, "OTHERS_LIMIT", 3)
+    workflow = lost(5)
+    decided("complete")
+    for _ in range(3):
+        decided("lost")
+    assert work(lost(5, workflow=workflow)).status == "COMPLETE"
+
+
+@pytest.mark.parametrize("bad_hour", [True, False])
+def test_an_undo_that_is_lost_asks_a_person_unless_it_was_a_bad_hour(bad_hour: bool) -> None:
+    undone: list[int] = []
+
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {}
+
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        raise ValueError
+
+    def undo(*, workflow: Workflow, context: Any, effect: Any) -> None:
+        undone.append(workflow.pk)
+
+    steps = [Step(call, once=True, undo=undo), fail]
+    define(steps)
+    workflow = lost(5, workflow=work(submit()), step="undo of call")
+    if not bad_hour:
+        decided("complete")
+    lost(5, workflow=workflow, step="undo of call")
+    define(steps)
+    work(workflow)
+    assert (undone, ManualTask.objects.exists()) == (([workflow.pk], False) if bad_hour else ([], True))
