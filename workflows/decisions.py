@@ -120,16 +120,19 @@ def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend
 def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
     """Push the row into the future, unless this step has failed too often in a row: then the workflow is FAILED.
 
-    A call whose outcome is not known yet (Unsettled) is retried however often.
+    A call whose outcome is not known yet (Unsettled) is retried however often, and no failure is counted: else a step
+    whose calls time out would make half the calls that its policy allows.
     """
     step, policy = outcome.step, _policy(workflow, outcome)
     again = workflow.current_step in step.names
-    failures = workflow.retry_count + 1 if again else 1
-    if failures >= policy.max_attempts and not isinstance(outcome.error, Unsettled):
+    is_failure = not isinstance(outcome.error, Unsettled)
+    failures = (workflow.retry_count if again else 0) + is_failure
+    if failures >= policy.max_attempts and is_failure:
         return _fail(workflow, attempt, outcome, failures=failures)
+    counted: dict[str, Any] = {"failures": failures, "max_attempts": policy.max_attempts} if is_failure else {}
     transitions.schedule_retry(
         workflow.pk,
-        policy.due_after(failures),
+        policy.due_after(max(failures, 1)),
         woken_by=_woken_by(attempt, outcome.error),
         step=step.name,
         failures=failures,
@@ -140,8 +143,7 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
         Event.Kind.RETRY_SCHEDULED,
         attempt=attempt.number,
         step=step.name,
-        failures=failures,
-        max_attempts=policy.max_attempts,
+        **counted,
         invisible_until=_due(workflow),
         **outcome.description,
     )

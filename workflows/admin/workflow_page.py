@@ -217,8 +217,9 @@ def _describe(event: Event) -> str:
     detail, step = event.detail, event.step
     match event.kind:
         case Event.Kind.RETRY_SCHEDULED | Event.Kind.UNDO_FAILED:
-            failures = f"failure {detail.get('failures', '?')} of {detail.get('max_attempts', '?')}"
-            failure = f"{step}, {failures}: {_error(detail)}"
+            number, most = detail.get("failures"), detail.get("max_attempts", "?")
+            # Without a number no failure was counted: it is too early to tell whether a call has happened.
+            failure = f"{step}{f', failure {number} of {most}' if number else ''}: {_error(detail)}"
             if event.kind == Event.Kind.UNDO_FAILED:  # after the last of them a person is asked, at once
                 return failure
             return f"{failure}\nNext attempt at {_moment(detail.get('invisible_until'))}"

@@ -1,0 +1,92 @@
+"""It is too early to tell whether a call has happened: that is no failure, and spends none of the step's attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+
+from tests import engine
+from tests.engine import define, submit
+from tests.workflows.downstream import Downstream, again, call_step, state
+from workflows.definition import Retry
+from workflows.errors import UnknownOutcome
+from workflows.models import Effect, Event, Workflow
+
+pytestmark = engine.ENGINE
+
+
+def settle() -> None:
+    """The call can no longer be on its way."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workflows_effect SET begun_at = begun_at - interval '1 hour'")
+
+
+def seconds_until_due(workflow: Workflow) -> float:
+    with connection.cursor() as cursor:
+        due_in = "extract(epoch FROM invisible_until - clock_timestamp())::float"
+        cursor.execute(f"SELECT {due_in} FROM workflows_workflow WHERE id = %s", [workflow.pk])
+        return float(cursor.fetchone()[0])
+
+
+def times_out(service: Downstream, **policy: Any) -> Workflow:
+    """A workflow whose calls never happen, and never say so."""
+    service.errors = [UnknownOutcome("no answer") for _ in range(20)]
+    service.found = [None] * 40
+    define([call_step(service, lookup=service.lookup, settle=60, **policy)])
+    return submit()
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_a_step_whose_calls_time_out_makes_as_many_as_its_policy_says(most: int) -> None:
+    service = Downstream()
+    workflow = times_out(service, retry=Retry(max_attempts=most, base_delay=0, jitter_factor=0))
+    counts = []
+    for _ in range(most - 1):
+        workflow = again(workflow)
+        counts.append(workflow.retry_count)
+        workflow = again(workflow)  # too early
+        assert (workflow.status, workflow.last_error_code) == ("PENDING", "unsettled")
+        counts.append(workflow.retry_count)
+        settle()
+    workflow = again(workflow)
+    assert (workflow.status, len(service.calls)) == ("FAILED", most)
+    assert counts == [count for number in range(1, most) for count in (number, number)]
+
+
+def test_one_whose_worker_died_in_the_call_has_not_failed_yet_and_waits_as_long_as_the_call_may_take() -> None:
+    service = Downstream()
+    workflow = times_out(service, retry=Retry(max_attempts=2))
+    Effect.objects.create(
+        workflow=workflow, step="call", state="intent", attempt=1, idempotency_key=f"{workflow.key}:call"
+    )
+    workflow = again(workflow)
+    assert (state(), workflow.retry_count, workflow.last_error_code) == ("intent", 0, "unsettled")
+    assert seconds_until_due(workflow) == pytest.approx(60, abs=5)
+
+
+def test_the_failures_of_another_step_before_it_are_not_its_own() -> None:
+    service = Downstream()
+    workflow = times_out(service, retry=Retry(max_attempts=5))
+    workflow = again(workflow)
+    Workflow.objects.update(current_step="another", retry_count=4)
+    assert again(workflow).retry_count == 0
+
+
+def test_the_history_says_why_it_is_tried_later_and_counts_nothing() -> None:
+    workflow = again(again(times_out(Downstream(), retry=Retry(max_attempts=5))))
+    first, second = Event.objects.filter(workflow=workflow).order_by("id")
+    assert (first.detail["failures"], first.detail["max_attempts"]) == (1, 5)
+    assert (second.kind, second.detail["error_code"], second.detail.get("failures")) == (
+        "retry_scheduled",
+        "unsettled",
+        None,
+    )
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    html = client.get(f"/admin/workflows/workflow/{workflow.pk}/change/").content.decode()
+    assert "call, failure 1 of 5: " in html
+    assert "call: unsettled: " in html
