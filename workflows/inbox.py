@@ -51,6 +51,7 @@ def send(
     workflow_id: int | None = None,
     linking_id: str | None = None,
     payload: Mapping[str, Any] | Document,
+    sent_at_ms: int | None = None,
 ) -> bool:
     """Store a signal, commit, and wake the workflows that it is for; False when it had been stored before.
 
@@ -65,6 +66,7 @@ def send(
             workflow_id=workflow_id,
             linking_id=linking_id,
             payload=payload,
+            sent_at_ms=sent_at_ms,
         )
     if signal_id is None:
         return False
@@ -81,12 +83,14 @@ def store(
     workflow_id: int | None = None,
     linking_id: str | None = None,
     payload: Mapping[str, Any] | Document,
+    sent_at_ms: int | None = None,
 ) -> int | None:
     """Store a signal, and return its id; None when `source` has sent the same signal under `dedupe_key` before.
 
     It is addressed to a workflow or to a linking id, one of the two. A signal to a workflow that has finished is stored
     as ignored; not so a request to cancel, for the history says later that it came too late. The caller commits, then
-    wakes. Raises DedupeKeyReused when the key was used for another signal.
+    wakes. Raises DedupeKeyReused when the key was used for another signal. With `sent_at_ms`, a signal that was sent at
+    another time is another one, whatever it says.
     """
     document = payload if isinstance(payload, Document) else document_of(payload)
     signal = {
@@ -95,6 +99,7 @@ def store(
         "name": name,
         "workflow_id": workflow_id,
         "linking_id": linking_id,
+        "sent_at_ms": sent_at_ms,
         **document.parameters,
     }
     # The same statement reads whether the workflow has finished; if it finishes just now, the chores ignore the signal.
@@ -105,9 +110,10 @@ def store(
         WITH finished AS MATERIALIZED (
             SELECT FROM workflows_workflow
               WHERE id = %(workflow_id)s AND status <> 'PENDING' AND %(name)s <> 'cancel' FOR NO KEY UPDATE)
-        INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, linking_id, payload, closed_at, ignored)
+        INSERT INTO workflows_signal (
+               source, dedupe_key, name, workflow_id, linking_id, payload, sent_at_ms, closed_at, ignored)
            SELECT %(source)s, %(dedupe_key)s, %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL},
-                  CASE WHEN w.finished THEN clock_timestamp() END, w.finished
+                  %(sent_at_ms)s::bigint, CASE WHEN w.finished THEN clock_timestamp() END, w.finished
              FROM (SELECT EXISTS (SELECT FROM finished)) w (finished)
            ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id""",  # noqa: S608 (ours)
         signal,
@@ -118,6 +124,7 @@ def store(
     same = fetch_one(
         f"""SELECT (name, workflow_id, linking_id, payload) IS NOT DISTINCT FROM (
                    %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL})
+                   AND coalesce(sent_at_ms, %(sent_at_ms)s::bigint) IS NOT DISTINCT FROM %(sent_at_ms)s::bigint
               FROM workflows_signal WHERE source = %(source)s AND dedupe_key = %(dedupe_key)s""",  # noqa: S608 (ours)
         signal,
     )

@@ -12,26 +12,29 @@ https://github.com/confluentinc/librdkafka/blob/master/INTRODUCTION.md#auto-offs
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 import socket
-from base64 import b64encode
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from django.db import DataError, IntegrityError, connection
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from django.db import connection
 
-from workflows import failpoints, inbox
-from workflows.ingress import signal_bodies
+from workflows import failpoints
+from workflows.ingress import kafka_messages
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import InputRefused
-from workflows.postgres.statements import fetch_one
 from workflows.redaction import frames
 from workflows.stop_flag import Flag
 
@@ -57,9 +60,6 @@ PERMANENT_ERRORS = {
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
-
-# The headers of a message whose headers cannot be read.
-UNREADABLE_HEADERS: list[tuple[str, bytes | None]] = [("\ufffd", None)]
 
 # The order above rests on these properties.
 FIXED_PROPERTIES = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
@@ -159,14 +159,14 @@ class Relay:
             self._count("tombstones", message)  # no signal, and nothing that a person could look at
             return
         try:
-            stored = query_in_time(lambda: _store_signal(message, value))
+            stored = query_in_time(lambda: kafka_messages.store_signal(message, value))
         except (InputRefused, ArithmeticError, LookupError, TypeError, ValueError) as error:
             # The other errors are the last resort: no message may hold up its partition for ever.
             unreadable = InputRefused("unreadable", "It cannot be read: see the log.")
             refused = error if isinstance(error, InputRefused) else unreadable
             if refused is unreadable:
                 logger.error("%s cannot be read:\n%s", _place(message), frames(error))
-            query_in_time(lambda: _keep_undelivered(message, refused))
+            query_in_time(lambda: kafka_messages.keep_undelivered(message, refused))
             self.counts["undelivered"] += 1
             logger.warning("undelivered %s: %s", _place(message), refused.code)
         else:
@@ -285,73 +285,6 @@ class Relay:
             "error_cb": self._on_error,
             "on_commit": self._on_commit,
         }
-
-
-def _store_signal(message: Message, value: bytes) -> bool:
-    """Store the signal that a message holds; False when it is a duplicate. Raises InputRefused."""
-    body = signal_bodies.parse(value)
-    try:
-        return inbox.send(
-            source=f"kafka:{message.topic()}",
-            dedupe_key=_dedupe_key(message),
-            name=body.name,
-            workflow_id=signal_bodies.workflow_id_of(body.workflow) if body.workflow else None,
-            linking_id=body.linking_id,
-            payload=body.payload,
-        )
-    except inbox.DedupeKeyReused:
-        raise InputRefused("message_id_reused", "Another message with this id says something else.") from None
-    except (DataError, IntegrityError):
-        raise InputRefused("not_storable", "It is JSON, but PostgreSQL cannot keep it.") from None
-
-
-def _dedupe_key(message: Message) -> str:
-    """The id that the producer gave the message, else its place, which differs if the producer sends it again."""
-    headers = _headers(message)
-    if headers == UNREADABLE_HEADERS:
-        raise InputRefused("headers_invalid", "The name of a header is not UTF-8.")
-    for header in ("id", "ce_id"):
-        value = next((value for name, value in headers if name == header and value), None)
-        if value is not None:
-            key = value.decode(errors="replace")
-            if len(key) > 200 or not key.isprintable() or "\ufffd" in key:
-                raise InputRefused(
-                    "id_invalid", f'The header "{header}" is not printable text of at most 200 characters.'
-                )
-            return key
-    # With a tab, which no id may have: else a producer's "0:7" would be taken for the message at that place.
-    return f"{message.partition()}\t{message.offset()}"
-
-
-def _keep_undelivered(message: Message, refused: InputRefused) -> None:
-    """Keep the message with the reason; once, however often it comes."""
-    topic, partition = _partition(message)
-    headers = [[name, value and b64encode(value).decode()] for name, value in _headers(message)]
-    fetch_one(
-        """INSERT INTO workflows_undeliveredmessage (topic, "partition", "offset", code, reason, key, value, headers)
-           VALUES (%(topic)s, %(partition)s, %(offset)s, %(code)s, %(reason)s, %(key)s, %(value)s, %(headers)s::jsonb)
-           ON CONFLICT (topic, "partition", "offset") DO NOTHING RETURNING id""",
-        {
-            "topic": topic,
-            "partition": partition,
-            "offset": message.offset(),
-            "code": refused.code,
-            "reason": str(refused),
-            "key": message.key(),
-            "value": message.value(),
-            "headers": json.dumps(headers),
-        },
-    )
-
-
-def _headers(message: Message) -> list[tuple[str, bytes | None]]:
-    """The message's headers; UNREADABLE_HEADERS where a name is not UTF-8: Kafka's client then returns none."""
-    try:
-        found: Any = message.headers() or []
-    except (SystemError, UnicodeDecodeError):
-        found = UNREADABLE_HEADERS
-        message.set_headers(found)  # a second call would not raise, but return a list that is broken in C
-    return [(name, value) for name, value in found]
 
 
 def _partition(message: Message) -> tuple[str, int]:

@@ -25,6 +25,9 @@ class Signal(models.Model):
     payload = models.JSONField(db_default=models.Value({}, models.JSONField()))
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     stored_in = TransactionId(db_default=CurrentTransactionId(), help_text="The transaction that stored it.")
+    sent_at_ms = models.BigIntegerField(
+        null=True, help_text="Of a message named by its place in a topic: when it was sent, by Kafka's word."
+    )
     closed_at = models.DateTimeField(null=True, help_text="When it was used, or put aside.")
     ignored = models.BooleanField(db_default=False, help_text="Put aside: no wait asks for it any more.")
 

@@ -13,6 +13,9 @@ class UndeliveredMessage(models.Model):
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     offset = models.BigIntegerField()
+    sent_at_ms = models.BigIntegerField(
+        db_default=0, help_text="When it was sent: a topic that was created again has another message at this place."
+    )
     code = models.CharField(max_length=100, help_text="Why, as a stable word.")
     reason = models.TextField(help_text="Why, for people; nothing of the content.")
     key = models.BinaryField(null=True)
@@ -22,7 +25,9 @@ class UndeliveredMessage(models.Model):
 
     class Meta:
         default_permissions = ("view",)
-        constraints = [models.UniqueConstraint(name="undelivered_once", fields=["topic", "partition", "offset"])]
+        constraints = [
+            models.UniqueConstraint(name="undelivered_once", fields=["topic", "partition", "offset", "sent_at_ms"])
+        ]
 
     def __str__(self) -> str:
         return f"message {self.offset} of {self.topic} {self.partition}"

@@ -1,0 +1,82 @@
+"""A topic that was deleted and created again: its messages have the places of others, and are none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from tests.acceptance.conftest import Consume
+from tests.acceptance.messages import fact, told
+from tests.kafka import Cluster
+from workflows.models import Signal, UndeliveredMessage
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+
+
+@pytest.fixture
+def created_again(topic: str) -> Iterator[Cluster]:
+    """A cluster where the topic has just been created. (The one of the other tests deletes none.)"""
+    cluster = Cluster()
+    cluster.create_topic(topic)
+    yield cluster
+    cluster.close()
+
+
+def drain(consume: Consume, cluster: Cluster, **environ: str) -> str:
+    relay = consume("--drain", KAFKA_BROKERS=cluster.brokers, **environ)
+    assert relay.wait() == 0, relay.output
+    return relay.output
+
+
+def read_again(consume: Consume, cluster: Cluster) -> str:
+    """Every message once more, by a group that has read none."""
+    return drain(consume, cluster, KAFKA_GROUP="another")
+
+
+@pytest.mark.parametrize("says", ["the same", "something else"])
+def test_its_messages_are_no_duplicates_of_those_before(
+    says: str, cluster: Cluster, created_again: Cluster, topic: str, consume: Consume
+) -> None:
+    cluster.send(topic, fact())
+    drain(consume, cluster)
+    created_again.send(topic, fact() if says == "the same" else fact("parcel.sent"))
+    assert "stopped: 1 signals" in drain(consume, created_again)
+    assert Signal.objects.count() == 2
+    for each in (cluster, created_again):
+        assert "stopped: 1 duplicates" in read_again(consume, each)
+    assert Signal.objects.count() == 2
+
+
+@pytest.mark.parametrize("value", [b"poison", fact(linking_id=None)])
+def test_what_it_cannot_deliver_is_kept_beside_what_was_undelivered_there_before(
+    value: Any, cluster: Cluster, created_again: Cluster, topic: str, consume: Consume
+) -> None:
+    for each in (cluster, created_again):
+        each.send(topic, value)
+        for _ in range(2):
+            drain(consume, each)
+        read_again(consume, each)
+    assert UndeliveredMessage.objects.count() == 2
+
+
+def test_what_a_release_before_has_stored_is_not_delivered_again(
+    cluster: Cluster, topic: str, consume: Consume
+) -> None:
+    cluster.send(topic, fact())
+    drain(consume, cluster)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workflows_signal SET sent_at_ms = NULL")
+    assert "stopped: 1 duplicates" in read_again(consume, cluster)
+    assert told() == [("account.created", "0\t0")]
+
+
+def test_an_id_of_the_producers_is_the_same_whenever_it_is_sent(
+    cluster: Cluster, created_again: Cluster, topic: str, consume: Consume
+) -> None:
+    for each in (cluster, created_again):
+        each.send(topic, fact(), id="e-1")
+        drain(consume, each)
+    assert told() == [("account.created", "e-1")]
