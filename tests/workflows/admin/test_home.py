@@ -1,0 +1,83 @@
+"""The console's home: what it says when the database's clock was set back."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
+from workflows import operations, overview
+from workflows.models import Workflow
+
+AHEAD = timedelta(minutes=10)
+
+
+def stored_before_the_clock_was_set_back(by: timedelta = AHEAD, **fields: Any) -> Workflow:
+    """By now a workflow of the future, and due then."""
+    at = timezone.now() + by
+    return rows.workflow(**{"created_at": at, "invisible_until": at, **fields})
+
+
+def home(as_: Login) -> str:
+    html = unescape(as_("support").get("/admin/").content.decode())
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", html))
+
+
+def test_home_says_that_the_clock_was_set_back_and_until_when_workflows_are_hidden(as_: Login) -> None:
+    last = stored_before_the_clock_was_set_back()
+    stored_before_the_clock_was_set_back(timedelta(minutes=5))
+    told = f"2 of them, the last at {last.invisible_until:%Y-%m-%d %H:%M:%S} UTC."
+    assert "The database's clock was set back." in home(as_)
+    assert told in home(as_)
+
+
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("created_in", "due_in", "queue"),
+    [
+        (-DAY, -DAY, "default"),
+        (-DAY, DAY, "default"),
+        (AHEAD, DAY, "default"),
+        (AHEAD, -DAY, "default"),
+        (AHEAD, AHEAD, "of somebody else's"),
+    ],
+)
+def test_home_says_nothing_of_what_is_due_or_was_put_off(
+    created_in: timedelta, due_in: timedelta, queue: str, as_: Login
+) -> None:
+    now = timezone.now()
+    rows.workflow(created_at=now + created_in, invisible_until=now + due_in, queue=queue)
+    assert "clock was set back" not in home(as_)
+
+
+def test_home_says_nothing_of_a_clock_that_is_kept_right_by_small_steps_nor_of_what_is_at_rest(as_: Login) -> None:
+    stored_before_the_clock_was_set_back(timedelta(seconds=2))
+    stored_before_the_clock_was_set_back(status="COMPLETE", completed_at=timezone.now())
+    assert "clock was set back" not in home(as_)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_run_now_is_hidden_no_more(as_: Login) -> None:
+    workflow = stored_before_the_clock_was_set_back()
+    assert "1 of them" in home(as_)
+    operations.run_now(workflow.pk, user=User.objects.create_superuser("ada"))
+    assert "clock was set back" not in home(as_)
+
+
+def test_no_more_rows_are_looked_at_than_are_counted(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "COUNT_LIMIT", 2)
+    for _ in range(4):
+        stored_before_the_clock_was_set_back()
+    assert "2+ of them" in home(as_)
+    for _ in range(3):
+        rows.workflow(invisible_until=timezone.now() + timedelta(minutes=1))
+    assert "clock was set back" not in home(as_), "three are due before them"
