@@ -47,9 +47,10 @@ class EffectRows:
         """The latest generation of each effect, in the order in which their calls were begun.
 
         That is not the order of the rows: a person's "did not happen" makes the row of the next generation long before
-        its call.
+        its call. Nor is it that of the times: the database's clock may have been set back between two calls. So each
+        INTENT draws a number. The calls that a release before that column began have none: they are the oldest.
         """
-        return sorted(self._known.values(), key=lambda effect: (-effect.call_age, effect.id))
+        return sorted(self._known.values(), key=lambda effect: (effect.call_number, -effect.call_age, effect.id))
 
     def find(self, step: Step) -> KnownEffect | None:
         """The step's effect of the latest generation, under its oldest name or, from an older release, another name.
@@ -80,8 +81,8 @@ class EffectRows:
         expected: str | None = None,
         undo: bool = False,
         has_undo: bool = False,
-    ) -> tuple[int, float] | None:
-        """Write the INTENT. Returns the effect's id and the age of its key; None when it was not written.
+    ) -> tuple[int, float, int] | None:
+        """Write the INTENT. Returns the effect's id, its key's age and its call's number; None if it was not written.
 
         `expected` is the state that was read of this generation's effect, or of its undo; None when there was none.
         """
@@ -220,12 +221,12 @@ _WRITE_INTENT = f"""
      WHERE {FENCE} AND (%(undo)s OR NOT {inbox.cancel_requested_sql("%(workflow_id)s")})
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
        SET state = 'intent', attempt = excluded.attempt, attempt_token = excluded.attempt_token,
-           begun_at = clock_timestamp(),
+           begun_at = clock_timestamp(), call_number = excluded.call_number,
            has_undo = excluded.has_undo OR (e.has_undo AND e.state IN ('intent', 'unknown')),
            first_begun_at = CASE e.state WHEN 'skipped' THEN clock_timestamp() ELSE e.first_begun_at END,
            settled_at = NULL, settled_by = '', error_class = '', error_code = '', error_message = ''
      WHERE e.state = %(expected)s
-    RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float"""  # noqa: S608 (FENCE is ours)
+    RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float, call_number"""  # noqa: S608 (FENCE is ours)
 
 
 _RESOLVE = f"""
@@ -268,7 +269,8 @@ def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
                   error_code,
                   EXISTS (SELECT FROM workflows_wait w
                            WHERE w.workflow_id = e.workflow_id AND w.name = 'undeclared:' || e.step || ':asked'
-                             AND NOT w.superseded)
+                             AND NOT w.superseded),
+                  coalesce(call_number, 0)
              FROM workflows_effect e WHERE workflow_id = %s AND NOT undo ORDER BY generation""",
         [attempt.workflow_id],
     )

@@ -21,6 +21,7 @@ class KnownEffect:
 
     `undoes` is the id of the effect that this one undoes, if it is an undo; `undo_failures` counts the failures of its
     own undo. `asked_if_gone`: a release that did not declare the step has asked a person whether that is right.
+    `call_number` grows from call to call, whatever the clock says; 0 of a call that an older release began.
     """
 
     id: int
@@ -36,6 +37,7 @@ class KnownEffect:
     error: str = ""
     error_code: str = ""
     asked_if_gone: bool = False
+    call_number: int = 0
     undoes: int | None = None
     seen_at: float = field(default_factory=monotonic)
 

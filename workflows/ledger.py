@@ -90,7 +90,7 @@ class Ledger:
             raise ClaimLost(
                 "the claim ended before the undo was begun, or an earlier attempt has written its result since"
             )
-        undo_id, key_age = written
+        undo_id, key_age, _ = written
         undo = KnownEffect(
             undo_id, effect.step, effect.generation, INTENT, effect.undo_key, None, key_age, 0.0, undoes=effect.id
         )
@@ -113,8 +113,12 @@ class Ledger:
             journal.require_claim(self.attempt)
             lost = ClaimLost("the effect is not as it was read: an earlier attempt has written its result since")
             raise inbox.cancellation(self.workflow.pk) or lost
-        effect_id, key_age = written
-        return self.rows.remember(KnownEffect(effect_id, name, generation, INTENT, key, None, key_age, 0.0, has_undo))
+        effect_id, key_age, number = written
+        return self.rows.remember(
+            KnownEffect(
+                effect_id, name, generation, INTENT, key, None, key_age, 0.0, has_undo=has_undo, call_number=number
+            )
+        )
 
     def _call(
         self,

@@ -6,6 +6,13 @@ from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
 
 
+class NextCallNumber(models.Func):
+    """The next number of the sequence of calls, for all workflows."""
+
+    template = "nextval('workflows_effect_call_number')"
+    output_field = models.BigIntegerField()
+
+
 class Effect(models.Model):
     """A changing call, on the ledger: of a `once` step or, with `undo`, of the function that undoes it.
 
@@ -40,6 +47,11 @@ class Effect(models.Model):
     error_message = models.TextField(db_default="")
     first_begun_at = models.DateTimeField(db_default=ClockTimestamp(), help_text="When its key was first sent.")
     begun_at = models.DateTimeField(db_default=ClockTimestamp(), help_text="When the call was last begun.")
+    call_number = models.BigIntegerField(
+        null=True,
+        db_default=NextCallNumber(),
+        help_text="Drawn as the call is begun: calls are undone in the reverse order, whatever the clock says.",
+    )
     settled_at = models.DateTimeField(null=True)
     settled_by = models.CharField(
         max_length=150, db_default="", help_text="How its state became known: call, lookup, or a person's name."
