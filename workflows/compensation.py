@@ -155,9 +155,9 @@ def run(
     it.
     """
     outcome = _Compensation(definition, workflow, attempt).run(may_begin, give_up)
-    journal.flush(attempt)
     if not isinstance(outcome, Compensated):
         let_go()
+    journal.flush(attempt)
     return outcome
 
 

@@ -221,9 +221,10 @@ _WRITE_INTENT = f"""
      WHERE {FENCE} AND (%(undo)s OR NOT {inbox.cancel_requested_sql("%(workflow_id)s")})
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
        SET state = 'intent', attempt = excluded.attempt, attempt_token = excluded.attempt_token,
-           begun_at = clock_timestamp(), call_number = excluded.call_number,
+           begun_at = clock_timestamp(),
            has_undo = excluded.has_undo OR (e.has_undo AND e.state IN ('intent', 'unknown')),
            first_begun_at = CASE e.state WHEN 'skipped' THEN clock_timestamp() ELSE e.first_begun_at END,
+           call_number = excluded.call_number,
            settled_at = NULL, settled_by = '', error_class = '', error_code = '', error_message = ''
      WHERE e.state = %(expected)s
     RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float, call_number"""  # noqa: S608 (FENCE is ours)

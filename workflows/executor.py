@@ -82,9 +82,9 @@ def run(
     fails the workflow. Raises ClaimLost when the row is no longer ours: then nothing may be decided.
     """
     outcome = _run_steps(definition, workflow, attempt, may_begin)
-    journal.flush(attempt)
     if not isinstance(outcome, Complete):
         let_go()
+    journal.flush(attempt)
     return outcome
 
 

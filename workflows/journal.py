@@ -187,7 +187,8 @@ def closing_as_vanished(condition: str) -> str:
 
 
 # This query sees the statement's snapshot: the attempt that the statement has just marked as vanished still looks open.
-# The events are read only if there is an attempt since the last decision.
+# The events are read only if there is an attempt since the last decision. The end of each attempt before a person
+# cancelled or retried the workflow was recorded before that: by the ids, for the clock may have been set back since.
 _PAST = f"""
     SELECT json_agg(json_build_array(
                number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how))
@@ -196,9 +197,11 @@ _PAST = f"""
                 SELECT number FROM workflows_attempt
                  WHERE workflow_id = %(workflow_id)s AND outcome IN ('complete', 'retry', 'waiting', 'failed')
                  ORDER BY number DESC LIMIT 1), 0)
-               AND opened_at > coalesce((
-                SELECT max(at) FROM workflows_event
-                 WHERE workflow_id = %(workflow_id)s AND kind IN ('cancelled', 'retried')), '-infinity')
+               AND number > coalesce((
+                SELECT max(attempt) FROM (
+                    SELECT attempt, id < max(id) FILTER (WHERE kind IN ('cancelled', 'retried')) OVER () AS is_before
+                      FROM workflows_event WHERE workflow_id = %(workflow_id)s) told
+                 WHERE is_before), 0)
              ORDER BY number DESC LIMIT {PAST_LIMIT}) past
 """  # noqa: S608 (the limit is ours)
 

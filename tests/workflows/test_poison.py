@@ -114,9 +114,19 @@ def test_a_poisoned_workflow_that_is_retried_has_three_more_lives() -> None:
 @pytest.mark.parametrize("ended", [["crashed"] * 3, ["killed"] * 10])
 def test_one_that_is_cancelled_and_retried_has_all_its_lives_too(ended: list[str]) -> None:
     workflow, ada = after(*ended), User.objects.create_superuser("ada")
+    for number, outcome in enumerate(ended, 1):
+        Event.objects.create(workflow=workflow, kind=outcome, attempt=number)
     operations.cancel(workflow.pk, user=ada, reason="Asked for by phone.")
     operations.retry(workflow.pk, user=ada)
     assert work(workflow).status == "COMPLETE"
+
+
+@pytest.mark.parametrize("kind", ["cancelled", "retried"])
+def test_a_clock_that_was_set_back_since_a_person_retried_it_hides_no_death(kind: str) -> None:
+    workflow = submit()
+    Event.objects.create(workflow=workflow, kind=kind, at=timezone.now() + timedelta(minutes=10))
+    after("crashed", "crashed", "crashed", workflow=workflow)
+    assert work(workflow).last_error_code == "poison"
 
 
 # --- Killed and vanished ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tests.workflows.undoing import BY_HAND, World, ada, fail, flaky, states, to
 from workflows import compensation, operations
 from workflows.definition import Retry
 from workflows.errors import NotAllowed, StepError
-from workflows.models import Attempt, Effect, ManualTask, Signal, State, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, Signal, State, Workflow
 
 pytestmark = engine.ENGINE
 
@@ -179,6 +179,7 @@ def test_workers_that_died_before_it_was_cancelled_say_nothing_of_its_undos(worl
     workflow = work(submit())
     for number in range(2, 5):
         Attempt.objects.create(workflow=workflow, number=number, closed_at=workflow.created_at, outcome="crashed")
+        Event.objects.create(workflow=workflow, kind="crashed", attempt=number)
     operations.cancel(workflow.pk, user=ada(), reason="Asked for by phone.")
     assert to_rest(workflow).status == "FAILED"
     assert world.log == ["charge", "undo charge"]
