@@ -10,8 +10,8 @@ from django.db import connection
 from django.test import Client
 
 from tests import engine
-from tests.engine import define, submit
-from tests.workflows.downstream import Downstream, again, call_step, state
+from tests.engine import again, define, submit
+from tests.workflows.downstream import Downstream, call_step, state
 from workflows.definition import Retry
 from workflows.errors import UnknownOutcome
 from workflows.models import Effect, Event, Workflow

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("workflows", "0024_workflow_unknown_type"),
+        ("workflows", "0025_workflow_unknown_type"),
     ]
 
     operations = [

@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
     atomic = False
 
     dependencies = [
-        ("workflows", "0022_signals_by_payload"),
+        ("workflows", "0024_indexes_of_chores"),
     ]
 
     operations = [
