@@ -116,6 +116,7 @@ class Doubts:
     def _look_up(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> KnownEffect:
         journal.flush(self.attempt)
         journal.require_claim(self.attempt)
+        self.attempt.on_call(step)
         with journal.attribute_to_step(self.attempt):
             result = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
             found = None if result is None else as_json(result)

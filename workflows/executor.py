@@ -247,6 +247,7 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
 
 def call_in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | None]) -> Result | None:
     """Call a step author's code within the step's time. A wait suspends the workflow, whatever the code catches."""
+    attempt.on_call(step)
     with journal.attribute_to_step(attempt):
         result = call_within(step.timeout, function)
     if attempt.lost:

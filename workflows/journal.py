@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from uuid import uuid4
 from django.db import Error, connections, transaction
 
 from workflows import failpoints
-from workflows.definition import undo_of
+from workflows.definition import Step, undo_of
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Workflow
 from workflows.postgres import sqlstates
@@ -67,6 +67,7 @@ class OpenAttempt:
     steps: list[dict[str, Any]] = field(default_factory=list)
     deferred: tuple[str, Mapping[str, Any]] | None = None  # a statement that may wait for the next one: see defer
     deferred_step: str = ""  # the step that the deferred statement is about
+    on_call: Callable[[Step], None] = lambda step: None  # called just before a step's own code is
     suspended: Suspend | None = None  # by a wait
     lost: ClaimLost | None = None  # the journal has failed
     step_error: BaseException | None = None  # the last one that came from a step author's code

@@ -81,6 +81,15 @@ class DeathRegister:
     def add(self, death: Death) -> None:
         self._unwritten.append(death)
 
+    def write(self, death: Death) -> bool:
+        """Write a death that the supervisor is about to cause; False, and the death is forgotten, if it cannot now."""
+        self.add(death)
+        self.flush()
+        if death in self._unwritten:
+            self._unwritten.remove(death)
+            return False
+        return True
+
     def flush(self, *, at_once: bool = False) -> None:
         """Write the deaths that are not written yet; on failure keep them, and wait a while before the next try."""
         if not self._unwritten or (monotonic() < self._try_again_at and not at_once):

@@ -44,6 +44,8 @@ LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 # The longest of these while the worker stops and has a result to write: its grace may be over before the next attempt.
 MAX_LAST_DELAY = 1.0
 CHORES_EVERY = CHECK_EVERY = 1.0
+# Seconds between the announcement of a step and its own code: the INTENT of its call is written in a few milliseconds.
+LONG_FOR_THE_DATABASE = 1.0
 # Seconds until what is lost again and again is tried again, doubling. By the tenth time 75 minutes have passed: a bad
 # hour of the database's asks nobody about each of its workflows, and makes none of them wait much longer than that.
 PUT_OFF_DELAY, MAX_PUT_OFF_DELAY, PUT_OFF_JITTER = 60.0, 900.0, 0.2
@@ -154,6 +156,7 @@ class Worker:
                 self._attempt = journal.open_attempt(
                     claim.workflow, claim_xid=claim.xid, worker=self.name, release=settings.RELEASE
                 )
+                self._attempt.on_call = self._begin_call
                 self._publish_status(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
                 outcome = self._outcome_of(claim, self._attempt, cancelled)  # inside a savepoint of its own
                 decide(claim.workflow, self._attempt, outcome)  # after its release: see workflows.decisions
@@ -233,6 +236,12 @@ class Worker:
         now = monotonic()
         self._publish_status(step=step.name, since=now, deadline=now + step.longest)
         self._beat()
+
+    def _begin_call(self, step: Step) -> None:
+        """The step's own code begins: the seconds that the database has taken until then are not the step's."""
+        now = monotonic()
+        if now > self._status.since + LONG_FOR_THE_DATABASE:
+            self._publish_status(since=now, deadline=now + step.longest)
 
     def _check_cancellation(self) -> WorkflowCancelled | None:
         """Read, at most once a second and on the claim, whether a person has asked to cancel the workflow.

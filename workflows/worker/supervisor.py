@@ -157,15 +157,15 @@ class Supervisor:
         """Kill the children whose step does not return.
 
         The supervisor writes the death first, while the child still holds the row: so the next worker knows that the
-        step has failed.
+        step has failed. If it cannot be written now, the database does not answer the supervisor, and perhaps the child
+        waits for nothing else: the child is left alone.
         """
         for pid, child in self._children.items():
             status = child.slot.read()
             if status is None or child.ended_by_us or monotonic() < status.deadline + KILL_OVERDUE_AFTER:
                 continue
-            self._deaths.add(Death(status, Attempt.Outcome.INTERRUPTED, "overdue"))
-            self._deaths.flush()
-            if child.slot.read() == status:  # else the step came to an end after all
+            written = self._deaths.write(Death(status, Attempt.Outcome.INTERRUPTED, "overdue"))
+            if written and child.slot.read() == status:  # else the step came to an end, or began, after all
                 logger.warning("worker process %s is overdue in %s", pid, status.step)
                 self._kill(pid, "overdue")
 

@@ -119,6 +119,25 @@ def test_a_death_that_is_recorded_twice_is_one_line_of_the_history() -> None:
     assert kinds(workflow) == ["crashed"]
 
 
+def test_a_death_that_the_supervisor_would_cause_is_written_now_or_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the database does not answer the supervisor, it may be all that the child waits for."""
+    workflow = submit()
+    overdue = exits.Death(WorkerStatus(attempt_id=attempt(workflow).pk, step="charge"), Attempt.Outcome.CRASHED, "late")
+    this = register()
+
+    def refuse() -> None:
+        raise OperationalError
+
+    with monkeypatch.context() as away:
+        away.setattr(this, "_connect", refuse)
+        assert not this.write(overdue)
+        assert len(this) == 0
+    assert kinds(workflow) == []
+    this._try_again_at = 0.0
+    assert this.write(overdue)
+    assert kinds(workflow) == ["crashed"]
+
+
 def test_a_death_that_cannot_be_recorded_is_kept_and_recorded_later(monkeypatch: pytest.MonkeyPatch) -> None:
     workflow = submit()
     this = register(attempt(workflow))
