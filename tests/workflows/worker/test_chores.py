@@ -286,7 +286,9 @@ def test_a_slice_that_takes_too_long_is_ended_by_the_server(monkeypatch: pytest.
         assert cursor.fetchone() == ("0",), "for the chores alone"
 
 
-def test_a_chore_that_loses_the_connection_is_the_loops_business(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chore_that_loses_the_connection_is_the_loops_business(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def lose(after: int) -> Slice:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
@@ -296,4 +298,4 @@ def test_a_chore_that_loses_the_connection_is_the_loops_business(monkeypatch: py
     with pytest.raises(OperationalError):
         worker().run_chores()
     connections.close_all()
-    assert Chore.objects.get().error == ""
+    assert (Chore.objects.get().error, caplog.text) == ("", "")
