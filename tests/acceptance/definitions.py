@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 from pydantic import BaseModel
 
 from workflows.definition import Retry, Step, WorkflowDefinition
@@ -112,6 +112,13 @@ STUCK = WorkflowDefinition(
     steps=[begin, Step(never_return, timeout=0.5, retry=Retry(max_attempts=2, base_delay=0.1))],
 )
 HARMFUL = WorkflowDefinition(name="harmful", context_class=Context, steps=[begin, do_harm, end])
+
+
+def hook_that_hangs(*, workflow: Workflow, context: Context) -> None:
+    transaction.on_commit(lambda: time.sleep(3600))
+
+
+HANGING_HOOK = WorkflowDefinition(name="hanging_hook", context_class=Context, steps=[begin, hook_that_hangs, end])
 
 
 def sleep_in_the_database(*, workflow: Workflow, context: Context) -> None:

@@ -345,3 +345,17 @@ def test_children_of_a_killed_supervisor_finish_the_workflow_in_hand_and_stop(ru
     until(lambda: not is_alive(holder), what=lambda: worker.output)
     assert now(in_hand).status == "COMPLETE"
     assert attempts(next_one) == []
+
+
+@pytest.mark.long
+def test_a_hook_that_hangs_after_the_commit_is_ended_with_its_worker(runworker: Start, effects: Path) -> None:
+    """Its outcome stands, and the worker goes on: no step runs by then, and nothing else would end the hook."""
+    workflow = submit("hanging_hook", effects)
+    worker = runworker("HANGING_HOOK", "COUNTED")
+    until(lambda: now(workflow).status == "COMPLETE", what=lambda: worker.output)
+    neighbour = submit("counted", effects)
+    until(lambda: now(neighbour).status == "COMPLETE", seconds=60, what=lambda: worker.output)
+    assert f" is overdue in an on_commit hook, after end, of workflow {workflow.pk}" in worker.output
+    assert attempts(workflow) == ["complete"]
+    assert engine.kinds(workflow) == ["completed"]
+    assert WorkerProcess.objects.filter(ended_how="overdue").count() == 1

@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 from workflows import compensation, executor, failpoints, history, inbox, journal, poison, transitions, waking
 from workflows.backoff import calculate_invisible_until
 from workflows.decisions import Decidable, decide
-from workflows.definition import Step, WorkflowDefinition, definitions
+from workflows.definition import TIMEOUT, Step, WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
 from workflows.executor import Complete
 from workflows.journal import OpenAttempt
@@ -46,6 +46,8 @@ MAX_LAST_DELAY = 1.0
 CHORES_EVERY = CHECK_EVERY = 1.0
 # Seconds between the announcement of a step and its own code: the INTENT of its call is written in a few milliseconds.
 LONG_FOR_THE_DATABASE = 1.0
+# Seconds for all the on_commit hooks of an attempt: as long as a step that states no time of its own.
+HOOKS_TIMEOUT = TIMEOUT
 # Seconds until what is lost again and again is tried again, doubling. By the tenth time 75 minutes have passed: a bad
 # hour of the database's asks nobody about each of its workflows, and makes none of them wait much longer than that.
 PUT_OFF_DELAY, MAX_PUT_OFF_DELAY, PUT_OFF_JITTER = 60.0, 900.0, 0.2
@@ -145,7 +147,7 @@ class Worker:
         if self._attempt:  # taking another workflow would forget it
             raise ClaimLost(f"what came of the last attempt cannot be written yet: {self._why_unrecorded}")
         journal.connect()
-        with _verified_transaction():
+        with _verified_transaction(self._announce_hooks):
             claim = self._due.claim_next()
             if claim is None:
                 return False
@@ -243,6 +245,12 @@ class Worker:
         if now > self._status.since + LONG_FOR_THE_DATABASE:
             self._publish_status(since=now, deadline=now + step.longest)
 
+    def _announce_hooks(self) -> None:
+        """Let the supervisor know that the on_commit hooks of steps run now: no timer ends one that hangs."""
+        if self._attempt:
+            now, step = monotonic(), f"an on_commit hook, after {self._status.step}"
+            self._publish_status(step=step, since=now, deadline=now + HOOKS_TIMEOUT)
+
     def _check_cancellation(self) -> WorkflowCancelled | None:
         """Read, at most once a second and on the claim, whether a person has asked to cancel the workflow.
 
@@ -320,8 +328,10 @@ class Worker:
 
 
 @contextmanager
-def _verified_transaction() -> Iterator[None]:
+def _verified_transaction(announce_hooks: Callable[[], None]) -> Iterator[None]:
     """A transaction that verifies its commit. Raises ClaimLost when it ended without one.
+
+    `announce_hooks` is called right after the commit, before the on_commit hooks of steps.
 
     `atomic()` alone raises nothing when its connection was closed in its midst; and the error of a step's on_commit
     hook escapes from it although the outcome is stored.
@@ -331,6 +341,7 @@ def _verified_transaction() -> Iterator[None]:
     def mark_committed() -> None:
         nonlocal committed
         committed = True
+        announce_hooks()
 
     try:
         with transaction.atomic(durable=True):

@@ -154,11 +154,11 @@ class Supervisor:
         self._wake_up.set()
 
     def _end_overdue(self) -> None:
-        """Kill the children whose step does not return.
+        """Kill the children whose step, or on_commit hook, does not return.
 
         The supervisor writes the death first, while the child still holds the row: so the next worker knows that the
-        step has failed. If it cannot be written now, the database does not answer the supervisor, and perhaps the child
-        waits for nothing else: the child is left alone.
+        step has failed; after a hook that changes nothing, for what was decided stands. If it cannot be written now, the
+        database does not answer the supervisor, and perhaps the child waits for nothing else: the child is left alone.
         """
         for pid, child in self._children.items():
             status = child.slot.read()
@@ -166,7 +166,9 @@ class Supervisor:
                 continue
             written = self._deaths.write(Death(status, Attempt.Outcome.INTERRUPTED, "overdue"))
             if written and child.slot.read() == status:  # else the step came to an end, or began, after all
-                logger.warning("worker process %s is overdue in %s", pid, status.step)
+                logger.warning(
+                    "worker process %s is overdue in %s, of workflow %s", pid, status.step, status.workflow_id
+                )
                 self._kill(pid, "overdue")
 
     def _kill(self, pid: int, why: str) -> None:
