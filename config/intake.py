@@ -32,8 +32,10 @@ class IntakeHandler(WSGIHandler):
 
 django.setup(set_prefix=False)
 
-from workflows.submissions import submission_definition  # noqa: E402 (needs the settings)
+from workflows.postgres import session_settings  # noqa: E402 (needs the settings)
+from workflows.submissions import submission_definition  # noqa: E402
 
+session_settings.limit_idle_transactions()
 submission_definition()  # a wrong setting stops the process at its start, not every request
 
 application = IntakeHandler()

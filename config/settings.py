@@ -75,8 +75,18 @@ database["CONN_MAX_AGE"] = None
 # since. The API and the workers find that out by themselves, without a round trip more: see
 # workflows/postgres/deadlines.py.
 database["CONN_HEALTH_CHECKS"] = True
-# Seconds. Without it a server that takes connections and then says nothing would hold each request for minutes.
-database.setdefault("OPTIONS", {}).setdefault("connect_timeout", 3)
+database["OPTIONS"] = {
+    # Seconds. Without it a server that takes connections and then says nothing would hold each request for minutes.
+    "connect_timeout": 3,
+    # The kernel probes a connection that is silent for 10 s, three times, 5 s apart, and gives it up after 25 s without
+    # an answer. `tcp_user_timeout` is the same limit for data that was sent and not acknowledged, in milliseconds. All
+    # of it is between this host and the next one, so a pooler has nothing against it.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+    **database.get("OPTIONS", {}),
+}
 
 # Two connections a process: `default` for requests and for the worker's claim, and `journal`, which
 # the worker keeps in autocommit for what must outlive a rollback (docs/architecture.md).

@@ -1,5 +1,6 @@
 from django.apps import AppConfig
 from django.core import checks
+from django.db.backends.signals import connection_created
 
 
 class WorkflowsConfig(AppConfig):
@@ -7,7 +8,9 @@ class WorkflowsConfig(AppConfig):
 
     def ready(self) -> None:
         from workflows.checks import check_definitions, check_submission_workflow, check_undeclared_steps
+        from workflows.postgres import session_settings
 
+        connection_created.connect(session_settings.tell)
         checks.register(check_definitions)
         checks.register(check_submission_workflow)
         checks.register(check_undeclared_steps, checks.Tags.database)

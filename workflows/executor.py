@@ -24,7 +24,7 @@ from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, 
 from workflows.journal import OpenAttempt
 from workflows.ledger import Ledger, Result
 from workflows.models import StepOutcome, Workflow
-from workflows.postgres import sqlstates
+from workflows.postgres import session_settings, sqlstates
 from workflows.postgres.jsonb import as_json, ensure_storable
 from workflows.redaction import class_name, field_errors, names_of_code, private_part, scrub, scrub_foreign
 from workflows.timeouts import StepTimeout, call_within
@@ -279,7 +279,7 @@ def reset_session(attempt: OpenAttempt) -> None:
     As another role we could not write the decision, and would be lost again at each attempt, or could write it, and run
     the next workflow with the rights of that role.
     """
-    check_deferred_constraints(attempt, also=_RESET)
+    check_deferred_constraints(attempt, also=_RESET + session_settings.again_sql(connection))
     connection.ensure_timezone()  # Django's own setting; it queries the server only if the server's setting differs
 
 

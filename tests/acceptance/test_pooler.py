@@ -1,4 +1,6 @@
-"""Behind a real PgBouncer a worker refuses to work, and says why: a restart would mend nothing."""
+"""Behind a real PgBouncer a worker refuses to work, and says why: a restart would mend nothing. The intake and the
+console work there.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,11 @@ from django.db import connection
 
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import now, submit
+from tests.acceptance.test_intake import post
 from tests.processes import until
-from tests.servers import Proxy
+from tests.servers import Proxy, gunicorn
+from workflows.ingress import api_keys
+from workflows.models import Workflow
 
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
@@ -91,3 +96,14 @@ def test_a_worker_refuses_a_pooler_in_one_line(runworker: Start, effects: Path, 
     assert said in line
     assert line.endswith('Connect the workers to PostgreSQL itself: see docs/deployment.md, "How many connections".')
     assert now(workflow).status == "PENDING"
+
+
+@pytest.mark.parametrize("entry", ["config.intake", "config.wsgi"])
+def test_submissions_are_taken_through_a_pooler_that_takes_no_options(
+    tmp_path: Path, pooler: Pooler, entry: str
+) -> None:
+    key = api_keys.create("shop")
+    with gunicorn(entry, tmp_path, url=pooler(pool_mode="transaction")) as server:
+        for _ in range(10):
+            assert post(server, key).status == 202
+    assert Workflow.objects.count() == 10

@@ -43,7 +43,10 @@ def query_in_time(query: Callable[[], Result], *, seconds: float = TIMEOUT_SECON
 
 def _run(query: Callable[[], Result], deadline: float) -> Result:
     try:
-        with _answers_until(deadline):
+        connection.ensure_connection()
+        # Else Django would test the connection first, and might continue on a new one that has no limit.
+        connection.health_check_done = True  # type: ignore[attr-defined]  # unknown to django-stubs
+        with answers_until(connection.connection, deadline):
             return query()
     except (DataError, IntegrityError):
         raise
@@ -57,16 +60,12 @@ def _run(query: Callable[[], Result], deadline: float) -> Result:
 
 
 @contextmanager
-def _answers_until(deadline: float) -> Iterator[None]:
-    """Wait for the server's answers until `deadline` (of the monotonic clock), and not longer.
+def answers_until(raw: Any, deadline: float) -> Iterator[None]:
+    """Wait for the server's answers to this psycopg connection until `deadline` (of the monotonic clock), not longer.
 
     The server's own `statement_timeout` is no help against a server, or a network, that has fallen silent. Psycopg
     waits for every answer in `Connection.wait`, which takes a timeout; nothing passes one.
     """
-    connection.ensure_connection()
-    # Else Django would test the connection first, and might continue on a new one that has no limit.
-    connection.health_check_done = True  # type: ignore[attr-defined]  # unknown to django-stubs
-    raw: Any = connection.connection
 
     def wait(generator: Any, *args: Any, **kwargs: Any) -> Any:
         return type(raw).wait(raw, generator, timeout=max(0.0, deadline - monotonic()))

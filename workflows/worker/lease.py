@@ -16,21 +16,22 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from workflows.definition import definitions
 from workflows.journal import ALIAS
+from workflows.postgres import session_settings
 
 # Seconds by which a lease is longer than the longest step. The supervisor kills an overdue worker ten seconds after the
 # step's timeout, and the supervisor should act before the server does.
 MARGIN = 30.0
 
-# The kernel probes a connection that is silent for 10 s, three times, 5 s apart, and gives it up after 25 s without an
-# answer. `tcp_user_timeout` is the same limit for data that was sent and not acknowledged, in milliseconds.
-_KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
 _BOTH = {
+    # The server's kernel probes as often as ours does, whose keepalives stand in config/settings.py.
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "25000",
     # Once a second while a statement runs, the server checks that the worker is still connected.
     "client_connection_check_interval": "1000",
+    # The journal's session is idle for as long as a step runs; it is the lease that ends a claim.
+    "idle_session_timeout": "0",
     # Each statement of the claim must see what the journal has committed, whatever the server's default is.
     "default_transaction_isolation": r"read\ committed",
 }
@@ -57,6 +58,7 @@ def describe_connections(worker: str) -> None:
     """Set the `options` with which this process opens its connections from now on."""
     for alias in ("default", ALIAS):
         connections[alias].settings_dict["OPTIONS"] = options(alias, worker)
+    session_settings.state(session_settings.NO_TRANSACTION_TIMEOUT, "default", ALIAS)
 
 
 def options(alias: str, worker: str) -> dict[str, Any]:
@@ -68,7 +70,6 @@ def options(alias: str, worker: str) -> dict[str, Any]:
     ours = " ".join(f"-c {name}={value}" for name, value in _session(alias).items())
     return {
         "application_name": f"onramp {'journal' if alias == ALIAS else 'claim'} {worker}",
-        **_KEEPALIVES,
         **given,
         "options": f"{ours} {given.get('options', '')}".strip(),
     }

@@ -15,7 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from workflows import journal
 from workflows.errors import ClaimLost
-from workflows.postgres import sqlstates
+from workflows.postgres import session_settings, sqlstates
 from workflows.worker import lease
 
 # The exit code of a worker process that refuses to work: EX_CONFIG of <sysexits.h>.
@@ -88,12 +88,13 @@ def _open(wrapper: Any, place: str) -> Any:
         if sqlstates.NO_STARTUP_OPTIONS in sqlstates.loggable(error):
             raise UnfitSessions(f"The server at {place} takes no startup options, as a pooler. {CURE}") from error
         raise
-    asked = lease.configured_parameters(wrapper)
     # Where a value comes from, and not the value, which the server writes in words of its own (120000 is 2min).
     ignored = _fetch_one(
         wrapper.connection,
-        "SELECT array_agg(name ORDER BY name) FROM pg_settings WHERE name = ANY (%s) AND source <> 'client'",
-        asked,
+        """SELECT array_agg(name ORDER BY name) FROM pg_settings
+            WHERE name = ANY (%s) AND source <> 'client' OR name = ANY (%s) AND source <> 'session'""",
+        lease.configured_parameters(wrapper),
+        list(session_settings.told(wrapper)),
     )[0]
     if ignored:
         raise UnfitSessions(

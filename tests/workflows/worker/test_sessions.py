@@ -71,6 +71,14 @@ def test_what_is_asked_for_and_not_in_force_is_named(alias: str, monkeypatch: py
         sessions.ensure_fit()
 
 
+def test_what_it_was_told_once_open_and_is_not_in_force_is_named() -> None:
+    """As where the next statement is another backend's."""
+    sessions._open(connection, "here")
+    connection.connection.execute("RESET ALL")
+    with pytest.raises(sessions.UnfitSessions, match=r"ignores what a worker asks of its session.*synchronous_commit"):
+        sessions._open(connection, "here")
+
+
 class Pool:
     """A pool of backends that lends one for a transaction: the last one that was free, or each in its turn."""
 

@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from workflows.management.arguments import seconds
 from workflows.management.database import refuse_unmigrated
+from workflows.postgres import session_settings
 from workflows.redaction import frames
 from workflows.stop_flag import Flag
 
@@ -66,6 +67,7 @@ class Command(BaseCommand):
             drain=options["drain"],
             max_runtime=options["max_runtime"],
         )
+        session_settings.limit_idle_transactions()
         refuse_unmigrated()
         stopping = Flag()
         try:

@@ -1,0 +1,168 @@
+"""What every session states, whatever the server, the database or the role would have it be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import Error, connection, connections
+
+from tests import engine
+from tests.engine import define, submit, worker
+from tests.servers import ROOT, database_url
+from workflows import failpoints
+from workflows.models import Attempt, Workflow
+from workflows.postgres import session_settings
+from workflows.worker import lease
+
+pytestmark = engine.ENGINE
+
+Administrator = Callable[..., None]
+
+
+@pytest.fixture
+def administrator() -> Iterator[Administrator]:
+    """Sets defaults of the database, for the sessions that are opened from now on."""
+    database = connection.ops.quote_name(connection.settings_dict["NAME"])
+    with engine.another_connection() as other:
+
+        def set_defaults(**settings: str) -> None:
+            connections.close_all()
+            for name, value in settings.items():
+                other.execute(f"ALTER DATABASE {database} SET {name} = '{value}'")
+
+        try:
+            yield set_defaults
+        finally:
+            connections.close_all()
+            other.execute(f"ALTER DATABASE {database} RESET ALL")
+
+
+@pytest.fixture(autouse=True)
+def as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The options of the connections, and what they are told, after the test."""
+    monkeypatch.setattr(session_settings, "_settings", {})
+    for alias in ("default", "journal"):
+        database = connections[alias].settings_dict
+        monkeypatch.setitem(database, "OPTIONS", database.get("OPTIONS", {}))
+
+
+def shown(alias: str, setting: str) -> str:
+    with closing(connections.create_connection(alias)) as made, made.cursor() as cursor:
+        cursor.execute(f"SHOW {setting}")
+        return str(cursor.fetchone()[0])
+
+
+def is_known(setting: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_settings WHERE name = %s", [setting])
+        return cursor.fetchone() == (1,)
+
+
+def nothing(*, workflow: Workflow, context: Any) -> None: ...
+
+
+@pytest.mark.parametrize("alias", ["default", "journal"])
+@pytest.mark.parametrize(
+    ("default", "stated"),
+    [("off", "on"), ("local", "on"), ("remote_write", "on"), ("on", "on"), ("remote_apply", "remote_apply")],
+)
+def test_what_was_committed_survives_a_crash_whatever_the_default_is(
+    administrator: Administrator, alias: str, default: str, stated: str
+) -> None:
+    administrator(synchronous_commit=default)
+    assert shown(alias, "synchronous_commit") == stated
+
+
+def test_what_the_url_of_the_database_says_beats_it() -> None:
+    options = {**connection.settings_dict["OPTIONS"], "options": "-c synchronous_commit=off"}
+    connection.settings_dict["OPTIONS"] = options
+    assert shown("default", "synchronous_commit") == "off"
+
+
+def test_a_decision_is_committed_so_although_the_steps_settings_are_reset(administrator: Administrator) -> None:
+    administrator(synchronous_commit="off")
+    seen: list[str] = []
+
+    def see() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW synchronous_commit")
+            seen.append(cursor.fetchone()[0])
+
+    define([nothing])
+    submit()
+    with failpoints.armed("before_commit", see):
+        assert worker().process_next()
+    assert seen == ["on"]
+
+
+@pytest.mark.parametrize("limit", ["transaction_timeout", "idle_session_timeout"])
+def test_no_limit_of_the_servers_ends_a_worker_at_its_work(administrator: Administrator, limit: str) -> None:
+    """In the midst of a step the claim is in its transaction, and the journal idle."""
+    if not is_known(limit):
+        pytest.skip("this PostgreSQL does not have it")
+
+    def rest(*, workflow: Workflow, context: Any) -> None:
+        with engine.another_connection() as other:
+            other.execute("SET transaction_timeout = 0" if limit == "transaction_timeout" else f"SET {limit} = 0")
+            other.execute("SELECT pg_sleep(1)")
+
+    define([rest, rest])
+    workflow = submit()
+    administrator(**{limit: "300ms"})
+    lease.describe_connections("test-host:1")
+    worker().run(drain=True)
+    assert list(Attempt.objects.filter(workflow=workflow).values_list("outcome", flat=True)) == ["complete"]
+
+
+IDLE = "idle_in_transaction_session_timeout"
+
+
+@pytest.mark.parametrize(("default", "stated"), [("0", "30s"), ("5s", "5s")])
+def test_a_request_that_hangs_in_its_transaction_is_ended(
+    administrator: Administrator, default: str, stated: str
+) -> None:
+    administrator(**{IDLE: default})
+    assert shown("default", IDLE) == default
+    session_settings.limit_idle_transactions()
+    assert shown("default", IDLE) == stated
+    assert shown("journal", IDLE) == default
+
+
+@pytest.mark.parametrize("entry", ["config.intake", "config.wsgi"])
+def test_the_processes_that_answer_requests_state_it(entry: str) -> None:
+    shows = f"import {entry}; from django.db import connection as c; k = c.cursor(); k.execute('SHOW {IDLE}')"
+    url = database_url()
+    for given, stated in (
+        (url, "30s"),
+        (f"{url}?options=-c%20{IDLE}%3D7s", "7s"),
+        (f"{url}?keepalives_idle=77", "30s"),
+    ):
+        process = subprocess.run(
+            [sys.executable, "-c", f"{shows}; print(*k.fetchone(), c.connection.info.dsn)"],
+            cwd=ROOT,
+            env={**os.environ, "DATABASE_URL": given},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found, *dsn = process.stdout.split()
+        assert found == stated
+        assert f"keepalives_idle={77 if '77' in given else 10}" in dsn
+        assert {"keepalives_interval=5", "keepalives_count=3", "tcp_user_timeout=25000"} <= set(dsn)
+
+
+def test_a_session_that_cannot_be_told_is_not_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = session_settings.Setting("synchronous_commit", "perhaps")
+    monkeypatch.setattr(session_settings, "DURABLE", refused)
+    with closing(connections.create_connection("default")) as made:
+        with pytest.raises(Error) as error:
+            made.ensure_connection()
+        assert isinstance(error.value.__cause__, psycopg.errors.InvalidParameterValue)
+        assert made.connection is None

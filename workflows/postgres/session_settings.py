@@ -1,0 +1,77 @@
+"""SESSION SETTINGS: what a session is told once it is open, and not as it is opened.
+
+Not all that we rely on can be a startup option. The server refuses a connection with an option that it does not know
+(PostgreSQL 15 has no `transaction_timeout`), an option may ask for less than the administrator does
+(`synchronous_commit = on` where it is `remote_apply`), and a pooler, behind which the console and the intake work,
+refuses all of them. What DATABASE_URL says stands.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any, NamedTuple
+
+from django.db import DEFAULT_DB_ALIAS
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from workflows.postgres.deadlines import answers_until
+
+# Seconds. As long as connecting may take.
+PATIENCE = 3.0
+
+
+class Setting(NamedTuple):
+    """A server's setting; `gives_way` is SQL, and says of which `setting` of the administrator's it takes the place."""
+
+    name: str
+    value: str
+    gives_way: str = "true"
+
+
+# What was committed survives a crash of the server: a call's INTENT is there when the next worker asks, and so is a
+# submission that was answered with 202.
+DURABLE = Setting("synchronous_commit", "on", "setting <> 'remote_apply'")
+# A claim's transaction is as long as its steps; the lease ends it. Since PostgreSQL 17.
+NO_TRANSACTION_TIMEOUT = Setting("transaction_timeout", "0")
+# A request that hangs in its transaction, or whose host has vanished, holds its locks no longer than this. The
+# statements of one that lives are milliseconds apart.
+NO_IDLE_TRANSACTION = Setting("idle_in_transaction_session_timeout", "30s", "setting = '0'")
+
+_settings: dict[str, set[Setting]] = {}
+
+
+def state(setting: Setting, *aliases: str) -> None:
+    """Have these connections of this process told of it too, whenever they are opened from now on."""
+    for alias in aliases:
+        _settings.setdefault(alias, set()).add(setting)
+
+
+def limit_idle_transactions() -> None:
+    """For a process whose transactions are short: one that answers requests, or takes messages."""
+    state(NO_IDLE_TRANSACTION, DEFAULT_DB_ALIAS)
+
+
+def tell(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    """Tell a session that has just been opened: the receiver of `connection_created`. If that fails, it is closed."""
+    wrapper: Any = connection
+    sql = " UNION ALL ".join(
+        f"SELECT name, set_config(name, '{value}', false) FROM pg_settings"  # noqa: S608 (all is ours)
+        f" WHERE name = '{name}' AND source <> 'client' AND {gives_way}"
+        for name, value, gives_way in [DURABLE, *sorted(_settings.get(wrapper.alias, ()))]
+    )
+    try:
+        with answers_until(wrapper.connection, monotonic() + PATIENCE):
+            wrapper.told_settings = dict(wrapper.connection.execute(sql).fetchall())
+    except BaseException:
+        wrapper.close()
+        raise
+
+
+def told(connection: BaseDatabaseWrapper) -> dict[str, str]:
+    """What the session of this connection was told, by name."""
+    return getattr(connection, "told_settings", {})
+
+
+def again_sql(connection: BaseDatabaseWrapper) -> str:
+    """The same once more, to follow a RESET ALL, which forgets it."""
+    return "".join(f"; SET {name} = '{value}'" for name, value in told(connection).items())
