@@ -121,6 +121,13 @@ def hook_that_hangs(*, workflow: Workflow, context: Context) -> None:
 HANGING_HOOK = WorkflowDefinition(name="hanging_hook", context_class=Context, steps=[begin, hook_that_hangs, end])
 
 
+def take_seconds(*, workflow: Workflow, context: Context) -> None:
+    time.sleep(workflow.payload["seconds"])
+
+
+SLOW = WorkflowDefinition(name="slow", context_class=Context, steps=[begin, take_seconds, end])
+
+
 def sleep_in_the_database(*, workflow: Workflow, context: Context) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(%s)", [workflow.payload["seconds"]])

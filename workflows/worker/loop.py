@@ -27,7 +27,7 @@ from workflows.executor import Complete
 from workflows.journal import OpenAttempt
 from workflows.models import Event, Workflow
 from workflows.poison import Postponed
-from workflows.postgres import sqlstates
+from workflows.postgres import migrating, sqlstates
 from workflows.redaction import frames
 from workflows.stop_flag import Flag
 from workflows.worker import chores, sessions, slots, unknown_types
@@ -46,6 +46,7 @@ MAX_LAST_DELAY = 1.0
 CHORES_EVERY = CHECK_EVERY = 1.0
 # Seconds between the announcement of a step and its own code: the INTENT of its call is written in a few milliseconds.
 LONG_FOR_THE_DATABASE = 1.0
+LOOK_EVERY = 1.0
 # Seconds for all the on_commit hooks of an attempt: as long as a step that states no time of its own.
 HOOKS_TIMEOUT = TIMEOUT
 # Seconds until what is lost again and again is tried again, doubling. By the tenth time 75 minutes have passed: a bad
@@ -83,8 +84,9 @@ class Worker:
         self._why_unrecorded = ""  # how that was lost
         self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
         self._chores_are_known = False
-        self._chores_at = self._checked_at = float("-inf")
+        self._chores_at = self._checked_at = self._looked_at = float("-inf")
         self._starts = True  # until the rows that waited for this release are due
+        self._held_up = False  # by a migration
 
     def run(self, *, drain: bool = False) -> None:
         """Process workflows until `stopping` is set; with `drain`, until none is due. Raises `UnfitSessions`."""
@@ -96,8 +98,9 @@ class Worker:
         while not self.stopping.is_set():
             try:
                 sessions.ensure_fit()
+                held_up = self._is_held_up()
                 self._make_known_types_due()
-                busy = self.process_next()
+                busy = not held_up and self.process_next()
                 self.run_chores()
                 self._beat()
             except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
@@ -124,7 +127,7 @@ class Worker:
                 lost.reset()
                 if busy:
                     idle.reset()
-                elif drain:
+                elif drain and not held_up:
                     return
                 else:
                     self._publish_status(heard_at=monotonic(), trouble="")
@@ -178,6 +181,20 @@ class Worker:
         if self._starts and (made := unknown_types.make_due(self.queue)):
             logger.info("%s workflows waited for a release that knows their type, and are due now", made)
         self._starts = False
+
+    def _is_held_up(self) -> bool:
+        """Whether to take up nothing now, for a migration waits for the claims to end; looked at once a second.
+
+        Of one that waits, each poll looks whether it is through.
+        """
+        if self._held_up or monotonic() >= self._looked_at + LOOK_EVERY:
+            self._looked_at = monotonic()
+            was, self._held_up = self._held_up, migrating.is_announced()
+            if was != self._held_up:
+                logger.info(
+                    "a migration waits: nothing new is taken up" if self._held_up else "no migration waits any more"
+                )
+        return self._held_up
 
     def run_chores(self) -> None:
         """Do what is due of the chores, after a look once a second; each is done by one worker of all at a time."""

@@ -1,0 +1,92 @@
+"""A migration while workers are in the midst of long steps and submissions come in: nobody waits but the migration."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
+
+import pytest
+from django.db import connections
+
+from tests.acceptance.conftest import Start
+from tests.acceptance.outside import done, now, submit
+from tests.acceptance.test_intake import post
+from tests.migrating.traces import columns, taken_back
+from tests.processes import environment, until
+from tests.servers import ROOT, Gunicorn, gunicorn
+from workflows.ingress import api_keys
+from workflows.models import Attempt, Workflow
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+
+STEP = 6.0
+WORKERS = 4
+
+
+class Sender(Thread):
+    """Sends one submission after the other, and notes when each was sent and how long its answer took."""
+
+    def __init__(self, server: Gunicorn, effects: Path) -> None:
+        super().__init__()
+        self.took: list[tuple[float, float]] = []
+        self.stopping = Flag()
+        self._server, self._key = server, api_keys.create("shop")
+        self._body = json.dumps({"log": str(effects), "seconds": 0})
+
+    def run(self) -> None:
+        while not self.stopping.wait(0.02):
+            sent_at = time.monotonic()
+            assert post(self._server, self._key, self._body).status == 202
+            self.took.append((sent_at, time.monotonic() - sent_at))
+        connections.close_all()
+
+
+def test_an_upgrade_under_load(runworker: Start, effects: Path, tmp_path: Path) -> None:
+    slow = [submit("slow", effects, {"seconds": STEP}) for _ in range(4 * WORKERS)]
+    worker = runworker("SLOW")
+    for number in range(1, WORKERS):  # never all of them at the end of a claim
+        until(lambda: len(done(effects, "begin")) == number, what=lambda: worker.output)  # noqa: B023 (asked at once)
+        time.sleep(STEP / WORKERS)
+        runworker("SLOW")
+    until(lambda: len(done(effects, "begin")) >= WORKERS, what=lambda: worker.output)
+
+    release = {**environment("SLOW"), "SUBMISSION_WORKFLOW": "slow"}
+    names = ("WORKFLOWS", "SUBMISSION_WORKFLOW")
+    with gunicorn("config.intake", tmp_path, **{name: release[name] for name in names}) as server, taken_back():
+        sender = Sender(server, effects)
+        sender.start()
+        try:
+            until(lambda: len(sender.took) > 10)
+            running = set(Attempt.objects.filter(closed_at=None).values_list("workflow_id", flat=True))
+            began = time.monotonic()
+            migrated = subprocess.run(
+                [sys.executable, "manage.py", "migrate", "migrating", "0002"],
+                cwd=ROOT,
+                env={**release, "DJANGO_SETTINGS_MODULE": "tests.migrating.settings"},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            ended = time.monotonic()
+            assert migrated.returncode == 0, migrated.stdout + migrated.stderr
+            assert columns() == {"ahead"}
+            sent = len(sender.took)
+            until(lambda: len(sender.took) > sent + 10)
+        finally:
+            sender.stopping.set()
+            sender.join()
+    during = [took for sent_at, took in sender.took if began < sent_at < ended]
+    print(f"migrated in {ended - began:.1f} s; the longest of {len(during)} submissions took {max(during):.2f} s")  # noqa: T201
+    assert max(during) < 2
+    assert " in use, tried again in 1 s; workers take up nothing new" in migrated.stdout
+    assert "a migration waits: nothing new is taken up" in worker.output
+    assert len(running) == WORKERS
+    assert all(now(each).status == "COMPLETE" for each in slow if each.pk in running), "it waited for their steps"
+    until(lambda: not Workflow.objects.filter(status="PENDING", payload__seconds=0).exists(), seconds=60)
+    assert set(Attempt.objects.values_list("outcome", flat=True)) <= {"complete", ""}, "no claim was lost"

@@ -1,0 +1,136 @@
+"""`manage.py migrate`: Django's own, for a database that is in use.
+
+A statement that changes a table waits for every transaction that has used it: a claim's is as long as its steps. And
+while it waits, all others wait behind it, also the INSERT of a submission. So a migration waits half a second for each
+of its locks, is rolled back, and is tried again after a pause. Meanwhile the workers take up nothing new, or one claim
+would follow the other and none of the tries would find the table free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic, sleep
+from typing import Any
+
+from django.core.management import CommandError, CommandParser
+from django.core.management.commands import migrate
+from django.db import OperationalError
+from django.db.migrations import Migration
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.state import ProjectState
+
+from workflows.management.arguments import seconds
+from workflows.postgres import migrating, sqlstates
+
+# All others wait behind a migration for as long as this, at most once for each table that it changes.
+LOCK_TIMEOUT = "500ms"
+# Seconds between two tries, doubling: in these everybody else goes on.
+FIRST_PAUSE, MAX_PAUSE = 1.0, 8.0
+# Seconds. Ten times as long as most claims, and no longer than workers should stand still.
+PATIENCE = 600.0
+# The SQLSTATE of a lock that was not given in time. It comes before the server looks for deadlocks, after a second.
+_LOCK_NOT_AVAILABLE = "55P03"
+
+
+class Command(migrate.Command):
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--patience",
+            type=seconds,
+            default=PATIENCE,
+            metavar="SECONDS",
+            help="How long to try a migration whose tables are in use, while workers take up nothing new (600).",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        def executor(connection: Any, progress: Any) -> PatientExecutor:
+            say = self.stdout.write if options["verbosity"] else lambda _: None
+            return PatientExecutor(connection, progress, patience=options["patience"], say=say)
+
+        djangos: Any = migrate  # whose command makes its executor itself
+        usual, djangos.MigrationExecutor = djangos.MigrationExecutor, executor
+        try:
+            super().handle(*args, **options)
+        finally:
+            djangos.MigrationExecutor = usual
+
+
+class PatientExecutor(MigrationExecutor):
+    """Tries each migration that is a transaction until it gets its locks, or `patience` (seconds) is over.
+
+    One that is none (`atomic = False`: it builds indexes CONCURRENTLY) stands in nobody's way, and could not be tried
+    again: it waits as long as it has to.
+    """
+
+    def __init__(self, connection: Any, progress: Any, *, patience: float, say: Callable[[str], object]) -> None:
+        super().__init__(connection, progress)
+        self._patience = patience
+        self._say = say
+
+    def apply_migration(
+        self, state: ProjectState, migration: Migration, fake: bool = False, fake_initial: bool = False
+    ) -> ProjectState:
+        apply = super().apply_migration  # it changes the state that it is given
+        return self._patiently(migration, lambda: apply(state.clone(), migration, fake, fake_initial))
+
+    def unapply_migration(self, state: ProjectState, migration: Migration, fake: bool = False) -> ProjectState:
+        unapply = super().unapply_migration
+        return self._patiently(migration, lambda: unapply(state.clone(), migration, fake))
+
+    def _patiently(self, migration: Migration, run: Callable[[], ProjectState]) -> ProjectState:
+        if not migration.atomic or self.connection.in_atomic_block:
+            return run()
+        give_up_at, pause = monotonic() + self._patience, FIRST_PAUSE
+        announced = False
+        editor, self.connection.SchemaEditorClass = self.connection.SchemaEditorClass, self._impatient_editor()
+        try:
+            while True:
+                try:
+                    return run()
+                except OperationalError as error:
+                    if sqlstates.sqlstate(error) != _LOCK_NOT_AVAILABLE:
+                        raise
+                if monotonic() + pause > give_up_at:
+                    raise CommandError(self._describe_end(migration))
+                announced = announced or migrating.announce(self.connection)
+                self._say(f" in use, tried again in {pause:g} s; workers take up nothing new. {self._oldest()}")
+                sleep(pause)
+                pause = min(pause * 2, MAX_PAUSE)
+        finally:
+            self.connection.SchemaEditorClass = editor
+            if announced:
+                migrating.withdraw(self.connection)
+
+    def _impatient_editor(self) -> Any:
+        """The connection's schema editor, whose transaction waits for no lock for long."""
+
+        class ImpatientEditor(self.connection.SchemaEditorClass):  # type: ignore[misc, name-defined]
+            def __enter__(self) -> Any:
+                editor = super().__enter__()
+                with self.connection.cursor() as cursor:
+                    cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+                return editor
+
+        return ImpatientEditor
+
+    def _describe_end(self, migration: Migration) -> str:
+        return (
+            f"{migration} was not applied: its tables were in use for {self._patience:g} s. {self._oldest()} "
+            "What came before it is applied, and the workers go on. Run it again, or end what uses the tables: "
+            'see docs/deployment.md, "Migrating under load".'
+        )
+
+    def _oldest(self) -> str:
+        """Who may be in the way: the sessions whose transactions are the oldest."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                """SELECT format('%s, process %s, for %s s', coalesce(nullif(application_name, ''), 'a session'), pid,
+                                 round(extract(epoch FROM clock_timestamp() - xact_start)))
+                     FROM pg_stat_activity
+                    WHERE datname = current_database() AND pid <> pg_backend_pid()
+                      AND xact_start < clock_timestamp() - interval '0.5 second'
+                    ORDER BY xact_start LIMIT 3"""
+            )
+            oldest = [line for (line,) in cursor.fetchall()]
+        return f"In a transaction: {'; '.join(oldest)}." if oldest else "No transaction is open any more."
