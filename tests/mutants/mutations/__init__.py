@@ -11,6 +11,7 @@ from tests.mutants.mutations import (
     journal,
     ledger,
     operations,
+    sessions,
     transitions,
     waits,
     waking,
@@ -28,5 +29,6 @@ MUTANTS: list[Mutant] = [
     *transitions.MUTANTS,
     *execution.MUTANTS,
     *worker.MUTANTS,
+    *sessions.MUTANTS,
     *operations.MUTANTS,
 ]

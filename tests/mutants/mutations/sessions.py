@@ -1,0 +1,174 @@
+"""What sessions state, hooks after the commit, and migrations that wait for claims."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutations.lines import in_
+from tests.mutants.mutations.seen_by import HOOKS, MIGRATE, STATED, UNFIT
+
+MUTANTS: list[Mutant] = [
+    # --- What sessions state, and hooks after the commit ---
+    *in_(
+        "worker/loop.py",
+        (
+            "nothing ends a hook that hangs after the commit",
+            "        committed = True\n        announce_hooks()\n",
+            "        committed = True\n",
+            f"{HOOKS}test_the_supervisor_knows_how_long_a_hook_may_take",
+        ),
+        (
+            "a poll that finds nothing leaves the deadline of a hook behind",
+            "        if self._attempt:\n            now, step = monotonic()",
+            "        if True:\n            now, step = monotonic()",
+            f"{HOOKS}test_where_there_is_nothing_to_do_no_deadline_is_left_behind",
+        ),
+        (
+            "workers take up new workflows while a migration waits",
+            "busy = not held_up and self.process_next()",
+            "busy = self.process_next()",
+            f"{MIGRATE}test_meanwhile_workers_take_up_nothing_new_and_afterwards_all_of_it",
+        ),
+        (
+            "a draining worker takes a migration for the end of the queue",
+            "elif drain and not held_up:",
+            "elif drain:",
+            f"{MIGRATE}test_meanwhile_workers_take_up_nothing_new_and_afterwards_all_of_it",
+        ),
+        (
+            "a busy worker never looks whether a migration waits",
+            "monotonic() >= self._looked_at + LOOK_EVERY",
+            "self._looked_at < 0",
+            f"{MIGRATE}test_a_worker_that_is_busy_looks_once_a_second",
+        ),
+    ),
+    *in_(
+        "worker/lease.py",
+        (
+            "the server may end a journal that is idle while a step runs",
+            '    "idle_session_timeout": "0",\n',
+            "",
+            f"{STATED}test_no_limit_of_the_servers_ends_a_worker_at_its_work",
+        ),
+        (
+            "the server may end a claim for the length of its transaction",
+            '    session_settings.state(session_settings.NO_TRANSACTION_TIMEOUT, "default", ALIAS)\n',
+            "",
+            f"{STATED}test_no_limit_of_the_servers_ends_a_worker_at_its_work",
+        ),
+    ),
+    *in_(
+        "apps.py",
+        (
+            "a commit may be lost in a crash, if the server's default says so",
+            "        connection_created.connect(session_settings.tell)\n",
+            "",
+            f"{STATED}test_what_was_committed_survives_a_crash_whatever_the_default_is",
+        ),
+    ),
+    *in_(
+        "executor.py",
+        (
+            "after RESET ALL a decision may be lost in a crash",
+            " + session_settings.again_sql(connection)",
+            "",
+            f"{STATED}test_a_decision_is_committed_so_although_the_steps_settings_are_reset",
+        ),
+    ),
+    *in_(
+        "postgres/session_settings.py",
+        (
+            "remote_apply becomes on",
+            "\"setting <> 'remote_apply'\"",
+            '"true"',
+            f"{STATED}test_what_was_committed_survives_a_crash_whatever_the_default_is",
+        ),
+        (
+            "what the URL of the database says does not stand",
+            " AND source <> 'client'",
+            "",
+            f"{STATED}test_what_the_url_of_the_database_says_beats_it",
+        ),
+        (
+            "an administrator's shorter limit of idle transactions does not stand",
+            "\"setting = '0'\"",
+            '"true"',
+            f"{STATED}test_a_request_that_hangs_in_its_transaction_is_ended",
+        ),
+        (
+            "a session that could not be told is used",
+            "        wrapper.close()\n        raise\n",
+            "        raise\n",
+            f"{STATED}test_a_session_that_cannot_be_told_is_not_left_open",
+        ),
+    ),
+    *in_(
+        "worker/sessions.py",
+        (
+            "a worker works without what its session was told once it was open",
+            " OR name = ANY (%s) AND source <> 'session'",
+            " OR name = ANY (%s) AND false",
+            f"{UNFIT}test_what_it_was_told_once_open_and_is_not_in_force_is_named",
+        ),
+    ),
+    # --- Migrating under load ---
+    *in_(
+        "management/commands/migrate.py",
+        (
+            "submissions wait behind a migration that waits for a claim",
+            "                    cursor.execute(f\"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'\")\n",
+            "                    pass\n",
+            f"{MIGRATE}test_submissions_do_not_wait_behind_a_migration_that_waits_for_a_claim",
+        ),
+        (
+            "a migration that does not get its locks is not tried again",
+            "if sqlstates.sqlstate(error) != _LOCK_NOT_AVAILABLE:",
+            "if True:",
+            f"{MIGRATE}test_a_way_back_waits_just_so",
+        ),
+        (
+            "a migration that waits does not say so",
+            "announced = announced or migrating.announce(self.connection)",
+            "announced = False",
+            f"{MIGRATE}test_meanwhile_workers_take_up_nothing_new_and_afterwards_all_of_it",
+        ),
+        (
+            "a migration holds the workers up for ever",
+            "            if announced:\n                migrating.withdraw(self.connection)\n",
+            "",
+            f"{MIGRATE}test_it_gives_up_says_why_and_lets_the_workers_go_on",
+        ),
+        (
+            "a migration is tried for ever",
+            "if monotonic() + pause > give_up_at:",
+            "if False:",
+            f"{MIGRATE}test_it_gives_up_says_why_and_lets_the_workers_go_on",
+        ),
+        (
+            "a migration is tried again on the state that the last try has left",
+            "lambda: apply(state.clone(), migration",
+            "lambda: apply(state, migration",
+            f"{MIGRATE}test_submissions_do_not_wait_behind_a_migration_that_waits_for_a_claim",
+        ),
+        (
+            "a migration that is no transaction is tried again",
+            "if not migration.atomic or self.connection.in_atomic_block:",
+            "if self.connection.in_atomic_block:",
+            f"{MIGRATE}test_one_that_is_no_transaction_is_not_tried_again",
+        ),
+        (
+            "within somebody else's transaction a migration leaves its limit behind",
+            "if not migration.atomic or self.connection.in_atomic_block:",
+            "if not migration.atomic:",
+            f"{MIGRATE}test_within_somebody_elses_transaction_nothing_can_be_tried_again",
+        ),
+    ),
+    *in_(
+        "postgres/migrating.py",
+        (
+            "a migrate that is stopped holds the workers up for ever",
+            "            cursor.execute(f\"SET idle_session_timeout = '{IDLE_LIMIT}'\")\n",
+            "            pass\n",
+            f"{MIGRATE}test_one_that_is_stopped_while_it_waits_stops_the_workers_for_a_minute",
+        ),
+    ),
+]
