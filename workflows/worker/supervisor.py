@@ -157,8 +157,9 @@ class Supervisor:
         """Kill the children whose step, or on_commit hook, does not return.
 
         The supervisor writes the death first, while the child still holds the row: so the next worker knows that the
-        step has failed; after a hook that changes nothing, for what was decided stands. If it cannot be written now, the
-        database does not answer the supervisor, and perhaps the child waits for nothing else: the child is left alone.
+        step has failed; after a hook that changes nothing, for what was decided stands. If the death cannot be written
+        now, the database does not answer the supervisor, and perhaps the child waits for nothing else: the supervisor
+        leaves the child alone.
         """
         for pid, child in self._children.items():
             status = child.slot.read()
