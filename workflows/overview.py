@@ -96,8 +96,7 @@ def _hidden() -> Hidden | None:
                         WHERE status = 'PENDING' AND queue = %(queue)s
                           AND invisible_until > statement_timestamp() + %(tolerance)s * interval '1 second'
                         ORDER BY invisible_until, id LIMIT %(limit)s) next
-                WHERE created_at > statement_timestamp() + %(tolerance)s * interval '1 second'
-                  AND invisible_until <= created_at""",
+                WHERE invisible_until <= created_at""",
             {"queue": queue, "tolerance": CLOCK_TOLERANCE, "limit": COUNT_LIMIT + 1},
         ) or (0, None)
         number += found
