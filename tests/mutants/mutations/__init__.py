@@ -10,6 +10,7 @@ from tests.mutants.mutations import (
     inbox,
     journal,
     ledger,
+    lost,
     operations,
     sessions,
     transitions,
@@ -31,4 +32,5 @@ MUTANTS: list[Mutant] = [
     *worker.MUTANTS,
     *sessions.MUTANTS,
     *operations.MUTANTS,
+    *lost.MUTANTS,
 ]

@@ -168,7 +168,7 @@ MUTANTS: list[Mutant] = [
         # --- The order ---
         (
             "effects are undone in the order of their rows",
-            "key=lambda effect: (-effect.call_age, effect.id)",
+            "key=lambda effect: (effect.call_number, -effect.call_age, effect.id)",
             "key=lambda effect: effect.id",
             f"{UNDO_IN_DOUBT}test_what_was_in_doubt_before_a_retry_is_undone_in_its_turn_too",
         ),

@@ -117,8 +117,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what a step sets for the session outlives its attempt",
-            'also="RESET ALL"',
-            'also=""',
+            "RESET ALL; ",
+            "",
             f"{SESSIONS}test_what_a_step_sets_for_the_session_ends_with_its_attempt",
         ),
         (
@@ -260,14 +260,14 @@ MUTANTS: list[Mutant] = [
         # --- Whose an error of the database is ---
         (
             "nobody is asked about what is lost for ever",
-            "if len(losses(attempt)) >= LOSSES_BEFORE_A_PERSON and (",
-            "if False and (",
+            "if (lost := _lost_by_itself(attempt)) and (",
+            "if (lost := []) and (",
             f"{POISON}test_ten_losses_without_a_decision_ask_a_person",
         ),
         (
             "nobody is asked about a compensation that is lost for ever",
-            "if len(lost := losses(attempt)) >= LOSSES_BEFORE_A_PERSON:",
-            "if len(lost := losses(attempt)) >= 10**9:",
+            "    if lost := _lost_by_itself(attempt):",
+            "    if lost := []:",
             f"{POISON}test_a_compensation_that_is_lost_ten_times_asks_a_person_and_counts_no_failure_before",
         ),
         (

@@ -122,8 +122,9 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the row is decided inside a savepoint",
-            "            decide(claim.workflow, self._attempt, outcome)",
-            "            with transaction.atomic():\n                decide(claim.workflow, self._attempt, outcome)",
+            "                decide(claim.workflow, self._attempt, outcome)",
+            "                with transaction.atomic():\n"
+            "                    decide(claim.workflow, self._attempt, outcome)",
             f"{MULTIXACTS}test_a_drain_makes_no_multixacts",
         ),
         # --- Waking ---
