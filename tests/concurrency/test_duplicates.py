@@ -12,6 +12,7 @@ from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
 from pytest_django import Settings
@@ -21,9 +22,9 @@ from tests.engine import define, submit, work, worker
 from workflows import inbox, submissions
 from workflows.definition import definitions
 from workflows.errors import ClaimLost
-from workflows.ingress import api_keys, kafka
+from workflows.ingress import api_keys, kafka_messages
 from workflows.models import Signal, Workflow
-from workflows.postgres.jsonb import document_of
+from workflows.postgres.jsonb import InputRefused, document_of
 from workflows.waits import Child, wait_for_children, wait_for_time
 
 pytestmark = engine.ENGINE
@@ -179,8 +180,9 @@ def store_a_signal() -> None:
 
 def leave_a_message_undelivered() -> None:
     told = {"topic": "facts", "partition": 0, "offset": next(offsets), "key": None, "value": b"", "headers": None}
+    told["timestamp"] = (TIMESTAMP_CREATE_TIME, 1_700_000_000_000)
     message = Mock(**{f"{name}.return_value": value for name, value in told.items()})
-    kafka._keep_undelivered(message, kafka.InputRefused("field_unknown", "No such field."))
+    kafka_messages.keep_undelivered(message, InputRefused("field_unknown", "No such field."))
 
 
 def open_an_attempt() -> None:

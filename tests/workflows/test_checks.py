@@ -106,7 +106,9 @@ def test_the_definition_that_submissions_enter_is_one_of_the_releases(
     settings: Settings, entered: str, warned: bool
 ) -> None:
     settings.WORKFLOWS, settings.SUBMISSION_WORKFLOW = [f"{__name__}.GOOD"], entered
+    definitions.cache_clear()
     messages = check_submission_workflow()
+    definitions.cache_clear()
     assert [message.id for message in messages] == ["workflows.W012"] * warned
     if warned:
         assert "SUBMISSION_WORKFLOW is 'onboarding', which no definition in WORKFLOWS is called" in messages[0].msg

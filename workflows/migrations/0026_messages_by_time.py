@@ -24,9 +24,4 @@ class Migration(migrations.Migration):
                 help_text="When it was sent: a topic that was created again has another message at this place.",
             ),
         ),
-        migrations.RemoveConstraint("undeliveredmessage", "undelivered_once"),
-        migrations.AddConstraint(
-            "undeliveredmessage",
-            models.UniqueConstraint(fields=("topic", "partition", "offset", "sent_at_ms"), name="undelivered_once"),
-        ),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import connection, connections
@@ -17,18 +18,17 @@ from workflows.waits import wait_for_signal
 
 pytestmark = engine.ENGINE
 
-ROLE = "onramp_test_reader"
-
 
 @pytest.fixture
 def role() -> Iterator[str]:
     """A role that owns nothing, and may read and write nothing."""
+    name = f"onramp_reader_{uuid4().hex}"  # roles are the server's: another test may have one just now
     with engine.another_connection() as other:
-        other.execute(f"CREATE ROLE {ROLE}")
-        yield ROLE
+        other.execute(f"CREATE ROLE {name}")
+        yield name
         connections.close_all()
-        other.execute(f"DROP OWNED BY {ROLE}")
-        other.execute(f"DROP ROLE {ROLE}")
+        other.execute(f"DROP OWNED BY {name}")
+        other.execute(f"DROP ROLE {name}")
 
 
 def sql(*statements: str) -> Any:

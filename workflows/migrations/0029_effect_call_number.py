@@ -13,7 +13,7 @@ HELP = "Drawn as the call is begun: calls are undone in the reverse order, whate
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("workflows", "0026_messages_by_time"),
+        ("workflows", "0028_undelivered_by_time"),
     ]
 
     operations = [
