@@ -8,7 +8,8 @@ from datetime import datetime
 from django.utils import timezone
 
 from workflows.definition import definitions
-from workflows.models import ManualTask, State, Workflow
+from workflows.models import Chore, ManualTask, State, Workflow
+from workflows.models.manual_task import DUE
 from workflows.postgres.statements import fetch_one
 
 # Seconds. Clocks that are kept right by small steps are no news.
@@ -48,6 +49,7 @@ class Summary:
     tasks: Count
     oldest_due: Workflow | None
     next_task: ManualTask | None
+    failing_chores: list[Chore]
     hidden: Hidden | None
 
 
@@ -58,7 +60,8 @@ def summary() -> Summary:
         states=[_count_in_state(state) for state in State],
         tasks=Count("open tasks", "open", tasks[: COUNT_LIMIT + 1].count()),
         oldest_due=_oldest_due(),
-        next_task=tasks.only("expires_at").order_by("expires_at", "id").first(),
+        next_task=tasks.only("due_at", "expires_at").order_by(DUE, "id").first(),
+        failing_chores=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
         hidden=_hidden(),
     )
 

@@ -11,7 +11,6 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.db.models.expressions import Combinable
-from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 from django.utils import timezone
@@ -27,6 +26,7 @@ from workflows.admin.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer
 from workflows.doubts import DOUBT_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, State, Workflow
+from workflows.models.manual_task import DUE
 from workflows.operations import taking_back
 from workflows.operations.taking_back import Again
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 OPEN = ManualTask.State.OPEN
 
-# The order of the open tasks: by when they are due. A task without a due time is due when it expires.
-DUE = Coalesce("due_at", "expires_at")
 OVERDUE = words.badge("overdue", "Overdue")
 
 

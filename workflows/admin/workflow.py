@@ -21,10 +21,12 @@ from django.utils.safestring import SafeString
 from workflows import operations
 from workflows.admin import words, workflow_page
 from workflows.admin.base import ConsoleAdmin, ReasonForm, Verb
+from workflows.compensation import UNDO_TASK_TYPE
 from workflows.definition import definitions
-from workflows.doubts import DOUBT_TASK_TYPE
+from workflows.doubts import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.models import Attempt, ManualTask, State, Workflow
+from workflows.poison import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
 
 RETRY = Verb(
     slug="retry",
@@ -104,6 +106,16 @@ class StateFilter(admin.SimpleListFilter):
         return rows
 
 
+# Questions of the engine's own: something went wrong, and only a person can tell how to go on.
+ENGINE_TASK_TYPES = (
+    DOUBT_TASK_TYPE,
+    UNDO_TASK_TYPE,
+    UNDECLARED_TASK_TYPE,
+    DEATHS_TASK_TYPE,
+    LOSSES_TASK_TYPE,
+)
+
+
 class PresetFilter(admin.SimpleListFilter):
     """The questions that people open the list with."""
 
@@ -115,10 +127,12 @@ class PresetFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         match self.value():
-            case "attention":  # failed, being undone, or failing for the third time in a row and more
+            # Failed, being undone, failing for the third time in a row and more, or with a question of the engine's.
+            case "attention":
+                asked = ManualTask.objects.open().filter(task_type__in=ENGINE_TASK_TYPES).values("workflow_id")
                 return queryset.filter(
                     Q(status="FAILED", cancelled_at=None)
-                    | Q(status="PENDING") & (Q(retry_count__gte=3) | Q(compensating=True))
+                    | Q(status="PENDING") & (Q(retry_count__gte=3) | Q(compensating=True) | Q(pk__in=asked))
                 )
             case "failed-today":
                 midnight = datetime.combine(timezone.now().date(), time(), UTC)

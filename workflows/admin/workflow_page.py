@@ -54,7 +54,8 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     history = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
-        "standing": status_sentence(workflow, attempts[0] if attempts else None, last, _undone(effects)),
+        "standing": _put_off(workflow)
+        or status_sentence(workflow, attempts[0] if attempts else None, last, _undone(effects)),
         "tasks": tasks,
         "attempt": last,
         "steps": step_lines(workflow.workflow_type, last, effects),
@@ -73,6 +74,16 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
 
 
 # --- Where it stands ----------------------------------------------------------------------------
+
+
+def _put_off(workflow: Workflow) -> str:
+    """The first sentence about a workflow that the engine has put off, and no step: why. Empty for any other."""
+    if workflow.state not in (State.QUEUED, State.RETRYING) or workflow.invisible_until <= timezone.now():
+        return ""
+    last = Event.objects.filter(workflow=workflow, attempt__isnull=False).order_by("-id").first()
+    if last is None or last.kind != Event.Kind.PUT_BACK:
+        return ""
+    return f"Put off until {_at(workflow.invisible_until)}: {last.detail.get('reason', 'no reason was recorded')}"
 
 
 def status_sentence(workflow: Workflow, attempt: Attempt | None, last: Attempt | None, undone: Sequence[str]) -> str:
@@ -107,7 +118,7 @@ def status_sentence(workflow: Workflow, attempt: Attempt | None, last: Attempt |
             where = workflow.current_step or "it"
             return f"Retrying at {_at(workflow.invisible_until)}: {where} failed {failures}, last with {error}"
     if workflow.invisible_until > timezone.now():
-        return f"Put back until {_at(workflow.invisible_until)}."
+        return f"Put off until {_at(workflow.invisible_until)}."
     return f"Due since {_at(workflow.invisible_until)}: a worker takes it as soon as one is free."
 
 

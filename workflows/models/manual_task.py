@@ -6,6 +6,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import models
 from django.db.models import Exists, ExpressionWrapper, F, OuterRef, Q
+from django.db.models.functions import Coalesce
 
 from workflows.models.clock import ClockTimestamp
 from workflows.models.wait import Wait
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 DECIDE = "workflows.decide_manualtask"
+# The order of open tasks: by when they are due. A task without a due time is due when it expires.
+DUE = Coalesce("due_at", "expires_at")
 # The users and groups of Django say which user may decide, whatever other backend logs people in.
 PERMISSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 

@@ -1,4 +1,4 @@
-"""The console's home: what it says when the database's clock was set back."""
+"""The console's home: what it says when the database's clock was set back, or a chore fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from workflows import operations, overview
-from workflows.models import Workflow
+from workflows.models import Chore, Workflow
 
 AHEAD = timedelta(minutes=10)
 
@@ -81,3 +81,12 @@ def test_no_more_rows_are_looked_at_than_are_counted(as_: Login, monkeypatch: py
     for _ in range(3):
         rows.workflow(invisible_until=timezone.now() + timedelta(minutes=1))
     assert "clock was set back" not in home(as_), "three are due before them"
+
+
+def test_home_says_which_chore_fails_and_since_when(as_: Login) -> None:
+    since = timezone.now() - timedelta(hours=1)
+    Chore.objects.create(name="wake expired", failing_since=since, error="OperationalError 57014")
+    Chore.objects.create(name="wake parents")
+    shown = home(as_)
+    assert f"“wake expired” since {since:%Y-%m-%d %H:%M:%S} UTC: OperationalError 57014." in shown
+    assert "wake parents" not in shown

@@ -76,9 +76,11 @@ def test_the_presets_find_what_people_come_for(as_: Login) -> None:
     support = as_("support")
     failed, waiting = made[State.FAILED].pk, made[State.WAITING].pk
     undone = made[State.COMPENSATING].pk
-    assert listed(support, "?preset=attention") == [old.pk, stubborn.pk, failed, undone]
+    in_doubt = rows.waiting(task=False)
+    rows.open_task(in_doubt, task_type="effect_in_doubt")
+    assert listed(support, "?preset=attention") == [in_doubt.pk, old.pk, stubborn.pk, failed, undone]
     assert listed(support, "?preset=failed-today") == [failed]
-    assert listed(support, "?preset=decision") == [waiting]
+    assert listed(support, "?preset=decision") == [in_doubt.pk, waiting]
     assert listed(support, "?workflow_type=parcel&state=failed") == [old.pk, failed]
     assert listed(support, "?workflow_type=other") == []
 
@@ -274,6 +276,22 @@ def test_home_counts_by_state_and_links_to_exactly_the_rows_it_counted(as_: Logi
     for count in glance.states:
         assert len(listed(support, f"?state={count.state}")) == count.number == (2 if count.state == "failed" else 1)
     assert (glance.tasks.number, glance.next_task) == (1, ManualTask.objects.get())
+
+
+def test_home_names_the_task_that_is_due_first_as_the_inbox_does(as_: Login) -> None:
+    soon, later = rows.waiting(), rows.waiting()
+    now = timezone.now()
+    ManualTask.objects.filter(workflow=later).update(expires_at=now + timedelta(hours=1))
+    ManualTask.objects.filter(workflow=soon).update(
+        expires_at=now + timedelta(hours=9), due_at=now + timedelta(minutes=30)
+    )
+    approver = as_("approver")
+    first = ManualTask.objects.get(workflow=soon)
+    assert first.due_at
+    home = approver.get("/admin/")
+    assert home.context["glance"].next_task == first
+    assert f"by {first.due_at:%Y-%m-%d %H:%M} UTC" in home.content.decode()
+    assert listed(approver, "", TASKS)[0] == first.pk
 
 
 def test_home_names_the_workflow_that_is_due_the_longest_and_that_nobody_runs(as_: Login) -> None:

@@ -70,7 +70,12 @@ def test_it_says_that_a_workflow_is_due_complete_or_put_back(as_: Login) -> None
     assert sentence(page(support, rows.workflow())).startswith("Due since ")
     assert sentence(page(support, rows.complete())).startswith("Complete since ")
     put_back = rows.workflow(invisible_until=timezone.now() + timedelta(minutes=1))
-    assert sentence(page(support, put_back)) == f"Put back until {clock(put_back.invisible_until)}."
+    lost = rows.retrying()
+    rows.event(lost, "put_back", attempt=2, detail={"reason": "Its claim was lost 3 times in a row."})
+    assert sentence(page(support, lost)) == (
+        f"Put off until {clock(lost.invisible_until)}: Its claim was lost 3 times in a row."
+    )
+    assert sentence(page(support, put_back)) == f"Put off until {clock(put_back.invisible_until)}."
 
 
 def test_it_says_why_a_workflow_is_undone_and_what_comes_next(as_: Login) -> None:
