@@ -90,6 +90,7 @@ def test_a_port_that_is_taken_is_a_clear_message_before_anything_is_started(
 
 
 @pytest.mark.long
+@pytest.mark.alone
 @pytest.mark.django_db(transaction=True)
 def test_ctrl_c_while_the_queue_drains_ends_all_that_it_has_started(
     ports: dict[str, int], demos: list[Demo], tmp_path: Path
@@ -107,6 +108,7 @@ def test_ctrl_c_while_the_queue_drains_ends_all_that_it_has_started(
 
 
 @pytest.mark.long
+@pytest.mark.alone
 @pytest.mark.django_db(transaction=True)
 def test_it_runs_to_the_end_and_says_how_to_send_one_more_that_completes(
     ports: dict[str, int], demos: list[Demo], tmp_path: Path
