@@ -10,8 +10,10 @@ PYTHON ?= $(shell for python in $(PYTHONS); do \
 # that the tests start would compile the project anew.
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
-# How many tests run at a time: twice the cores of a small machine, for most of them wait. 0 is one after another.
-TESTS_AT_ONCE ?= 4
+# How many tests run at a time: somewhat more than the cores of a small machine, for many of them wait. Those that kill
+# and hang workers wait for processes of their own. 0 is one after another.
+TESTS_AT_ONCE ?= 3
+FAULTS_AT_ONCE ?= 2
 
 VENV = .venv/bin/python
 INSTALLED = .venv/.installed
@@ -38,11 +40,11 @@ test: $(INSTALLED) ## Run the tests, on the embedded PostgreSQL or on DATABASE_U
 
 test-long: export DEBUG = 1
 test-long: $(INSTALLED) ## Run the long ones: scenarios in real workers, consumekafka, crashes of the database, races by the hundred
-	@$(VENV) -m pytest -m long $(ARGS)
+	@$(VENV) -m pytest -m long -n $(TESTS_AT_ONCE) $(ARGS)
 
 test-faults: export DEBUG = 1
 test-faults: $(INSTALLED) ## Run the tests that kill, crash and hang worker processes (some minutes)
-	@$(VENV) -m pytest -m faults $(ARGS)
+	@$(VENV) -m pytest -m faults -n $(FAULTS_AT_ONCE) $(ARGS)
 
 mutants: export DEBUG = 1
 mutants: $(INSTALLED) ## Take each fence, lock, order and half of a waker out in turn, and see a test fail (some minutes)
