@@ -5,7 +5,8 @@ These columns of a workflow's row are its schedule:
 | column | what it says |
 |---|---|
 | `status`, `compensating`, `completed_at` | under way, being undone, or at rest since then: COMPLETE or FAILED |
-| `invisible_until` | no worker takes the workflow before this time |
+| `invisible_until` | no worker takes the workflow before this time, and it is due since then |
+| `begun` | it goes before what has not begun: an attempt has been decided, or the workflow was woken |
 | `waiting_for` | what it waits for, in words |
 | `wake_on`, `wake_matching`, `seen_until` | the names of the signals that wake it, and which of those |
 | `current_step`, `retry_count` | the step where it failed or waits, and how many times in a row that step failed |
@@ -23,7 +24,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from django.db.models.expressions import Combinable
-from django.db.models.functions import Least, Now
+from django.db.models.functions import Now
 
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Workflow
@@ -31,12 +32,12 @@ from workflows.models.clock import ClockTimestamp
 from workflows.postgres.statements import Parameters, execute
 
 COLUMNS = (
-    *("status", "compensating", "completed_at", "invisible_until"),
+    *("status", "compensating", "completed_at", "invisible_until", "begun"),
     *("waiting_for", "wake_on", "wake_matching", "seen_until", "current_step", "retry_count"),
 )
 
-# Due before the backlog, not behind it: the workflow has waited already. Now(), for a row whose clock was ahead.
-AT_ONCE = Least("created_at", Now())
+# The true time, not an earlier one: that the workflow goes before the backlog is what `begun` says.
+AT_ONCE = ClockTimestamp()
 
 # What such a workflow waits for: these words and the type. The rows that older releases have put off have them, too.
 A_RELEASE_THAT_KNOWS = "a release that knows the workflow type "
@@ -90,6 +91,7 @@ def complete(workflow_id: int, extra_columns: ExtraColumns) -> None:
         workflow_id,
         phase=COMPLETE,
         due=UNCHANGED,
+        begun=UNCHANGED,
         awaited=NOTHING,
         step="",
         failures=0,
@@ -103,6 +105,7 @@ def suspend(workflow_id: int, suspended: Suspend, *, step: str, extra_columns: E
         workflow_id,
         phase=UNCHANGED,
         due=suspended.until,
+        begun=True,
         awaited=Awaited.of(suspended),
         step=step,
         failures=0,
@@ -116,6 +119,7 @@ def suspend_for_answer(workflow_id: int, suspended: Suspend) -> None:
         workflow_id,
         phase=UNCHANGED,
         due=suspended.until,
+        begun=True,
         awaited=Awaited.of(suspended),
         step=UNCHANGED,
         failures=UNCHANGED,
@@ -130,6 +134,7 @@ def schedule_retry(
         workflow_id,
         phase=UNCHANGED,
         due=due,
+        begun=True,
         awaited=woken_by,
         step=step,
         failures=failures,
@@ -139,7 +144,8 @@ def schedule_retry(
 
 def await_release(workflow_id: int, due: Combinable, *, workflow_type: str) -> None:
     """This release does not know the workflow's type: the workflow is left to one that does (see `make_known_due`)."""
-    postpone(workflow_id, due, waiting_for=release_awaited(workflow_type))
+    # Nothing of it has been done: it does not go before what has not begun either.
+    postpone(workflow_id, due, waiting_for=release_awaited(workflow_type), begun=UNCHANGED)
 
 
 def release_awaited(workflow_type: str) -> str:
@@ -147,12 +153,13 @@ def release_awaited(workflow_type: str) -> str:
     return f"{A_RELEASE_THAT_KNOWS}{workflow_type}"
 
 
-def postpone(workflow_id: int, due: Combinable, *, waiting_for: str = "") -> None:
+def postpone(workflow_id: int, due: Combinable, *, waiting_for: str = "", begun: bool | Unchanged = True) -> None:
     """The workflow is tried again later, and no step has failed: no signal cuts the delay short."""
     _write(
         workflow_id,
         phase=UNCHANGED,
         due=due,
+        begun=begun,
         awaited=Awaited(waiting_for),
         step=UNCHANGED,
         failures=UNCHANGED,
@@ -174,6 +181,7 @@ def fail(
         workflow_id,
         phase=FAILED,
         due=UNCHANGED,
+        begun=UNCHANGED,
         awaited=NOTHING,
         step=step,
         failures=failures,
@@ -193,6 +201,7 @@ def begin_compensation(
         workflow_id,
         phase=COMPENSATING,
         due=AT_ONCE,
+        begun=True,
         awaited=NOTHING,
         step=step,
         failures=failures,
@@ -208,12 +217,16 @@ def end_compensation(workflow_id: int) -> None:
 # --- Again --------------------------------------------------------------------------------------------
 
 
-def reopen(workflow_id: int, *, expires_after: timedelta | None) -> None:
-    """A person retries a workflow that has failed or was cancelled. The time that it may take begins anew."""
+def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = True) -> None:
+    """A person retries a workflow that has failed or was cancelled. The time that it may take begins anew.
+
+    Not `begun`, one of many that are retried together waits its turn with the others.
+    """
     _write(
         workflow_id,
         phase=UNDER_WAY,
         due=AT_ONCE,
+        begun=begun,
         awaited=NOTHING,
         step=UNCHANGED,
         failures=0,
@@ -227,6 +240,7 @@ def reopen_compensation(workflow_id: int) -> None:
         workflow_id,
         phase=COMPENSATING,
         due=AT_ONCE,
+        begun=True,
         awaited=NOTHING,
         step=UNCHANGED,
         failures=UNCHANGED,
@@ -236,16 +250,19 @@ def reopen_compensation(workflow_id: int) -> None:
 def make_due(workflow_id: int) -> bool:
     """Make the workflow due now; False when it is due already, or at rest. What it waits for stays."""
     later = Workflow.objects.filter(pk=workflow_id, status="PENDING", invisible_until__gt=Now())
-    return later.update(invisible_until=AT_ONCE) == 1
+    return later.update(invisible_until=AT_ONCE, begun=True) == 1
 
 
 def make_due_where(condition: str, parameters: Parameters) -> int:
-    """Do so for every sleeping workflow `w` whose row is not locked and for which `condition` (SQL) holds; how many."""
+    """Wake every workflow `w` whose row is not locked and for which `condition` (SQL) holds; how many.
+
+    One that sleeps is due now. One that is due stays due since then, and no longer waits behind the backlog.
+    """
     return execute(
-        f"""UPDATE workflows_workflow SET invisible_until = least(created_at, now())
+        f"""UPDATE workflows_workflow SET invisible_until = least(invisible_until, clock_timestamp()), begun = true
              WHERE id IN (
                 SELECT w.id FROM workflows_workflow w
-                 WHERE {condition} AND w.status = 'PENDING' AND w.invisible_until > now()
+                 WHERE {condition} AND w.status = 'PENDING' AND (w.invisible_until > now() OR NOT w.begun)
                    FOR NO KEY UPDATE OF w SKIP LOCKED)""",  # noqa: S608 (the condition is the engine's)
         parameters,
     )
@@ -258,7 +275,7 @@ def make_known_due(queue: str, workflow_types: Sequence[str], *, limit: int) -> 
     the type either begins anew with short delays.
     """
     return execute(
-        f"""UPDATE workflows_workflow SET waiting_for = '', invisible_until = least(now(), created_at)
+        f"""UPDATE workflows_workflow SET waiting_for = '', invisible_until = least(invisible_until, clock_timestamp())
              WHERE id IN (
                 SELECT id FROM workflows_workflow
                  WHERE status = 'PENDING' AND waiting_for LIKE '{A_RELEASE_THAT_KNOWS}%%'
@@ -277,6 +294,7 @@ def _write(
     *,
     phase: Phase | Unchanged,
     due: datetime | Combinable | Unchanged,
+    begun: bool | Unchanged,
     awaited: Awaited,
     step: str | Unchanged,
     failures: int | Unchanged,
@@ -293,6 +311,7 @@ def _write(
         **awaited._asdict(),
         "wake_matching": dict(awaited.wake_matching),
         "invisible_until": due,
+        "begun": begun,
         "current_step": step,
         "retry_count": failures,
         **(extra_columns or {}),

@@ -57,6 +57,8 @@ _ANSWERED = f"""
      OR w.linking_id IS NOT NULL AND EXISTS (SELECT FROM workflows_signal s WHERE {_LINKED}))"""  # noqa: S608 (ours)
 
 _ASLEEP = "w.status = 'PENDING' AND w.invisible_until > now()"
+# One that is due, too, if it would wait behind the backlog: a child that is cancelled with its parent.
+_ASLEEP_OR_FRESH = "w.status = 'PENDING' AND (w.invisible_until > now() OR NOT w.begun)"
 
 # The open wait `j` for children all of which have finished.
 OPEN_JOIN = """
@@ -106,7 +108,7 @@ def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
     return make_due_where(
         f"""w.id IN (
             WITH s AS MATERIALIZED (SELECT * FROM workflows_signal s WHERE closed_at IS NULL AND {signals})
-            (SELECT w.id FROM s JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP} LIMIT %(rows)s)
+            (SELECT w.id FROM s JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP_OR_FRESH} LIMIT %(rows)s)
             UNION ALL
             (SELECT w.id FROM s JOIN workflows_workflow w ON {_LINKED}
               WHERE {_ASLEEP} AND w.linking_id IS NOT NULL AND w.wake_on <> '{{}}' LIMIT %(rows)s))""",  # noqa: S608

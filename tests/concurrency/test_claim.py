@@ -2,68 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from threading import Event as Flag
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from django.db import connection, connections
 
 from tests import engine
 from tests.concurrency.backlogs import DRAINED, analyze, drain, say_one, store, store_backlog, store_due
+from tests.concurrency.looks import Look, explained, look_once
 from tests.engine import define, submit, worker
 from tests.processes import until
 from workflows.models import Workflow
 
 pytestmark = engine.ENGINE
-
-
-class Look(NamedTuple):
-    """One run of the claim's statement."""
-
-    buffers: int
-    indexes: list[str]
-    from_watermark: bool
-
-
-@contextmanager
-def explained(looks: list[Look]) -> Iterator[None]:
-    """Have the server explain each claim just before it is made, in the claim's own transaction."""
-
-    def explain(execute: Any, sql: str, parameters: Sequence[Any], *rest: Any) -> Any:
-        if "SKIP LOCKED" not in sql:
-            return execute(sql, parameters, *rest)
-        with connection.cursor() as cursor:
-            # Past the wrappers, and with the same parameters.
-            cursor.cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", parameters)
-            ((found,),) = cursor.cursor.fetchall()
-        plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
-        buffers = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-        looks.append(Look(buffers, list(_indexes(plan)), "(invisible_until, id) >=" in sql))
-        return execute(sql, parameters, *rest)
-
-    with connection.execute_wrapper(explain):
-        yield
-
-
-def _indexes(plan: dict[str, Any]) -> Iterator[str]:
-    if "Index Name" in plan:
-        yield plan["Index Name"]
-    for part in plan.get("Plans", []):
-        yield from _indexes(part)
-
-
-def look_once() -> Look:
-    """The claim of a worker that has just started: from the oldest due row on."""
-    looks: list[Look] = []
-    with explained(looks):
-        assert worker().process_next()
-    return looks[0]
 
 
 def test_a_claim_reads_a_handful_of_pages_whatever_waits_or_is_finished(no_vacuum: None) -> None:
@@ -76,10 +31,24 @@ def test_a_claim_reads_a_handful_of_pages_whatever_waits_or_is_finished(no_vacuu
     look = look_once()
     # An index of 100,000 entries has a level more, and the claim reads it twice: to find the row, and to lock it.
     assert look.buffers <= with_none + 2
-    # The row; and whether it is to be cancelled, for which an empty table of signals needs no index.
-    assert look.indexes[0] == "workflow_due"
-    assert set(look.indexes) <= {"workflow_due", "signal_unanswered", "signal_of_workflow"}
-    assert look.buffers <= 10
+    # The row, of either pool; and whether it is to be cancelled, for which an empty table of signals needs no index.
+    assert look.indexes[:2] == ["workflow_begun", "workflow_fresh"]
+    assert set(look.indexes[2:]) <= {"signal_unanswered", "signal_of_workflow"}
+    assert look.buffers <= 12
+
+
+def test_neither_pool_is_walked_over_for_the_sake_of_the_other(no_vacuum: None) -> None:
+    """After an outage 100,000 retries are due, and the planner knows of none."""
+    define([say_one])
+    store_due(100)
+    analyze()
+    store(100_000, payload="'{}'", begun="true", invisible_until="now() - interval '2 hours'")
+    this, looks = worker(), list[Look]()
+    with explained(looks):
+        for _ in range(4):
+            assert this.process_next()
+    assert [look.indexes[0] for look in looks] == [*3 * ["workflow_begun"], "workflow_fresh"]
+    assert max(look.buffers for look in looks) <= 10
 
 
 def test_a_claim_reads_a_handful_of_pages_however_many_signals_nobody_has_answered(no_vacuum: None) -> None:

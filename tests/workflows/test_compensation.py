@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import InterfaceError, InternalError, OperationalError
+from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, outcomes, submit, terminate, work, worker
@@ -62,9 +63,11 @@ def test_what_did_not_happen_is_not_undone(world: World) -> None:
 def test_it_is_due_before_the_backlog(world: World) -> None:
     define([world.step("charge"), fail])
     workflow = submit()
-    submit()
+    fresh = submit()
     workflow = work(workflow)
-    assert workflow.invisible_until == workflow.created_at
+    assert last_attempt(workflow).opened_at < workflow.invisible_until < timezone.now(), "it is due since it failed"
+    assert work(workflow).status == "FAILED"
+    assert not fresh.attempts.exists()  # type: ignore[attr-defined]
 
 
 def test_the_context_of_an_undo_is_what_the_ledger_knows(world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from workflows import transitions
-from workflows.errors import ClaimLost
+from workflows.errors import ClaimLost, Suspend
 from workflows.models import Workflow
 
 PACKAGE = Path(transitions.__file__).parent
@@ -86,10 +86,10 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()
     row = rows.workflow(status="FAILED", completed_at=now, retry_count=3, current_step="pay", waiting_for="a parcel")
-    transitions.reopen(row.pk, expires_after=None)
-    assert schedule_of(row) == ("PENDING", False, False, "", [], {}, None, "pay", 0)
-    transitions.postpone(row.pk, transitions.AT_ONCE, waiting_for="a release")
-    assert schedule_of(row) == ("PENDING", False, False, "a release", [], {}, None, "pay", 0)
+    transitions.reopen(row.pk, expires_after=None, begun=False)
+    assert schedule_of(row) == ("PENDING", False, False, False, "", [], {}, None, "pay", 0)
+    transitions.postpone(row.pk, transitions.AT_ONCE, waiting_for="a release", begun=transitions.UNCHANGED)
+    assert schedule_of(row) == ("PENDING", False, False, False, "a release", [], {}, None, "pay", 0)
     transitions.schedule_retry(
         row.pk,
         transitions.AT_ONCE,
@@ -98,26 +98,51 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
         failures=2,
         extra_columns={"last_error_code": "late"},
     )
-    assert schedule_of(row) == ("PENDING", False, False, "", ["paid"], {"n": 7}, "8:8:", "ship", 2)
+    assert schedule_of(row) == ("PENDING", False, False, True, "", ["paid"], {"n": 7}, "8:8:", "ship", 2)
     transitions.begin_compensation(row.pk, extra_columns={})
-    assert schedule_of(row) == ("PENDING", True, False, "", [], {}, None, "ship", 2)
+    assert schedule_of(row) == ("PENDING", True, False, True, "", [], {}, None, "ship", 2)
     transitions.end_compensation(row.pk)
-    assert schedule_of(row) == ("FAILED", False, True, "", [], {}, None, "ship", 2)
+    assert schedule_of(row) == ("FAILED", False, True, True, "", [], {}, None, "ship", 2)
     transitions.reopen_compensation(row.pk)
-    assert schedule_of(row) == ("PENDING", True, False, "", [], {}, None, "ship", 2)
+    assert schedule_of(row) == ("PENDING", True, False, True, "", [], {}, None, "ship", 2)
     transitions.fail(row.pk, step="undo ship", failures=1, extra_columns={})
-    assert schedule_of(row) == ("FAILED", False, True, "", [], {}, None, "undo ship", 1)
+    assert schedule_of(row) == ("FAILED", False, True, True, "", [], {}, None, "undo ship", 1)
     transitions.reopen(row.pk, expires_after=None)
     transitions.complete(row.pk, {"context": {"parcel": 1}})
-    assert schedule_of(row) == ("COMPLETE", False, True, "", [], {}, None, "", 0)
+    assert schedule_of(row) == ("COMPLETE", False, True, True, "", [], {}, None, "", 0)
     row.refresh_from_db()
     assert (row.context, row.last_error_code) == ({"parcel": 1}, "")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pk: transitions.suspend(
+            pk, Suspend("a parcel", wake_on=[], until=timezone.now()), step="ask", extra_columns={}
+        ),
+        lambda pk: transitions.suspend_for_answer(pk, Suspend("a person", wake_on=[], until=timezone.now())),
+        lambda pk: transitions.schedule_retry(
+            pk, Now(), woken_by=transitions.NOTHING, step="pay", failures=1, extra_columns={}
+        ),
+        lambda pk: transitions.postpone(pk, Now()),
+        lambda pk: transitions.begin_compensation(pk, extra_columns={}),
+        lambda pk: transitions.reopen_compensation(pk),
+        lambda pk: transitions.reopen(pk, expires_after=None),
+    ],
+    ids=["suspended", "asked about", "retried", "put off", "undone", "undone again", "reopened"],
+)
+def test_what_is_gone_on_with_has_begun(change: Callable[[int], None]) -> None:
+    row = rows.workflow()
+    change(row.pk)
+    row.refresh_from_db()
+    assert (row.status, row.begun) == ("PENDING", True)
 
 
 def schedule_of(row: Workflow) -> tuple[object, ...]:
     row.refresh_from_db()
     return (
-        *(row.status, row.compensating, row.completed_at is not None, row.waiting_for, row.wake_on),
+        *(row.status, row.compensating, row.completed_at is not None, row.begun, row.waiting_for, row.wake_on),
         *(row.wake_matching, row.seen_until, row.current_step, row.retry_count),
     )
 

@@ -135,6 +135,30 @@ def test_what_is_woken_goes_before_the_backlog() -> None:
     assert (Workflow.objects.get(pk=workflow.pk).status, fresh.context) == ("COMPLETE", {})
 
 
+def test_what_is_woken_is_due_since_then() -> None:
+    """People read since when it has been due: that it goes first is said by another column."""
+    workflow = asleep([await_paid])
+    tell(workflow)
+    before = timezone.now()
+    assert waking.wake(workflow.pk)
+    assert before <= Workflow.objects.get(pk=workflow.pk).invisible_until <= timezone.now()
+
+
+def test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_due_since_then() -> None:
+    """Queued, and not begun: such as a child that is to be cancelled with its parent."""
+    define([nothing])
+    first, workflow, by_the_chores = submit(), submit(), submit()
+    for each in (workflow, by_the_chores):
+        tell(each, "cancel", payload={"by": "ada", "reason": ""})
+    assert waking.wake(workflow.pk)
+    assert not waking.wake(workflow.pk)
+    assert (sweep(), sweep()) == (1, 0), "each once"
+    for each in (workflow, by_the_chores):
+        after = work(each)
+        assert (after.status, after.invisible_until) == ("FAILED", each.invisible_until)
+    assert not first.attempts.exists()  # type: ignore[attr-defined]
+
+
 def test_what_a_clock_that_was_ahead_has_stored_is_due_when_it_is_woken() -> None:
     workflow = asleep([await_paid])
     Workflow.objects.filter(pk=workflow.pk).update(created_at=timezone.now() + HOUR)

@@ -28,6 +28,11 @@ from workflows.errors import NotAllowed
 from workflows.models import Attempt, ManualTask, State, Workflow
 from workflows.poison import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
 
+_WHAT_A_RETRY_DOES = (
+    "What it has done in other systems stays done and is not done again; what was undone is done anew.",
+    "A question that failed it (rejected, or expired) is asked again; every other keeps its answer.",
+)
+
 RETRY = Verb(
     slug="retry",
     label="Retry",
@@ -35,9 +40,8 @@ RETRY = Verb(
     operation=operations.retry,
     applies=lambda row: row.state in (State.FAILED, State.CANCELLED),
     consequences=lambda row: [
-        "A worker takes it up at once, ahead of what is queued, and starts again from the first step.",
-        "What it has done in other systems stays done and is not done again; what was undone is done anew.",
-        "A question that failed it (rejected, or expired) is asked again; every other keeps its answer.",
+        "A worker takes it up before what is queued and has not begun, and starts again from the first step.",
+        *_WHAT_A_RETRY_DOES,
     ],
     done="It will be tried again from the first step.",
 )
@@ -255,7 +259,7 @@ class WorkflowAdmin(ConsoleAdmin):
                 refusals["A cancelled workflow is retried on its own page."] += 1
                 continue
             try:
-                operations.retry(pk, user=request.user, reason=reason)
+                operations.retry(pk, user=request.user, reason=reason, in_bulk=True)
             except NotAllowed as refusal:
                 refusals[str(refusal)] += 1
         retried = len(chosen) - refusals.total()
@@ -276,7 +280,8 @@ class WorkflowAdmin(ConsoleAdmin):
                 "verb": RETRY,
                 "consequences": [
                     f"{failed} of the {len(chosen)} selected have failed and start again; the others are left alone.",
-                    *RETRY.consequences(None),
+                    "Each waits its turn behind what is queued, and starts again from the first step.",
+                    *_WHAT_A_RETRY_DOES,
                 ],
                 "form": form,
                 "hidden": hidden,

@@ -97,6 +97,9 @@ class Workflow(models.Model):
     queue = models.CharField(max_length=63, db_default="default")
     status = models.CharField(max_length=8, choices=Status, db_default=Status.PENDING)
     invisible_until = models.DateTimeField(db_default=Now(), help_text="No worker takes it before this time.")
+    begun = models.BooleanField(
+        db_default=False, help_text="An attempt has been decided: it goes before the workflows that have not begun."
+    )
     retry_count = models.PositiveIntegerField(db_default=0, help_text="Failures in a row of the same step.")
     waiting_for = models.TextField(db_default="", help_text="What it waits for, in words.")
     wake_on = ArrayField(models.TextField(), db_default=Value("{}"), help_text="Names of the signals that wake it.")
@@ -158,7 +161,19 @@ class Workflow(models.Model):
             ),
         ]
         indexes = [
+            # What is due, for the console, and for workers of the release before while they are being replaced.
             models.Index(name="workflow_due", fields=["queue", "invisible_until", "id"], condition=Q(status="PENDING")),
+            # The two that a worker claims from: what has begun goes first, and has an index of its own.
+            models.Index(
+                name="workflow_begun",
+                fields=["queue", "invisible_until", "id"],
+                condition=Q(status="PENDING", begun=True),
+            ),
+            models.Index(
+                name="workflow_fresh",
+                fields=["queue", "invisible_until", "id"],
+                condition=Q(status="PENDING", begun=False),
+            ),
             # Compensation's own, for a pool of workers that does nothing else (`runworker --only compensation`).
             models.Index(
                 name="workflow_compensating",

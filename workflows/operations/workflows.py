@@ -23,22 +23,26 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 
-def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
+def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = False) -> None:
     """Start a failed or cancelled workflow again from its first step.
 
     A question that failed it (rejected, or expired) is asked again, and so is one that expired, or was closed, while
     nobody could decide; every other question keeps its answer. Calls that were undone are made again, under a new key;
     those that a person has left as they are stay done. `expires_after` is counted anew. Children that were cancelled
     with the workflow are started again, too.
+
+    It goes before what is queued and has not begun. One of many that are retried `in_bulk` does not: a thousand would
+    hold up everything new.
     """
     require(user, RETRY)
-    _retry_children(workflow_id, user=user, reason=reason)
+    _retry_children(workflow_id, user=user, reason=reason, in_bulk=in_bulk)
     with transaction.atomic(durable=True):
         workflow, state = lock_workflow(workflow_id)
         if workflow.status != Workflow.Status.FAILED:
             raise NotAllowed(f"Only a failed workflow can be retried; this one is {state.label.lower()}.")
         definition = definitions().get(workflow.workflow_type)
-        transitions.reopen(workflow_id, expires_after=definition.expires_after if definition else None)
+        expires_after = definition.expires_after if definition else None
+        transitions.reopen(workflow_id, expires_after=expires_after, begun=not in_bulk)
         _supersede_waits(workflow_id)
         kept = Effect.objects.filter(workflow=workflow_id, state=Effect.State.KEPT)
         kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0)
@@ -48,7 +52,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "") -> None:
         record_event(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 
 
-def _retry_children(workflow_id: int, *, user: User, reason: str) -> None:
+def _retry_children(workflow_id: int, *, user: User, reason: str, in_bulk: bool) -> None:
     """Start the children again that were cancelled with their parent, or are about to be; each in its own transaction.
 
     They come before the parent: if this is interrupted, the parent can be retried once more.
@@ -60,7 +64,7 @@ def _retry_children(workflow_id: int, *, user: User, reason: str) -> None:
     cancelled = Workflow.objects.filter(Exists(requested), parent=workflow_id, cancelled_at__isnull=False)
     for child_id in cancelled.values_list("pk", flat=True):
         with suppress(NotAllowed):  # the child is being undone, or another user was quicker
-            retry(child_id, user=user, reason=reason)
+            retry(child_id, user=user, reason=reason, in_bulk=in_bulk)
 
 
 def _supersede_waits(workflow_id: int) -> None:

@@ -1,7 +1,12 @@
-"""CLAIM: find the next due workflow, and lock its row."""
+"""CLAIM: find the next due workflow, and lock its row.
+
+What has begun goes first, in three of four claims (docs/adr/0012): the two kinds are two pools, each in the order in
+which its rows became due, and each found by an index of its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from time import monotonic
 from typing import Any, NamedTuple
@@ -13,7 +18,17 @@ from workflows.models import Workflow
 # watermark were woken 0.5 to 1 s late in a backlog.
 FULL_LOOK_EVERY = 0.25
 
+# One of so many claims takes what has not begun before what has: else a flood of retries would let nothing new begin.
+FRESH_EVERY = 4
+
+# A row is seen a moment after the time that it is due at: when its transaction commits. So a look that has found
+# nothing is not believed of the last second. The dead entries of a second are few.
+SEEN_AFTER = "1 second"
+
 COMPENSATION = "compensation"
+
+# The pools in which a worker looks, and which rows each has.
+POOLS = {"begun": "begun", "fresh": "NOT begun", "compensating": "compensating"}
 
 
 class Claim(NamedTuple):
@@ -26,44 +41,68 @@ class Claim(NamedTuple):
 
 
 class DueWorkflows:
-    """The due workflows of one queue, in the order in which a worker takes them. `only`: "compensation", or all."""
+    """The due workflows of one queue, in the order in which a worker takes them. `only`: none but "compensation"."""
 
     def __init__(self, queue: str, *, only: str = "") -> None:
         self._queue = queue
-        self._pool = "AND compensating" if only == COMPENSATION else ""
-        self._watermark: tuple[datetime, int] | None = None
+        self._pools = ["compensating"] if only == COMPENSATION else ["begun", "fresh"]
+        self._claims = 0
+        # Of each pool: no row is due, unless another worker holds it, that became due before this pair.
+        self._watermarks: dict[str, tuple[datetime, int]] = {}
         self._full_look_at = float("-inf")
 
     def claim_next(self) -> Claim | None:
         """Lock the next due row; None when other workers hold every due row, or none is due.
 
-        The oldest due time comes first, not the oldest row: in the order of creation each claim would walk over every
-        row that waits. The watermark, the pair last claimed, spares the walk over the entries that the drain so far
-        has left dead and that a held claim keeps vacuum from removing; a full look finds what became due behind it.
+        The oldest due time of a pool first, not the oldest row: by creation, each claim walks over every row that
+        waits. The watermark, the pair last claimed, spares the walk over the entries that the drain so far has left
+        dead and that a held claim keeps vacuum from removing; a full look finds what became due behind it.
         """
-        if self._watermark and monotonic() < self._full_look_at + FULL_LOOK_EVERY:
-            claim = self._select_due("AND (invisible_until, id) >= (%s, %s)", *self._watermark)
+        if monotonic() < self._full_look_at + FULL_LOOK_EVERY:
+            claim = self._look()
             if claim:
                 return claim
         self._full_look_at = monotonic()
-        return self._select_due("")
+        self._watermarks.clear()
+        return self._look()
 
-    def _select_due(self, watermark: str, *parameters: Any) -> Claim | None:
-        # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
-        rows = Workflow.objects.raw(
+    def _look(self) -> Claim | None:
+        """One statement, whether the first pool is empty or not."""
+        pools = self._pools[::-1] if (self._claims + 1) % FRESH_EVERY == 0 else self._pools
+        looks, parameters = zip(*(self._look_in(pool) for pool in pools), strict=True)
+        (row,) = Workflow.objects.raw(
             f"""
-            SELECT *, pg_current_xact_id()::text AS claim_xid,
-                   {inbox.cancel_requested_sql("workflows_workflow.id")} AS cancelled,
+            SELECT due.*, looked_at,
+                   CASE WHEN due.id IS NOT NULL THEN pg_current_xact_id()::text END AS claim_xid,
+                   {inbox.cancel_requested_sql("due.id")} AS cancelled,
                    extract(epoch FROM expires_at - clock_timestamp())::float AS expires_in
-              FROM workflows_workflow
-             WHERE status = 'PENDING' AND queue = %s {self._pool} AND invisible_until <= now() {watermark}
-             ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
-            """,  # noqa: S608 (the condition is ours)
-            [self._queue, *parameters],
+              FROM (SELECT now() - interval '{SEEN_AFTER}' AS looked_at) look
+              LEFT JOIN ({" UNION ALL ".join(looks)} LIMIT 1) due ON true
+            """,  # noqa: S608 (the conditions are ours)
+            [each for some in parameters for each in some],
         )
-        for workflow in rows:
-            self._watermark = (workflow.invisible_until, workflow.pk)
-            row: Any = workflow
-            expires_in = float("inf") if row.expires_in is None else row.expires_in
-            return Claim(workflow, row.claim_xid, row.cancelled, expires_in)
+        return self._taken(row, pools)
+
+    def _look_in(self, pool: str) -> tuple[str, list[Any]]:
+        """The SQL for the next due row of a pool, locked, and its parameters."""
+        watermark = self._watermarks.get(pool, ())
+        # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
+        return (
+            f"""SELECT *, '{pool}' AS pool FROM (
+                    SELECT * FROM workflows_workflow
+                     WHERE status = 'PENDING' AND queue = %s AND {POOLS[pool]} AND invisible_until <= now()
+                           {"AND (invisible_until, id) >= (%s, %s)" if watermark else ""}
+                     ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) {pool}""",  # noqa: S608 (ours)
+            [self._queue, *watermark],
+        )
+
+    def _taken(self, row: Any, pools: Sequence[str]) -> Claim | None:
+        """What a look has found, in the first of the `pools` that had a due row; and the watermarks from now on."""
+        for pool in pools:
+            if row.pool == pool:
+                self._claims += 1
+                self._watermarks[pool] = (row.invisible_until, row.pk)
+                expires_in = float("inf") if row.expires_in is None else row.expires_in
+                return Claim(row, row.claim_xid, row.cancelled, expires_in)
+            self._watermarks[pool] = (row.looked_at, 0)
         return None

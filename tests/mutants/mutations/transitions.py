@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import SESSIONS, SIGNALS_NOBODY_WAITS_FOR, TRANSITIONS, TWO_AT_ONCE, WAKERS
+from tests.mutants.mutations.seen_by import ORDER, SESSIONS, SIGNALS_NOBODY_WAITS_FOR, TRANSITIONS, TWO_AT_ONCE, WAKERS
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -29,26 +29,56 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what has ended is woken",
-            "WHERE {condition} AND w.status = 'PENDING' AND w.inv",
-            "WHERE {condition} AND w.inv",
+            "WHERE {condition} AND w.status = 'PENDING' AND (w.inv",
+            "WHERE {condition} AND (w.inv",
             f"{WAKERS}test_nobody_wakes_what_has_ended",
         ),
         (
-            "what is due is moved to the front, over and over",
-            " AND w.invisible_until > now()\n                   FOR",
+            "what is due is written anew at each look",
+            " AND (w.invisible_until > now() OR NOT w.begun)\n                   FOR",
             "\n                   FOR",
             f"{WAKERS}test_nobody_wakes_what_is_due",
         ),
         (
+            "what is due already stays behind the backlog when it is woken",
+            "(w.invisible_until > now() OR NOT w.begun)",
+            "w.invisible_until > now()",
+            f"{WAKERS}test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_due_since_then",
+        ),
+        (
             "what is woken goes behind the backlog",
-            "invisible_until = least(created_at, now())",
-            "invisible_until = now()",
-            f"{WAKERS}test_what_is_woken_goes_before_the_backlog",
+            "least(invisible_until, clock_timestamp()), begun = true\n",
+            "least(invisible_until, clock_timestamp())\n",
+            f"{WAKERS}test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_due_since_then",
+        ),
+        (
+            "what is due already is due anew when it is woken",
+            "least(invisible_until, clock_timestamp()), begun = true\n",
+            "clock_timestamp(), begun = true\n",
+            f"{WAKERS}test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_due_since_then",
+        ),
+        (
+            "what is woken is due since its creation",
+            "least(invisible_until, clock_timestamp()), begun = true\n",
+            "least(created_at, clock_timestamp()), begun = true\n",
+            f"{WAKERS}test_what_is_woken_is_due_since_then",
+        ),
+        (
+            "what is run now goes behind the backlog",
+            "later.update(invisible_until=AT_ONCE, begun=True)",
+            "later.update(invisible_until=AT_ONCE)",
+            f"{ORDER}test_run_now_puts_it_before_the_backlog",
+        ),
+        (
+            "what no release knows goes before the backlog",
+            "waiting_for=release_awaited(workflow_type), begun=UNCHANGED)",
+            "waiting_for=release_awaited(workflow_type))",
+            f"{ORDER}test_what_no_release_knows_waits_its_turn",
         ),
         (
             "what a clock that was ahead has made sleeps on when it is woken",
-            "invisible_until = least(created_at, now())",
-            "invisible_until = created_at",
+            "least(invisible_until, clock_timestamp()), begun = true\n",
+            "created_at, begun = true\n",
             f"{WAKERS}test_what_a_clock_that_was_ahead_has_stored_is_due_when_it_is_woken",
         ),
         (

@@ -90,9 +90,15 @@ MUTANTS: list[Mutant] = [
         # --- Slices of chores ---
         (
             "the chores find nothing that is addressed",
-            "JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP} LIMIT",
-            "JOIN workflows_workflow w ON {_ADDRESSED} WHERE false AND {_ASLEEP} LIMIT",
+            "JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP_OR_FRESH} LIMIT",
+            "JOIN workflows_workflow w ON {_ADDRESSED} WHERE false AND {_ASLEEP_OR_FRESH} LIMIT",
             f"{SIGNALS}test_a_sender_that_was_killed_between_its_two_statements_has_lost_nothing",
+        ),
+        (
+            "the chores leave what is due behind the backlog",
+            "JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP_OR_FRESH} LIMIT",
+            "JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP} LIMIT",
+            f"{WAKERS}test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_due_since_then",
         ),
         (
             "the chores find nothing by linking id",

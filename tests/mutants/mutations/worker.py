@@ -17,6 +17,7 @@ from tests.mutants.mutations.seen_by import (
     JOURNAL,
     LEASE,
     MULTIXACTS,
+    ORDER,
     PACE,
     REFUSALS,
     REFUSED_RESULTS,
@@ -34,20 +35,20 @@ MUTANTS: list[Mutant] = [
         # --- The claim ---
         (
             "a worker waits for the row that another one holds",
-            "FOR NO KEY UPDATE SKIP LOCKED\n",
-            "FOR NO KEY UPDATE\n",
+            "FOR NO KEY UPDATE SKIP LOCKED) {pool}",
+            "FOR NO KEY UPDATE) {pool}",
             f"{CLAIM}test_two_claims_at_the_same_moment_are_of_two_rows",
         ),
         (
             "a claim locks nothing",
-            " LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED\n",
-            " LIMIT 1\n",
+            " LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) {pool}",
+            " LIMIT 1) {pool}",
             f"{CLAIM}test_two_claims_at_the_same_moment_are_of_two_rows",
         ),
         (
             "what refers to the row waits for its claim",
-            "FOR NO KEY UPDATE SKIP LOCKED\n",
-            "FOR UPDATE SKIP LOCKED\n",
+            "FOR NO KEY UPDATE SKIP LOCKED) {pool}",
+            "FOR UPDATE SKIP LOCKED) {pool}",
             f"{PACE}test_what_refers_to_a_row_need_not_wait_for_its_claim",
         ),
         (
@@ -64,21 +65,40 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a worker takes another queue's rows",
-            "AND queue = %s {self._pool}",
-            "AND (true OR queue = %s) {self._pool}",
+            "AND queue = %s AND",
+            "AND (true OR queue = %s) AND",
             f"{CLAIMING}test_it_says_that_nothing_is_due",
         ),
         (
             "the pool for compensation takes everything",
-            '"AND compensating" if',
-            '"" if',
+            '["compensating"] if only',
+            '["begun", "fresh"] if only',
             f"{UNDO}test_a_pool_of_its_own_takes_nothing_else",
         ),
         (
             "the watermark passes over rows that are due at the same time",
-            'self._select_due("AND (invisible_until, id) >= (%s, %s)", *self._watermark)',
-            'self._select_due("AND invisible_until > %s", self._watermark[0])',
+            "AND (invisible_until, id) >= (%s, %s)",
+            "AND (invisible_until, id) > (%s, %s + 1000000000)",
             f"{PACE}test_it_takes_them_in_the_order_of_their_due_times_and_of_their_ids",
+        ),
+        # --- What has begun, and what has not ---
+        (
+            "what has begun goes first all of the time",
+            "if (self._claims + 1) % FRESH_EVERY == 0 else",
+            "if False else",
+            f"{ORDER}test_three_of_four_claims_are_of_what_has_begun",
+        ),
+        (
+            "what has not begun is found by walking over what has",
+            '"fresh": "NOT begun"',
+            '"fresh": "NOT coalesce(begun, false)"',
+            f"{CLAIM}test_neither_pool_is_walked_over_for_the_sake_of_the_other",
+        ),
+        (
+            "what has begun is found by walking over what has not",
+            '{"begun": "begun"',
+            '{"begun": "coalesce(begun, false)"',
+            f"{CLAIM}test_neither_pool_is_walked_over_for_the_sake_of_the_other",
         ),
         (
             "each look is a full one",
@@ -93,9 +113,18 @@ MUTANTS: list[Mutant] = [
             f"{PACE}test_it_looks_from_the_oldest_due_row_four_times_a_second_and_not_more_often",
         ),
         (
+            "a full look is one of the pool that it finds something in",
+            "        self._watermarks.clear()\n        return self._look()",
+            "        before, self._watermarks = self._watermarks, {}\n"
+            "        claim = self._look()\n"
+            "        self._watermarks = {**before, **self._watermarks}\n"
+            "        return claim",
+            f"{PACE}test_both_pools_are_looked_at_in_full",
+        ),
+        (
             "no full look when nothing is due ahead of the watermark",
-            "            if claim:\n                return claim\n        self._full",
-            "            return claim\n        self._full",
+            "if claim:",
+            "if True:",
             f"{CLAIMING}test_the_watermark_does_not_hide_what_becomes_due_behind_it",
         ),
     ),

@@ -18,7 +18,7 @@ def test_the_page_of_a_verb_says_what_will_happen_and_asks_for_a_reason(as_: Log
     url, _ = retry()
     client = as_("support")
     html = client.get(url).content.decode()
-    assert "starts again from the first step" in html
+    assert "before what is queued and has not begun, and starts again from the first step" in html
     assert "reason" in client.post(url, {"reason": " "}).context["form"].errors
     assert Workflow.objects.get().status == "FAILED"
 
@@ -27,6 +27,7 @@ def test_the_verb_is_done_in_the_name_of_who_asked(as_: Login) -> None:
     url, data = retry()
     response = as_("support").post(url, data, follow=True)
     assert "It will be tried again from the first step." in response.content.decode()
+    assert Workflow.objects.get().begun
     event = Event.objects.get()
     assert (event.kind, event.actor, event.detail) == ("retried", "some-support", {"reason": "Again."})
 
@@ -73,11 +74,12 @@ def test_a_row_that_is_not_there_is_not_found(as_: Login) -> None:
 
 
 def test_retry_selected_asks_first_and_counts_what_it_did(as_: Login) -> None:
-    made = [rows.failed(), rows.failed(), rows.complete(), rows.retrying()]
+    made = [rows.failed(begun=True), rows.failed(begun=True), rows.complete(), rows.retrying()]
     client = as_("support")
     asked = client.post("/admin/workflows/workflow/", chosen(*made, index="0"))
     assert "Retry 4 workflows?" in asked.content.decode()
     assert "2 of the 4 selected have failed" in asked.content.decode()
+    assert "Each waits its turn behind what is queued" in asked.content.decode()
     assert Workflow.objects.filter(status="FAILED").count() == 2
     done = client.post("/admin/workflows/workflow/", chosen(*made, confirmed="yes", reason="Again."), follow=True)
     assert [str(message) for message in done.context["messages"]] == [
@@ -87,6 +89,7 @@ def test_retry_selected_asks_first_and_counts_what_it_did(as_: Login) -> None:
     ]
     assert not Workflow.objects.filter(status="FAILED").exists()
     assert Event.objects.filter(kind="retried", actor="some-support").count() == 2
+    assert not Workflow.objects.filter(pk__in=[row.pk for row in made[:2]], begun=True).exists()
 
 
 def test_retry_selected_leaves_alone_what_somebody_has_cancelled(as_: Login) -> None:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.api.answers import assert_problem
@@ -128,7 +129,7 @@ def test_an_api_client_tells_any_workflow_whose_key_it_knows(client: Client, key
     signal = Signal.objects.get()
     assert (signal.source, signal.workflow_id, signal.payload) == ("api:shop", workflow.pk, {"at": "noon"})
     workflow.refresh_from_db()
-    assert workflow.invisible_until <= workflow.created_at
+    assert workflow.created_at < workflow.invisible_until <= timezone.now()
 
 
 def test_what_an_api_client_repeats_is_told_once_and_a_key_for_one_thing(client: Client, key: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from tests.engine import sweep
 from tests.processes import until
@@ -58,7 +59,7 @@ def test_a_linking_id_is_never_in_the_text_of_a_statement(client: Client) -> Non
     with CaptureQueriesContext(connection) as queries:
         assert deliver(client, secret, {**DELIVERED, "linking_id": CANARY}).status_code == 202
     workflow.refresh_from_db()
-    assert workflow.invisible_until <= workflow.created_at
+    assert workflow.created_at < workflow.invisible_until <= timezone.now()
     assert not any(CANARY in query["sql"] for query in queries)
 
 

@@ -23,6 +23,10 @@ def last_event(row: Workflow) -> Event:
     return Event.objects.filter(workflow=row).latest("id")
 
 
+def is_due_since_just_now(row: Workflow) -> bool:
+    return timezone.now() - timedelta(minutes=1) < row.invisible_until <= timezone.now()
+
+
 # --- Retry --------------------------------------------------------------------------------------
 
 
@@ -36,7 +40,17 @@ def test_retry_puts_a_failed_workflow_back_before_the_backlog(boss: User) -> Non
     operations.retry(row.pk, user=boss, reason="The bank is back.")
     row.refresh_from_db()
     assert (row.status, row.completed_at, row.retry_count) == ("PENDING", None, 0)
-    assert (row.waiting_for, row.wake_on, row.invisible_until) == ("", [], row.created_at)
+    assert (row.waiting_for, row.wake_on, row.begun) == ("", [], True)
+    assert is_due_since_just_now(row)
+
+
+def test_of_many_that_are_retried_together_each_waits_its_turn(boss: User) -> None:
+    """A thousand that went before everything new would hold it up for as long as they take."""
+    row = rows.failed(begun=True)
+    operations.retry(row.pk, user=boss, reason="The bank is back.", in_bulk=True)
+    row.refresh_from_db()
+    assert (row.status, row.begun) == ("PENDING", False)
+    assert is_due_since_just_now(row)
 
 
 def test_retry_writes_who_and_why_in_the_history(boss: User) -> None:
@@ -83,7 +97,8 @@ def test_run_now_makes_a_workflow_due_and_keeps_its_count_of_failures(
     row = make(created_at=timezone.now() - timedelta(hours=3))
     operations.run_now(row.pk, user=boss, reason="Payments is up.")
     after = Workflow.objects.get(pk=row.pk)
-    assert (after.invisible_until, after.retry_count) == (row.created_at, row.retry_count)
+    assert (after.begun, after.retry_count) == (True, row.retry_count)
+    assert is_due_since_just_now(after)
     assert (last_event(row).kind, last_event(row).actor) == ("run_now", "boss")
 
 
@@ -121,7 +136,9 @@ def test_a_decision_is_kept_sent_to_the_inbox_and_wakes_the_workflow(
     assert (signal.source, signal.name, signal.workflow_id) == ("console", f"decision:{task.pk}", row.pk)
     assert signal.payload == {"approved": approved, "reason": "Too heavy.", "by": "boss"}
     assert (last_event(row).kind, last_event(row).detail) == (state, {"reason": "Too heavy.", "task": task.pk})
-    assert Workflow.objects.get(pk=row.pk).invisible_until == row.created_at
+    woken = Workflow.objects.get(pk=row.pk)
+    assert woken.begun
+    assert is_due_since_just_now(woken)
 
 
 def test_a_rejection_needs_a_reason(boss: User) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, connections
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from tests import engine
@@ -202,7 +203,7 @@ def test_a_sender_wakes_so_many_of_a_linking_id_and_leaves_the_rest_to_the_chore
     for _ in range(3):
         work(submit(linking_id="acc"))
     inbox.send(source="shop", dedupe_key="1", name="paid", linking_id="acc", payload={})
-    due = Workflow.objects.filter(invisible_until__lte=timezone.now())
+    due = Workflow.objects.filter(invisible_until__lte=Now())
     assert due.count() == 2
     do_chores()
     assert due.count() == 3

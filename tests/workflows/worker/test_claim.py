@@ -63,7 +63,7 @@ def test_a_type_that_this_release_does_not_know_is_put_back() -> None:
     for _ in range(2):
         make_due(workflow)
         workflow = work(workflow)
-        assert workflow.status == "PENDING"
+        assert (workflow.status, workflow.begun) == ("PENDING", False), "nothing of it has been done"
         assert timedelta(seconds=50) < workflow.invisible_until - timezone.now() < timedelta(seconds=70)
     assert kinds(workflow) == ["put_back"], "one event, not one a minute"
 

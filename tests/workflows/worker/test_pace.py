@@ -79,6 +79,21 @@ def test_it_looks_from_the_oldest_due_row_four_times_a_second_and_not_more_often
     assert is_done(woken), "before the two that are left"
 
 
+def test_both_pools_are_looked_at_in_full(clock: Clock) -> None:
+    """Not only the one that the full look finds something in."""
+    define([nothing])
+    for begun in (False, True, True, True, True):
+        submit(begun=begun)
+    this = worker()
+    for _ in range(4):
+        assert this.process_next()
+    behind = [submit(begun=begun, invisible_until="2020-01-01T00:00:00Z") for begun in (True, False)]
+    clock.now += 0.26
+    for _ in range(3):
+        assert this.process_next()
+    assert all(is_done(each) for each in behind)
+
+
 def test_what_refers_to_a_row_need_not_wait_for_its_claim() -> None:
     """A foreign key's check, of a table of yours say, locks the row as here: by another connection, in a step."""
     referred: list[Any] = []
