@@ -42,7 +42,7 @@ and the same two once more while workers drain a backlog and signals are sent to
 No slice is to take longer than {SLICE_GOAL:.0f} second, and no other signal is to be
 acted on later than that.
 
-A full look is a claim from the oldest due row on, which is what a worker does four times
+A full look is a claim from the oldest due row on, which one of all workers does four times
 a second: after a thirtieth of the rows has been drained, before any vacuum.
 """
 
@@ -204,7 +204,7 @@ def full_looks(database: Database, drained: int, times: int = 20) -> list[float]
 
 LOOK = """
     SELECT * FROM workflows_workflow
-     WHERE status = 'PENDING' AND queue = 'big' AND invisible_until <= now()
+     WHERE status = 'PENDING' AND queue = 'big' AND NOT begun AND invisible_until <= now()
      ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED"""
 
 

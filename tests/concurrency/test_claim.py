@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.db.models.functions import Now
 
 from tests import engine
 from tests.concurrency.backlogs import DRAINED, analyze, drain, say_one, store, store_backlog, store_due
@@ -49,6 +50,23 @@ def test_neither_pool_is_walked_over_for_the_sake_of_the_other(no_vacuum: None) 
             assert this.process_next()
     assert [look.indexes[0] for look in looks] == [*3 * ["workflow_begun"], "workflow_fresh"]
     assert max(look.buffers for look in looks) <= 10
+
+
+def test_an_idle_worker_does_not_walk_over_what_the_others_drain(no_vacuum: None) -> None:
+    """Nor over what was drained before it has claimed anything itself; only its full look pays for that."""
+    define([say_one])
+    idle, looks = worker(), list[Look]()
+    idle._due.live_workers = 1_000_000  # the others have just looked in full
+    assert not idle.process_next()
+    for pool in ("begun", "fresh"):
+        store(20_000, payload="'{}'", begun=str(pool == "begun"), invisible_until="now() - interval '1 hour'")
+    Workflow.objects.update(status="COMPLETE", completed_at=Now())
+    with explained(looks):
+        assert not idle.process_next()
+        assert not idle.process_next(thorough=False)
+    first, full, usual = looks
+    assert full.buffers > 200
+    assert max(first.buffers, usual.buffers) <= 10
 
 
 def test_a_claim_reads_a_handful_of_pages_however_many_signals_nobody_has_answered(no_vacuum: None) -> None:

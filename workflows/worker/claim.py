@@ -6,6 +6,7 @@ which its rows became due, and each found by an index of its own.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from datetime import datetime
 from time import monotonic
@@ -14,8 +15,8 @@ from typing import Any, NamedTuple
 from workflows import inbox
 from workflows.models import Workflow
 
-# A full look, from the oldest due row on, at least this often: at once a second, rows that became due behind the
-# watermark were woken 0.5 to 1 s late in a backlog.
+# A full look, from the oldest due row on, this often, by one of all workers: at once a second, rows that became due
+# behind the watermark were woken 0.5 to 1 s late in a backlog.
 FULL_LOOK_EVERY = 0.25
 
 # One of so many claims takes what has not begun before what has: else a flood of retries would let nothing new begin.
@@ -41,30 +42,40 @@ class Claim(NamedTuple):
 
 
 class DueWorkflows:
-    """The due workflows of one queue, in the order in which a worker takes them. `only`: none but "compensation"."""
+    """The due workflows of one queue, in the order in which a worker takes them. `only`: none but "compensation".
+
+    `live_workers` are the workers of the queue, this one included: they share the full looks.
+    """
 
     def __init__(self, queue: str, *, only: str = "") -> None:
+        self.live_workers = 1
         self._queue = queue
         self._pools = ["compensating"] if only == COMPENSATION else ["begun", "fresh"]
         self._claims = 0
         # Of each pool: no row is due, unless another worker holds it, that became due before this pair.
         self._watermarks: dict[str, tuple[datetime, int]] = {}
         self._full_look_at = float("-inf")
+        self._luck = 1.0
 
-    def claim_next(self) -> Claim | None:
+    def claim_next(self, *, thorough: bool = True) -> Claim | None:
         """Lock the next due row; None when other workers hold every due row, or none is due.
 
         The oldest due time of a pool first, not the oldest row: by creation, each claim walks over every row that
         waits. The watermark, the pair last claimed, spares the walk over the entries that the drain so far has left
-        dead and that a held claim keeps vacuum from removing; a full look finds what became due behind it.
+        dead and that a held claim keeps vacuum from removing; a full look finds what became due behind it. Not
+        `thorough`, None may also be said of rows behind the watermark, until the next full look.
         """
-        if monotonic() < self._full_look_at + FULL_LOOK_EVERY:
+        if monotonic() < self._full_look_at + self._full_look_every():
             claim = self._look()
-            if claim:
+            if claim or not thorough:
                 return claim
-        self._full_look_at = monotonic()
+        self._full_look_at, self._luck = monotonic(), random.expovariate(1)
         self._watermarks.clear()
         return self._look()
+
+    def _full_look_every(self) -> float:
+        """Seconds. By chance: workers that were started together would all look at once, and then none for long."""
+        return FULL_LOOK_EVERY * (1 + (self.live_workers - 1) * self._luck)
 
     def _look(self) -> Claim | None:
         """One statement, whether the first pool is empty or not."""

@@ -1,5 +1,7 @@
 """HEARTBEAT: which worker works, where, since when and on what. A row for each worker process, for people to look at.
 
+The workers count these rows, to share the full looks at their queue; nothing else is decided by them.
+
 The worker writes its row on the journal, at most once a second: between steps, and when idle. While it is inside a long
 step, its row grows old, but for no longer than its lease.
 """
@@ -20,8 +22,18 @@ from workflows.waking import Slice
 from workflows.worker.slots import WorkerStatus
 
 EVERY = 1.0
+# Seconds after its last beat in which a worker counts as one that looks at the queue: later it is in a long step, or
+# dead.
+LOOKS_FOR = 5.0
 # Long enough that a person can see in the morning which worker died in the night.
 KEEP_FOR = "1 day"
+
+
+# How many other workers of the queue look at it: the heartbeat's statement reads this along the way.
+_OTHERS = f"""(
+    SELECT count(*) FROM workflows_workerprocess
+     WHERE queue = %(queue)s AND stopped_at IS NULL AND id <> %(row_id)s
+       AND last_seen > clock_timestamp() - interval '{LOOKS_FOR} s')"""  # noqa: S608 (ours)
 
 
 class Heartbeat:
@@ -31,6 +43,7 @@ class Heartbeat:
         self.name = name
         self.queue = queue
         self.row_id = 0
+        self.live_workers = 1  # those of the queue that beat, this one included, as of the last beat
         self._beaten_at = float("-inf")
 
     def beat(self, status: WorkerStatus, attempt: OpenAttempt | None) -> None:
@@ -63,21 +76,23 @@ class Heartbeat:
     def _update(self, at: Mapping[str, object]) -> bool:
         # This also opens the row again, if the supervisor has closed it too early.
         rows = journal.execute(
-            """UPDATE workflows_workerprocess
+            f"""UPDATE workflows_workerprocess
                   SET last_seen = clock_timestamp(), stopped_at = NULL, ended_how = '',
                       workflow_id = %(workflow_id)s, attempt = %(attempt)s, step = %(step)s,
                       since = clock_timestamp() - %(seconds)s * interval '1 second'
-                WHERE id = %(row_id)s RETURNING id""",
-            {**at, "row_id": self.row_id},
+                WHERE id = %(row_id)s RETURNING {_OTHERS}""",  # noqa: S608 (ours)
+            {**at, "row_id": self.row_id, "queue": self.queue},
         )
+        for (others,) in rows:
+            self.live_workers = others + 1
         return bool(rows)
 
     def _insert(self, at: Mapping[str, object]) -> None:
-        ((self.row_id,),) = journal.execute(
-            """INSERT INTO workflows_workerprocess
+        ((self.row_id, others),) = journal.execute(
+            f"""INSERT INTO workflows_workerprocess
                       (name, host, pid, release, queue, workflow_id, attempt, step, since)
                VALUES (%(name)s, %(host)s, %(pid)s, %(release)s, %(queue)s, %(workflow_id)s, %(attempt)s, %(step)s,
-                       clock_timestamp() - %(seconds)s * interval '1 second') RETURNING id""",
+                       clock_timestamp() - %(seconds)s * interval '1 second') RETURNING id, {_OTHERS}""",  # noqa: S608 (ours)
             {
                 **at,
                 "name": self.name,
@@ -85,8 +100,10 @@ class Heartbeat:
                 "pid": os.getpid(),
                 "release": settings.RELEASE,
                 "queue": self.queue,
+                "row_id": 0,
             },
         )
+        self.live_workers = others + 1
 
 
 def delete_stale(after: int = 0) -> Slice:

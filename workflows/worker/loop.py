@@ -100,7 +100,7 @@ class Worker:
                 sessions.ensure_fit()
                 held_up = self._is_held_up()
                 self._make_known_types_due()
-                busy = not held_up and self.process_next()
+                busy = not held_up and self.process_next(thorough=drain)
                 self.run_chores()
                 self._beat()
             except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
@@ -139,8 +139,8 @@ class Worker:
             self._heartbeat.stop()
             self._publish_status(worker_id=0)
 
-    def process_next(self) -> bool:
-        """Process one due workflow. Return False when none is due.
+    def process_next(self, *, thorough: bool = True) -> bool:
+        """Process one due workflow. Return False when none is due (not `thorough`: when this look has found none).
 
         Raises ClaimLost or a database error when a connection was lost on the way. Then nothing was decided (or all of
         it was, and only the answer to the COMMIT is missing).
@@ -151,7 +151,7 @@ class Worker:
             raise ClaimLost(f"what came of the last attempt cannot be written yet: {self._why_unrecorded}")
         journal.connect()
         with _verified_transaction(self._announce_hooks):
-            claim = self._due.claim_next()
+            claim = self._due.claim_next(thorough=thorough)
             if claim is None:
                 return False
             workflow = claim.workflow
@@ -281,6 +281,7 @@ class Worker:
 
     def _beat(self) -> None:
         self._heartbeat.beat(self._status, self._attempt)
+        self._due.live_workers = self._heartbeat.live_workers
         if self._status.worker_id != self._heartbeat.row_id:
             self._publish_status(worker_id=self._heartbeat.row_id)
 

@@ -24,8 +24,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "workers take up new workflows while a migration waits",
-            "busy = not held_up and self.process_next()",
-            "busy = self.process_next()",
+            "busy = not held_up and self.process_next(thorough=drain)",
+            "busy = self.process_next(thorough=drain)",
             f"{MIGRATE}test_meanwhile_workers_take_up_nothing_new_and_afterwards_all_of_it",
         ),
         (

@@ -14,6 +14,7 @@ from tests.mutants.mutations.seen_by import (
     EFFECTS,
     EXPIRY,
     FAULTS,
+    HEARTBEAT,
     JOURNAL,
     LEASE,
     MULTIXACTS,
@@ -101,8 +102,21 @@ MUTANTS: list[Mutant] = [
             f"{CLAIM}test_neither_pool_is_walked_over_for_the_sake_of_the_other",
         ),
         (
+            "a look that finds nothing keeps the watermark",
+            "            self._watermarks[pool] = (row.looked_at, 0)\n",
+            "",
+            f"{CLAIM}test_an_idle_worker_does_not_walk_over_what_the_others_drain",
+        ),
+        (
+            "a look that finds nothing is believed of what is not committed yet",
+            "now() - interval '{SEEN_AFTER}' AS looked_at",
+            "now() AS looked_at",
+            f"{PACE}test_an_idle_worker_finds_what_is_seen_later_than_it_was_due",
+        ),
+        # --- Full looks ---
+        (
             "each look is a full one",
-            "        self._full_look_at = monotonic()\n",
+            "        self._full_look_at, self._luck = monotonic(), random.expovariate(1)\n",
             "",
             f"{PACE}test_it_looks_from_the_oldest_due_row_four_times_a_second_and_not_more_often",
         ),
@@ -122,14 +136,53 @@ MUTANTS: list[Mutant] = [
             f"{PACE}test_both_pools_are_looked_at_in_full",
         ),
         (
+            "each worker looks in full as if it were alone",
+            "(1 + (self.live_workers - 1) * self._luck)",
+            "1",
+            f"{PACE}test_four_workers_share_the_full_looks",
+        ),
+        (
             "no full look when nothing is due ahead of the watermark",
-            "if claim:",
+            "if claim or not thorough:",
             "if True:",
             f"{CLAIMING}test_the_watermark_does_not_hide_what_becomes_due_behind_it",
+        ),
+        (
+            "each look that finds nothing is followed by a full one",
+            "if claim or not thorough:",
+            "if claim:",
+            f"{PACE}test_four_workers_share_the_full_looks",
+        ),
+    ),
+    *in_(
+        "worker/heartbeat.py",
+        (
+            "workers of other queues share the full looks",
+            "WHERE queue = %(queue)s AND stopped_at",
+            "WHERE (true OR queue = %(queue)s) AND stopped_at",
+            f"{HEARTBEAT}test_a_worker_learns_with_each_beat_how_many_look_at_its_queue",
+        ),
+        (
+            "workers that have stopped share the full looks",
+            " AND stopped_at IS NULL AND id <>",
+            " AND id <>",
+            f"{HEARTBEAT}test_a_worker_learns_with_each_beat_how_many_look_at_its_queue",
+        ),
+        (
+            "workers that are not heard of share the full looks",
+            "       AND last_seen > clock_timestamp() - interval '{LOOKS_FOR} s')",
+            ")",
+            f"{HEARTBEAT}test_a_worker_learns_with_each_beat_how_many_look_at_its_queue",
         ),
     ),
     *in_(
         "worker/loop.py",
+        (
+            "a worker that drains ends before it has looked in full",
+            "self.process_next(thorough=drain)",
+            "self.process_next(thorough=False)",
+            f"{PACE}test_a_worker_that_drains_ends_with_a_full_look",
+        ),
         # --- The connections ---
         (
             "the journal is opened after the claim",

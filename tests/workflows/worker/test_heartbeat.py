@@ -62,6 +62,20 @@ def test_it_beats_once_a_second_at_most() -> None:
     assert len(beats) <= 6, "a row made and beats of the seconds that it took"
 
 
+def test_a_worker_learns_with_each_beat_how_many_look_at_its_queue() -> None:
+    this, *others = (worker() for _ in range(5))
+    elsewhere = worker(queue="elsewhere")
+    for each in (*others, elsewhere, this):
+        each._beat()
+    assert (this._due.live_workers, elsewhere._due.live_workers) == (5, 1)
+    stopped, silent, *_ = others
+    stopped.sign_off()
+    WorkerProcess.objects.filter(pk=silent._status.worker_id).update(last_seen=timezone.now() - timedelta(seconds=6))
+    due(this)
+    this._beat()
+    assert this._due.live_workers == 3
+
+
 def test_a_row_that_aged_out_is_made_anew() -> None:
     this = worker()
     this._beat()

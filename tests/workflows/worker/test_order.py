@@ -6,6 +6,7 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from django.db import connection
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -100,3 +101,19 @@ def test_what_no_release_knows_waits_its_turn() -> None:
     define([nothing])
     workflow = work(submit(workflow_type="of_the_next_release"))
     assert (workflow.status, workflow.begun) == ("PENDING", False)
+
+
+@pytest.mark.parametrize("only", ["", "compensation"])
+def test_whatever_is_due_a_claim_is_one_statement(only: str) -> None:
+    define([nothing])
+    this, looks = worker(only=only), []
+    fresh, begun = submit(), submit(begun=True, compensating=True)
+
+    def look(execute: Any, sql: str, *rest: Any) -> Any:
+        looks.extend([sql] if "looked_at" in sql else [])
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(look):
+        busy = [this.process_next(thorough=False) for _ in range(3)]
+    assert (taken(), len(looks)) == ([begun.pk] if only else [begun.pk, fresh.pk], 3)
+    assert busy == ([True, False, False] if only else [True, True, False])

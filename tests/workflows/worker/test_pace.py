@@ -79,6 +79,24 @@ def test_it_looks_from_the_oldest_due_row_four_times_a_second_and_not_more_often
     assert is_done(woken), "before the two that are left"
 
 
+@pytest.mark.parametrize(("luck", "seconds"), [(0.0, 0.25), (1.0, 1.0), (2.0, 1.75)])
+def test_four_workers_share_the_full_looks(
+    luck: float, seconds: float, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each looks every second, by chance sooner or later: else those that were started together would look together."""
+    monkeypatch.setattr("workflows.worker.claim.random.expovariate", lambda rate: luck / rate)
+    define([nothing])
+    this = worker()
+    this._due.live_workers = 4
+    assert not this.process_next(thorough=False)
+    behind = submit(invisible_until="2020-01-01T00:00:00Z")
+    clock.now += seconds - 0.01
+    assert not this.process_next(thorough=False)
+    clock.now += 0.02
+    assert this.process_next(thorough=False)
+    assert is_done(behind)
+
+
 def test_both_pools_are_looked_at_in_full(clock: Clock) -> None:
     """Not only the one that the full look finds something in."""
     define([nothing])
@@ -90,8 +108,28 @@ def test_both_pools_are_looked_at_in_full(clock: Clock) -> None:
     behind = [submit(begun=begun, invisible_until="2020-01-01T00:00:00Z") for begun in (True, False)]
     clock.now += 0.26
     for _ in range(3):
-        assert this.process_next()
+        assert this.process_next(thorough=False)
     assert all(is_done(each) for each in behind)
+
+
+def test_an_idle_worker_finds_what_is_seen_later_than_it_was_due(clock: Clock) -> None:
+    """A row is seen when its transaction commits: it may be due since before a look that could not see it yet."""
+    define([nothing])
+    this = worker()
+    assert not this.process_next(thorough=False)
+    late = submit(invisible_until=timezone.now() - timedelta(seconds=0.5))
+    assert this.process_next(thorough=False)
+    assert is_done(late)
+
+
+def test_a_worker_that_drains_ends_with_a_full_look(clock: Clock) -> None:
+    define([nothing])
+    this = worker()
+    this._due.live_workers = 200
+    assert not this.process_next()
+    behind = submit(invisible_until="2020-01-01T00:00:00Z")
+    this.run(drain=True)
+    assert is_done(behind)
 
 
 def test_what_refers_to_a_row_need_not_wait_for_its_claim() -> None:
