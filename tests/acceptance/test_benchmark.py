@@ -29,7 +29,21 @@ def benchmark(*arguments: str) -> subprocess.Popen[str]:
 @pytest.mark.long
 def test_it_measures_and_prints_and_leaves_no_database_behind() -> None:
     process = benchmark(
-        "--workflows", "20", "--processes", "1", "--rounds", "1", "--kills", "1", "--signals", "3", "--backlog", "300"
+        *(
+            "--workflows",
+            "20",
+            "--processes",
+            "1",
+            "--rounds",
+            "1",
+            "--kills",
+            "1",
+            "--signals",
+            "3",
+            "--backlog",
+            "300",
+        ),
+        *("--idle", "3", "--drained", "100"),
     )
     printed, complained = process.communicate(timeout=120)
     assert process.returncode == 0, complained
@@ -41,6 +55,7 @@ def test_it_measures_and_prints_and_leaves_no_database_behind() -> None:
         "worst",
         "signal to taken up again",
         "99th percentile",
+        "looks, full ones shared",
     ):
         assert row in printed
     with connection.cursor() as cursor:

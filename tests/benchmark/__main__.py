@@ -17,7 +17,7 @@ from django.db import Error
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmark import STEPS, takeover, throughput, waking
+from tests.benchmark import STEPS, idle, takeover, throughput, waking
 from tests.benchmark.database import BenchmarkError, throwaway_database
 from tests.benchmark.progress import tracking
 from tests.benchmark.throughput import Speed
@@ -41,6 +41,10 @@ Waking: while workers are busy with a backlog of fresh submissions, signals are 
 workflows that wait; the time is that until a worker has taken the workflow up again.
 The goal is a 99th percentile below {waking.GOAL:.0f} second.
 
+Idle: what the looks and heartbeats of many workers that find nothing take of each second,
+behind a queue that was drained and not vacuumed. One process does what they would do, one
+after another by a clock of its own, so it needs no machine for as many processes.
+
 All of it runs on a database of its own, on the server of DATABASE_URL or (with DEBUG=1)
 the embedded one, and the database is dropped at the end.
 """
@@ -49,7 +53,7 @@ EPILOG = """\
 examples:
   make bench                                       about two minutes
   make bench ARGS="--rounds 30 --kills 100"        less noise
-  make bench ARGS="--kills 0 --signals 0"          throughput alone
+  make bench ARGS="--kills 0 --signals 0 --idle 0" throughput alone
 """
 
 
@@ -84,6 +88,8 @@ def parse_arguments() -> argparse.Namespace:
         ("kills", 20, 0, "workers to kill, of two processes or more"),
         ("signals", 200, 0, "signals to send"),
         ("backlog", 10_000, 1, "fresh submissions that are due all the while"),
+        ("idle", 200, 0, "idle workers"),
+        ("drained", 700_000, 1, "workflows drained before they look"),
     ):
         parser.add_argument(
             f"--{name}", type=at_least(least), default=default, metavar="N", help=f"{what} (default: {default})"
@@ -112,6 +118,7 @@ def run(arguments: argparse.Namespace) -> None:
             processes=arguments.processes,
             track=track,
         )
+        looks = idle.measure(database, workers=arguments.idle, drained=arguments.drained)
     console = Console()
     console.print(f"\n{arguments.workflows} workflows of {STEPS} once steps, processes: {arguments.processes}")
     console.print(_throughput(speeds))
@@ -121,6 +128,9 @@ def run(arguments: argparse.Namespace) -> None:
     if woken:
         console.print(f"{arguments.signals} signals behind a backlog of {arguments.backlog:,}")
         console.print(waking.table(woken))
+    if looks:
+        console.print(f"{arguments.idle} idle workers, {arguments.drained:,} workflows drained and not vacuumed")
+        console.print(idle.table(looks))
 
 
 def _throughput(speeds: Sequence[Speed]) -> Table:
