@@ -110,8 +110,9 @@ def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
             WITH s AS MATERIALIZED (SELECT * FROM workflows_signal s WHERE closed_at IS NULL AND {signals})
             (SELECT w.id FROM s JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP_OR_FRESH} LIMIT %(rows)s)
             UNION ALL
-            (SELECT w.id FROM s JOIN workflows_workflow w ON {_LINKED}
-              WHERE {_ASLEEP} AND w.linking_id IS NOT NULL AND w.wake_on <> '{{}}' LIMIT %(rows)s))""",  # noqa: S608
+            (SELECT w.id FROM (SELECT DISTINCT linking_id FROM s) l JOIN workflows_workflow w USING (linking_id)
+              WHERE {_ASLEEP} AND w.linking_id IS NOT NULL AND w.wake_on <> '{{}}'
+                AND EXISTS (SELECT FROM s WHERE {_LINKED}) LIMIT %(rows)s))""",  # noqa: S608 (ours)
         parameters,
     )
 

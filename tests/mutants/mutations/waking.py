@@ -108,9 +108,15 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "whoever has a linking id is read, though most do not listen",
-            " AND w.linking_id IS NOT NULL AND w.wake_on <> '{{}}' LIMIT",
-            " AND w.linking_id IS NOT NULL LIMIT",
+            " AND w.linking_id IS NOT NULL AND w.wake_on <> '{{}}'\n",
+            " AND w.linking_id IS NOT NULL\n",
             f"{COST_OF_WAKING}test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen",
+        ),
+        (
+            "a workflow that many signals are for fills a slice",
+            "(SELECT DISTINCT linking_id FROM s) l",
+            "(SELECT linking_id FROM s) l",
+            f"{CHORES}test_a_slice_wakes_so_many_of_a_linking_id_and_the_next_goes_on",
         ),
         (
             "a full slice is not looked at again",

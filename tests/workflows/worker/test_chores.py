@@ -189,7 +189,7 @@ def test_a_slice_wakes_so_many_of_a_linking_id_and_the_next_goes_on(small_slices
     define([await_paid])
     for _ in range(5):
         work(submit(linking_id="acc"))
-    for key in ("one", "two"):
+    for key in ("one", "two"):  # a workflow that both are for is one row, and not two of the slice
         tell_and_wake_nobody(linking_id="acc", key=key)
     first = do(0)
     assert (first.changed, do(first.next).changed, do(first.next).changed) == (2, 2, 1)
