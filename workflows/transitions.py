@@ -256,10 +256,11 @@ def make_due(workflow_id: int) -> bool:
 def make_due_where(condition: str, parameters: Parameters) -> int:
     """Wake every workflow `w` whose row is not locked and for which `condition` (SQL) holds; how many.
 
-    One that sleeps is due now. One that is due stays due since then, and no longer waits behind the backlog.
+    One that sleeps is due now, at one time for all, so that the oldest goes first. One that is due stays due since then,
+    and no longer waits behind the backlog.
     """
     return execute(
-        f"""UPDATE workflows_workflow SET invisible_until = least(invisible_until, clock_timestamp()), begun = true
+        f"""UPDATE workflows_workflow SET invisible_until = least(invisible_until, statement_timestamp()), begun = true
              WHERE id IN (
                 SELECT w.id FROM workflows_workflow w
                  WHERE {condition} AND w.status = 'PENDING' AND (w.invisible_until > now() OR NOT w.begun)
@@ -275,7 +276,7 @@ def make_known_due(queue: str, workflow_types: Sequence[str], *, limit: int) -> 
     the type either begins anew with short delays.
     """
     return execute(
-        f"""UPDATE workflows_workflow SET waiting_for = '', invisible_until = least(invisible_until, clock_timestamp())
+        f"""UPDATE workflows_workflow SET waiting_for = '', invisible_until = least(invisible_until, statement_timestamp())
              WHERE id IN (
                 SELECT id FROM workflows_workflow
                  WHERE status = 'PENDING' AND waiting_for LIKE '{A_RELEASE_THAT_KNOWS}%%'

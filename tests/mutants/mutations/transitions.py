@@ -47,19 +47,19 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what is woken goes behind the backlog",
-            "least(invisible_until, clock_timestamp()), begun = true\n",
-            "least(invisible_until, clock_timestamp())\n",
+            "least(invisible_until, statement_timestamp()), begun = true\n",
+            "least(invisible_until, statement_timestamp())\n",
             f"{WAKERS}test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_due_since_then",
         ),
         (
             "what is due already is due anew when it is woken",
-            "least(invisible_until, clock_timestamp()), begun = true\n",
+            "least(invisible_until, statement_timestamp()), begun = true\n",
             "clock_timestamp(), begun = true\n",
             f"{WAKERS}test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_due_since_then",
         ),
         (
             "what is woken is due since its creation",
-            "least(invisible_until, clock_timestamp()), begun = true\n",
+            "least(invisible_until, statement_timestamp()), begun = true\n",
             "least(created_at, clock_timestamp()), begun = true\n",
             f"{WAKERS}test_what_is_woken_is_due_since_then",
         ),
@@ -77,7 +77,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what a clock that was ahead has made sleeps on when it is woken",
-            "least(invisible_until, clock_timestamp()), begun = true\n",
+            "least(invisible_until, statement_timestamp()), begun = true\n",
             "created_at, begun = true\n",
             f"{WAKERS}test_what_a_clock_that_was_ahead_has_stored_is_due_when_it_is_woken",
         ),
