@@ -256,7 +256,7 @@ def make_due(workflow_id: int) -> bool:
 def make_due_where(condition: str, parameters: Parameters) -> int:
     """Wake every workflow `w` whose row is not locked and for which `condition` (SQL) holds; how many.
 
-    One that sleeps is due now, at one time for all, so that the oldest goes first. One that is due stays due since then,
+    One that sleeps is due now, all at one time, so that the oldest goes first. One that is due stays due since then,
     and no longer waits behind the backlog.
     """
     return execute(
@@ -276,7 +276,8 @@ def make_known_due(queue: str, workflow_types: Sequence[str], *, limit: int) -> 
     the type either begins anew with short delays.
     """
     return execute(
-        f"""UPDATE workflows_workflow SET waiting_for = '', invisible_until = least(invisible_until, statement_timestamp())
+        f"""UPDATE workflows_workflow
+               SET waiting_for = '', invisible_until = least(invisible_until, statement_timestamp())
              WHERE id IN (
                 SELECT id FROM workflows_workflow
                  WHERE status = 'PENDING' AND waiting_for LIKE '{A_RELEASE_THAT_KNOWS}%%'

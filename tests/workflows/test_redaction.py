@@ -81,6 +81,11 @@ def test_an_error_of_a_steps_own_is_not_pythons_by_its_name_alone() -> None:
     assert "Zebulon" not in scrub_foreign(str(error), names=names_of_code(error))
 
 
+def test_an_error_that_python_words_in_another_way_may_quote_anything() -> None:
+    error = ValueError("f() got an unexpected keyword argument 'Zebulon'")
+    assert "Zebulon" not in scrub_foreign(str(error), names=names_of_code(error))
+
+
 def test_a_value_that_is_known_is_masked_wherever_a_name_may_stand() -> None:
     error = TypeError("f() got an unexpected keyword argument 'zebulon'")
     assert "zebulon" not in scrub_foreign(str(error), {"name": "Zebulon"}, names=names_of_code(error))

@@ -289,7 +289,7 @@ MUTANTS: list[Mutant] = [
             "any error of Python's own may tell what it quotes",
             " and type(error).__name__ in _PYTHON_ERRORS:",
             ":",
-            f"{REDACTION}test_what_a_step_quotes_in_words_of_its_own_is_masked",
+            f"{REDACTION}test_an_error_that_python_words_in_another_way_may_quote_anything",
         ),
     ),
 ]
