@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-import psycopg
-from django.core.exceptions import ImproperlyConfigured
-from django.db import Error
 from rich.console import Console
 from rich.table import Table
 
 from tests.benchmark import STEPS, idle, takeover, throughput, waking
-from tests.benchmark.database import BenchmarkError, throwaway_database
+from tests.benchmark.command import at_least, parser, run_to_the_end
+from tests.benchmark.database import throwaway_database
 from tests.benchmark.progress import tracking
 from tests.benchmark.throughput import Speed
-from tests.commands import complain, exit_in_order
 
 GOAL = 0.4
 
@@ -59,28 +54,11 @@ examples:
 
 def main() -> int:
     arguments = parse_arguments()
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    signal.signal(signal.SIGTERM, exit_in_order)
-    try:
-        run(arguments)
-    except KeyboardInterrupt:
-        return complain("Interrupted. The database is dropped.", 130)
-    except BenchmarkError as error:
-        return complain(str(error))
-    except (ImproperlyConfigured, psycopg.Error, Error) as error:
-        return complain(f"The database cannot be used. {error}")
-    except AssertionError as error:
-        return complain(f"The workers do not do what they should: {error}")
-    return 0
+    return run_to_the_end(lambda: run(arguments))
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmark",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    arguments = parser("python -m tests.benchmark", description=DESCRIPTION, epilog=EPILOG)
     for name, default, least, what in (
         ("workflows", 400, 1, "workflows in each round, of the bare loop and of the engine"),
         ("processes", 2, 1, "processes, of the bare loop and of the engine"),
@@ -91,10 +69,10 @@ def parse_arguments() -> argparse.Namespace:
         ("idle", 200, 0, "idle workers"),
         ("drained", 700_000, 1, "workflows drained before they look"),
     ):
-        parser.add_argument(
+        arguments.add_argument(
             f"--{name}", type=at_least(least), default=default, metavar="N", help=f"{what} (default: {default})"
         )
-    return parser.parse_args()
+    return arguments.parse_args()
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -149,15 +127,6 @@ def _takeover(seconds: Sequence[float]) -> Table:
     table.add_row("median", f"{median(seconds):.3f}")
     table.add_row("worst", f"{max(seconds):.3f}")
     return table
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} will not do: give a whole number, {least} or more")
-        return int(text)
-
-    return number
 
 
 if __name__ == "__main__":
