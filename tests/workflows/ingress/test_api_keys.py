@@ -6,7 +6,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from tests.clock import Clock
+from tests.clock import Clock, standing_still
 from tests.servers import connecting_to
 from workflows.ingress import api_keys
 from workflows.ingress.api_keys import KeyTable
@@ -24,9 +24,7 @@ def run(command: str, *arguments: str) -> tuple[str, str]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(api_keys, "monotonic", clock)
-    return clock
+    return standing_still(monkeypatch, "workflows.ingress.api_keys")
 
 
 def test_a_new_key_stands_alone_on_stdout_and_opens_the_door() -> None:

@@ -8,7 +8,7 @@ import pytest
 from django.db import connections
 
 from tests import engine
-from tests.clock import Clock
+from tests.clock import Clock, standing_still
 from tests.engine import define, submit
 from workflows import failpoints
 from workflows.definition import Step
@@ -21,9 +21,7 @@ pytestmark = engine.ENGINE
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr("workflows.worker.loop.monotonic", clock)
-    return clock
+    return standing_still(monkeypatch, "workflows.worker.loop")
 
 
 def deadlines_in(slot: Slot, seen: list[float]) -> Any:

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from tests import engine
-from tests.clock import Clock
+from tests.clock import Clock, standing_still
 from tests.engine import define, do_chores, no_chores, submit, work, worker
 from workflows import inbox, waking
 from workflows.models import Chore, Signal, Workflow
@@ -36,10 +36,7 @@ def asleep(engine: None) -> Workflow:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for module in ("loop", "chores"):
-        monkeypatch.setattr(f"workflows.worker.{module}.monotonic", clock)
-    return clock
+    return standing_still(monkeypatch, "workflows.worker.loop", "workflows.worker.chores")
 
 
 def tell_and_wake_nobody(workflow: Workflow | None = None, *, key: object = "", **address: Any) -> None:

@@ -10,7 +10,7 @@ from django.db import connection
 from django.utils import timezone
 
 from tests import engine
-from tests.clock import Clock
+from tests.clock import Clock, standing_still
 from tests.engine import define, submit, work, worker
 from workflows.models import Attempt, Workflow
 
@@ -19,10 +19,7 @@ pytestmark = engine.ENGINE
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for module in ("claim", "loop"):
-        monkeypatch.setattr(f"workflows.worker.{module}.monotonic", clock)
-    return clock
+    return standing_still(monkeypatch, "workflows.worker.claim", "workflows.worker.loop")
 
 
 @pytest.fixture
