@@ -135,10 +135,13 @@ def wake_by_signals(after: int = 0) -> Slice:
 
 def slice_of_signals(after: int) -> tuple[int, int]:
     """The last id of the next SIGNALS open signals after that id, and after which the slice behind it begins."""
+    return _slice("SELECT id FROM workflows_signal WHERE closed_at IS NULL AND id > %s ORDER BY id", after)
+
+
+def _slice(ids: str, after: int) -> tuple[int, int]:
+    """The last of the next SIGNALS `ids` (SQL) after that one, and after which the slice behind it begins."""
     row = fetch_one(
-        f"""SELECT coalesce(max(id), 0), count(*)
-              FROM (SELECT id FROM workflows_signal WHERE closed_at IS NULL AND id > %s
-                     ORDER BY id LIMIT {SIGNALS}) slice""",  # noqa: S608 (ours)
+        f"SELECT coalesce(max(id), 0), count(*) FROM ({ids} LIMIT {SIGNALS}) slice",  # noqa: S608 (ours)
         [after],
     )
     assert row is not None
@@ -148,20 +151,14 @@ def slice_of_signals(after: int) -> tuple[int, int]:
 
 def wake_parents(after: int = 0) -> Slice:
     """Wake each parent, after that id, whose last child has finished without a signal from the child's worker."""
-    row = fetch_one(
-        f"""SELECT coalesce(max(workflow_id), 0), count(*) FROM (
-                SELECT DISTINCT workflow_id FROM workflows_wait
-                 WHERE kind = 'children' AND outcome = '' AND NOT superseded AND workflow_id > %s
-                 ORDER BY workflow_id LIMIT {SIGNALS}) slice""",  # noqa: S608 (ours)
-        [after],
-    )
-    assert row is not None
-    last, count = row
+    parents = """SELECT DISTINCT workflow_id AS id FROM workflows_wait
+                  WHERE kind = 'children' AND outcome = '' AND NOT superseded AND workflow_id > %s
+                  ORDER BY workflow_id"""
+    last, next_after = _slice(parents, after)
     joined = f"""SELECT w.id FROM workflows_wait j JOIN workflows_workflow w ON w.id = j.workflow_id
                   WHERE {OPEN_JOIN} AND {_ASLEEP} AND 'child:' || j.name = ANY (w.wake_on)
                     AND j.workflow_id > %(after)s AND j.workflow_id <= %(last)s"""  # noqa: S608 (ours)
-    woken = make_due_where(f"w.id IN ({joined})", {"after": after, "last": last})
-    return Slice(woken, last if count == SIGNALS else 0)
+    return Slice(make_due_where(f"w.id IN ({joined})", {"after": after, "last": last}), next_after)
 
 
 def wake_expired(after: int = 0) -> Slice:

@@ -83,7 +83,6 @@ class Worker:
         self._attempt: OpenAttempt | None = None
         self._why_unrecorded = ""  # how that was lost
         self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
-        self._chores_are_known = False
         self._chores_at = self._checked_at = self._looked_at = float("-inf")
         self._starts = True  # until the rows that waited for this release are due
         self._held_up = False  # by a migration
@@ -199,9 +198,8 @@ class Worker:
     def run_chores(self) -> None:
         """Do what is due of the chores, after a look once a second; each is done by one worker of all at a time."""
         if monotonic() >= self._chores_at + CHORES_EVERY:
-            if not self._chores_are_known:
+            if self._chores_at == float("-inf"):
                 chores.make_known()
-                self._chores_are_known = True
             self._chores_at = monotonic()
             chores.run()
 

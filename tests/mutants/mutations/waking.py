@@ -126,8 +126,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "one slice is all there is",
-            "last if count == SIGNALS else 0\n\n\ndef wake_parents",
-            "0\n\n\ndef wake_parents",
+            "last if count == SIGNALS else 0",
+            "0",
             f"{CHORES}test_the_signals_of_all_slices_wake",
         ),
         (
