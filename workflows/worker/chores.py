@@ -40,7 +40,7 @@ CHORES = {
 }
 
 # Seconds that a worker gives them at a time, before it claims the next workflow.
-AT_A_TIME = 0.5
+AT_A_TIME = 0.25
 # A slice that changes nothing rests twenty times as long as it took: the chores that find nothing take a twentieth of
 # one worker's time, however many workers there are.
 REST = 20

@@ -140,13 +140,13 @@ def test_a_slice_that_has_changed_something_is_followed_by_the_next_at_once_but_
     done: list[int] = []
 
     def change(after: int) -> Slice:
-        clock.now += 0.2
+        clock.now += 0.1
         done.append(after)
         return Slice(5, after + 5)
 
     only(monkeypatch, changing=change)
     worker().run_chores()
-    assert done == [0, 5, 10], "half a second of a worker's time"
+    assert done == [0, 5, 10], "a quarter of a second of a worker's time"
     assert rest_of("changing") <= 0
 
 
