@@ -7,7 +7,8 @@ For each effect that may have happened and whose step has an `undo`, in the reve
    call: no patient is charged in order to be refunded.
 2. The undo is called, under the effect's key and `:undo`, and its outcome is written on the ledger.
 3. A person is asked about an undo (or a lookup before it) that has failed three times or has killed three workers, and
-   about an undo that this release does not have. The order is strict: the effects before it wait for the answer.
+   about an undo that this release does not have. The order is strict: the effects before it wait for the answer. While
+   its service is unavailable there is more patience, and the workflow may be parked (`workflows.outages`).
 
 Then the workflow is FAILED. A retry begins new generations of what was undone.
 """
@@ -40,7 +41,9 @@ from workflows.executor import (
 from workflows.journal import OpenAttempt
 from workflows.ledger import Ledger
 from workflows.models import Effect, ManualTask, StepOutcome, Wait, Workflow
-from workflows.transitions import UNCHANGED, ExtraColumns
+from workflows.outages import calls, unavailable_service
+from workflows.outages.parking import PATIENCE, find_parking
+from workflows.transitions import UNCHANGED, ExtraColumns, Parking
 
 # Failures of an undo before a person is asked.
 MAX_UNDO_FAILURES = 3
@@ -64,13 +67,15 @@ class UndoFailed:
     """An undo, or finding out whether there is something to undo, failed for the `failures`-th time.
 
     `description` is the error as it may be shown. `failures` is 0, and none is counted, when it is only too early to
-    know whether there is something to undo.
+    know whether there is something to undo, or while the workflow is parked. After `most` of them a person is asked.
     """
 
     step: Step
     error: BaseException
     description: dict[str, str]
     failures: int
+    most: int
+    parking: Parking | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ def fail_or_compensate(
     workflow: Workflow,
     *,
     step: str | transitions.Unchanged = UNCHANGED,
-    failures: int | transitions.Unchanged = UNCHANGED,
+    failures: transitions.Failures | transitions.Unchanged = UNCHANGED,
     extra_columns: ExtraColumns,
 ) -> bool:
     """Fail a workflow for good: it is at rest, or due at once for its compensation. Returns whether it has one.
@@ -158,6 +163,7 @@ def run(
     if not isinstance(outcome, Compensated):
         let_go()
     journal.flush(attempt)
+    calls.vote()
     return outcome
 
 
@@ -187,6 +193,7 @@ class _Compensation:
                     with transaction.atomic():
                         self._undo(step, effect, give_up)
                         reset_session(self.attempt)
+                    calls.vote()
                 except Suspend as suspend:
                     return UndoWaiting(step, suspend)
                 except ClaimLost:
@@ -200,8 +207,14 @@ class _Compensation:
 
     def _failed(self, step: Step, effect: KnownEffect, error: BaseException) -> UndoFailed:
         description = describe(error, self.results)
-        failures = 0 if isinstance(error, Unsettled) else self.ledger.rows.undo_failed(effect, description)
-        return UndoFailed(step, error, description, failures)
+        calls.vote()  # if that opens the circuit, the workflow is parked
+        unavailable = bool(unavailable_service(error))
+        most = PATIENCE if unavailable else MAX_UNDO_FAILURES
+        parking = find_parking(self.workflow, error)
+        failures = 0
+        if parking.is_over if parking else not isinstance(error, Unsettled):
+            failures = self.ledger.rows.undo_failed(effect, description, unavailable=unavailable)
+        return UndoFailed(step, error, description, failures, most, parking if failures < most else None)
 
     def _undo(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> None:
         """Deal with one effect; its outcome is an entry of the attempt's steps."""
@@ -220,7 +233,7 @@ class _Compensation:
         """
         if give_up:  # written down, for a later attempt gets the person's answer
             effect = self.ledger.rows.set_undo_failures(effect, MAX_UNDO_FAILURES, describe_engine_error(give_up))
-        while not step.undo or effect.undo_failures >= MAX_UNDO_FAILURES:
+        while not step.undo or _has_failed_too_often(effect):
             decided = self._ask(step, effect)
             if decided.state != effect.state:
                 return decided.state
@@ -253,7 +266,8 @@ class _Compensation:
     def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:
         """Have a person decide. Returns the effect: UNDONE or KEPT, or as it was, to be tried again."""
         what = "undo" if effect.state == Effect.State.DONE or not step.undo else "lookup"
-        why = f"failed {effect.undo_failures} times" if step.undo else "is not in this release"
+        failures = effect.undo_failures + effect.undo_unavailable
+        why = f"failed {failures} times" if step.undo else "is not in this release"
         answer = waits.ask(
             self.workflow,
             _question(effect),
@@ -278,6 +292,10 @@ class _Compensation:
         # undoing again after a retry, and its undo may fail again.
         waits.withdraw(self.workflow, _question(effect))
         return effect
+
+
+def _has_failed_too_often(effect: KnownEffect) -> bool:
+    return effect.undo_failures >= MAX_UNDO_FAILURES or effect.undo_unavailable >= PATIENCE
 
 
 def _question(effect: KnownEffect) -> str:

@@ -13,17 +13,19 @@ from typing import Any
 from workflows import compensation, history, inbox, poison, transitions, waits
 from workflows.backoff import Policy, calculate_invisible_until, merge_policies
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
-from workflows.definition import WorkflowDefinition, definitions
+from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.doubts import Unsettled
 from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled, signal_names
 from workflows.executor import Complete, Failed, Outcome, Waiting, WorkerStopping, last_error
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, StepOutcome, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.outages import unavailable_service
+from workflows.outages.parking import PATIENCE, find_parking
 from workflows.poison import Held, Postponed
 from workflows.postgres.statements import server_side_binding
 from workflows.redaction import frames
-from workflows.transitions import NOTHING, Awaited
+from workflows.transitions import NOTHING, Awaited, Failures, Parking
 
 logger = logging.getLogger(__name__)
 
@@ -121,33 +123,52 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
     """Push the row into the future, unless this step has failed too often in a row: then the workflow is FAILED.
 
     A call whose outcome is not known yet (Unsettled) is retried however often, and no failure is counted: else a step
-    whose calls time out would make half the calls that its policy allows.
+    whose calls time out would make half the calls that its policy allows. Failures at a service that was unavailable
+    are none of those that the policy allows; they are final when patience is over. While that service's circuit is
+    open, the workflow is parked, which is a failure only if its time there has run out.
     """
     step, policy = outcome.step, _policy(workflow, outcome)
+    service, parking = unavailable_service(outcome.error), find_parking(workflow, outcome.error)
+    is_failure = parking.is_over if parking else not isinstance(outcome.error, Unsettled)
     again = workflow.current_step in step.names
-    is_failure = not isinstance(outcome.error, Unsettled)
-    failures = (workflow.retry_count if again else 0) + is_failure
-    if failures >= policy.max_attempts and is_failure:
+    failures = Failures(
+        (workflow.retry_count if again else 0) + is_failure,
+        (workflow.unavailable_count if again else 0) + (is_failure and bool(service)),
+    )
+    counted = failures.unavailable if service else failures.number - failures.unavailable
+    most = max(policy.max_attempts, PATIENCE) if service else policy.max_attempts
+    if is_failure and counted >= most:
         return _fail(workflow, attempt, outcome, failures=failures)
-    counted: dict[str, Any] = {"failures": failures, "max_attempts": policy.max_attempts} if is_failure else {}
+    columns = _context(outcome) | last_error(outcome.description)
+    if parking:
+        transitions.park(workflow.pk, parking, step=step.name, failures=failures, extra_columns=columns)
+        return _end_parked(workflow, attempt, step, parking)
     transitions.schedule_retry(
         workflow.pk,
-        policy.due_after(max(failures, 1)),
+        policy.due_after(max(failures.number, 1)),
         woken_by=_woken_by(attempt, outcome.error),
         step=step.name,
         failures=failures,
-        extra_columns=_context(outcome) | last_error(outcome.description),
+        extra_columns=columns,
     )
+    number: dict[str, Any] = {"failures": counted, "max_attempts": most} if is_failure else {}
     history.record(
         workflow.pk,
         Event.Kind.RETRY_SCHEDULED,
         attempt=attempt.number,
         step=step.name,
-        **counted,
+        **number,
         invisible_until=_due(workflow),
         **outcome.description,
     )
     return Attempt.Outcome.RETRY
+
+
+def _end_parked(workflow: Workflow, attempt: OpenAttempt, step: Step, parking: Parking) -> Attempt.Outcome:
+    """One event, however often the workflow is tried and parked again."""
+    if workflow.parked_on != parking.service:
+        history.record(workflow.pk, Event.Kind.PARKED, attempt=attempt.number, step=step.name, service=parking.service)
+    return Attempt.Outcome.WAITING
 
 
 def _woken_by(attempt: OpenAttempt, error: BaseException) -> Awaited:
@@ -178,9 +199,11 @@ def _due(workflow: Workflow) -> str:
     return due.isoformat()
 
 
-def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures: int | None = None) -> Attempt.Outcome:
+def _fail(
+    workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures: Failures | None = None
+) -> Attempt.Outcome:
     """Fail the workflow for good, or begin its compensation; `failures` in a row when a step was tried too often."""
-    failures = workflow.retry_count if failures is None else failures
+    failures = failures or Failures(workflow.retry_count, workflow.unavailable_count)
     cancelled = outcome.error if isinstance(outcome.error, WorkflowCancelled) else None
     compensates = compensation.fail_or_compensate(
         workflow,
@@ -210,7 +233,7 @@ def _fail(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures
             Event.Kind.FAILED,
             attempt=attempt.number,
             step=outcome.step.name,
-            failures=failures,
+            failures=failures.number,
             **outcome.description,
         )
     if compensates:
@@ -229,7 +252,10 @@ def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compens
 def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -> Attempt.Outcome:
     """Try the undo later, or at once when it has failed too often, as a person is asked then. The row's error stays."""
     step, policy = outcome.step, _policy(workflow, outcome)
-    exhausted = outcome.failures >= compensation.MAX_UNDO_FAILURES
+    if outcome.parking:
+        transitions.park(workflow.pk, outcome.parking)
+        return _end_parked(workflow, attempt, step, outcome.parking)
+    exhausted = outcome.failures >= outcome.most
     due = transitions.AT_ONCE if exhausted else policy.due_after(max(outcome.failures, 1))
     transitions.postpone(workflow.pk, due)
     if not outcome.failures:
@@ -247,7 +273,7 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
         attempt=attempt.number,
         step=step.name,
         failures=outcome.failures,
-        max_attempts=compensation.MAX_UNDO_FAILURES,
+        max_attempts=outcome.most,
         invisible_until=_due(workflow),
         **outcome.description,
     )

@@ -76,6 +76,8 @@ class Step:
     seconds after the call began. `key_ttl`: how long the downstream honours the idempotency key. `timeout`: seconds
     that the function may take, and its undo and lookup too. `retry`: how its retryable errors are retried. `name`: the
     function's name unless given. `formerly`: the names it had, the oldest first; what was recorded under them is found.
+    `parks`: a best-effort step that is not passed over while its service is unavailable, but retried, and parked, as
+    any other is. `needs`: services without which it does not begin, though it does not call them itself.
     `returns`: the fields of the context that the result of a `once` step holds; a person who has found that the call
     happened fills them in; `()` for a step that returns `{}`, None when it is not said.
     """
@@ -93,6 +95,8 @@ class Step:
     name: str = ""
     formerly: tuple[str, ...] = ()
     returns: tuple[str, ...] | None = None
+    parks: bool = False
+    needs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -158,10 +158,15 @@ class EffectRows:
             KnownEffect(rows[0][0], effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
         )
 
-    def undo_failed(self, effect: KnownEffect, error: dict[str, str]) -> int:
-        """Count a failure of the effect's undo, or of finding out whether to undo it. Returns how many there were."""
-        failures = self._known[effect.step].undo_failures + 1
-        return self.set_undo_failures(effect, failures, error).undo_failures
+    def undo_failed(self, effect: KnownEffect, error: dict[str, str], *, unavailable: bool = False) -> int:
+        """Count a failure of the effect's undo, or of finding out whether to undo it. Returns how many there were.
+
+        Those at a service that was `unavailable` are counted apart.
+        """
+        known = self._known[effect.step]
+        failures, outages = known.undo_failures + (not unavailable), known.undo_unavailable + unavailable
+        self.set_undo_failures(effect, failures, error, unavailable=outages)
+        return outages if unavailable else failures
 
     def resolve_by_hand(self, effect: KnownEffect, state: Effect.State, *, by: str, reference: str = "") -> KnownEffect:
         """A person has dealt with the effect: it is UNDONE by hand, or KEPT as it is.
@@ -179,19 +184,28 @@ class EffectRows:
         self._fenced(_RESOLVE_BY_HAND, {**self._resolve_parameters(effect, state, effect.result, by), **undo})
         return self.remember(replace(effect, state=state))
 
-    def set_undo_failures(self, effect: KnownEffect, failures: int, error: dict[str, str] | None = None) -> KnownEffect:
+    def set_undo_failures(
+        self, effect: KnownEffect, failures: int, error: dict[str, str] | None = None, *, unavailable: int = 0
+    ) -> KnownEffect:
         """Set the failures of the effect's undo: to the maximum to give it up, or to 0 to try it again."""
         description = error or _NO_ERROR
-        parameters = {"effect_id": effect.id, "undo_failures": failures, **description, **self._ours}
+        parameters = {
+            "effect_id": effect.id,
+            "undo_failures": failures,
+            "undo_unavailable": unavailable,
+            **description,
+            **self._ours,
+        }
         journal.flush(self.attempt)
         self._fenced(
             f"""UPDATE workflows_effect
-                   SET undo_failures = %(undo_failures)s, {_SET_ERROR}
+                   SET undo_failures = %(undo_failures)s, undo_unavailable = %(undo_unavailable)s, {_SET_ERROR}
                  WHERE id = %(effect_id)s AND {FENCE} RETURNING id""",  # noqa: S608 (FENCE is ours)
             parameters,
         )
         known = self._known[effect.step]
-        return self.remember(replace(known, undo_failures=failures, error=_error_line(*description.values())))
+        error_line = _error_line(*description.values())
+        return self.remember(replace(known, undo_failures=failures, undo_unavailable=unavailable, error=error_line))
 
     def _resolve_parameters(
         self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
@@ -265,7 +279,7 @@ def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
         """SELECT id, step, generation, state, idempotency_key, result::text,
                   extract(epoch FROM statement_timestamp() - first_begun_at)::float,
                   extract(epoch FROM statement_timestamp() - begun_at)::float,
-                  has_undo, undo_failures,
+                  has_undo, undo_failures, undo_unavailable,
                   concat_ws(': ', coalesce(nullif(error_code, ''), nullif(error_class, '')), nullif(error_message, '')),
                   error_code,
                   EXISTS (SELECT FROM workflows_wait w

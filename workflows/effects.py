@@ -20,8 +20,9 @@ class KnownEffect:
     """What the ledger knows of an effect; given to a step's lookup and undo. Ages are seconds, by the database's clock.
 
     `undoes` is the id of the effect that this one undoes, if it is an undo; `undo_failures` counts the failures of its
-    own undo. `asked_if_gone`: a release that did not declare the step has asked a person whether that is right.
-    `call_number` grows from call to call, whatever the clock says; 0 of a call that an older release began.
+    own undo, but for those at a service that was unavailable: these are `undo_unavailable`. `asked_if_gone`: a release
+    that did not declare the step has asked a person whether that is right. `call_number` grows from call to call,
+    whatever the clock says; 0 of a call that an older release began.
     """
 
     id: int
@@ -34,6 +35,7 @@ class KnownEffect:
     call_age: float
     has_undo: bool = False
     undo_failures: int = 0
+    undo_unavailable: int = 0
     error: str = ""
     error_code: str = ""
     asked_if_gone: bool = False
@@ -81,10 +83,11 @@ key_requested_outside_once: Callable[[Workflow], None] | None = None
 
 @dataclass(slots=True)
 class KeyInUse:
-    """The idempotency key of a call that is being made, and whether its step has asked for it."""
+    """The idempotency key of a call that is being made, whether its step has asked for it, or has called a service."""
 
     key: str
     requested: bool = False
+    called: bool = False
 
 
 # By workflow, and not in a ContextVar, which a step's own threads do not see: they would get the key of generation 1.

@@ -72,6 +72,15 @@ class UnknownOutcome(RetryableStepError):
     """
 
 
+class ServiceUnavailable(RetryableStepError):
+    """The call was not made: its service is known to be unavailable (`workflows.outages`).
+
+    `needed`: it is a service that the step needs, and does not call itself; the step was not begun.
+    """
+
+    needed = False
+
+
 class WorkflowCancelled(StepError):
     """A person has asked for the workflow to be cancelled. Raised by the engine only, between steps."""
 

@@ -24,6 +24,8 @@ from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, 
 from workflows.journal import OpenAttempt
 from workflows.ledger import Ledger, Result
 from workflows.models import StepOutcome, Workflow
+from workflows.outages import calls, unavailable_service
+from workflows.outages.parking import PATIENCE
 from workflows.postgres import session_settings, sqlstates
 from workflows.postgres.jsonb import as_json, ensure_storable
 from workflows.redaction import class_name, field_errors, names_of_code, private_part, scrub, scrub_foreign
@@ -85,6 +87,7 @@ def run(
     if not isinstance(outcome, Complete):
         let_go()
     journal.flush(attempt)
+    calls.vote()
     return outcome
 
 
@@ -102,6 +105,7 @@ def _run_steps(
                 if not may_begin(step):
                     raise MustStop
                 _run_step(step, workflow, results, attempt, ledger)
+                calls.vote()
             if ledger:
                 ledger.doubts.require_certainty(results.context)
             reset_session(attempt)
@@ -193,9 +197,15 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
         raise
     except (Exception, StepTimeout) as error:
         journal.ensure_from_step(attempt, error)
-        if not step.best_effort or transaction_is_broken():
+        if not step.best_effort or transaction_is_broken() or _is_to_be_parked(step, workflow, error):
             raise
         entry["outcome"] = StepOutcome.BEST_EFFORT_FAILED
+
+
+def _is_to_be_parked(step: Step, workflow: Workflow, error: BaseException) -> bool:
+    """Whether a best-effort step, though it may be passed over, is retried or parked: while there is patience."""
+    patience_is_over = workflow.current_step in step.names and workflow.unavailable_count + 1 >= PATIENCE
+    return step.parks and _is_retryable(error) and bool(unavailable_service(error)) and not patience_is_over
 
 
 @contextmanager
@@ -228,6 +238,8 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
 
     result: Mapping[str, Any] | None
     recorded_before = False
+    if not step.once:
+        calls.require_available(step.needs)
     if step.once and ledger:
         result, recorded_before = ledger.perform(step, results.context, call, lambda error: describe(error, results))
     else:

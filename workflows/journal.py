@@ -91,13 +91,19 @@ def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     more is sent while the attempt runs: a step, or its lookup, may have swallowed the error and opened a new
     connection.
     """
+    with losing_the_claim(), connections[ALIAS].cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return cursor.fetchall() if cursor.description else []
+
+
+@contextmanager
+def losing_the_claim() -> Iterator[None]:
+    """Wraps statements on the journal: any error of the database's is the loss of the claim. Raises ClaimLost."""
     attempt = _current.get()
     if attempt and attempt.lost:
         raise attempt.lost
     try:
-        with connections[ALIAS].cursor() as cursor:
-            cursor.execute(sql, parameters)
-            return cursor.fetchall() if cursor.description else []
+        yield
     except Error as error:
         lost = ClaimLost(f"the journal failed with {sqlstates.loggable(error)}")
         if attempt:

@@ -9,7 +9,9 @@ These columns of a workflow's row are its schedule:
 | `begun` | it goes before what has not begun: an attempt has been decided, or the workflow was woken |
 | `waiting_for` | what it waits for, in words |
 | `wake_on`, `wake_matching`, `seen_until` | the names of the signals that wake it, and which of those |
+| `parked_on`, `parked_at` | the service that is unavailable and that it waits for, and since when |
 | `current_step`, `retry_count` | the step where it failed or waits, and how many times in a row that step failed |
+| `unavailable_count` | how many of these failures were at a service that was unavailable |
 
 There is one function for each change of state (docs/architecture.md has the diagram). Each function says of every
 column what becomes of it: a new value, or UNCHANGED. The caller holds the lock of the row, in the transaction in which
@@ -33,7 +35,8 @@ from workflows.postgres.statements import Parameters, execute
 
 COLUMNS = (
     *("status", "compensating", "completed_at", "invisible_until", "begun"),
-    *("waiting_for", "wake_on", "wake_matching", "seen_until", "current_step", "retry_count"),
+    *("waiting_for", "wake_on", "wake_matching", "seen_until", "parked_on", "parked_at"),
+    *("current_step", "retry_count", "unavailable_count"),
 )
 
 # The true time, not an earlier one: that the workflow goes before the backlog is what `begun` says.
@@ -55,6 +58,28 @@ UNDER_WAY: Phase = {"status": Workflow.Status.PENDING, "compensating": False, "c
 COMPENSATING: Phase = {"status": Workflow.Status.PENDING, "compensating": True, "completed_at": None}
 COMPLETE: Phase = {"status": Workflow.Status.COMPLETE, "compensating": False, "completed_at": ClockTimestamp()}
 FAILED: Phase = {"status": Workflow.Status.FAILED, "compensating": False, "completed_at": ClockTimestamp()}
+
+
+class Failures(NamedTuple):
+    """How many times in a row a step has failed, and how many of these at a service that was unavailable."""
+
+    number: int = 0
+    unavailable: int = 0
+
+
+NONE = Failures()
+
+
+class Parking(NamedTuple):
+    """The service that a workflow is parked on, for how long at most, and since when; `since` None is now.
+
+    `is_over`: it was parked on it before, and this time has run out.
+    """
+
+    service: str
+    longest: timedelta
+    since: datetime | None = None
+    is_over: bool = False
 
 
 class Awaited(NamedTuple):
@@ -94,7 +119,7 @@ def complete(workflow_id: int, extra_columns: ExtraColumns) -> None:
         begun=UNCHANGED,
         awaited=NOTHING,
         step="",
-        failures=0,
+        failures=NONE,
         extra_columns={**extra_columns, **_NO_ERROR},
     )
 
@@ -108,7 +133,7 @@ def suspend(workflow_id: int, suspended: Suspend, *, step: str, extra_columns: E
         begun=True,
         awaited=Awaited.of(suspended),
         step=step,
-        failures=0,
+        failures=NONE,
         extra_columns={**extra_columns, **_NO_ERROR},
     )
 
@@ -127,7 +152,13 @@ def suspend_for_answer(workflow_id: int, suspended: Suspend) -> None:
 
 
 def schedule_retry(
-    workflow_id: int, due: Combinable, *, woken_by: Awaited, step: str, failures: int, extra_columns: ExtraColumns
+    workflow_id: int,
+    due: Combinable,
+    *,
+    woken_by: Awaited,
+    step: str,
+    failures: Failures,
+    extra_columns: ExtraColumns,
 ) -> None:
     """A step failed, and may succeed later; a signal may cut the delay short."""
     _write(
@@ -136,6 +167,28 @@ def schedule_retry(
         due=due,
         begun=True,
         awaited=woken_by,
+        step=step,
+        failures=failures,
+        extra_columns=extra_columns,
+    )
+
+
+def park(
+    workflow_id: int,
+    parking: Parking,
+    *,
+    step: str | Unchanged = UNCHANGED,
+    failures: Failures | Unchanged = UNCHANGED,
+    extra_columns: ExtraColumns | None = None,
+) -> None:
+    """The workflow waits for a service, until it is released (see `release_parked`), or for so long at most."""
+    _write(
+        workflow_id,
+        phase=UNCHANGED,
+        due=ClockTimestamp() + parking.longest,
+        begun=True,
+        awaited=Awaited(f"the service {parking.service}, which is unavailable"),
+        parking=parking,
         step=step,
         failures=failures,
         extra_columns=extra_columns,
@@ -173,7 +226,7 @@ def fail(
     workflow_id: int,
     *,
     step: str | Unchanged = UNCHANGED,
-    failures: int | Unchanged = UNCHANGED,
+    failures: Failures | Unchanged = UNCHANGED,
     extra_columns: ExtraColumns,
 ) -> None:
     """The workflow is at rest, and nothing has to be undone."""
@@ -193,7 +246,7 @@ def begin_compensation(
     workflow_id: int,
     *,
     step: str | Unchanged = UNCHANGED,
-    failures: int | Unchanged = UNCHANGED,
+    failures: Failures | Unchanged = UNCHANGED,
     extra_columns: ExtraColumns,
 ) -> None:
     """The workflow has failed, and what it did elsewhere is undone first."""
@@ -229,7 +282,7 @@ def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = T
         begun=begun,
         awaited=NOTHING,
         step=UNCHANGED,
-        failures=0,
+        failures=NONE,
         extra_columns={"cancelled_at": None, "expires_at": ClockTimestamp() + expires_after if expires_after else None},
     )
 
@@ -269,6 +322,22 @@ def make_due_where(condition: str, parameters: Parameters) -> int:
     )
 
 
+def release_parked(service: str, *, limit: int) -> int:
+    """Make the workflows due that have been parked on a service for the longest; how many.
+
+    At most `limit`, and none whose row is locked. They stay parked until their next attempt is decided.
+    """
+    return execute(
+        """UPDATE workflows_workflow SET invisible_until = statement_timestamp()
+            WHERE id IN (
+                SELECT id FROM workflows_workflow
+                 WHERE status = 'PENDING' AND parked_on = %s AND parked_on <> ''
+                   AND invisible_until > statement_timestamp()
+                 ORDER BY invisible_until, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED)""",
+        [service, limit],
+    )
+
+
 def make_known_due(queue: str, workflow_types: Sequence[str], *, limit: int) -> int:
     """Make workflows of these types due that were put off because a release did not know their type; how many.
 
@@ -298,8 +367,9 @@ def _write(
     due: datetime | Combinable | Unchanged,
     begun: bool | Unchanged,
     awaited: Awaited,
+    parking: Parking | None = None,
     step: str | Unchanged,
-    failures: int | Unchanged,
+    failures: Failures | Unchanged,
     extra_columns: ExtraColumns | None = None,
 ) -> None:
     """Update the row: once, and outside the savepoint of the steps. Raises ClaimLost when there is no such row.
@@ -314,8 +384,11 @@ def _write(
         "wake_matching": dict(awaited.wake_matching),
         "invisible_until": due,
         "begun": begun,
+        "parked_on": parking.service if parking else "",
+        "parked_at": (parking.since or ClockTimestamp()) if parking else None,
         "current_step": step,
-        "retry_count": failures,
+        "retry_count": failures if isinstance(failures, Unchanged) else failures.number,
+        "unavailable_count": failures if isinstance(failures, Unchanged) else failures.unavailable,
         **(extra_columns or {}),
     }
     columns = {name: value for name, value in columns.items() if value is not UNCHANGED}

@@ -9,6 +9,9 @@
 - Sent, and then silence, a broken connection, half an answer, one we cannot read, any other status:
   UnknownOutcome for a change, RetryableStepError for a read.
 
+An outage is none of a step's failures (`workflows.outages`): no connection, no answer in time, a broken connection, 408,
+425, 429 and 5xx say that the service is unavailable. Everything else is an answer, but for one that we cannot read.
+
 No message holds anything that was sent or received, except that code.
 """
 
@@ -29,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workflows import backoff
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
+from workflows.outages import Call, call_to
 
 # A connection idle for longer is not used again: servers close theirs after 5 s or more, and a request that meets
 # a closing connection has an unknown outcome.
@@ -41,7 +45,8 @@ JITTER = backoff.DEFAULT.jitter_factor
 
 # Refusals that time mends: the service is busy, is performing the same request right now, or the patient's token
 # has expired since this attempt got it.
-PASSING_STATUSES = frozenset({408, 425, 429, 503})
+UNAVAILABLE_STATUSES = frozenset({408, 425, 429})
+PASSING_STATUSES = UNAVAILABLE_STATUSES | {503}
 IN_PROGRESS = "idempotency_in_progress"
 PASSING_CODES = frozenset({IN_PROGRESS, "token_expired"})
 
@@ -109,15 +114,38 @@ class Service:
         unclear: type[RetryableStepError],
         **request: Any,
     ) -> AnswerT:
-        """Send a request and read its answer; raise `unclear` when its outcome cannot be known."""
-        try:
-            response = _client().request(method, self._url(path), timeout=_timeout(), **request)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
-            raise RetryableStepError(f"The {self.name} service cannot be reached.", code="unreachable") from None
-        except (httpx.TransportError, httpx.DecodingError) as error:
-            # Also when a kept connection broke before the first byte: the request may have arrived all the same.
-            raise unclear(self._no_answer(operation, type(error).__name__), code="no_answer") from None
+        """Send a request and read its answer; raise `unclear` when its outcome cannot be known.
 
+        Raises ServiceUnavailable, and sends nothing, while the service is known to be unavailable.
+        """
+        url = self._url(path)
+        with call_to(self.name) as call:
+            try:
+                response = _client().request(method, url, timeout=_timeout(), **request)
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
+                call.unavailable()
+                raise RetryableStepError(f"The {self.name} service cannot be reached.", code="unreachable") from None
+            except httpx.DecodingError as error:
+                raise unclear(self._no_answer(operation, type(error).__name__), code="no_answer") from None
+            except httpx.TransportError as error:
+                # Also when a kept connection broke before the first byte: the request may have arrived all the same.
+                call.unavailable()
+                raise unclear(self._no_answer(operation, type(error).__name__), code="no_answer") from None
+            return self._read(call, response, operation, answer, unclear)
+
+    def _read(
+        self,
+        call: Call,
+        response: httpx.Response,
+        operation: str,
+        answer: type[AnswerT],
+        unclear: type[RetryableStepError],
+    ) -> AnswerT:
+        """Read an answer, as `_call`."""
+        if response.status_code in UNAVAILABLE_STATUSES or response.is_server_error:
+            call.unavailable()
+        elif response.is_client_error:
+            call.answered()
         if 400 <= response.status_code < 500 or response.status_code in PASSING_STATUSES:
             raise self._refusal(operation, response)
         if not response.is_success:

@@ -125,6 +125,21 @@ def running(**fields: Any) -> Workflow:
     return row
 
 
+def parked(**fields: Any) -> Workflow:
+    """A workflow that waits for a service, which is unavailable."""
+    return workflow(
+        **{
+            "invisible_until": timezone.now() + timedelta(minutes=50),
+            "parked_on": "payments",
+            "parked_at": timezone.now() - timedelta(minutes=10),
+            "waiting_for": "the service payments, which is unavailable",
+            "current_step": "charge",
+            "retry_count": 2,
+            **fields,
+        }
+    )
+
+
 def waiting(*, task: bool = True, **fields: Any) -> Workflow:
     """A workflow that waits for a person, with the wait and the open task."""
     later = timezone.now() + timedelta(hours=72)

@@ -85,31 +85,45 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()
-    row = rows.workflow(status="FAILED", completed_at=now, retry_count=3, current_step="pay", waiting_for="a parcel")
+    row = rows.workflow(
+        status="FAILED",
+        completed_at=now,
+        retry_count=3,
+        unavailable_count=2,
+        current_step="pay",
+        waiting_for="a parcel",
+        parked_on="payments",
+        parked_at=now,
+    )
     transitions.reopen(row.pk, expires_after=None, begun=False)
-    assert schedule_of(row) == ("PENDING", False, False, False, "", [], {}, None, "pay", 0)
+    assert schedule_of(row) == ("PENDING", False, False, False, "", [], {}, None, "", "pay", 0, 0)
     transitions.postpone(row.pk, transitions.AT_ONCE, waiting_for="a release", begun=transitions.UNCHANGED)
-    assert schedule_of(row) == ("PENDING", False, False, False, "a release", [], {}, None, "pay", 0)
+    assert schedule_of(row) == ("PENDING", False, False, False, "a release", [], {}, None, "", "pay", 0, 0)
     transitions.schedule_retry(
         row.pk,
         transitions.AT_ONCE,
         woken_by=transitions.Awaited("", ["paid"], {"n": 7}, "8:8:"),
         step="ship",
-        failures=2,
+        failures=transitions.Failures(2, 1),
         extra_columns={"last_error_code": "late"},
     )
-    assert schedule_of(row) == ("PENDING", False, False, True, "", ["paid"], {"n": 7}, "8:8:", "ship", 2)
+    assert schedule_of(row) == ("PENDING", False, False, True, "", ["paid"], {"n": 7}, "8:8:", "", "ship", 2, 1)
+    transitions.park(row.pk, transitions.Parking("payments", timedelta(hours=1), since=now))
+    waiting = "the service payments, which is unavailable"
+    assert schedule_of(row) == ("PENDING", False, False, True, waiting, [], {}, None, "payments", "ship", 2, 1)
+    assert row.parked_at == now
     transitions.begin_compensation(row.pk, extra_columns={})
-    assert schedule_of(row) == ("PENDING", True, False, True, "", [], {}, None, "ship", 2)
+    assert Workflow.objects.get(pk=row.pk).parked_at is None
+    assert schedule_of(row) == ("PENDING", True, False, True, "", [], {}, None, "", "ship", 2, 1)
     transitions.end_compensation(row.pk)
-    assert schedule_of(row) == ("FAILED", False, True, True, "", [], {}, None, "ship", 2)
+    assert schedule_of(row) == ("FAILED", False, True, True, "", [], {}, None, "", "ship", 2, 1)
     transitions.reopen_compensation(row.pk)
-    assert schedule_of(row) == ("PENDING", True, False, True, "", [], {}, None, "ship", 2)
-    transitions.fail(row.pk, step="undo ship", failures=1, extra_columns={})
-    assert schedule_of(row) == ("FAILED", False, True, True, "", [], {}, None, "undo ship", 1)
+    assert schedule_of(row) == ("PENDING", True, False, True, "", [], {}, None, "", "ship", 2, 1)
+    transitions.fail(row.pk, step="undo ship", failures=transitions.Failures(1), extra_columns={})
+    assert schedule_of(row) == ("FAILED", False, True, True, "", [], {}, None, "", "undo ship", 1, 0)
     transitions.reopen(row.pk, expires_after=None)
     transitions.complete(row.pk, {"context": {"parcel": 1}})
-    assert schedule_of(row) == ("COMPLETE", False, True, True, "", [], {}, None, "", 0)
+    assert schedule_of(row) == ("COMPLETE", False, True, True, "", [], {}, None, "", "", 0, 0)
     row.refresh_from_db()
     assert (row.context, row.last_error_code) == ({"parcel": 1}, "")
 
@@ -123,14 +137,15 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
         ),
         lambda pk: transitions.suspend_for_answer(pk, Suspend("a person", wake_on=[], until=timezone.now())),
         lambda pk: transitions.schedule_retry(
-            pk, Now(), woken_by=transitions.NOTHING, step="pay", failures=1, extra_columns={}
+            pk, Now(), woken_by=transitions.NOTHING, step="pay", failures=transitions.Failures(1), extra_columns={}
         ),
         lambda pk: transitions.postpone(pk, Now()),
+        lambda pk: transitions.park(pk, transitions.Parking("payments", timedelta(hours=1))),
         lambda pk: transitions.begin_compensation(pk, extra_columns={}),
         lambda pk: transitions.reopen_compensation(pk),
         lambda pk: transitions.reopen(pk, expires_after=None),
     ],
-    ids=["suspended", "asked about", "retried", "put off", "undone", "undone again", "reopened"],
+    ids=["suspended", "asked about", "retried", "put off", "parked", "undone", "undone again", "reopened"],
 )
 def test_what_is_gone_on_with_has_begun(change: Callable[[int], None]) -> None:
     row = rows.workflow()
@@ -143,7 +158,7 @@ def schedule_of(row: Workflow) -> tuple[object, ...]:
     row.refresh_from_db()
     return (
         *(row.status, row.compensating, row.completed_at is not None, row.begun, row.waiting_for, row.wake_on),
-        *(row.wake_matching, row.seen_until, row.current_step, row.retry_count),
+        *(row.wake_matching, row.seen_until, row.parked_on, row.current_step, row.retry_count, row.unavailable_count),
     )
 
 

@@ -215,7 +215,7 @@ class WorkflowAdmin(ConsoleAdmin):
 
     @admin.display(description="Waiting for")
     def waits_for(self, row: Workflow) -> str:
-        return row.waiting_for if row.state in (State.WAITING, State.COMPENSATING) else ""
+        return row.waiting_for if row.state in (State.WAITING, State.PARKED, State.COMPENSATING) else ""
 
     @admin.display(description="Next attempt")
     def next_attempt(self, row: Workflow) -> str:
@@ -225,7 +225,7 @@ class WorkflowAdmin(ConsoleAdmin):
 
     @admin.display(description="Error")
     def error(self, row: Workflow) -> str:
-        if row.state not in (State.FAILED, State.RETRYING, State.COMPENSATING):
+        if row.state not in (State.FAILED, State.RETRYING, State.PARKED, State.COMPENSATING):
             return ""
         return words.error(code=row.last_error_code, error_class=row.last_error_class)
 

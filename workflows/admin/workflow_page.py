@@ -111,6 +111,11 @@ def status_sentence(workflow: Workflow, attempt: Attempt | None, last: Attempt |
             return f"What it has done is being undone, for {why}\n{_undoing(workflow, attempt)}"
         case State.RUNNING if attempt:
             return f"Running since {_at(attempt.opened_at)} by {attempt.worker}, {number}."
+        case State.PARKED:
+            return (
+                f"Parked since {_at(workflow.parked_at)}: the {workflow.parked_on} service is unavailable. "
+                "The workflow goes on by itself as soon as the service is back."
+            )
         case State.WAITING:
             return f"Waiting until {_at(workflow.invisible_until)}: {workflow.waiting_for}"
         case State.RETRYING:
@@ -241,6 +246,8 @@ def _describe(event: Event) -> str:
             return f"{step}: {_error(detail)}" if step else _error(detail)
         case Event.Kind.WAITING:
             return f"{step}, until {_moment(detail.get('until'))}: {detail.get('waiting_for', '?')}"
+        case Event.Kind.PARKED:
+            return f"{step}: the {detail.get('service', '?')} service is unavailable"
         case Event.Kind.CRASHED | Event.Kind.KILLED | Event.Kind.INTERRUPTED | Event.Kind.LOST:
             return ": ".join(part for part in (step, str(detail.get("how") or "")) if part)
         case Event.Kind.TAKEN_BACK:

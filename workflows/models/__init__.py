@@ -6,6 +6,7 @@ from workflows.models.chore import Chore
 from workflows.models.effect import Effect
 from workflows.models.event import Event
 from workflows.models.manual_task import ManualTask
+from workflows.models.service import CircuitEvent, Service
 from workflows.models.signal import Signal
 from workflows.models.undelivered_message import UndeliveredMessage
 from workflows.models.wait import Wait
@@ -17,9 +18,11 @@ __all__ = [
     "ApiKey",
     "Attempt",
     "Chore",
+    "CircuitEvent",
     "Effect",
     "Event",
     "ManualTask",
+    "Service",
     "Signal",
     "State",
     "StepOutcome",

@@ -58,6 +58,9 @@ class Effect(models.Model):
     )
     has_undo = models.BooleanField(db_default=False, help_text="Its step had an undo when the call was begun.")
     undo_failures = models.PositiveIntegerField(db_default=0, help_text="Failures of its undo since a person decided.")
+    undo_unavailable = models.PositiveIntegerField(
+        db_default=0, help_text="Failures of its undo at a service that was unavailable; none of those above."
+    )
 
     class Meta:
         default_permissions = ("view",)

@@ -14,6 +14,7 @@ class Event(models.Model):
         FAILED = "failed"
         RETRY_SCHEDULED = "retry_scheduled", "Retry scheduled"
         WAITING = "waiting"
+        PARKED = "parked"
         PUT_BACK = "put_back", "Put back"
         VANISHED = "vanished", "Worker vanished"
         CRASHED = "crashed", "Worker crashed"

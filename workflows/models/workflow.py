@@ -19,6 +19,7 @@ class State(models.TextChoices):
     RUNNING = "running", "Running"
     RETRYING = "retrying", "Retrying"
     WAITING = "waiting", "Waiting"
+    PARKED = "parked", "Parked"
     COMPENSATING = "compensating", "Compensating"
     COMPLETE = "complete", "Complete"
     FAILED = "failed", "Failed"
@@ -36,6 +37,7 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
                 When(compensating=True, then=Value(State.COMPENSATING)),
                 When(_is_running(), then=Value(State.RUNNING)),
                 When(invisible_until__lte=Now(), then=Value(State.QUEUED)),
+                When(~Q(parked_on=""), then=Value(State.PARKED)),
                 When(~Q(waiting_for=""), then=Value(State.WAITING)),
                 When(retry_count__gt=0, then=Value(State.RETRYING)),
                 default=Value(State.QUEUED),
@@ -65,6 +67,8 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
             return rows.filter(pk__in=Attempt.objects.filter(closed_at=None).values("workflow_id"))
         if state == State.COMPENSATING:
             return rows.filter(compensating=True)
+        if state == State.PARKED:
+            return rows.exclude(parked_on="")
         if state in (State.RETRYING, State.WAITING):
             return rows.filter(invisible_until__gt=Now())
         return rows
@@ -101,6 +105,11 @@ class Workflow(models.Model):
         db_default=False, help_text="An attempt has been decided: it goes before the workflows that have not begun."
     )
     retry_count = models.PositiveIntegerField(db_default=0, help_text="Failures in a row of the same step.")
+    unavailable_count = models.PositiveIntegerField(
+        db_default=0, help_text="Of these failures, those at a service that was unavailable."
+    )
+    parked_on = models.CharField(max_length=100, db_default="", help_text="The service that it waits for.")
+    parked_at = models.DateTimeField(null=True)
     waiting_for = models.TextField(db_default="", help_text="What it waits for, in words.")
     wake_on = ArrayField(models.TextField(), db_default=Value("{}"), help_text="Names of the signals that wake it.")
     wake_matching = models.JSONField(
@@ -205,6 +214,12 @@ class Workflow(models.Model):
                 name="workflow_unknown_type",
                 fields=["workflow_type"],
                 condition=Q(status="PENDING", waiting_for__startswith="a release that knows the workflow type "),
+            ),
+            # What waits for a service, the longest parked first; a release goes from name to name.
+            models.Index(
+                name="workflow_parked",
+                fields=["parked_on", "invisible_until", "id"],
+                condition=Q(status="PENDING") & ~Q(parked_on=""),
             ),
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),
         ]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from django.db import connection, transaction
 
 from workflows import inbox, waking
+from workflows.outages import parking
 from workflows.postgres import sqlstates
 from workflows.postgres.statements import execute, fetch_one
 from workflows.redaction import frames
@@ -31,6 +32,7 @@ class Chore(NamedTuple):
 
 
 CHORES = {
+    "release parked": Chore(parking.release_parked),
     "forget workers": Chore(heartbeat.delete_stale, every=60.0),
     "wake expired": Chore(waking.wake_expired),
     "wake by new signals": Chore(waking.wake_by_new_signals),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from workflows import inbox
 from workflows.models import Workflow
+from workflows.outages import circuits
 
 # A full look, from the oldest due row on, this often, by one of all workers: at once a second, rows that became due
 # behind the watermark were woken 0.5 to 1 s late in a backlog.
@@ -39,6 +40,7 @@ class Claim(NamedTuple):
     xid: str  # of that transaction
     cancelled: bool  # a person has asked to cancel it
     expires_in: float  # seconds; infinite unless its definition says `expires_after`
+    not_closed: list[Any] | None  # the circuits that are not: see workflows.outages.circuits
 
 
 class DueWorkflows:
@@ -86,7 +88,8 @@ class DueWorkflows:
             SELECT due.*, looked_at,
                    CASE WHEN due.id IS NOT NULL THEN pg_current_xact_id()::text END AS claim_xid,
                    {inbox.cancel_requested_sql("due.id")} AS cancelled,
-                   extract(epoch FROM expires_at - clock_timestamp())::float AS expires_in
+                   extract(epoch FROM expires_at - clock_timestamp())::float AS expires_in,
+                   CASE WHEN due.id IS NOT NULL THEN ({circuits.NOT_CLOSED}) END AS not_closed
               FROM (SELECT now() - interval '{SEEN_AFTER}' AS looked_at) look
               LEFT JOIN ({" UNION ALL ".join(looks)} LIMIT 1) due ON true
             """,  # noqa: S608 (the conditions are ours)
@@ -114,6 +117,6 @@ class DueWorkflows:
                 self._claims += 1
                 self._watermarks[pool] = (row.invisible_until, row.pk)
                 expires_in = float("inf") if row.expires_in is None else row.expires_in
-                return Claim(row, row.claim_xid, row.cancelled, expires_in)
+                return Claim(row, row.claim_xid, row.cancelled, expires_in, row.not_closed)
             self._watermarks[pool] = (row.looked_at, 0)
         return None

@@ -26,6 +26,7 @@ from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
 from workflows.executor import Complete
 from workflows.journal import OpenAttempt
 from workflows.models import Event, Workflow
+from workflows.outages.calls import WorkersCalls
 from workflows.poison import Postponed
 from workflows.postgres import migrating, sqlstates
 from workflows.redaction import frames
@@ -80,6 +81,7 @@ class Worker:
         self._slot = slot or slots.allocate(1)[0]
         self._status = WorkerStatus()
         self._heartbeat = Heartbeat(name, queue)
+        self._calls = WorkersCalls()
         self._attempt: OpenAttempt | None = None
         self._why_unrecorded = ""  # how that was lost
         self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
@@ -162,7 +164,8 @@ class Worker:
                 )
                 self._attempt.on_call = self._begin_call
                 self._publish_status(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
-                outcome = self._outcome_of(claim, self._attempt, cancelled)  # inside a savepoint of its own
+                with self._calls.of(workflow, claim.not_closed):
+                    outcome = self._outcome_of(claim, self._attempt, cancelled)  # inside a savepoint of its own
                 decide(claim.workflow, self._attempt, outcome)  # after its release: see workflows.decisions
             else:
                 unknown_types.put_off(claim.workflow)

@@ -12,6 +12,7 @@ from tests.mutants.mutations import (
     ledger,
     lost,
     operations,
+    outages,
     sessions,
     transitions,
     waits,
@@ -32,5 +33,6 @@ MUTANTS: list[Mutant] = [
     *worker.MUTANTS,
     *sessions.MUTANTS,
     *operations.MUTANTS,
+    *outages.MUTANTS,
     *lost.MUTANTS,
 ]

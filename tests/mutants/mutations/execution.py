@@ -81,7 +81,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the last result is not written before the decision",
-            "    journal.flush(attempt)\n    return outcome",
+            "    journal.flush(attempt)\n    calls.vote()\n    return outcome",
             "    return outcome",
             f"{LEDGER}test_twenty_once_steps_make_one_commit_each_and_one_more",
         ),
@@ -135,7 +135,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a best-effort step swallows the loss of the claim",
-            "if not step.best_effort or transaction_is_broken():",
+            "if not step.best_effort or transaction_is_broken() or _is_to_be_parked(step, workflow, error):",
             "if not step.best_effort:",
             f"{SESSIONS}test_no_step_runs_after_a_best_effort_step_has_lost_the_claim",
         ),
@@ -190,7 +190,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the last undo is not written before the decision",
-            "    journal.flush(attempt)\n    return outcome",
+            "    journal.flush(attempt)\n    calls.vote()\n    return outcome",
             "    return outcome",
             f"{UNDO}test_it_undoes_in_reverse_order_and_fails_then",
         ),

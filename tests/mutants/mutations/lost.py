@@ -174,8 +174,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a call that has not failed yet waits half as long as it may take",
-            "policy.due_after(max(failures, 1))",
-            "policy.due_after(failures)",
+            "policy.due_after(max(failures.number, 1))",
+            "policy.due_after(failures.number)",
             f"{UNSETTLED}test_one_whose_worker_died_in_the_call_has_not_failed_yet_and_waits_as_long_as_the_call_may_take",
         ),
     ),

@@ -67,3 +67,7 @@ SIGNALS_NOBODY_WAITS_FOR = "workflows/waits/test_signals_nobody_waits_for.py::"
 
 OPERATIONS = "workflows/operations/test_operations.py::"
 TWO_AT_ONCE = "workflows/operations/test_two_at_once.py::"
+
+CALLS = "workflows/outages/test_calls.py::"
+CIRCUITS = "workflows/outages/test_circuits.py::"
+PARKING = "workflows/outages/test_parking.py::"

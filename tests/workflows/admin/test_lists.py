@@ -33,6 +33,7 @@ def one_of_each() -> dict[State, Workflow]:
         State.RUNNING: rows.running(),
         State.RETRYING: rows.retrying(),
         State.WAITING: rows.waiting(),
+        State.PARKED: rows.parked(),
         State.COMPENSATING: rows.compensating(),
         State.CANCELLED: rows.cancelled(),
         State.COMPLETE: rows.complete(),

@@ -1,0 +1,242 @@
+"""Outages: patience, circuits, what is parked, and its release."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutations.lines import in_
+from tests.mutants.mutations.seen_by import CALLS, CIRCUITS, PARKING, TRANSITIONS
+
+MUTANTS: list[Mutant] = [
+    *in_(
+        "outages/calls.py",
+        (
+            "a step that ran out of time in a call has met nothing",
+            "if isinstance(error, StepTimeout):",
+            "if isinstance(error, ZeroDivisionError):",
+            f"{CALLS}test_a_step_that_ran_out_of_time_in_a_call_met_it_unavailable",
+        ),
+        (
+            "an error that is raised from another does not carry its service",
+            "    for each in error_chain(error):\n        if name := getattr(each, _MARK",
+            "    for each in [error]:\n        if name := getattr(each, _MARK",
+            f"{CALLS}test_so_does_an_error_that_a_step_raises_from_it",
+        ),
+        (
+            "a step's second call that is refused has not happened, nor has its first",
+            "if in_use and in_use.called:",
+            "if False:",
+            f"{PARKING}test_unless_the_same_step_has_made_another_call_before",
+        ),
+        (
+            "whoever comes calls a service whose circuit is open",
+            "if self.is_open(service) and not self._may_try(service):",
+            "if False:",
+            f"{PARKING}test_three_workflows_open_the_circuit_and_the_next_one_makes_no_call",
+        ),
+        (
+            "a trial is made before it is due",
+            "        if monotonic() < self.known[service].trial_at:\n            return False\n",
+            "",
+            f"{PARKING}test_a_workflow_that_is_tried_and_parked_again_has_one_event",
+            f"{PARKING}test_one_whose_hour_has_run_out_counts_a_failure",
+        ),
+        (
+            "a worker's second call of a trial is none",
+            "self.workflow.parked_on == service or service in self.trying",
+            "self.workflow.parked_on == service",
+            f"{PARKING}test_a_worker_that_tries_it_may_call_it_twice_in_a_step",
+        ),
+        (
+            "what a service is needed for begins without it",
+            "        if worker and worker.is_open(service):\n            error",
+            "        if False:\n            error",
+            f"{PARKING}test_a_step_is_not_begun_without_a_service_that_it_needs",
+        ),
+    ),
+    *in_(
+        "outages/circuits.py",
+        (
+            "one bad payload opens a circuit",
+            "        and len(service.suspects) == SUSPECTS\n",
+            "",
+            f"{CIRCUITS}test_what_does_not_open_it",
+        ),
+        (
+            "one host's bad second opens a circuit",
+            "        and service.since <= _now(service) - SPREAD\n",
+            "",
+            f"{CIRCUITS}test_what_does_not_open_it",
+        ),
+        (
+            "five votes open a circuit, whatever the others say",
+            "        and service.failed >= TO_ONE_ANSWER * service.answered\n",
+            "",
+            f"{CIRCUITS}test_what_does_not_open_it",
+        ),
+        (
+            "a suspicion without answers ends",
+            "service.since is not None and service.answered > 0 and service.since <",
+            "service.since is not None and service.since <",
+            f"{CIRCUITS}test_a_suspicion_without_answers_goes_on",
+        ),
+        (
+            "an answer from before it opened closes a circuit",
+            "        if is_trial_due(service):\n            _end_trial",
+            "        if True:\n            _end_trial",
+            f"{CIRCUITS}test_a_call_that_began_before_it_opened_says_nothing_new",
+        ),
+        (
+            "two workers try it at once",
+            "if not is_trial_due(service) or (service.trial_until and",
+            "if not is_trial_due(service) or (False and",
+            f"{CIRCUITS}test_one_worker_at_a_time_tries_it_and_only_when_it_is_due",
+        ),
+        (
+            "a clock that was set back keeps a circuit open",
+            "seconds <= 0 or (not held and seconds > 2 * LONGEST_COOL_OFF)",
+            "seconds <= 0",
+            f"{CIRCUITS}test_a_time_far_ahead_is_that_of_a_clock_which_was_set_back",
+        ),
+        (
+            "a hold ends when it is longer than a cool-off",
+            "seconds <= 0 or (not held and seconds > 2 * LONGEST_COOL_OFF)",
+            "seconds <= 0 or seconds > 2 * LONGEST_COOL_OFF",
+            f"{CIRCUITS}test_one_that_is_held_is_tried_when_the_hold_is_over",
+        ),
+        (
+            "workers wait for a service's row",
+            "select_for_update(skip_locked=not wait, no_key=True)",
+            "select_for_update(no_key=True)",
+            f"{PARKING}test_no_worker_waits_for_a_services_row",
+        ),
+    ),
+    *in_(
+        "outages/parking.py",
+        (
+            "an hour that ran out is no failure",
+            "    is_over = was_parked.exists()\n",
+            "    is_over = False\n",
+            f"{PARKING}test_one_whose_hour_has_run_out_counts_a_failure",
+        ),
+        (
+            "a workflow that is tried again begins its hour anew",
+            "since=None if is_over else workflow.parked_at",
+            "since=None",
+            f"{PARKING}test_a_workflow_that_is_tried_and_parked_again_has_one_event",
+        ),
+        (
+            "what only needs the service comes before those that have failed at it",
+            "longest = DAY if needs_only else HOUR",
+            "longest = HOUR",
+            f"{PARKING}test_a_step_is_not_begun_without_a_service_that_it_needs",
+        ),
+        (
+            "workflows are released while nobody may call",
+            "if service is None or (service.opened_at is not None and not circuits.is_trial_due(service)):",
+            "if service is None:",
+            f"{PARKING}test_nothing_is_released_before_a_trial_is_due",
+        ),
+        (
+            "the next cohort does not wait for the one before",
+            "        if _is_cohort_under_way(name):\n            return 0\n",
+            "",
+            f"{PARKING}test_one_is_released_to_try_it_and_an_answer_lets_the_others_follow",
+        ),
+        (
+            "a cohort that no worker takes up holds up the others for ever",
+            ", invisible_until__gt=now - TAKEN_UP_WITHIN).exists()",
+            ").exists()",
+            f"{PARKING}test_a_cohort_that_no_worker_takes_up_holds_up_the_others_for_a_minute",
+        ),
+        (
+            "a trial that made no call leaves the circuit open",
+            "if not _has_made_no_call(service):",
+            "if True:",
+            f"{PARKING}test_a_trial_that_ends_without_a_call_closes_it",
+        ),
+        (
+            "cohorts grow though calls fail",
+            "return max(1, service.cohort // 2)",
+            "pass",
+            f"{PARKING}test_a_cohort_is_half_as_large_after_a_call_in_vain",
+        ),
+    ),
+    *in_(
+        "decisions.py",
+        (
+            "an outage is final after as many failures as the policy allows",
+            "most = max(policy.max_attempts, PATIENCE) if service else policy.max_attempts",
+            "most = policy.max_attempts",
+            f"{PARKING}test_a_call_to_an_unavailable_service_is_retried_beyond_what_the_policy_allows",
+        ),
+        (
+            "what has failed for an outage counts against the policy",
+            "counted = failures.unavailable if service else failures.number - failures.unavailable",
+            "counted = failures.number",
+            f"{PARKING}test_what_it_has_failed_for_an_outage_is_none_of_what_the_policy_allows",
+        ),
+        (
+            "to be parked is a failure",
+            "is_failure = parking.is_over if parking else not",
+            "is_failure = True if parking else not",
+            f"{PARKING}test_three_workflows_open_the_circuit_and_the_next_one_makes_no_call",
+        ),
+        (
+            "each time that it is parked is an event",
+            "    if workflow.parked_on != parking.service:\n",
+            "    if True:\n",
+            f"{PARKING}test_a_workflow_that_is_tried_and_parked_again_has_one_event",
+        ),
+        (
+            "an undo is not parked",
+            "    if outcome.parking:\n",
+            "    if False:\n",
+            f"{PARKING}test_an_undo_is_parked_too_and_gets_its_person_after_as_many_hours",
+        ),
+    ),
+    *in_(
+        "compensation.py",
+        (
+            "an undo gets a person after three failures, though its service is down",
+            "most = PATIENCE if unavailable else MAX_UNDO_FAILURES",
+            "most = MAX_UNDO_FAILURES",
+            f"{PARKING}test_an_undo_has_the_same_patience",
+        ),
+        (
+            "an undo whose service never comes back gets nobody",
+            " or effect.undo_unavailable >= PATIENCE",
+            "",
+            f"{PARKING}test_an_undo_whose_service_never_comes_back_gets_its_person",
+        ),
+    ),
+    *in_(
+        "executor.py",
+        (
+            "a best-effort step that parks is let go for an outage",
+            "    return step.parks and",
+            "    return False and",
+            f"{PARKING}test_a_best_effort_step_that_parks_is_not_let_go_for_an_outage",
+        ),
+        (
+            "a best-effort step that parks is never let go",
+            "and bool(unavailable_service(error)) and not patience_is_over",
+            "and bool(unavailable_service(error))",
+            f"{PARKING}test_a_best_effort_step_that_parks_is_let_go_when_patience_is_over",
+        ),
+        (
+            "a best-effort step that parks is not let go when its service refuses",
+            "and bool(unavailable_service(error)) and not patience_is_over",
+            "and not patience_is_over",
+            f"{PARKING}test_a_best_effort_step_that_parks_is_not_let_go_for_an_outage",
+        ),
+    ),
+    *in_(
+        "transitions.py",
+        (
+            "what was parked stays so, whatever becomes of it",
+            '"parked_on": parking.service if parking else "",',
+            '"parked_on": parking.service if parking else UNCHANGED,',
+            f"{TRANSITIONS}test_whatever_the_row_was_before_the_schedule_is_whole",
+        ),
+    ),
+]

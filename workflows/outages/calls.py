@@ -1,0 +1,223 @@
+"""CALLS: the seam through which the client of a service says what each of its calls met.
+
+The engine knows nothing of HTTP. The client wraps each call, and says of it whether the service was *unavailable*
+(cannot be reached, no answer in time, an answer that says "not now" or "I am broken") or has *answered* (a refusal is
+an answer, too):
+
+    with call_to("letters") as call:
+        try:
+            return post_letter(...)
+        except (ConnectionError, TimeoutError) as error:
+            call.unavailable()
+            raise RetryableStepError("The letters service cannot be reached.") from error
+
+An error that leaves the block of a call that met the service unavailable carries its name, also when the step raises
+another one from it: `unavailable_service`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, NamedTuple
+
+from workflows import effects, journal
+from workflows.errors import ServiceUnavailable, UnknownOutcome, error_chain
+from workflows.models import Workflow
+from workflows.outages import circuits
+from workflows.timeouts import StepTimeout
+
+# Seconds between two votes of a worker about a service.
+VOTE_EVERY = 1.0
+
+_MARK = "unavailable_service"
+
+
+class Call:
+    """One call to a service. It was answered when its block ends without an error, unless it is said otherwise.
+
+    An error that ends the block says nothing by itself: an answer that cannot be read is neither. Only a step that ran
+    out of time in it met the service unavailable.
+    """
+
+    def __init__(self) -> None:
+        self.met_unavailable: bool | None = None
+
+    def unavailable(self) -> None:
+        """The service cannot be reached, did not answer in time, or says that it cannot do it now."""
+        self.met_unavailable = True
+
+    def answered(self) -> None:
+        """The service has answered; a refusal is an answer."""
+        self.met_unavailable = False
+
+
+@contextmanager
+def call_to(service: str) -> Iterator[Call]:
+    """Wraps one call to a service, by its name: see the module.
+
+    Raises ServiceUnavailable, before the block is entered, while the service's circuit is open: nothing was sent. If
+    the same `once` step has made a call before, UnknownOutcome.
+    """
+    worker = _current.get()
+    if worker:
+        worker.require_callable(service)
+    call = Call()
+    try:
+        yield call
+    except BaseException as error:
+        if isinstance(error, StepTimeout):
+            call.unavailable()
+        if call.met_unavailable:
+            _mark(error, service)
+        raise
+    else:
+        call.met_unavailable = bool(call.met_unavailable)
+    finally:
+        if worker and call.met_unavailable is not None:
+            worker.note(service, unavailable=call.met_unavailable)
+
+
+def unavailable_service(error: BaseException | None) -> str:
+    """The service that was unavailable, if that is why the step failed: the error's own, or of one it came from."""
+    for each in error_chain(error):
+        if name := getattr(each, _MARK, ""):
+            return str(name)
+    return ""
+
+
+def _mark(error: BaseException, service: str) -> None:
+    setattr(error, _MARK, service)
+
+
+# --- What a worker knows, and has met -------------------------------------------------------------------
+
+
+class Known(NamedTuple):
+    """A circuit that is not closed, as the claim has read it; by this process's clock, a trial is due at `trial_at`."""
+
+    open: bool
+    trial_at: float
+
+
+class Met(NamedTuple):
+    """What the calls of one step to a service have met."""
+
+    unavailable: bool = False
+    answered: bool = False
+
+
+@dataclass(slots=True)
+class WorkersCalls:
+    """The calls of one worker: what it knows of the circuits as of its claim, and what the calls of a step have met."""
+
+    known: dict[str, Known] = field(default_factory=dict)
+    met: dict[str, Met] = field(default_factory=dict)
+    voted_at: dict[str, float] = field(default_factory=dict)
+    trying: set[str] = field(default_factory=set)  # the services of which it has the lease for a trial
+    workflow: Workflow | None = None
+
+    @contextmanager
+    def of(self, workflow: Workflow, not_closed: list[Any] | None) -> Iterator[None]:
+        """While its steps run, let calls find what the claim has read of the circuits (`circuits.NOT_CLOSED`)."""
+        self.workflow = workflow
+        self.met.clear()
+        self.trying.clear()
+        self.known = {
+            name: Known(is_open, monotonic() if circuits.is_over(seconds or 0.0, held=held) else monotonic() + seconds)
+            for name, is_open, seconds, held in not_closed or ()
+        }
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def is_open(self, service: str) -> bool:
+        return service in self.known and self.known[service].open
+
+    def require_callable(self, service: str) -> None:
+        """Raise ServiceUnavailable while the circuit is open, unless this call may try it."""
+        assert self.workflow is not None
+        in_use = effects.keys_in_use.get(self.workflow.pk)
+        if self.is_open(service) and not self._may_try(service):
+            refused = unavailable(service)
+            if in_use and in_use.called:
+                message = f"The {service} service is unavailable, after another call of the same step."
+                raise UnknownOutcome(message, code=refused.code) from refused
+            raise refused
+        if in_use:
+            in_use.called = True
+
+    def _may_try(self, service: str) -> bool:
+        """A workflow that was released from parking may, for all its calls; else one worker at a time."""
+        assert self.workflow is not None
+        if monotonic() < self.known[service].trial_at:
+            return False
+        if self.workflow.parked_on == service or service in self.trying:
+            return True
+        with journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
+            if row is not None and circuits.take_trial(row):
+                self.trying.add(service)
+        return service in self.trying
+
+    def note(self, service: str, *, unavailable: bool) -> None:
+        """Remember what a call met, for the next vote. Answers count only while there is something to decide."""
+        if unavailable or service in self.known:
+            met = self.met.get(service, Met())
+            self.met[service] = Met(met.unavailable or unavailable, met.answered or not unavailable)
+
+    def vote(self) -> None:
+        """Write what the calls of a step have met: once a second at most, but the outcome of a trial always.
+
+        On the journal, so that it outlives the attempt. Raises ClaimLost when the journal fails.
+        """
+        assert self.workflow is not None
+        for service, met in self.met.items():
+            if monotonic() < self.voted_at.get(service, float("-inf")) + VOTE_EVERY and not self.is_open(service):
+                continue
+            with journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
+                if row is None:  # another worker votes just now
+                    continue
+                circuits.vote(row, **met._asdict(), workflow_id=self.workflow.pk)
+            self.voted_at[service] = monotonic()
+            # The next call of this attempt is made, or not, by what the circuit is now.
+            self.known[service] = Known(row.opened_at is not None, _trial_at(row))
+            self.trying.discard(service)
+        self.met.clear()
+
+
+def vote() -> None:
+    """After each step: let the worker, if it is one that runs it, vote about what the step's calls have met."""
+    worker = _current.get()
+    if worker and worker.met:
+        worker.vote()
+
+
+def require_available(services: Sequence[str]) -> None:
+    """Raise ServiceUnavailable if one of the services that a step needs has an open circuit. None is called for it."""
+    worker = _current.get()
+    for service in services:
+        if worker and worker.is_open(service):
+            error = unavailable(service)
+            error.needed = True
+            raise error
+
+
+def unavailable(service: str) -> ServiceUnavailable:
+    """The error of a call that is not made."""
+    error = ServiceUnavailable(f"The {service} service is unavailable, and is not called.", code="service_unavailable")
+    _mark(error, service)
+    return error
+
+
+def _trial_at(row: Any) -> float:
+    if row.opened_at is None or circuits.is_trial_due(row):
+        return monotonic()
+    return monotonic() + float((row.retry_at - row.now).total_seconds())
+
+
+_current: ContextVar[WorkersCalls | None] = ContextVar("workers_calls", default=None)

@@ -1,0 +1,204 @@
+"""CIRCUITS: whether a service is called, which all workers find out together. One row a service; no row: closed.
+
+closed -> suspected: a call met it unavailable. The workers vote from then on, each once a second at most.
+suspected -> closed: half a minute is over, and there were answers.
+suspected -> open: enough of the votes say that it is unavailable. No call is made; the workflows are parked.
+open -> open: `retry_at` is over, and a trial met it unavailable: the next one comes later.
+open -> closed: a trial was answered.
+
+A trial is made by a workflow that was released from parking, or, as nobody may be parked there, by the worker that has
+taken the lease `trial_until`. There is no third state, in which a probe would have to end that might be dead.
+
+Nobody waits for a service's row: a worker that finds it locked votes the next time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, transaction
+
+from workflows.models import CircuitEvent, Service
+from workflows.models.clock import ClockTimestamp
+from workflows.models.service import FIRST_COOL_OFF
+
+# It takes so many votes of so many workflows: one bad payload, always answered with 500, opens nothing.
+VOTES, SUSPECTS = 5, 3
+# And three quarters of all votes, spread over two seconds: one host whose network is broken is not believed.
+TO_ONE_ANSWER = 3
+SPREAD = timedelta(seconds=2)
+# A suspicion is as old as this, if there were answers. If there were none it goes on: a worker whose calls time out
+# after 10 s votes three times in it.
+WINDOW = timedelta(seconds=30)
+
+# Seconds from one trial to the next, doubling; from the first again when it has been closed for as long as CALM.
+LONGEST_COOL_OFF = 60.0
+CALM = timedelta(minutes=1)
+# Plus or minus: services that went down together are not all tried at one moment.
+JITTER = 0.2
+# A trial takes no longer than this, or its worker is dead: then the next one may try.
+TRIAL = timedelta(seconds=15)
+
+_COLUMNS = [field.name for field in Service._meta.fields if not field.primary_key]
+
+# The circuits that are not closed, as JSON for `KnownCircuits.learn`: how long until the next trial is due, and whether
+# the circuit is held. The claim's statement reads it.
+NOT_CLOSED = """
+    SELECT json_agg(json_build_array(
+               name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> ''))
+      FROM workflows_service WHERE opened_at IS NOT NULL OR since IS NOT NULL"""
+
+
+@contextmanager
+def locked(name: str, *, using: str = DEFAULT_DB_ALIAS, wait: bool = False) -> Iterator[Service | None]:
+    """The service's row, locked, made if there was none; what is changed of it is saved. None if it is locked already.
+
+    With the attribute `now`, the database's time. In a transaction of its own, or in the caller's. With `wait` it waits
+    for the lock.
+    """
+    with transaction.atomic(using=using):
+        services = Service.objects.using(using).filter(name=name).annotate(now=ClockTimestamp())
+        free = services.select_for_update(skip_locked=not wait, no_key=True)
+        service = free.first()
+        if service is None:
+            Service.objects.using(using).bulk_create([Service(name=name)], ignore_conflicts=True)
+            service = free.first()
+        yield service
+        if service:
+            service.save(using=using, update_fields=_COLUMNS)
+
+
+def is_open(name: str) -> bool:
+    """Whether the circuit is open just now. A name without a row is closed."""
+    return Service.objects.filter(name=name, opened_at__isnull=False).exists()
+
+
+# --- What a worker has met ----------------------------------------------------------------------------
+
+
+def vote(service: Service, *, unavailable: bool, answered: bool, workflow_id: int) -> None:
+    """Count what a worker's calls have met since its last vote; open or close the circuit if that decides it."""
+    if unavailable:
+        service.failed_at = _now(service)
+    if service.opened_at is not None:
+        if is_trial_due(service):
+            _end_trial(service, answered=answered, unavailable=unavailable)
+        return  # else a call that was begun before the circuit opened: it says nothing new
+    old = service.since is not None and service.answered > 0 and service.since < _now(service) - WINDOW
+    if service.since is None or old:
+        _forget_votes(service)
+        if not unavailable:
+            return
+        service.since = _now(service)
+    service.failed += unavailable
+    service.answered += answered
+    if unavailable and workflow_id not in service.suspects and len(service.suspects) < SUSPECTS:
+        service.suspects = [*service.suspects, workflow_id]
+    if unavailable and _is_enough(service):
+        votes = service.failed + service.answered
+        _open(service, f"{service.failed} of {votes} votes found it unavailable.")
+
+
+def _is_enough(service: Service) -> bool:
+    return (
+        service.failed >= VOTES
+        and service.failed >= TO_ONE_ANSWER * service.answered
+        and len(service.suspects) == SUSPECTS
+        and service.since is not None
+        and service.since <= _now(service) - SPREAD
+    )
+
+
+def _end_trial(service: Service, *, answered: bool, unavailable: bool) -> None:
+    if answered:
+        close(service, "A call was answered.")
+    elif unavailable:
+        service.held_by = service.held_reason = ""  # the hold is over
+        _cool_off(service, min(service.cool_off * 2, LONGEST_COOL_OFF))
+
+
+def _open(service: Service, reason: str) -> None:
+    soon = service.closed_at is not None and service.closed_at > _now(service) - CALM
+    service.opened_at = _now(service)
+    service.cohort = 0
+    _cool_off(service, min(service.cool_off * 2, LONGEST_COOL_OFF) if soon else FIRST_COOL_OFF)
+    _record(service, CircuitEvent.Kind.OPENED, reason)
+
+
+def _cool_off(service: Service, seconds: float) -> None:
+    service.cool_off, service.trial_until = seconds, None
+    jitter = random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 (no secret depends on it)
+    service.retry_at = _now(service) + timedelta(seconds=seconds * jitter)
+
+
+def close(service: Service, reason: str, *, on_probation: bool = False) -> None:
+    """Let it be called again. `on_probation`, no answer says so: one more vote that it is unavailable opens it."""
+    suspects = service.suspects
+    _forget_votes(service)
+    if on_probation:
+        service.since, service.failed, service.suspects = _now(service) - SPREAD, VOTES - 1, suspects
+    service.opened_at = service.retry_at = service.trial_until = None
+    service.held_by = service.held_reason = ""
+    service.closed_at, service.cohort = _now(service), 0
+    _record(service, CircuitEvent.Kind.CLOSED, reason)
+
+
+def _forget_votes(service: Service) -> None:
+    service.since, service.failed, service.answered, service.suspects = None, 0, 0, []
+
+
+# --- Trials -------------------------------------------------------------------------------------------
+
+
+def is_trial_due(service: Service) -> bool:
+    """Whether an open circuit may be tried."""
+    assert service.retry_at is not None
+    seconds = (service.retry_at - _now(service)).total_seconds()
+    return is_over(seconds, held=bool(service.held_by))
+
+
+def is_over(seconds: float, *, held: bool) -> bool:
+    """Whether no time is left until a trial: `seconds` from now. Longer than any cool-off, the clock was set back."""
+    return seconds <= 0 or (not held and seconds > 2 * LONGEST_COOL_OFF)
+
+
+def take_trial(service: Service) -> bool:
+    """Take the lease for a trial, if one is due and no other worker has taken it. True also if it is closed by now."""
+    now = _now(service)
+    if service.opened_at is None:
+        return True
+    if not is_trial_due(service) or (service.trial_until and now < service.trial_until <= now + TRIAL):
+        return False
+    service.trial_until = now + TRIAL
+    return True
+
+
+# --- By people ----------------------------------------------------------------------------------------
+
+
+def hold(service: Service, *, until: datetime, by: str, reason: str) -> None:
+    """Open the circuit, or keep it open: no workflow calls the service before `until`. Then it is tried."""
+    service.opened_at = service.opened_at or _now(service)
+    service.retry_at, service.trial_until, service.cohort = until, None, 0
+    service.held_by, service.held_reason = by, reason
+    _record(service, CircuitEvent.Kind.HELD, reason, by)
+
+
+def try_now(service: Service, *, by: str, reason: str) -> None:
+    """End the cool-off, or the hold, of an open circuit: the next workflow may try it."""
+    service.retry_at, service.trial_until = _now(service), None
+    service.held_by = service.held_reason = ""
+    _record(service, CircuitEvent.Kind.TRIED, reason, by)
+
+
+def _record(service: Service, kind: CircuitEvent.Kind, reason: str, actor: str = "") -> None:
+    CircuitEvent.objects.using(service._state.db).create(service=service.name, kind=kind, reason=reason, actor=actor)
+
+
+def _now(service: Any) -> datetime:
+    now: datetime = service.now
+    return now

@@ -1,0 +1,120 @@
+"""PARKING: a workflow that met a service unavailable waits for it, parked, while the service's circuit is open.
+
+It costs no worker and no call, and counts no failure. It is PENDING and due in an hour, so whatever makes a row due
+makes this one due, too; and one whose hour ran out counts a failure: nothing is parked for ever.
+
+The release goes by the state that it finds, and not by events: whatever parks while a circuit closes is found a second
+later. While a circuit is open and a trial is due, one workflow is released; it is its own permit to call the service.
+Once the circuit is closed, cohorts are: 1, 2, 4 ... each when the one before has been worked off, and half as many as
+that if a call has met the service unavailable since. The longest parked go first. What parks again goes to the end, or
+one bad payload would be every trial.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from workflows import transitions
+from workflows.errors import ServiceUnavailable, error_chain
+from workflows.models import Service, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.outages import circuits
+from workflows.outages.calls import unavailable_service
+from workflows.postgres.statements import fetch_one
+from workflows.transitions import Parking
+from workflows.waking import Slice
+
+# A failed call to an unavailable service is final only after so many: with the default delays that is three hours,
+# longer than most outages, and it fails a payload to which the service always answers that it is broken.
+PATIENCE = 45
+
+# How long a workflow is parked before that counts as a failure.
+HOUR = timedelta(hours=1)
+# One that only needs the service is parked behind all who have failed at it: they make the trial.
+DAY = timedelta(days=1)
+
+LARGEST_COHORT = 256
+# A cohort that no worker has taken up by then (its queue has none, for one) holds up the next one no longer.
+TAKEN_UP_WITHIN = timedelta(seconds=60)
+
+
+def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
+    """How to park the workflow, whose attempt has ended with `error`; None if no open circuit is the reason of it.
+
+    If the circuit closes just now, the workflow is parked all the same, and the next release finds it.
+    """
+    service = unavailable_service(error)
+    if not service or not circuits.is_open(service):
+        return None
+    needs_only = any(isinstance(each, ServiceUnavailable) and each.needed for each in error_chain(error))
+    longest = DAY if needs_only else HOUR
+    if workflow.parked_on != service:
+        return Parking(service, longest)
+    was_parked = Workflow.objects.filter(pk=workflow.pk, parked_at__lte=ClockTimestamp() - longest)
+    is_over = was_parked.exists()
+    return Parking(service, longest, since=None if is_over else workflow.parked_at, is_over=is_over)
+
+
+def release_parked(after: int = 0) -> Slice:
+    """Make due what may call its service again. A chore."""
+    return Slice(sum(_release(name) for name in names()))
+
+
+def names() -> list[str]:
+    """The services on which workflows are parked: by as many steps down the index as there are services."""
+    (found,) = fetch_one(
+        """WITH RECURSIVE parked AS (
+               (SELECT parked_on FROM workflows_workflow WHERE status = 'PENDING' AND parked_on <> ''
+                 ORDER BY parked_on LIMIT 1)
+               UNION ALL
+               SELECT (SELECT parked_on FROM workflows_workflow
+                        WHERE status = 'PENDING' AND parked_on <> '' AND parked_on > parked.parked_on
+                        ORDER BY parked_on LIMIT 1)
+                 FROM parked WHERE parked.parked_on IS NOT NULL)
+           SELECT coalesce(array_agg(parked_on) FILTER (WHERE parked_on IS NOT NULL), '{}') FROM parked""",
+        (),
+    ) or ([],)
+    return list(found)
+
+
+def _release(name: str) -> int:
+    """Make the next workflows due that are parked on a service; how many."""
+    with circuits.locked(name) as service:
+        if service is None or (service.opened_at is not None and not circuits.is_trial_due(service)):
+            return 0
+        if _is_cohort_under_way(name):
+            return 0
+        if service.opened_at is not None:
+            if not _has_made_no_call(service):
+                size = 1
+            else:
+                circuits.close(service, "The workflow that was to try it made no call.", on_probation=True)
+                size = _next_cohort(service)
+        else:
+            size = _next_cohort(service)
+        released = transitions.release_parked(name, limit=size)
+        if released:
+            service.cohort, service.released_at = size, service.now  # type: ignore[attr-defined]  # annotated
+        return released
+
+
+def _is_cohort_under_way(name: str) -> bool:
+    """Whether a workflow that was released is not decided yet: its row, as it was committed, is parked and due."""
+    parked = Workflow.objects.filter(status="PENDING", parked_on=name)
+    now = ClockTimestamp()
+    return parked.filter(invisible_until__lte=now, invisible_until__gt=now - TAKEN_UP_WITHIN).exists()
+
+
+def _has_made_no_call(service: Service) -> bool:
+    """Whether a workflow was released for this trial and its attempt is over, without a word of the service."""
+    assert service.retry_at is not None
+    return service.released_at is not None and service.released_at >= service.retry_at
+
+
+def _next_cohort(service: Service) -> int:
+    if not service.cohort:
+        return 1
+    assert service.released_at is not None
+    if service.failed_at is not None and service.failed_at > service.released_at:
+        return max(1, service.cohort // 2)
+    return min(LARGEST_COHORT, service.cohort * 2)
