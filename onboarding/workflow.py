@@ -61,8 +61,9 @@ STEPS: Sequence[Step | WorkflowStep] = [
     # always the same answers.
     Step(save_questionnaire, repeatable=True),
     request_clinical_review,
-    # Without a card the patient is enrolled all the same, and dunning recovers the payment.
-    Step(attach_payment_card, best_effort=True, once=True, key_ttl=KEY_TTL, returns=("payment_card_id",)),
+    # Without a card the patient is enrolled all the same, and dunning recovers the payment. An outage is no declined
+    # card: the workflow is parked meanwhile.
+    Step(attach_payment_card, best_effort=True, parks=True, once=True, key_ttl=KEY_TTL, returns=("payment_card_id",)),
     # Repeatable: whenever it runs, the bill has to be set to what is charged below.
     Step(configure_billing, repeatable=True),
     # Nice to have: neither holds up an onboarding. Once: a patient may have opted out, or verified anew, since then.
@@ -70,9 +71,14 @@ STEPS: Sequence[Step | WorkflowStep] = [
     Step(link_identity_verification, best_effort=True, once=True, key_ttl=KEY_TTL, returns=()),
     # The charge comes as late as it can, so that little is left to fail after it; the enrolment needs its outcome.
     # No patient pays for a program that they are not in: if a later step fails, or the workflow is cancelled, the
-    # charge is refunded.
+    # charge is refunded. Nor does one pay while the service that enrols is down.
     Step(
-        execute_checkout, once=True, undo=refund_checkout, lookup=find_charge, returns=("charge_id", "payment_status")
+        execute_checkout,
+        once=True,
+        undo=refund_checkout,
+        lookup=find_charge,
+        returns=("charge_id", "payment_status"),
+        needs=("programs",),
     ),
     Step(enroll_in_program, once=True, undo=withdraw_from_program, lookup=find_enrollment, returns=("enrollment_id",)),
     # The confirmation comes last, so that it is true.

@@ -9,8 +9,8 @@
 - Sent, and then silence, a broken connection, half an answer, one we cannot read, any other status:
   UnknownOutcome for a change, RetryableStepError for a read.
 
-An outage is none of a step's failures (`workflows.outages`): no connection, no answer in time, a broken connection, 408,
-425, 429 and 5xx say that the service is unavailable. Everything else is an answer, but for one that we cannot read.
+An outage is no failure of a step's own (`workflows.outages`): no connection, no answer in time, a broken connection,
+408, 425, 429 and 5xx say that the service is unavailable. All else is an answer, but for what we cannot read.
 
 No message holds anything that was sent or received, except that code.
 """

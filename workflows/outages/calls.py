@@ -160,9 +160,10 @@ class WorkersCalls:
         if self.workflow.parked_on == service or service in self.trying:
             return True
         with journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
-            if row is not None and circuits.take_trial(row):
-                self.trying.add(service)
-        return service in self.trying
+            taken = row is not None and circuits.take_trial(row)
+        if taken:
+            self.trying.add(service)
+        return taken
 
     def note(self, service: str, *, unavailable: bool) -> None:
         """Remember what a call met, for the next vote. Answers count only while there is something to decide."""
