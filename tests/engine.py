@@ -201,7 +201,7 @@ def do_chores() -> None:
             WHERE name IN (SELECT name FROM workflows_chore FOR NO KEY UPDATE SKIP LOCKED)""",
         [],
     )
-    chores.run()
+    chores.run(seconds=60)  # until none is due
 
 
 def sweep() -> int:

@@ -50,9 +50,9 @@ REST = 20
 LONGEST_SLICE, AFTER_FAILURE = 3.0, 60.0
 
 
-def run() -> None:
-    """Do slices of what is due, for AT_A_TIME seconds. Raises a database error when the connection is lost."""
-    until = monotonic() + AT_A_TIME
+def run(seconds: float = AT_A_TIME) -> None:
+    """Do slices of what is due, for so many seconds. Raises a database error when the connection is lost."""
+    until = monotonic() + seconds
     while monotonic() < until and _run_slice():
         pass
 
