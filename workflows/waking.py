@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 # Of one slice. 1,000 rows are written anew in some 20 ms, in a table that is in no cache in some 100 ms.
 SIGNALS, ROWS = 1_000, 1_000
+# Of a workflow that listens by its linking id and a signal of that: no index tells which go together, so that a slice
+# compares each with each. 0.4 s for all of them.
+PAIRS = 1_000_000
 # For which a sender wakes at most this many; the chores go on from there.
 ROWS_OF_A_SENDER = 1_000
 
@@ -56,6 +59,7 @@ _ANSWERED = f"""
     (EXISTS (SELECT FROM workflows_signal s WHERE {_ADDRESSED})
      OR w.linking_id IS NOT NULL AND EXISTS (SELECT FROM workflows_signal s WHERE {_LINKED}))"""  # noqa: S608 (ours)
 
+_LISTENING = "w.linking_id IS NOT NULL AND w.wake_on <> '{}'"
 _ASLEEP = "w.status = 'PENDING' AND w.invisible_until > now()"
 # One that is due, too, if it would wait behind the backlog: a child that is cancelled with its parent.
 _ASLEEP_OR_FRESH = "w.status = 'PENDING' AND (w.invisible_until > now() OR NOT w.begun)"
@@ -111,7 +115,7 @@ def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
             (SELECT w.id FROM s JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP_OR_FRESH} LIMIT %(rows)s)
             UNION ALL
             (SELECT w.id FROM (SELECT DISTINCT linking_id FROM s) l JOIN workflows_workflow w USING (linking_id)
-              WHERE {_ASLEEP} AND w.linking_id IS NOT NULL AND w.wake_on <> '{{}}'
+              WHERE {_ASLEEP} AND {_LISTENING}
                 AND EXISTS (SELECT FROM s WHERE {_LINKED}) LIMIT %(rows)s))""",  # noqa: S608 (ours)
         parameters,
     )
@@ -122,15 +126,45 @@ def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
 
 def wake_by_new_signals(after: int = 0) -> Slice:
     """Wake what waits for one of the newest open signals: those that a sender has stored, and woken nobody for."""
-    newest = f"SELECT id FROM workflows_signal WHERE closed_at IS NULL ORDER BY id DESC LIMIT {SIGNALS}"  # noqa: S608 (ours)
-    return Slice(_wake_for(f"s.id IN ({newest})", {"rows": ROWS}))
+    newest, _ = _signals_to_compare(order="id DESC")
+    return Slice(_wake_for("s.id = ANY (%(ids)s)", {"ids": newest, "rows": ROWS}))
 
 
 def wake_by_signals(after: int = 0) -> Slice:
     """Wake what waits for one of the open signals after that id."""
-    last, next_after = slice_of_signals(after)
-    woken = _wake_for("s.id > %(after)s AND s.id <= %(last)s", {"after": after, "last": last, "rows": ROWS})
-    return Slice(woken, after if woken >= ROWS else next_after)
+    ids, are_all = _signals_to_compare(after)
+    woken = _wake_for("s.id = ANY (%(ids)s)", {"ids": ids, "rows": ROWS})
+    if woken >= ROWS:
+        return Slice(woken, after)
+    return Slice(woken, 0 if are_all else ids[-1])
+
+
+def _signals_to_compare(after: int = 0, *, order: str = "id") -> tuple[list[int], bool]:
+    """The ids of the open signals of a slice, in that order (SQL), and whether no other is left after that id.
+
+    At most SIGNALS, and none after those that make PAIRS with the workflows that listen by their linking ids.
+    """
+    row = fetch_one(
+        f"""
+        WITH s AS (
+            SELECT id, linking_id FROM workflows_signal WHERE closed_at IS NULL AND id > %(after)s
+             ORDER BY {order} LIMIT {SIGNALS}),
+        listening AS (
+            SELECT linking_id, (SELECT count(*) FROM workflows_workflow w
+                                 WHERE w.linking_id = l.linking_id AND {_LISTENING} AND {_ASLEEP}) AS number
+              FROM (SELECT DISTINCT linking_id FROM s WHERE linking_id IS NOT NULL) l),
+        counted AS (
+            SELECT id, coalesce(sum(number) OVER (
+                       ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < {PAIRS} AS is_in_slice
+              FROM s LEFT JOIN listening USING (linking_id))
+        SELECT coalesce(array_agg(id ORDER BY {order}) FILTER (WHERE is_in_slice), '{{}}'),
+               count(*) < {SIGNALS} AND count(*) FILTER (WHERE NOT is_in_slice) = 0
+          FROM counted""",  # noqa: S608 (ours)
+        {"after": after},
+    )
+    assert row is not None
+    ids, are_all = row
+    return ids, are_all
 
 
 def slice_of_signals(after: int) -> tuple[int, int]:

@@ -30,6 +30,7 @@ The table is filled with workflows that wait, a quarter of them for a signal of 
 the same linking id. Then, each time in slices, by one worker alone:
 
   a round    every chore once, with nothing to do
+  pass by    twenty signals for that linking id, which none of those who listen waits for
   wake       one signal for that linking id: until all who listen are due
   expire     a thirtieth of the rows is over its time at once: until all of them are due
 
@@ -74,6 +75,7 @@ def run(rows: int) -> None:
         fill(database, rows, track)
         alone = {
             "a round": chores(database),
+            "pass by": pass_by(database),
             "wake": wake(database, "news:1"),
             "expire": expire(database, rows // 30),
         }
@@ -124,11 +126,11 @@ def fill(database: Database, rows: int, track: Track) -> None:
     database.analyze()
 
 
-def store_signal(database: Database, key: str) -> None:
+def store_signal(database: Database, key: str, name: str = "news") -> None:
     """A signal for a quarter of all, of a sender that dies before it wakes anybody."""
     database.execute(
-        "INSERT INTO workflows_signal (source, dedupe_key, name, linking_id) VALUES ('benchmark', %s, 'news', 'all')",
-        key,
+        "INSERT INTO workflows_signal (source, dedupe_key, name, linking_id) VALUES ('benchmark', %s, %s, 'all')",
+        *(key, name),
     )
 
 
@@ -154,6 +156,14 @@ def chores(database: Database) -> Chore:
     if done.returncode:
         raise BenchmarkError(f"The chores failed:\n{done.stderr}")
     return Chore(*json.loads(done.stdout))
+
+
+def pass_by(database: Database, signals: int = 20) -> Chore:
+    for number in range(signals):
+        store_signal(database, f"other:{number}", "other")
+    passed = chores(database)
+    database.execute("UPDATE workflows_signal SET closed_at = now()")
+    return passed
 
 
 def wake(database: Database, key: str) -> Chore:

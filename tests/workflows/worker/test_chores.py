@@ -192,6 +192,29 @@ def test_a_slice_wakes_so_many_of_a_linking_id_and_the_next_goes_on(small_slices
     assert (first.changed, do(first.next).changed, do(first.next).changed) == (2, 2, 1)
 
 
+def test_a_slice_compares_so_many_workflows_with_so_many_signals_of_their_linking_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """20,000 that wait for other payloads, and 1,000 signals, took 8 s: each try was cancelled, for ever."""
+    monkeypatch.setattr(waking, "PAIRS", 6)
+    define([await_paid])
+    for _ in range(3):
+        work(submit(linking_id="acc"))
+    Workflow.objects.update(wake_matching={"n": 7})
+    for key in range(5):
+        tell_and_wake_nobody(linking_id="acc", key=key)
+    second, fourth = (Signal.objects.order_by("id")[n].pk for n in (1, 3))
+    assert waking.wake_by_signals(0) == Slice(0, second)
+    assert waking.wake_by_signals(second) == Slice(0, fourth)
+    assert waking.wake_by_signals(fourth) == Slice(0, 0)
+
+    Workflow.objects.update(wake_matching={})
+    Signal.objects.filter(pk__gt=second).update(name="shipped")
+    assert waking.wake_by_new_signals().changed == 0, "the newest two are for something else"
+    Signal.objects.filter(pk=fourth).update(name="paid")
+    assert waking.wake_by_new_signals().changed == 3
+
+
 def test_a_sender_wakes_so_many_of_a_linking_id_and_leaves_the_rest_to_the_chores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
