@@ -109,9 +109,13 @@ def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
 
     None whose row is locked: the worker that holds it looks at its signals itself.
     """
+    # The empty object is added to a payload so that it is unpacked here, once: a long one, once for each workflow, took
+    # 14 s for 20,000 workflows and 50 signals of 170 kB.
     return make_due_where(
         f"""w.id IN (
-            WITH s AS MATERIALIZED (SELECT * FROM workflows_signal s WHERE closed_at IS NULL AND {signals})
+            WITH s AS MATERIALIZED (
+                SELECT id, name, workflow_id, linking_id, payload || '{{}}' AS payload, stored_in, closed_at
+                  FROM workflows_signal s WHERE closed_at IS NULL AND {signals})
             (SELECT w.id FROM s JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP_OR_FRESH} LIMIT %(rows)s)
             UNION ALL
             (SELECT w.id FROM (SELECT DISTINCT linking_id FROM s) l JOIN workflows_workflow w USING (linking_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,3 +68,16 @@ def test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen(no_
     signal = Signal.objects.get().pk
     assert buffers_of(lambda: waking.wake_for(signal)) <= 15
     assert buffers_of(sweep) <= 30
+
+
+def test_a_long_payload_is_read_once_however_many_wait(no_vacuum: None) -> None:
+    """It is kept beside the table, on pages of its own, and a thousand wait for another."""
+    define([say_one])
+    other = {"wake_on": "ARRAY['paid']", "wake_matching": """'{"n": 7}'"""}
+    store(1000, payload="'{}'", linking_id="'acc'", invisible_until="now() + interval '1 day'", **other)
+    noise = "".join(random.Random(1).choices("0123456789abcdef", k=100_000))
+    inbox.store(source="shop", dedupe_key="1", name="paid", linking_id="acc", payload={"noise": noise})
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE workflows_workflow, workflows_signal")
+    signal = Signal.objects.get().pk
+    assert buffers_of(lambda: waking.wake_for(signal)) <= 200

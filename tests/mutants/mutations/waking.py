@@ -156,6 +156,12 @@ MUTANTS: list[Mutant] = [
             f"{CHORES}test_a_slice_compares_so_many_workflows_with_so_many_signals_of_their_linking_id",
         ),
         (
+            "a long payload is unpacked for each workflow that it is compared with",
+            "payload || '{{}}' AS payload",
+            "payload",
+            f"{COST_OF_WAKING}test_a_long_payload_is_read_once_however_many_wait",
+        ),
+        (
             "one slice of what came too late is all there is",
             "last if count == SIGNALS else 0",
             "0",
