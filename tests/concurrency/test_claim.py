@@ -34,7 +34,7 @@ def test_a_claim_reads_a_handful_of_pages_whatever_waits_or_is_finished(no_vacuu
     assert look.buffers <= with_none + 2
     # The row, of either pool; and whether it is to be cancelled, for which an empty table of signals needs no index.
     assert look.indexes[:2] == ["workflow_begun", "workflow_fresh"]
-    assert set(look.indexes[2:]) <= {"signal_unanswered", "signal_of_workflow"}
+    assert set(look.indexes[2:]) <= {"signal_open_of_workflow", "signal_of_workflow"}
     assert look.buffers <= 12
 
 

@@ -8,7 +8,7 @@ import workflows.models.clock
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("workflows", "0033_vacuum_queues"),
+        ("workflows", "0035_signals_in_order"),
     ]
 
     operations = [

@@ -46,10 +46,13 @@ class Signal(models.Model):
         indexes = [
             # For the chores, which go through all that nobody has used.
             models.Index(name="signal_open", fields=["id"], condition=Q(closed_at=None)),
-            models.Index(name="signal_unanswered", fields=["workflow", "name"], condition=Q(closed_at=None)),
+            # For a wait, which takes the first of its names.
             models.Index(
-                name="signal_of_linking_id",
-                fields=["linking_id", "name"],
+                name="signal_open_of_workflow", fields=["workflow", "name", "id"], condition=Q(closed_at=None)
+            ),
+            models.Index(
+                name="signal_open_of_linking_id",
+                fields=["linking_id", "name", "id"],
                 condition=Q(closed_at=None, linking_id__isnull=False),
             ),
             # For the page of a workflow, which also shows what was used or put aside.

@@ -104,20 +104,29 @@ def _answer(
     """Record the first of the signals that have come as the wait's outcome, before any step sees it.
 
     A signal that is addressed to this workflow is closed with that; one of a linking id stays, for other workflows.
+
+    The signals of each name are read in the order of their index, as far as the first that counts.
     """
+    # The pairs are compared by >= and <=: an ORDER BY leaves out a column for which the query says `=`, and PostgreSQL
+    # may then take the order from the index of all open signals, and read them all.
     rows = journal.execute(
         f"""
         WITH candidate AS (
-            (SELECT id, name, payload, source, created_at FROM workflows_signal
-              WHERE workflow_id = %(workflow_id)s AND name = ANY (%(names)s) AND closed_at IS NULL
-                AND payload @> %(matching)s::jsonb)
-            UNION ALL
-            (SELECT id, name, payload, source, created_at FROM workflows_signal s
-              WHERE linking_id = %(linking_id)s AND name = ANY (%(names)s) AND closed_at IS NULL
-                AND payload @> %(matching)s::jsonb
-                AND NOT EXISTS (
-                    SELECT FROM workflows_wait a WHERE a.workflow_id = %(workflow_id)s AND a.signal_id = s.id))
-            ORDER BY id LIMIT 1),
+            SELECT first.* FROM unnest(%(names)s::text[]) wanted (name), LATERAL (
+                (SELECT id, name, payload, source, created_at FROM workflows_signal
+                  WHERE (workflow_id, name) >= (%(workflow_id)s, wanted.name)
+                    AND (workflow_id, name) <= (%(workflow_id)s, wanted.name)
+                    AND closed_at IS NULL AND payload @> %(matching)s::jsonb
+                  ORDER BY workflow_id, name, id LIMIT 1)
+                UNION ALL
+                (SELECT id, name, payload, source, created_at FROM workflows_signal s
+                  WHERE (linking_id, name) >= (%(linking_id)s, wanted.name)
+                    AND (linking_id, name) <= (%(linking_id)s, wanted.name) AND linking_id IS NOT NULL
+                    AND closed_at IS NULL AND payload @> %(matching)s::jsonb
+                    AND NOT EXISTS (
+                        SELECT FROM workflows_wait a WHERE a.workflow_id = %(workflow_id)s AND a.signal_id = s.id)
+                  ORDER BY linking_id, name, id LIMIT 1)) first
+             ORDER BY id LIMIT 1),
         answered AS (
             UPDATE workflows_wait w
                SET outcome = 'received', signal_id = candidate.id, resolved_at = clock_timestamp(),

@@ -1,6 +1,7 @@
 """The files of the tests that should see a mutant: from the folder tests/ on."""
 
 CLAIM = "concurrency/test_claim.py::"
+COST_OF_WAITS = "concurrency/test_cost_of_waits.py::"
 COST_OF_WAKING = "concurrency/test_cost_of_waking.py::"
 LATE = "concurrency/test_late_writers.py::"
 MULTIXACTS = "concurrency/test_multixacts.py::"

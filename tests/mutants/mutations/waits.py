@@ -7,6 +7,7 @@ from tests.mutants.mutations.lines import in_, unfenced
 from tests.mutants.mutations.seen_by import (
     ASKING_AGAIN,
     CHILDREN,
+    COST_OF_WAITS,
     IN_FLIGHT,
     LATE,
     SIGNAL,
@@ -84,10 +85,9 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "one signal answers two waits of a workflow",
-            "(SELECT id, name, payload, source, created_at FROM workflows_signal\n"
-            "              WHERE workflow_id = %(workflow_id)s AND name = ANY (%(names)s) AND closed_at IS NULL\n",
-            "(SELECT id, name, payload, source, created_at FROM workflows_signal\n"
-            "              WHERE workflow_id = %(workflow_id)s AND name = ANY (%(names)s)\n",
+            "                    AND closed_at IS NULL AND payload @> %(matching)s::jsonb\n"
+            "                  ORDER BY workflow_id",
+            "                    AND payload @> %(matching)s::jsonb\n                  ORDER BY workflow_id",
             f"{SIGNAL}test_each_of_two_waits_takes_a_signal_of_its_own",
         ),
         (
@@ -101,6 +101,44 @@ MUTANTS: list[Mutant] = [
             "WHERE s.id = answered.signal_id AND s.workflow_id IS NOT NULL",
             "WHERE s.id = answered.signal_id",
             f"{SIGNAL}test_one_of_a_linking_id_answers_every_workflow_that_has_it_once_each",
+        ),
+        (
+            "a wait finds its linking id's signals among all that are open",
+            "(linking_id, name) >= (%(linking_id)s, wanted.name)\n"
+            "                    AND (linking_id, name) <= (%(linking_id)s, wanted.name) AND",
+            "linking_id = %(linking_id)s AND name = wanted.name AND",
+            f"{COST_OF_WAITS}test_a_wait_reads_a_few_pages_however_many_signals_are_open",
+        ),
+        (
+            "a wait finds the signals for its workflow among all that are open",
+            "(workflow_id, name) >= (%(workflow_id)s, wanted.name)\n"
+            "                    AND (workflow_id, name) <= (%(workflow_id)s, wanted.name)\n",
+            "workflow_id = %(workflow_id)s AND name = wanted.name\n",
+            f"{COST_OF_WAITS}test_a_wait_reads_a_few_pages_however_many_signals_are_open",
+        ),
+        (
+            "a wait reads all the signals of its linking id",
+            "ORDER BY linking_id, name, id LIMIT 1",
+            "ORDER BY id LIMIT 1",
+            f"{COST_OF_WAITS}test_a_wait_reads_a_few_pages_however_many_signals_are_open",
+        ),
+        (
+            "a wait reads all the signals for its workflow",
+            "ORDER BY workflow_id, name, id LIMIT 1",
+            "ORDER BY id LIMIT 1",
+            f"{COST_OF_WAITS}test_a_wait_reads_a_few_pages_however_many_signals_are_open",
+        ),
+        (
+            "a signal of another name is taken, or of another linking id",
+            "                    AND (linking_id, name) <= (%(linking_id)s, wanted.name) AND",
+            "                    AND",
+            f"{COST_OF_WAITS}test_a_signal_of_another_name_or_address_that_sorts_near_is_no_answer",
+        ),
+        (
+            "a signal of another name is taken, or for another workflow",
+            "                    AND (workflow_id, name) <= (%(workflow_id)s, wanted.name)\n",
+            "",
+            f"{COST_OF_WAITS}test_a_signal_of_another_name_or_address_that_sorts_near_is_no_answer",
         ),
         (
             "the last signal answers, and not the first",

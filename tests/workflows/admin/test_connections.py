@@ -183,7 +183,7 @@ def test_the_signals_of_a_workflow_are_read_off_their_index(as_: Login) -> None:
             page(client, row)
         of_signals = [q["sql"] for q in queries if 'FROM "workflows_signal"' in q["sql"]]
         assert len(of_signals) == 2
-        for sql, index in zip(of_signals, ["signal_of_workflow", "signal_of_linking_id"], strict=True):
+        for sql, index in zip(of_signals, ["signal_of_workflow", "signal_open_of_linking_id"], strict=True):
             cursor.execute(f"EXPLAIN {sql}")
             plan = "\n".join(line for (line,) in cursor.fetchall())
             assert index in plan, plan
