@@ -46,7 +46,8 @@ AT_A_TIME = 0.25
 # A slice that changes nothing rests twenty times as long as it took: the chores that find nothing take a twentieth of
 # one worker's time, however many workers there are.
 REST = 20
-# Seconds that a slice may take, and until the next try of one that failed: no rest is longer than that.
+# Seconds that each statement of a slice may take, and until the next try of one that failed: no rest is longer than
+# that.
 LONGEST_SLICE, AFTER_FAILURE = 3.0, 60.0
 
 
