@@ -43,8 +43,8 @@ CHORES = {
 
 # Seconds that a worker gives them at a time, before it claims the next workflow.
 AT_A_TIME = 0.25
-# A slice that changes nothing rests twenty times as long as it took: the chores that find nothing take a twentieth of
-# one worker's time, however many workers there are.
+# A slice that changes nothing rests twenty times as long as it took: each chore that finds nothing takes a twentieth of
+# one worker's time at the most, however many workers there are.
 REST = 20
 # Seconds that each statement of a slice may take, and until the next try of one that failed: no rest is longer than
 # that.
