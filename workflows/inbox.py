@@ -267,12 +267,16 @@ def ignore_late_signals(after: int = 0) -> Slice:
         """,  # noqa: S608 (the name is ours)
         slice_,
     )
+    # Each linking id is looked up once, and not for each signal: all of its workflows have to be read to find none.
+    old = f"{in_slice} AND s.linking_id IS NOT NULL AND s.created_at < now() - interval '{KEPT_FOR_DAYS} days'"
     execute(
-        f"""UPDATE workflows_signal s SET closed_at = clock_timestamp(), ignored = true
-             WHERE {in_slice} AND s.linking_id IS NOT NULL
-               AND s.created_at < now() - interval '{KEPT_FOR_DAYS} days'
-               AND NOT EXISTS (
-                   SELECT FROM workflows_workflow w WHERE w.linking_id = s.linking_id AND w.status = 'PENDING')""",  # noqa: S608
+        f"""
+        WITH unwanted AS MATERIALIZED (
+            SELECT linking_id FROM (SELECT DISTINCT s.linking_id FROM workflows_signal s WHERE {old}) l
+             WHERE NOT EXISTS (
+                SELECT FROM workflows_workflow w WHERE w.linking_id = l.linking_id AND w.status = 'PENDING'))
+        UPDATE workflows_signal s SET closed_at = clock_timestamp(), ignored = true
+         WHERE {old} AND s.linking_id IN (SELECT linking_id FROM unwanted)""",  # noqa: S608 (ours)
         slice_,
     )
     return Slice(0, next_after)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
 from tests.mutants.mutations.seen_by import (
+    COST_OF_WAKING,
     SIGNALS,
     SIGNALS_NOBODY_WAITS_FOR,
     WAKERS,
@@ -79,13 +80,19 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "old signals of a linking id are put aside although somebody has it",
-            'WHERE w.linking_id = s.linking_id AND w.status = \'PENDING\')"""',
-            'WHERE w.linking_id = s.linking_id AND false)"""',
+            "WHERE w.linking_id = l.linking_id AND w.status = 'PENDING')",
+            "WHERE w.linking_id = l.linking_id AND false)",
             f"{SIGNALS_NOBODY_WAITS_FOR}test_one_of_a_linking_id_is_kept_as_long_as_a_workflow_that_has_it_is_under_way",
         ),
         (
+            "the workflows of a linking id are read for each of its old signals",
+            "(SELECT DISTINCT s.linking_id FROM workflows_signal s",
+            "(SELECT s.linking_id FROM workflows_signal s",
+            f"{COST_OF_WAKING}test_old_signals_of_a_linking_id_are_ignored_by_one_look_at_its_workflows",
+        ),
+        (
             "signals of a linking id that nobody has yet are put aside at once",
-            "               AND s.created_at < now() - interval '{KEPT_FOR_DAYS} days'\n",
+            " AND s.created_at < now() - interval '{KEPT_FOR_DAYS} days'",
             "",
             f"{SIGNALS_NOBODY_WAITS_FOR}test_one_of_a_linking_id_that_nobody_has_yet_is_kept_for_a_month",
         ),
