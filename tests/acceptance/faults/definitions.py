@@ -35,6 +35,18 @@ ONBOARDING = WorkflowDefinition(
 )
 
 
+# As in production, but for the longest delay: ten attempts take eighteen seconds.
+IMPATIENT = Retry(base_delay=2.0, max_delay=2.0)
+OUTAGE = WorkflowDefinition(
+    name="onboarding",
+    steps=ONBOARDING.steps,
+    context_class=onboarding.ONBOARDING.context_class,
+    retry=IMPATIENT,
+    linking_id=onboarding.ONBOARDING.linking_id,
+    public_fields=onboarding.PUBLIC_FIELDS,
+)
+
+
 def close_the_program(*, workflow: Workflow, context: Any) -> None:
     raise StepError("The program is closed.", code="program_closed")
 
@@ -45,6 +57,16 @@ CLOSED = WorkflowDefinition(
     steps=[*ONBOARDING.steps, close_the_program],
     context_class=onboarding.ONBOARDING.context_class,
     retry=RETRY,
+    linking_id=onboarding.ONBOARDING.linking_id,
+    public_fields=onboarding.PUBLIC_FIELDS,
+)
+
+
+CLOSED_IN_AN_OUTAGE = WorkflowDefinition(
+    name="onboarding",
+    steps=CLOSED.steps,
+    context_class=onboarding.ONBOARDING.context_class,
+    retry=IMPATIENT,
     linking_id=onboarding.ONBOARDING.linking_id,
     public_fields=onboarding.PUBLIC_FIELDS,
 )

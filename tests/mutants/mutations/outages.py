@@ -227,7 +227,7 @@ MUTANTS: list[Mutant] = [
             "a best-effort step that parks is not let go when its service refuses",
             "and bool(unavailable_service(error)) and not patience_is_over",
             "and not patience_is_over",
-            f"{PARKING}test_a_best_effort_step_that_parks_is_not_let_go_for_an_outage",
+            f"{PARKING}test_a_best_effort_step_that_parks_is_let_go_for_what_is_no_outage",
         ),
     ),
     *in_(

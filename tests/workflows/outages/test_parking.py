@@ -22,7 +22,7 @@ from tests.workflows.outages.services import (
 from workflows.compensation import MAX_UNDO_FAILURES
 from workflows.definition import Retry, Step
 from workflows.errors import StepError
-from workflows.models import Effect, ManualTask, Service, Workflow
+from workflows.models import Effect, Event, ManualTask, Service, Workflow
 from workflows.outages import parking
 from workflows.outages.parking import PATIENCE
 
@@ -86,6 +86,8 @@ def test_an_undo_has_the_same_patience(programs: Downstream) -> None:
     for _ in range(MAX_UNDO_FAILURES + 2):
         workflow = again(workflow)
         Service.objects.update(suspects=[])
+    assert workflow.invisible_until > workflow.created_at, "the next try is not at once"
+    assert Event.objects.filter(kind="undo_failed").last().detail["max_attempts"] == PATIENCE  # type: ignore[union-attr]
     assert not ManualTask.objects.exists()
     assert Effect.objects.get(undo=False).undo_unavailable == 5
     programs.state = "well"
@@ -209,6 +211,12 @@ def test_a_best_effort_step_that_parks_is_not_let_go_for_an_outage(programs: Dow
     programs.state = "refusing"
     trial_is_due()
     assert again(retried).status == "COMPLETE", "a declined card is no outage"
+
+
+def test_a_best_effort_step_that_parks_is_let_go_for_what_is_no_outage(programs: Downstream) -> None:
+    define([Step(programs.step, best_effort=True, parks=True)])
+    programs.state = "unreadable"
+    assert work(submit()).status == "COMPLETE"
 
 
 def test_a_best_effort_step_that_parks_is_let_go_when_patience_is_over(programs: Downstream) -> None:

@@ -1,0 +1,149 @@
+"""Outages of the services: they cost time, and no workflow fails for one."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import pytest
+from django.utils import timezone
+
+from onboarding.samples import Kind
+from tests.acceptance.faults.harness import System, assert_each_key_once, each_step_once, fired, of
+from workflows.models import Attempt, CircuitEvent, Effect, Event, ManualTask, Service, Workflow
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+
+PLAIN = {Kind.NET_NEW, Kind.EXISTING}
+WORKERS = 4
+
+
+def opened_at(service: str) -> datetime:
+    return CircuitEvent.objects.filter(service=service, kind="opened").earliest("id").at
+
+
+def is_open(service: str) -> bool:
+    return Service.objects.filter(name=service, opened_at__isnull=False).exists()
+
+
+def wait_until_done(system: System, given: list[Workflow], seconds: float = 120) -> None:
+    rows = Workflow.objects.filter(pk__in=[each.pk for each in given])
+    system.wait_until(lambda: not rows.filter(status="PENDING").exists(), seconds)
+
+
+def keep_submitting(system: System, count: int, seconds: float) -> list[Workflow]:
+    """So many submissions, evenly over so many seconds."""
+    given = []
+    began = time.monotonic()
+    for number in range(count):
+        given += system.submit(1, PLAIN)
+        time.sleep(max(0.0, began + seconds * (number + 1) / count - time.monotonic()))
+    return given
+
+
+def assert_all_is_well(system: System, given: list[Workflow]) -> None:
+    """All COMPLETE; nothing was undone, done twice, or asked."""
+    log = system.sandbox.effects()
+    assert_each_key_once(log)
+    for each in Workflow.objects.filter(pk__in=[each.pk for each in given]):
+        assert each.status == "COMPLETE", (each.pk, each.current_step, each.last_error_message)
+        own = of(each, log)
+        each_step_once(each, own)
+        operations = [effect["operation"] for effect in own]
+        for operation in ("charge", "enroll", "attach_card"):
+            assert operations.count(operation) == 1, (each.pk, operations)
+        assert "refund" not in operations
+    assert not ManualTask.objects.exists()
+    assert not Event.objects.filter(kind__in=("failed", "compensating")).exists()
+
+
+def assert_nobody_paid_while_it_was_down(system: System, given: list[Workflow], back_at: datetime) -> None:
+    """Of those who came after the circuit had opened."""
+    opened = opened_at("programs")
+    late = {str(each.idempotency_key) for each in given if each.created_at > opened}
+    assert late, "the circuit opened too late for the test to show anything"
+    for effect in system.sandbox.effects(operation="charge"):
+        if effect["idempotency_key"].split(":")[0] in late:
+            assert datetime.fromisoformat(effect["at"]) > back_at
+
+
+OUTAGES: dict[str, dict[str, object]] = {
+    "503": {"kind": "status", "status": 503},
+    "500": {"kind": "status", "status": 500},
+    "broken connections": {"kind": "drop_after"},
+}
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+def test_a_long_outage_fails_nobody(system: System, outage: str) -> None:
+    kind = dict(OUTAGES[outage])
+    fault = system.sandbox.fault("programs", None, str(kind.pop("kind")), **kind)["id"]
+    system.work("OUTAGE", processes=WORKERS)
+    given = keep_submitting(system, 160, 20)
+    system.wait_until(lambda: is_open("programs"))
+    calls = fired(system.sandbox)[fault]
+    back_at = timezone.now()
+    system.sandbox.clear_faults()
+    wait_until_done(system, given)
+    system.stop()
+    assert_all_is_well(system, given)
+    assert calls < 60
+    if outage != "broken connections":  # these are performed all the same
+        assert_nobody_paid_while_it_was_down(system, given, back_at)
+    assert Event.objects.filter(kind="parked").exists()
+    print(f"{calls} calls on the dead service; at rest {timezone.now() - back_at} after it was back")  # noqa: T201
+
+
+def test_refunds_that_are_due_in_an_outage_are_made_once_and_by_nobody(system: System) -> None:
+    """`payments` is down when those who were charged fail: by a step behind the enrolment that says no."""
+    system.work("CLOSED_IN_AN_OUTAGE", processes=WORKERS)
+    given = system.submit(40, PLAIN)
+    system.wait_until(lambda: len(system.sandbox.effects(operation="charge")) >= 3)
+    fault = system.sandbox.fault("payments", None, "status", status=503)["id"]
+    time.sleep(20)
+    calls = fired(system.sandbox)[fault]
+    assert not system.sandbox.effects(operation="refund")
+    system.sandbox.clear_faults()
+    wait_until_done(system, given)
+    system.stop()
+    log = system.sandbox.effects()
+    assert_each_key_once(log)
+    for each in Workflow.objects.filter(pk__in=[each.pk for each in given]):
+        assert (each.status, each.last_error_code) == ("FAILED", "program_closed")
+        operations = [effect["operation"] for effect in of(each, log)]
+        assert operations.count("charge") == operations.count("refund") == 1, operations
+    assert not ManualTask.objects.exists()
+    assert not Effect.objects.filter(undo_failures__gt=0).exists()
+    assert calls < 60
+
+
+def test_what_does_not_matter_may_hang(system: System) -> None:
+    """Its calls take 2 s each, until the circuit is open: from then on the rest goes on as if it were well."""
+    system.sandbox.fault("messages", None, "timeout_after")
+    system.work("OUTAGE", processes=2)
+    given = system.submit(60, PLAIN)
+    system.wait_until(lambda: is_open("messages"))
+    opened = opened_at("messages")
+    wait_until_done(system, given)
+    system.stop()
+    after = Attempt.objects.filter(workflow__in=given, opened_at__gt=opened)
+    slow = [each for each in after if sum(entry["ms"] for entry in each.steps) > 2000]
+    assert after.count() > 30
+    # One worker of the two tries it, first after 5 s, then 10, 20, ...
+    assert len(slow) <= 2 * CircuitEvent.objects.count() + 3, [each.steps for each in slow]
+
+
+def test_a_transient_error_at_the_card_loses_no_card(system: System) -> None:
+    """One 503, one timeout, one broken connection; a card that is refused goes to dunning as before."""
+    for kind, more in (("status", {"status": 503}), ("timeout_after", {}), ("drop_after", {})):
+        system.sandbox.fault("payments", "attach_card", kind, count=1, **more)
+    given = system.submit(16, PLAIN)
+    invalid = system.submit(2, {Kind.CARD_INVALID})
+    system.work("OUTAGE", processes=WORKERS)
+    wait_until_done(system, [*given, *invalid])
+    system.stop()
+    assert_all_is_well(system, given)
+    log = system.sandbox.effects()
+    for each in Workflow.objects.filter(pk__in=[each.pk for each in invalid]):
+        operations = [effect["operation"] for effect in of(each, log)]
+        assert (each.status, operations.count("charge"), operations.count("enroll")) == ("COMPLETE", 0, 1)
