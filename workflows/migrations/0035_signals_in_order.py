@@ -7,7 +7,7 @@ from django.db.models import Q
 
 class Migration(migrations.Migration):
     atomic = False  # an index that is built beside the writes cannot be built in a transaction
-    dependencies = [("workflows", "0033_vacuum_queues")]
+    dependencies = [("workflows", "0034_wait_call_number")]
 
     operations = [
         AddIndexConcurrently(

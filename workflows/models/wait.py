@@ -34,6 +34,10 @@ class Wait(models.Model):
     outcome = models.CharField(max_length=30, db_default="", help_text="Empty until it is answered.")
     result = models.JSONField(db_default=models.Value({}, models.JSONField()))
     resolved_at = models.DateTimeField(null=True)
+    call_number = models.BigIntegerField(
+        null=True,
+        help_text="Drawn as a worker read a person's answer: calls with a higher one (`Effect`) were begun since.",
+    )
     signal = models.ForeignKey(
         "Signal", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="answers"
     )

@@ -108,9 +108,20 @@ def _why_built_on(answer: Answer) -> str:
     for other in answer.others:
         # A step that did not apply has called nothing; each attempt evaluates it again.
         skipped = other.state == State.SKIPPED and other.step != effect.step
-        if wait.resolved_at and other.begun_at >= wait.resolved_at and not skipped:
+        if _is_begun_since(other, wait) and not skipped:
             return f"{'The undo of ' if other.undo else ''}{other.step} was begun since, and builds on the answer."
     return ""
+
+
+def _is_begun_since(effect: Effect, wait: Wait) -> bool:
+    """Whether the effect's row, or its call, was begun after a worker had read the answer.
+
+    Both have drawn a number, for the clock may have been set back between them. An answer that a release before that
+    column has read goes by the clock.
+    """
+    if wait.call_number is None:
+        return wait.resolved_at is not None and effect.begun_at >= wait.resolved_at
+    return (effect.call_number or 0) > wait.call_number
 
 
 class Again(Enum):
@@ -166,6 +177,8 @@ def _restore(answer: Answer) -> None:
         result=answer.effect.result if was_done else None,
         **unsettled,
     )
+    new = [effect.pk for effect in answer.made if _is_begun_since(effect, answer.wait)]
+    Effect.objects.filter(pk__in=new).delete()
+    # What is left is an undo that had been called before the answer.
     made = Effect.objects.filter(pk__in=[effect.pk for effect in answer.made])
-    made.filter(begun_at__gte=answer.wait.resolved_at).delete()
-    made.update(state=State.UNKNOWN, result=None, **unsettled)  # an undo that had been called before the answer
+    made.update(state=State.UNKNOWN, result=None, **unsettled)

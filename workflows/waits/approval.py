@@ -242,7 +242,7 @@ def _answer(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | 
         answered AS (
             UPDATE workflows_wait w
                SET outcome = decision.outcome, result = decision.payload, signal_id = decision.id,
-                   resolved_at = clock_timestamp()
+                   resolved_at = clock_timestamp(), call_number = nextval('workflows_effect_call_number')
               FROM decision WHERE w.id = %(wait_id)s AND w.outcome = '' AND {FENCE}
             RETURNING w.id, w.outcome, w.result)
         UPDATE workflows_signal s SET closed_at = clock_timestamp()

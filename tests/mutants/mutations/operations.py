@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import CANCEL, CANCELLATION_REQUESTS, CHILDREN, OPERATIONS, TWO_AT_ONCE, WAKERS
+from tests.mutants.mutations.seen_by import (
+    CANCEL,
+    CANCELLATION_REQUESTS,
+    CHILDREN,
+    OPERATIONS,
+    TAKING_BACK,
+    TWO_AT_ONCE,
+    WAKERS,
+)
 
 # In operations.workflows._request_cancellation, one after the other.
 _LOCKS_THE_QUESTIONS = (
@@ -93,6 +101,16 @@ MUTANTS: list[Mutant] = [
             "        inbox.close_cancellations(workflow_id)\n        inbox.restore_signals(workflow_id)\n",
             "        inbox.restore_signals(workflow_id)\n",
             f"{CANCEL}test_a_request_of_the_last_run_does_not_cancel_the_next",
+        ),
+    ),
+    *in_(
+        "operations/taking_back.py",
+        (
+            "a call is begun after an answer by the clock",
+            "    if wait.call_number is None:\n",
+            "    if True:\n",
+            f"{TAKING_BACK}test_an_answer_stands_once_another_call_was_begun_though_the_clock_was_set_back",
+            f"{TAKING_BACK}test_an_undo_that_was_called_before_the_answer_stays_in_doubt_whatever_the_clock_said",
         ),
     ),
 ]

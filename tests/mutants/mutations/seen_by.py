@@ -53,6 +53,8 @@ UNFIT = "workflows/worker/test_sessions.py::"
 SLOTS = "workflows/worker/test_slots.py::"
 UNKNOWN_TYPES = "workflows/worker/test_unknown_types.py::"
 
+TAKING_BACK = "workflows/operations/test_taking_back_clock.py::"
+
 HOME = "workflows/admin/test_home.py::"
 STALLS = "acceptance/test_stalls.py::"
 TOPICS = "acceptance/test_consumekafka_topics.py::"

@@ -13,6 +13,7 @@ from tests.mutants.mutations.seen_by import (
     SIGNAL,
     SIGNAL_DEADLINES,
     SIGNALS,
+    TAKING_BACK,
     WAKING,
 )
 
@@ -188,6 +189,13 @@ MUTANTS: list[Mutant] = [
             f"{LATE}test_it_closes_no_question",
         ),
         unfenced("fence: withdrawing a question", "NOT superseded AND {FENCE}", f"{LATE}test_it_withdraws_no_question"),
+        (
+            "an answer draws no number",
+            ", call_number = nextval('workflows_effect_call_number')",
+            "",
+            f"{TAKING_BACK}test_a_no_whose_new_call_was_begun_stands_though_the_clock_was_set_back",
+            f"{TAKING_BACK}test_what_was_called_before_the_answer_does_not_matter_whatever_the_clock_said",
+        ),
         (
             "a decision overwrites the one that a late worker is writing",
             "AND w.outcome = '' AND",
