@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import HOOKS, MIGRATE, STATED, UNFIT
+from tests.mutants.mutations.seen_by import HOOKS, MIGRATE, MIGRATE_VACUUM, STATED, UNFIT
 
 MUTANTS: list[Mutant] = [
     # --- What sessions state, and hooks after the commit ---
@@ -115,15 +115,21 @@ MUTANTS: list[Mutant] = [
         "management/commands/migrate.py",
         (
             "submissions wait behind a migration that waits for a claim",
-            "                    cursor.execute(f\"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'\")\n",
+            "                    cursor.execute(f\"SET LOCAL lock_timeout = '{executor._lock_timeout}ms'\")\n",
             "                    pass\n",
             f"{MIGRATE}test_submissions_do_not_wait_behind_a_migration_that_waits_for_a_claim",
         ),
         (
             "a migration that does not get its locks is not tried again",
-            "if sqlstates.sqlstate(error) != _LOCK_NOT_AVAILABLE:",
+            "if sqlstates.sqlstate(error) not in _IN_USE:",
             "if True:",
             f"{MIGRATE}test_a_way_back_waits_just_so",
+        ),
+        (
+            "an autovacuum holds up a migration, and the workers with it",
+            "LOCK_TIMEOUT_OF_VACUUM if self._is_vacuuming() else LOCK_TIMEOUT",
+            "LOCK_TIMEOUT",
+            f"{MIGRATE_VACUUM}test_an_autovacuum_gives_way_to_a_migration",
         ),
         (
             "a migration that waits does not say so",

@@ -22,14 +22,17 @@ from django.db.migrations.state import ProjectState
 from workflows.management.arguments import seconds
 from workflows.postgres import migrating, sqlstates
 
-# All others wait behind a migration for as long as this, at most once for each table that it changes.
-LOCK_TIMEOUT = "500ms"
+# Milliseconds. All others wait behind a migration for as long as this, at most once for each table that it changes.
+LOCK_TIMEOUT = 500
+# The same where an autovacuum may be in the way: the server cancels it for a statement that waits, but only when it
+# looks for deadlocks, after a second. The vacuum of a large table takes minutes: the workers would stand still for it.
+LOCK_TIMEOUT_OF_VACUUM = 1500
 # Seconds between two tries, doubling: in these everybody else goes on.
 FIRST_PAUSE, MAX_PAUSE = 1.0, 8.0
 # Seconds. Ten times as long as most claims, and no longer than workers should stand still.
 PATIENCE = 600.0
-# The SQLSTATE of a lock that was not given in time. It comes before the server looks for deadlocks, after a second.
-_LOCK_NOT_AVAILABLE = "55P03"
+# The SQLSTATEs of a lock that was not given in time, or (after a second) not without a deadlock.
+_IN_USE = ("55P03", "40P01")
 
 
 class Command(migrate.Command):
@@ -66,6 +69,7 @@ class PatientExecutor(MigrationExecutor):
     def __init__(self, connection: Any, progress: Any, *, patience: float, say: Callable[[str], object]) -> None:
         super().__init__(connection, progress)
         self._patience = patience
+        self._lock_timeout = LOCK_TIMEOUT
         self._say = say
 
     def apply_migration(
@@ -82,20 +86,21 @@ class PatientExecutor(MigrationExecutor):
         if not migration.atomic or self.connection.in_atomic_block:
             return run()
         give_up_at, pause = monotonic() + self._patience, FIRST_PAUSE
-        announced = False
+        announced, self._lock_timeout = False, LOCK_TIMEOUT
         editor, self.connection.SchemaEditorClass = self.connection.SchemaEditorClass, self._impatient_editor()
         try:
             while True:
                 try:
                     return run()
                 except OperationalError as error:
-                    if sqlstates.sqlstate(error) != _LOCK_NOT_AVAILABLE:
+                    if sqlstates.sqlstate(error) not in _IN_USE:
                         raise
                 if monotonic() + pause > give_up_at:
                     raise CommandError(self._describe_end(migration))
                 announced = announced or migrating.announce(self.connection)
                 self._say(f" in use, tried again in {pause:g} s; workers take up nothing new. {self._oldest()}")
                 sleep(pause)
+                self._lock_timeout = LOCK_TIMEOUT_OF_VACUUM if self._is_vacuuming() else LOCK_TIMEOUT
                 pause = min(pause * 2, MAX_PAUSE)
         finally:
             self.connection.SchemaEditorClass = editor
@@ -104,15 +109,27 @@ class PatientExecutor(MigrationExecutor):
 
     def _impatient_editor(self) -> Any:
         """The connection's schema editor, whose transaction waits for no lock for long."""
+        executor = self
 
         class ImpatientEditor(self.connection.SchemaEditorClass):  # type: ignore[misc, name-defined]
             def __enter__(self) -> Any:
                 editor = super().__enter__()
                 with self.connection.cursor() as cursor:
-                    cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+                    cursor.execute(f"SET LOCAL lock_timeout = '{executor._lock_timeout}ms'")
                 return editor
 
         return ImpatientEditor
+
+    def _is_vacuuming(self) -> bool:
+        """Whether a table is being vacuumed or analyzed (also by hand, which the server does not cancel)."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                """SELECT EXISTS (
+                       SELECT FROM pg_locks JOIN pg_class ON pg_class.oid = relation AND relkind IN ('r', 'p', 'm', 't')
+                        WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                          AND mode = 'ShareUpdateExclusiveLock' AND granted)"""
+            )
+            return bool(cursor.fetchone() == (True,))
 
     def _describe_end(self, migration: Migration) -> str:
         return (
