@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,13 +18,16 @@ import psycopg
 import pytest
 from django.db import connection
 
+from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import now, submit
 from tests.acceptance.test_intake import post
+from tests.migrating.traces import columns, taken_back
 from tests.processes import until
-from tests.servers import Proxy, gunicorn
+from tests.servers import ROOT, Proxy, gunicorn
 from workflows.ingress import api_keys
 from workflows.models import Workflow
+from workflows.postgres.migrating import is_announced
 
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
@@ -107,3 +111,26 @@ def test_submissions_are_taken_through_a_pooler_that_takes_no_options(
         for _ in range(10):
             assert post(server, key).status == 202
     assert Workflow.objects.count() == 10
+
+
+def test_a_migration_through_a_pooler_lets_the_workers_go_on(pooler: Pooler) -> None:
+    """What it asks of them ends with its transaction: a lock of a session would be left behind with the backend."""
+    environ = {
+        **os.environ,
+        "DATABASE_URL": pooler(pool_mode="transaction", server_idle_timeout=3600),
+        "DJANGO_SETTINGS_MODULE": "tests.migrating.settings",
+    }
+    workflow = engine.submit(workflow_type="held")
+    with taken_back(), engine.another_connection() as claim:
+        claim.execute("BEGIN")
+        claim.execute("SELECT FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [workflow.pk])
+        command = [sys.executable, "manage.py", "migrate", "migrating", "0001"]
+        with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True) as migrate:
+            until(is_announced)
+            with suppress(psycopg.OperationalError), psycopg.connect(environ["DATABASE_URL"]) as another:
+                another.execute("SELECT pg_sleep(1)")  # it takes the backend that is free
+            claim.execute("COMMIT")
+            said, _ = migrate.communicate(timeout=30)
+        assert migrate.returncode == 0, said
+        assert columns() == {"ahead"}
+        assert not is_announced()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO
-from threading import Thread
+from threading import Thread, Timer
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from tests.migrating.traces import applied, columns, taken_back, valid_indexes
 from tests.processes import until
 from tests.servers import ROOT, database_url
 from workflows.models import Attempt, Workflow
-from workflows.postgres.migrating import announce, is_announced, withdraw
+from workflows.postgres.migrating import IDLE_LIMIT, NAME, Request, is_announced
 
 pytestmark = engine.ENGINE
 
@@ -256,15 +256,51 @@ def test_one_that_is_interrupted_while_it_waits_stops_nobody_any_more(number: si
     assert columns() == set()
 
 
-def test_one_that_is_stopped_while_it_waits_stops_the_workers_for_a_minute() -> None:
-    def limit() -> str:
-        with connection.cursor() as cursor:
-            cursor.execute("SHOW idle_session_timeout")
-            return str(cursor.fetchone()[0])
+def test_one_that_is_stopped_while_it_waits_stops_the_workers_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert IDLE_LIMIT == "60s"
+    monkeypatch.setattr("workflows.postgres.migrating.IDLE_LIMIT", "300ms")
+    asked: list[bool] = []
 
-    before = limit()
-    assert announce(connection)
-    assert limit() == "1min"
-    withdraw(connection)
-    assert limit() == before
-    assert not engine.elsewhere(is_announced)
+    def stop(_: float) -> None:
+        asked.append(is_announced())
+        until(lambda: not is_announced(), seconds=5)
+
+    monkeypatch.setattr("workflows.postgres.migrating.sleep", stop)
+    request = Request(connection)
+    request.pause(1)
+    request.pause(1)  # it has gone on, and asks again
+    assert asked == [True, True]
+    request.withdraw()
+
+
+def test_a_try_that_takes_long_asks_for_all_of_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflows.postgres.migrating.IDLE_LIMIT", "300ms")
+    request = Request(connection)
+    request.pause(0)
+    time.sleep(0.6)
+    assert is_announced()
+    request.withdraw()
+    assert not is_announced()
+
+
+def test_a_worker_that_is_just_looking_does_not_keep_it_from_asking() -> None:
+    with engine.another_connection() as looking:
+        looking.execute("BEGIN")
+        looking.execute("SELECT pg_try_advisory_xact_lock_shared(7201407)")
+        through = Timer(0.2, looking.execute, ["COMMIT"])
+        through.start()
+        request = Request(connection)
+        request.pause(0)
+        assert is_announced()
+        request.withdraw()
+        through.join()
+
+
+def test_who_asks_is_not_in_the_way() -> None:
+    with a_claim():
+        waiting = Migrating("0001", patience=4.0)
+        until(is_announced, what=waiting.out.getvalue)
+        with pytest.raises(CommandError):
+            waiting.end()
+    assert NAME not in waiting.out.getvalue()
+    assert "In a transaction: a session, process " in waiting.out.getvalue()

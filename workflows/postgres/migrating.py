@@ -1,37 +1,72 @@
 """MIGRATING: how a migration that waits for the claims to end asks the workers to take up nothing new.
 
-An advisory lock says so, which ends with the session that holds it: a migration that is killed stops nobody.
+An advisory lock says so, which ends with the transaction that holds it: a migration that is killed stops nobody. That
+transaction has a session of its own and stays open. A lock of the session would be left behind with a pooler that lends
+a backend for one transaction only, and the workers would stand still until the pooler closes that backend.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from time import sleep
 
 from django.db import Error, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 # Shared by all sessions of a database. The number means nothing.
 LOCK = 7_201_407
+# A worker that looks is through in a moment; another `migrate` that asks is not waited for.
+LOCK_TIMEOUT = "500ms"
 # A `migrate` that is stopped in its pause, or whose host is gone, holds the workers up no longer than this. Its own
 # pauses are seconds.
 IDLE_LIMIT = "60s"
+# Its name in pg_stat_activity: it is in nobody's way.
+NAME = "onramp migrate, asking workers to wait"
 
 
-def announce(migrating: BaseDatabaseWrapper) -> bool:
-    """Ask the workers to take up nothing new. False when just now somebody else asks, or a worker looks."""
-    with migrating.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
-        announced = bool(cursor.fetchone() == (True,))
-        if announced:
-            cursor.execute(f"SET idle_session_timeout = '{IDLE_LIMIT}'")
-    return announced
+class Request:
+    """Asks the workers of a migration's database to take up nothing new, from the first `pause` until `withdraw`."""
 
+    def __init__(self, migrating: BaseDatabaseWrapper) -> None:
+        self._session: BaseDatabaseWrapper = migrating.copy()
 
-def withdraw(migrating: BaseDatabaseWrapper) -> None:
-    """Let the workers go on. A session that is gone has let them already."""
-    with suppress(Error), migrating.cursor() as cursor:
-        cursor.execute("RESET idle_session_timeout")
-        cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+    def pause(self, seconds: float) -> None:
+        """Ask, and sleep: for IDLE_LIMIT at most, should this process not wake up again. From then on, go on asking.
+
+        Not while somebody else asks; and what fails is tried again with the next pause.
+        """
+        try:
+            if self._session.connection is None:
+                self._ask()
+            self._limit_silence(IDLE_LIMIT)
+        except Error:
+            self.withdraw()
+        sleep(seconds)
+        try:
+            self._limit_silence("0")
+        except Error:
+            self.withdraw()
+
+    def _ask(self) -> None:
+        self._session.set_autocommit(False)
+        self._execute("SELECT set_config('application_name', %s, true)", NAME)
+        self._execute("SELECT set_config('lock_timeout', %s, true)", LOCK_TIMEOUT)
+        self._execute("SELECT pg_advisory_xact_lock(%s)", LOCK)
+
+    def withdraw(self) -> None:
+        """Let the workers go on. A session that is gone has let them already."""
+        with suppress(Error):
+            self._session.rollback()
+        with suppress(Error):
+            self._session.close()
+
+    def _limit_silence(self, limit: str) -> None:
+        if self._session.connection is not None:
+            self._execute("SELECT set_config('idle_in_transaction_session_timeout', %s, true)", limit)
+
+    def _execute(self, sql: str, parameter: str | int) -> None:
+        with self._session.cursor() as cursor:
+            cursor.execute(sql, [parameter])
 
 
 def is_announced() -> bool:

@@ -57,6 +57,7 @@ UNKNOWN_TYPES = "workflows/worker/test_unknown_types.py::"
 TAKING_BACK = "workflows/operations/test_taking_back_clock.py::"
 
 HOME = "workflows/admin/test_home.py::"
+POOLER = "acceptance/test_pooler.py::"
 STALLS = "acceptance/test_stalls.py::"
 TOPICS = "acceptance/test_consumekafka_topics.py::"
 

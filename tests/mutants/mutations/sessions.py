@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import HOOKS, MIGRATE, MIGRATE_VACUUM, STATED, UNFIT
+from tests.mutants.mutations.seen_by import HOOKS, MIGRATE, MIGRATE_VACUUM, POOLER, STATED, UNFIT
 
 MUTANTS: list[Mutant] = [
     # --- What sessions state, and hooks after the commit ---
@@ -112,6 +112,27 @@ MUTANTS: list[Mutant] = [
     ),
     # --- Migrating under load ---
     *in_(
+        "postgres/migrating.py",
+        (
+            "a migration behind a pooler leaves its request to the workers behind",
+            "pg_advisory_xact_lock(%s)",
+            "pg_advisory_lock(%s)",
+            f"{POOLER}test_a_migration_through_a_pooler_lets_the_workers_go_on",
+        ),
+        (
+            "a migration that is stopped holds the workers up for ever",
+            "self._limit_silence(IDLE_LIMIT)",
+            "pass",
+            f"{MIGRATE}test_one_that_is_stopped_while_it_waits_stops_the_workers_for_a_minute",
+        ),
+        (
+            "a migration that takes long lets the workers go on in its midst",
+            'self._limit_silence("0")',
+            "pass",
+            f"{MIGRATE}test_a_try_that_takes_long_asks_for_all_of_that_time",
+        ),
+    ),
+    *in_(
         "management/commands/migrate.py",
         (
             "submissions wait behind a migration that waits for a claim",
@@ -133,13 +154,13 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a migration that waits does not say so",
-            "announced = announced or migrating.announce(self.connection)",
-            "announced = False",
+            "request.pause(pause)",
+            "__import__('time').sleep(pause)",
             f"{MIGRATE}test_meanwhile_workers_take_up_nothing_new_and_afterwards_all_of_it",
         ),
         (
             "a migration holds the workers up for ever",
-            "            if announced:\n                migrating.withdraw(self.connection)\n",
+            "            request.withdraw()\n",
             "",
             f"{MIGRATE}test_it_gives_up_says_why_and_lets_the_workers_go_on",
         ),
@@ -166,15 +187,6 @@ MUTANTS: list[Mutant] = [
             "if not migration.atomic or self.connection.in_atomic_block:",
             "if not migration.atomic:",
             f"{MIGRATE}test_within_somebody_elses_transaction_nothing_can_be_tried_again",
-        ),
-    ),
-    *in_(
-        "postgres/migrating.py",
-        (
-            "a migrate that is stopped holds the workers up for ever",
-            "            cursor.execute(f\"SET idle_session_timeout = '{IDLE_LIMIT}'\")\n",
-            "            pass\n",
-            f"{MIGRATE}test_one_that_is_stopped_while_it_waits_stops_the_workers_for_a_minute",
         ),
     ),
 ]

@@ -9,7 +9,7 @@ would follow the other and none of the tries would find the table free.
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 from django.core.management import CommandError, CommandParser
@@ -86,7 +86,7 @@ class PatientExecutor(MigrationExecutor):
         if not migration.atomic or self.connection.in_atomic_block:
             return run()
         give_up_at, pause = monotonic() + self._patience, FIRST_PAUSE
-        announced, self._lock_timeout = False, LOCK_TIMEOUT
+        request, self._lock_timeout = migrating.Request(self.connection), LOCK_TIMEOUT
         editor, self.connection.SchemaEditorClass = self.connection.SchemaEditorClass, self._impatient_editor()
         try:
             while True:
@@ -97,15 +97,13 @@ class PatientExecutor(MigrationExecutor):
                         raise
                 if monotonic() + pause > give_up_at:
                     raise CommandError(self._describe_end(migration))
-                announced = announced or migrating.announce(self.connection)
                 self._say(f" in use, tried again in {pause:g} s; workers take up nothing new. {self._oldest()}")
-                sleep(pause)
+                request.pause(pause)
                 self._lock_timeout = LOCK_TIMEOUT_OF_VACUUM if self._is_vacuuming() else LOCK_TIMEOUT
                 pause = min(pause * 2, MAX_PAUSE)
         finally:
             self.connection.SchemaEditorClass = editor
-            if announced:
-                migrating.withdraw(self.connection)
+            request.withdraw()
 
     def _impatient_editor(self) -> Any:
         """The connection's schema editor, whose transaction waits for no lock for long."""
@@ -142,12 +140,15 @@ class PatientExecutor(MigrationExecutor):
         """Who may be in the way: the sessions whose transactions are the oldest."""
         with self.connection.cursor() as cursor:
             cursor.execute(
-                """SELECT format('%s, process %s, for %s s', coalesce(nullif(application_name, ''), 'a session'), pid,
+                """SELECT format('%%s, process %%s, for %%s s',
+                                 coalesce(nullif(application_name, ''), 'a session'), pid,
                                  round(extract(epoch FROM clock_timestamp() - xact_start)))
                      FROM pg_stat_activity
                     WHERE datname = current_database() AND pid <> pg_backend_pid()
+                      AND application_name IS DISTINCT FROM %s
                       AND xact_start < clock_timestamp() - interval '0.5 second'
-                    ORDER BY xact_start LIMIT 3"""
+                    ORDER BY xact_start LIMIT 3""",
+                [migrating.NAME],
             )
             oldest = [line for (line,) in cursor.fetchall()]
         return f"In a transaction: {'; '.join(oldest)}." if oldest else "No transaction is open any more."
