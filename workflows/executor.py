@@ -281,8 +281,8 @@ def check_deferred_constraints(attempt: OpenAttempt, also: str = "") -> None:
 
 # What survives a rollback too: prepared statements, and advisory locks of the session.
 _LET_GO = "DEALLOCATE ALL; SELECT pg_advisory_unlock_all()"
-# What RESET ALL leaves: who we are, temporary tables, and channels that are listened to.
-_RESET = f"RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; DISCARD TEMP; UNLISTEN *; {_LET_GO}"
+# What RESET ALL leaves: cursors WITH HOLD, who we are, temporary tables, and channels that are listened to.
+_RESET = f"CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; DISCARD TEMP; UNLISTEN *; {_LET_GO}"
 
 
 def reset_session(attempt: OpenAttempt) -> None:
@@ -293,6 +293,25 @@ def reset_session(attempt: OpenAttempt) -> None:
     """
     check_deferred_constraints(attempt, also=_RESET + session_settings.again_sql(connection))
     connection.ensure_timezone()  # Django's own setting; it queries the server only if the server's setting differs
+
+
+def reset_after_hooks() -> None:
+    """After the commit, undo what the on_commit hooks of steps did to the session: the next workflow would run with it.
+
+    A session that they have left in a transaction, or that fails just then, is closed: the worker opens another one.
+    """
+    claim = connections[DEFAULT_DB_ALIAS]
+    if claim.connection is None:
+        return
+    try:
+        if not claim.autocommit or claim.connection.info.transaction_status != TransactionStatus.IDLE:
+            claim.close()
+            return
+        with claim.cursor() as cursor:
+            cursor.execute(_RESET + session_settings.again_sql(claim))
+        claim.ensure_timezone()
+    except sqlstates.DATABASE_ERRORS:
+        claim.close()
 
 
 def let_go() -> None:

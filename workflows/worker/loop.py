@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from django.conf import settings
-from django.db import connections, transaction
+from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
 from workflows import compensation, executor, failpoints, history, inbox, journal, poison, transitions, waking
@@ -355,7 +355,7 @@ def _verified_transaction(announce_hooks: Callable[[], None]) -> Iterator[None]:
     `atomic()` alone raises nothing when its connection was closed in its midst; and the error of a step's on_commit
     hook escapes from it although the outcome is stored.
     """
-    committed = False
+    committed = has_hooks = False
 
     def mark_committed() -> None:
         nonlocal committed
@@ -366,12 +366,15 @@ def _verified_transaction(announce_hooks: Callable[[], None]) -> Iterator[None]:
         with transaction.atomic(durable=True):
             transaction.on_commit(mark_committed)  # the first hook: it runs before any of a step
             yield
+            has_hooks = len(connection.run_on_commit) > 1  # some of steps
     except Exception as error:
         if not committed:
             raise
         logger.error("an on_commit hook of a step failed, the outcome stands:\n%s", frames(error))
     if not committed:
         raise ClaimLost("the claim's transaction ended without a commit")
+    if has_hooks:
+        executor.reset_after_hooks()
 
 
 class _Delay:

@@ -98,6 +98,25 @@ MUTANTS: list[Mutant] = [
             f"{LEFTOVERS}test_a_step_that_becomes_another_role_does_not_keep_the_decision_from_being_written",
         ),
         (
+            "a cursor that a step holds outlives it",
+            "CLOSE ALL; ",
+            "",
+            f"{LEFTOVERS}test_a_cursor_that_outlives_its_transaction_is_gone_for_the_next_workflow",
+            f"{LEFTOVERS}test_a_cursor_whose_query_fails_at_the_commit_does_not_keep_the_decision_from_being_written",
+        ),
+        (
+            "what a hook has told its session is not told again",
+            "            cursor.execute(_RESET + session_settings.again_sql(claim))\n        claim",
+            "            cursor.execute(_RESET)\n        claim",
+            f"{LEFTOVERS}test_after_a_hook_a_session_that_was_told_something_is_told_it_again",
+        ),
+        (
+            "a hook leaves its session in a transaction",
+            "if not claim.autocommit or claim.connection.info.transaction_status != TransactionStatus.IDLE:",
+            "if False:",
+            f"{LEFTOVERS}test_a_hook_leaves_nothing_for_the_next_workflow",
+        ),
+        (
             "a step's temporary table outlives it",
             "DISCARD TEMP; ",
             "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import HOOKS, MIGRATE, MIGRATE_VACUUM, POOLER, STATED, UNFIT
+from tests.mutants.mutations.seen_by import HOOKS, LEFTOVERS, MIGRATE, MIGRATE_VACUUM, POOLER, STATED, UNFIT
 
 MUTANTS: list[Mutant] = [
     # --- What sessions state, and hooks after the commit ---
@@ -15,6 +15,12 @@ MUTANTS: list[Mutant] = [
             "        committed = True\n        announce_hooks()\n",
             "        committed = True\n",
             f"{HOOKS}test_the_supervisor_knows_how_long_a_hook_may_take",
+        ),
+        (
+            "what a hook leaves in its session is left to the next workflow",
+            "    if has_hooks:\n        executor.reset_after_hooks()\n",
+            "",
+            f"{LEFTOVERS}test_a_hook_leaves_nothing_for_the_next_workflow",
         ),
         (
             "a poll that finds nothing leaves the deadline of a hook behind",

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from tests import engine
 from tests.engine import define, last_attempt, submit, work, worker
@@ -109,6 +109,21 @@ def test_a_temporary_table_is_gone_for_the_next_workflow() -> None:
         assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
 
 
+def test_a_cursor_that_outlives_its_transaction_is_gone_for_the_next_workflow() -> None:
+    """Another workflow failed for good: the name of its cursor was taken."""
+    define([sql("DECLARE lines CURSOR WITH HOLD FOR SELECT 1")])
+    this = worker()
+    for _ in range(2):
+        workflow = submit()
+        assert this.process_next()
+        assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
+
+
+def test_a_cursor_whose_query_fails_at_the_commit_does_not_keep_the_decision_from_being_written() -> None:
+    define([sql("DECLARE lines CURSOR WITH HOLD FOR SELECT 1 / (n - 1) FROM generate_series(1, 2) n")])
+    assert work(submit()).status == "COMPLETE"
+
+
 def test_nothing_is_listened_to_any_more() -> None:
     define([sql("LISTEN arrivals")])
     assert work(submit()).status == "COMPLETE"
@@ -162,3 +177,67 @@ def test_an_undo_leaves_nothing_either(fails: bool, role: str) -> None:
     assert last_attempt(workflow).outcome == ("retry" if fails else "compensated")
     assert in_session("SELECT current_user") == us
     assert not held_by_us(4711)
+
+
+# --- What a hook leaves, after the commit ---------------------------------------------------------------
+
+SESSION = """SELECT format('%s, %s, %s, %s locks, %s statements, %s tables', current_user,
+                           current_setting('synchronous_commit'), current_setting('timezone'),
+                           (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
+                           (SELECT count(*) FROM pg_prepared_statements WHERE name = 'ours'),
+                           (SELECT count(*) FROM pg_class WHERE relname = 'import'))"""
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        *("SET ROLE {}", "SET SESSION AUTHORIZATION {}", "SET synchronous_commit = off", "SET TIME ZONE 'Asia/Tokyo'"),
+        *("CREATE TEMP TABLE import (line text)", *LEAVE, "SET default_transaction_read_only = on", "BEGIN"),
+    ],
+)
+def test_a_hook_leaves_nothing_for_the_next_workflow(leave: str, role: str) -> None:
+    seen: list[str] = []
+
+    def look_and_leave(*, workflow: Workflow, context: Any) -> None:
+        seen.append(in_session(SESSION))
+        transaction.on_commit(lambda: connection.cursor().execute(leave.format(role)))
+
+    with engine.another_connection() as other:
+        other.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+        other.execute(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}")
+    define([look_and_leave])
+    this = worker()
+    for _ in range(2):
+        submit()
+        assert this.process_next()
+    assert len(seen) == 2
+    assert len(set(seen)) == 1, seen
+
+
+def test_after_a_hook_a_session_that_was_told_something_is_told_it_again() -> None:
+    def reset_later(*, workflow: Workflow, context: Any) -> None:
+        transaction.on_commit(lambda: connection.cursor().execute("SET synchronous_commit = off"))
+
+    define([reset_later])
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_database()")
+        (name,) = cursor.fetchone()
+        cursor.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    connections.close_all()
+    try:
+        submit()
+        assert worker().process_next()
+        assert in_session("SHOW synchronous_commit") == "on"
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER DATABASE {name} RESET synchronous_commit")
+        connections.close_all()
+
+
+def test_a_hook_that_ends_its_session_ends_nothing_else() -> None:
+    define([lambda *, workflow, context: transaction.on_commit(lambda: engine.terminate("default"))])
+    this = worker()
+    for _ in range(2):
+        workflow = submit()
+        assert this.process_next()
+        assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
