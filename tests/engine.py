@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from workflows import waking
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep, definitions
 from workflows.models import Attempt, Event, Workflow
+from workflows.models.clock import ClockTimestamp
 from workflows.postgres.statements import execute
 from workflows.stop_flag import Flag
 from workflows.worker import chores
@@ -83,6 +84,11 @@ def work(workflow: Workflow, **options: Any) -> Workflow:
 def make_due(workflow: Workflow) -> None:
     """Let the back-off, or the wait, be over."""
     Workflow.objects.filter(pk=workflow.pk).update(invisible_until=workflow.created_at)
+
+
+def due_again(workflow: Workflow) -> None:
+    """Let the back-off be over just now."""
+    Workflow.objects.filter(pk=workflow.pk).update(invisible_until=ClockTimestamp())
 
 
 def again(workflow: Workflow) -> Workflow:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from workflows import compensation, history, inbox, poison, transitions, waits
-from workflows.backoff import Policy, calculate_invisible_until, merge_policies
+from workflows.backoff import Policy, merge_policies
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.doubts import Unsettled
@@ -293,16 +293,9 @@ def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: WorkerStopping
 
 
 def _postpone(workflow: Workflow, attempt: OpenAttempt, outcome: Postponed) -> Attempt.Outcome:
-    """The workflow's workers keep dying: back off as a retry does, but count no failure of the step."""
-    due = calculate_invisible_until(
-        outcome.deaths - 1,
-        base_delay=poison.FIRST_DELAY,
-        max_delay=poison.MAX_DELAY,
-        jitter_factor=poison.JITTER,
-    )
-    transitions.postpone(workflow.pk, due)
-    reason = f"Its worker died {outcome.deaths} times in a row; it is tried again later."
-    history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, step=outcome.step, reason=reason)
+    """The workflow's workers keep dying, or losing it: back off as a retry does, but count no failure of the step."""
+    transitions.postpone(workflow.pk, outcome.due)
+    history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, step=outcome.step, reason=outcome.reason)
     return Attempt.Outcome.PUT_BACK
 
 

@@ -46,12 +46,16 @@ PAST_LIMIT = 200
 
 
 class PastAttempt(NamedTuple):
-    """An attempt that ended without a decision of its own; `died_in` and `died_how` when its worker's end is known."""
+    """An attempt that ended without a decision of its own; `died_in` and `died_how` when its worker's end is known.
+
+    `still_due`: nothing has put the workflow off, or woken it, since the attempt began.
+    """
 
     number: int
     outcome: str
     died_in: str
     died_how: str
+    still_due: bool
 
 
 @dataclass(slots=True)
@@ -164,6 +168,7 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
         """,  # noqa: S608 (all are ours)
         {
             "workflow_id": workflow.pk,
+            "due_since": workflow.invisible_until,
             "claim_xid": claim_xid,
             "worker": worker,
             "release": release,
@@ -198,7 +203,8 @@ def closing_as_vanished(condition: str) -> str:
 # cancelled or retried the workflow was recorded before that: by the ids, for the clock may have been set back since.
 _PAST = f"""
     SELECT json_agg(json_build_array(
-               number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how))
+               number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how,
+               opened_at >= %(due_since)s))
       FROM (SELECT * FROM workflows_attempt
              WHERE workflow_id = %(workflow_id)s AND number > coalesce((
                 SELECT number FROM workflows_attempt

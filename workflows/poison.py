@@ -23,7 +23,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import takewhile
 
+from django.db.models.expressions import Combinable
+
 from workflows import journal
+from workflows.backoff import calculate_invisible_until
 from workflows.definition import UNKNOWN_STEP, WorkflowDefinition
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.executor import Failed, describe_engine_error
@@ -48,6 +51,10 @@ TIME_TO_ANSWER_ABOUT_LOSSES = timedelta(hours=24)
 
 LOSSES_TASK_TYPE = "keeps_being_lost"
 
+# Seconds until what is lost again and again is tried again, doubling. By the tenth time 75 minutes have passed: a bad
+# hour of the database's asks nobody about each of its workflows, and makes none of them wait much longer than that.
+PUT_OFF_DELAY, MAX_PUT_OFF_DELAY, PUT_OFF_JITTER = 60.0, 900.0, 0.2
+
 # Attempts of other workflows that are looked at for a decision. If so many in a row hold none, nothing is decided.
 OTHERS_LIMIT = 10_000
 
@@ -61,9 +68,10 @@ _DECIDED = (
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """The workflow's workers keep dying: after the `deaths`-th death in a row, some time passes before the next try."""
+    """Some time passes before the next try: until `due`, for this `reason`."""
 
-    deaths: int
+    due: Combinable
+    reason: str
     step: str
 
 
@@ -92,11 +100,43 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
         return verdict
     if (lost := _lost_by_itself(attempt)) and (verdict := _ask_about_losses(definition, workflow, attempt, lost)):
         return verdict
+    if postponed := _postponed_as_lost(attempt):
+        return postponed
     # Only if the very last attempt died: after a back-off, the last attempt is one that was put back. By then it is
     # also known whether an attempt that was found open had crashed.
     if len(recent) > 1 and recent[0] is attempt.past[0] and recent[0].outcome != _CRASHED:
-        return Postponed(len(recent), recent[0].died_in)
+        return _postponed_as_dying(len(recent), recent[0])
     return None
+
+
+def _postponed_as_dying(deaths: int, last: PastAttempt) -> Postponed:
+    """After the second death in a row, and from then on: later each time."""
+    due = calculate_invisible_until(deaths - 1, base_delay=FIRST_DELAY, max_delay=MAX_DELAY, jitter_factor=JITTER)
+    return Postponed(due, f"Its worker died {deaths} times in a row; it is tried again later.", last.died_in)
+
+
+def _postponed_as_lost(attempt: OpenAttempt) -> Postponed | None:
+    """From the second loss in a row on, if the worker that lost the workflow has not been able to put it off.
+
+    The row is free as soon as that worker has lost it, and due before all others: this worker was quicker. Whether the
+    last attempt was lost, too, is perhaps not written yet, and then it looks vanished.
+    """
+    lost, last = losses(attempt), attempt.past[0]
+    if len(lost) < 2 or not last.still_due or last.outcome not in (Attempt.Outcome.LOST, Attempt.Outcome.VANISHED):
+        return None
+    times = len(lost) + (last.outcome == Attempt.Outcome.VANISHED)
+    return Postponed(due_after_losses(times), describe_losses(times), last.died_in)
+
+
+def due_after_losses(times: int) -> Combinable:
+    """When a workflow is tried again that was lost so many `times` in a row."""
+    return calculate_invisible_until(
+        max(1, times - 1), base_delay=PUT_OFF_DELAY, max_delay=MAX_PUT_OFF_DELAY, jitter_factor=PUT_OFF_JITTER
+    )
+
+
+def describe_losses(times: int) -> str:
+    return f"Its claim was lost {times} times in a row."
 
 
 def losses(attempt: OpenAttempt) -> list[PastAttempt]:
@@ -148,8 +188,10 @@ def judge_compensation(attempt: OpenAttempt) -> Postponed | StepError | None:
     if lost := _lost_by_itself(attempt):
         message = f"Its claim was lost {len(lost)} times in a row, last {_describe_end(lost[0])}."
         return StepError(message, code=LOSSES_TASK_TYPE)
+    if attempt.past and (postponed := _postponed_as_lost(attempt)):
+        return postponed
     if len(deaths) > 1 and deaths[0] is attempt.past[0] and deaths[0] not in crashes:
-        return Postponed(len(deaths), deaths[0].died_in)
+        return _postponed_as_dying(len(deaths), deaths[0])
     return None
 
 

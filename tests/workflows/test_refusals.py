@@ -9,14 +9,13 @@ from django.db import Error, connection, connections
 from pydantic import AfterValidator, BaseModel
 
 from tests import engine
-from tests.engine import a_column_ahead, define, kinds, last_attempt, make_due, submit, work, worker
+from tests.engine import a_column_ahead, define, due_again, kinds, last_attempt, submit, work, worker
 from tests.workflows.refusing import CALLED, ask, assert_put_back, call, lose, pause, refused, say_one
-from workflows import inbox
+from workflows import inbox, poison
 from workflows.definition import Step
 from workflows.effects import KnownEffect
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt, Effect, Wait, Workflow
-from workflows.worker import loop as workers
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("nothing_called")]
 
@@ -235,12 +234,12 @@ def test_the_log_names_the_sqlstate_and_the_server_and_the_history_says_why(capl
 def test_what_is_lost_twice_in_a_row_is_put_off_longer_each_time_whichever_workers_lose_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers, "PUT_OFF_JITTER", 0.0)
+    monkeypatch.setattr(poison, "PUT_OFF_JITTER", 0.0)
     define([ask])
     workflow, delays = submit(), []
     with a_column_ahead("workflows_wait"):
         for _ in range(9):
-            make_due(workflow)
+            due_again(workflow)
             before = Workflow.objects.get(pk=workflow.pk).invisible_until
             workflow = lose(workflow)
             delays.append(0 if workflow.invisible_until == before else round(seconds_until_due(workflow)))

@@ -19,7 +19,6 @@ from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
 from workflows import compensation, executor, failpoints, history, inbox, journal, poison, transitions, waking
-from workflows.backoff import calculate_invisible_until
 from workflows.decisions import Decidable, decide
 from workflows.definition import TIMEOUT, Step, WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
@@ -50,9 +49,6 @@ LONG_FOR_THE_DATABASE = 1.0
 LOOK_EVERY = 1.0
 # Seconds for all the on_commit hooks of an attempt: as long as a step that states no time of its own.
 HOOKS_TIMEOUT = TIMEOUT
-# Seconds until what is lost again and again is tried again, doubling. By the tenth time 75 minutes have passed: a bad
-# hour of the database's asks nobody about each of its workflows, and makes none of them wait much longer than that.
-PUT_OFF_DELAY, MAX_PUT_OFF_DELAY, PUT_OFF_JITTER = 60.0, 900.0, 0.2
 
 
 class Worker:
@@ -300,7 +296,8 @@ class Worker:
 
         The row is postponed after a fault of the engine (`postpone_reason`), and from its second loss in a row on,
         whichever workers lost it: the row is then a more likely cause than the database. If it were due at once, it
-        would be the first row again for every worker, and nothing else would run.
+        would be the first row again for every worker, and nothing else would run. A worker that takes the row before
+        this one has come back postpones it instead (see `workflows.poison`).
         """
         connections.close_all()
         try:
@@ -308,9 +305,7 @@ class Worker:
                 journal.close_as_lost(self._attempt, how)
                 losses = len(poison.losses(self._attempt)) + 1
                 if postpone_reason or losses > 1:
-                    self._back_off(
-                        self._attempt, losses, postpone_reason or f"Its claim was lost {losses} times in a row."
-                    )
+                    self._back_off(self._attempt, losses, postpone_reason or poison.describe_losses(losses))
             self._clear_current()
         except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
             self._why_unrecorded = sqlstates.loggable(error).removeprefix("ClaimLost: ")
@@ -336,13 +331,10 @@ class Worker:
 
     def _back_off(self, attempt: OpenAttempt, losses: int, reason: str) -> None:
         """Postpone the row, unless it is locked already. No signal cuts the delay short."""
-        later = calculate_invisible_until(
-            max(1, losses - 1), base_delay=PUT_OFF_DELAY, max_delay=MAX_PUT_OFF_DELAY, jitter_factor=PUT_OFF_JITTER
-        )
         due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
         with transaction.atomic():
             if due.select_for_update(skip_locked=True, no_key=True).first():
-                transitions.postpone(attempt.workflow_id, later)
+                transitions.postpone(attempt.workflow_id, poison.due_after_losses(losses))
                 history.record(attempt.workflow_id, Event.Kind.PUT_BACK, attempt=attempt.number, reason=reason)
 
 

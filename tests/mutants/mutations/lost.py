@@ -153,6 +153,30 @@ MUTANTS: list[Mutant] = [
     *in_(
         "poison.py",
         (
+            "workers lose a workflow in turns, and none puts it off",
+            "    if postponed := _postponed_as_lost(attempt):\n        return postponed\n",
+            "",
+            f"{LOSSES}test_what_is_lost_twice_is_put_off_though_another_worker_was_quicker_than_the_one_that_lost_it",
+        ),
+        (
+            "workers lose an undo in turns, and none puts it off",
+            "    if attempt.past and (postponed := _postponed_as_lost(attempt)):\n        return postponed\n",
+            "",
+            f"{LOSSES}test_the_undo_that_another_worker_has_just_lost_is_put_off_as_well",
+        ),
+        (
+            "what was put off after a loss is put off once more",
+            "not last.still_due or ",
+            "",
+            f"{LOSSES}test_it_is_put_off_once_for_each_loss_and_not_for_the_first",
+        ),
+        (
+            "a worker believes that what is still open was not lost",
+            "not in (Attempt.Outcome.LOST, Attempt.Outcome.VANISHED):",
+            "!= Attempt.Outcome.LOST:",
+            f"{LOSSES}test_what_is_lost_twice_is_put_off_though_another_worker_was_quicker_than_the_one_that_lost_it",
+        ),
+        (
             "a bad hour of the database asks about each of its workflows",
             "if ten and _others_were_decided(attempt, between=(ten[-1].number, ten[0].number)) else []",
             "if ten else []",
