@@ -49,6 +49,9 @@ REST = 20
 # Seconds that each statement of a slice may take, and until the next try of one that failed: no rest is longer than
 # that.
 LONGEST_SLICE, AFTER_FAILURE = 3.0, 60.0
+# Seconds that a worker may be silent in a slice: one that is stopped there would keep the chore from all others for as
+# long as its lease, which the longest step of all decides.
+LONGEST_SILENCE = 10.0
 
 
 def run(seconds: float = AT_A_TIME) -> None:
@@ -92,12 +95,18 @@ def _lock_due() -> tuple[str, int] | None:
     """
     names = list(CHORES)
     row = fetch_one(
-        """SELECT name, after, set_config('statement_timeout', %(timeout)s, true) FROM (
+        """SELECT name, after, set_config('statement_timeout', %(timeout)s, true),
+                  set_config('idle_in_transaction_session_timeout', %(silence)s, true) FROM (
                SELECT name, after FROM workflows_chore
                 WHERE name = ANY (%(names)s)
                   AND NOT due_at BETWEEN clock_timestamp() AND clock_timestamp() + make_interval(secs => %(far)s)
                 ORDER BY due_at, name LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) due""",
-        {"names": names, "timeout": f"{LONGEST_SLICE}s", "far": 2 * AFTER_FAILURE},
+        {
+            "names": names,
+            "timeout": f"{LONGEST_SLICE}s",
+            "silence": f"{LONGEST_SILENCE}s",
+            "far": 2 * AFTER_FAILURE,
+        },
     )
     return (row[0], row[1]) if row else None
 

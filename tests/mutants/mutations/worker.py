@@ -393,6 +393,12 @@ MUTANTS: list[Mutant] = [
             f"{CHORES}test_a_slice_that_takes_too_long_is_ended_by_the_server",
         ),
         (
+            "a worker that is stopped in a slice keeps the chore from all others",
+            "set_config('idle_in_transaction_session_timeout', %(silence)s, true)",
+            "%(silence)s",
+            f"{CHORES}test_a_worker_that_is_stopped_in_a_slice_keeps_the_chore_from_nobody",
+        ),
+        (
             "the claim has the chores' timeout ever after",
             "%(timeout)s, true)",
             "%(timeout)s, false)",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, connections
+from django.db import Error, OperationalError, connection, connections
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -305,6 +306,28 @@ def test_a_slice_that_takes_too_long_is_ended_by_the_server(monkeypatch: pytest.
     with connection.cursor() as cursor:
         cursor.execute("SHOW statement_timeout")
         assert cursor.fetchone() == ("0",), "for the chores alone"
+
+
+def test_a_worker_that_is_stopped_in_a_slice_keeps_the_chore_from_nobody(
+    asleep: Workflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chores, "LONGEST_SILENCE", 0.2)
+
+    def be_stopped(after: int) -> Slice:
+        time.sleep(1)
+        tell_and_wake_nobody(asleep)
+        return Slice(0)
+
+    only(monkeypatch, stopped=be_stopped)
+    chores.make_known()
+    with pytest.raises(Error, match="idle-in-transaction timeout"):
+        chores.run()
+    connections.close_all()
+    assert not Signal.objects.exists(), "the server has ended its session"
+    chores.make_known()
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW idle_in_transaction_session_timeout")
+        assert cursor.fetchone() != ("200ms",), "of a slice, and of nothing else"
 
 
 def test_a_chore_that_loses_the_connection_is_the_loops_business(
