@@ -132,7 +132,7 @@ def _fail(name: str, error: Exception) -> None:
 
 
 def make_known() -> None:
-    """Give each chore of this release its row. Called once by each worker process."""
+    """Give each chore of this release its row, if it has none. Each worker does so at its start, and once a minute."""
     execute(
         "INSERT INTO workflows_chore (name) SELECT unnest(%s::text[]) ON CONFLICT (name) DO NOTHING", [list(CHORES)]
     )

@@ -44,6 +44,8 @@ LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 # The longest of these while the worker stops and has a result to write: its grace may be over before the next attempt.
 MAX_LAST_DELAY = 1.0
 CHORES_EVERY = CHECK_EVERY = 1.0
+# A database that is restored, or fails over, under a worker may lack the rows of this release's chores.
+CHORES_KNOWN_EVERY = 60.0
 # Seconds between the announcement of a step and its own code: the INTENT of its call is written in a few milliseconds.
 LONG_FOR_THE_DATABASE = 1.0
 LOOK_EVERY = 1.0
@@ -81,7 +83,7 @@ class Worker:
         self._attempt: OpenAttempt | None = None
         self._why_unrecorded = ""  # how that was lost
         self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
-        self._chores_at = self._checked_at = self._looked_at = float("-inf")
+        self._chores_at = self._known_at = self._checked_at = self._looked_at = float("-inf")
         self._starts = True  # until the rows that waited for this release are due
         self._held_up = False  # by a migration
 
@@ -197,8 +199,9 @@ class Worker:
     def run_chores(self) -> None:
         """Do what is due of the chores, after a look once a second; each is done by one worker of all at a time."""
         if monotonic() >= self._chores_at + CHORES_EVERY:
-            if self._chores_at == float("-inf"):
+            if monotonic() >= self._known_at + CHORES_KNOWN_EVERY:
                 chores.make_known()
+                self._known_at = monotonic()
             self._chores_at = monotonic()
             chores.run()
 

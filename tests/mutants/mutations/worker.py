@@ -366,6 +366,15 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *in_(
+        "worker/loop.py",
+        (
+            "a chore whose row is gone is never done again",
+            "monotonic() >= self._known_at + CHORES_KNOWN_EVERY",
+            'self._known_at == float("-inf")',
+            f"{CHORES}test_a_chore_whose_row_is_gone_gets_another_within_a_minute",
+        ),
+    ),
+    *in_(
         "worker/chores.py",
         (
             "two workers do a chore at once",

@@ -103,6 +103,18 @@ def test_a_worker_looks_once_a_second_what_is_due(asleep: Workflow, clock: Clock
     assert this.process_next() is True
 
 
+def test_a_chore_whose_row_is_gone_gets_another_within_a_minute(asleep: Workflow, clock: Clock) -> None:
+    """A database was restored under the workers, to a time before this release."""
+    this = worker()
+    this.run_chores()
+    Chore.objects.all().delete()
+    tell_and_wake_nobody(asleep)
+    clock.now += 61
+    this.run_chores()
+    assert this.process_next()
+    assert Chore.objects.count() == len(chores.CHORES)
+
+
 def test_a_chore_that_was_done_is_due_a_second_later_for_all(asleep: Workflow) -> None:
     worker().run_chores()
     tell_and_wake_nobody(asleep)
