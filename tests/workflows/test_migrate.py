@@ -240,6 +240,35 @@ def test_two_at_once_wait_both() -> None:
     assert columns() == {"ahead"}
 
 
+@pytest.mark.parametrize(("before", "after"), [("0000", "0001"), ("0001", "0000")])
+def test_what_another_has_migrated_meanwhile_is_not_migrated_twice(before: str, after: str) -> None:
+    """Several hosts start, and each migrates: columns could not be added twice, and data would be changed twice."""
+    Migrating(before).end()
+    with a_claim() as release:
+        one = Migrating(after)
+        until(is_announced, what=one.out.getvalue)
+        time.sleep(0.5)  # each tries while the other pauses
+        other = Migrating(after)
+        until(lambda: " in use" in other.out.getvalue())
+        release()
+        one.end()
+        other.end()
+    assert columns() == ({"ahead"} if after == "0001" else set())
+    told = [" another migrate has done it meanwhile. OK" in " ".join(m.out.getvalue().split()) for m in (one, other)]
+    assert sorted(told) == [False, True], one.out.getvalue() + other.out.getvalue()
+
+
+def test_of_two_one_waits_for_the_other_to_end() -> None:
+    """The plan of one is made before the other ends; so it looks again once it has its turn."""
+    with engine.another_connection() as another_migrate, another_migrate.transaction():
+        another_migrate.execute("SELECT pg_advisory_xact_lock(7201408)")
+        waiting = Migrating("0000")
+        until(lambda: " in use" in waiting.out.getvalue())
+        assert applied() == set()
+    waiting.end()
+    assert applied() == {"0000_thing"}
+
+
 def start_migrate(*arguments: str) -> subprocess.Popen[str]:
     environ = {**os.environ, "DATABASE_URL": database_url(), "DJANGO_SETTINGS_MODULE": "tests.migrating.settings"}
     command = [sys.executable, "manage.py", "migrate", "migrating", *arguments]

@@ -15,6 +15,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 # Shared by all sessions of a database. The number means nothing.
 LOCK = 7_201_407
+# Of a migration that is being run: another `migrate` waits for it, and then finds that it is done.
+ONE_AT_A_TIME = LOCK + 1
 # A worker that looks is through in a moment; another `migrate` that asks is not waited for.
 LOCK_TIMEOUT = "500ms"
 # A `migrate` that is stopped in its pause, or whose host is gone, holds the workers up no longer than this. Its own

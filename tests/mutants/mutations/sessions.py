@@ -153,6 +153,18 @@ MUTANTS: list[Mutant] = [
             f"{MIGRATE}test_a_way_back_waits_just_so",
         ),
         (
+            "what another has migrated meanwhile is migrated twice",
+            "if is_done():",
+            "if False:",
+            f"{MIGRATE}test_what_another_has_migrated_meanwhile_is_not_migrated_twice",
+        ),
+        (
+            "two that migrate do so at once",
+            '                        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [migrating.ONE_AT_A_TIME])\n',
+            "",
+            f"{MIGRATE}test_of_two_one_waits_for_the_other_to_end",
+        ),
+        (
             "an autovacuum holds up a migration, and the workers with it",
             "LOCK_TIMEOUT_OF_VACUUM if self._is_vacuuming() else LOCK_TIMEOUT",
             "LOCK_TIMEOUT",

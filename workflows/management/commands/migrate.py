@@ -59,6 +59,10 @@ class Command(migrate.Command):
             djangos.MigrationExecutor = usual
 
 
+class _DoneMeanwhile(Exception):
+    """Another `migrate` has run this migration since this one made its plan."""
+
+
 class PatientExecutor(MigrationExecutor):
     """Tries each migration that is a transaction until it gets its locks, or `patience` (seconds) is over.
 
@@ -76,22 +80,55 @@ class PatientExecutor(MigrationExecutor):
         self, state: ProjectState, migration: Migration, fake: bool = False, fake_initial: bool = False
     ) -> ProjectState:
         apply = super().apply_migration  # it changes the state that it is given
-        return self._patiently(migration, lambda: apply(state.clone(), migration, fake, fake_initial))
+
+        def skip() -> ProjectState:
+            self._report("apply_success", migration, fake)
+            return migration.mutate_state(state.clone())
+
+        return self._patiently(
+            migration, lambda: apply(state.clone(), migration, fake, fake_initial), to_be_applied=True, skip=skip
+        )
 
     def unapply_migration(self, state: ProjectState, migration: Migration, fake: bool = False) -> ProjectState:
         unapply = super().unapply_migration
-        return self._patiently(migration, lambda: unapply(state.clone(), migration, fake))
 
-    def _patiently(self, migration: Migration, run: Callable[[], ProjectState]) -> ProjectState:
+        def skip() -> ProjectState:
+            self._report("unapply_success", migration, fake)
+            return state
+
+        return self._patiently(
+            migration, lambda: unapply(state.clone(), migration, fake), to_be_applied=False, skip=skip
+        )
+
+    def _report(self, action: str, *about: Any) -> None:
+        if self.progress_callback:
+            self.progress_callback(action, *about)
+
+    def _patiently(
+        self,
+        migration: Migration,
+        run: Callable[[], ProjectState],
+        *,
+        to_be_applied: bool,
+        skip: Callable[[], ProjectState],
+    ) -> ProjectState:
+        """Try to `run` the migration; or `skip` it, if another `migrate` has run it while this one waited."""
         if not migration.atomic or self.connection.in_atomic_block:
             return run()
         give_up_at, pause = monotonic() + self._patience, FIRST_PAUSE
+
+        def is_done() -> bool:
+            return ((migration.app_label, migration.name) in self.recorder.applied_migrations()) == to_be_applied
+
         request, self._lock_timeout = migrating.Request(self.connection), LOCK_TIMEOUT
-        editor, self.connection.SchemaEditorClass = self.connection.SchemaEditorClass, self._impatient_editor()
+        editor, self.connection.SchemaEditorClass = self.connection.SchemaEditorClass, self._impatient_editor(is_done)
         try:
             while True:
                 try:
                     return run()
+                except _DoneMeanwhile:
+                    self._say(" another migrate has done it meanwhile.")
+                    return skip()
                 except OperationalError as error:
                     if sqlstates.sqlstate(error) not in _IN_USE:
                         raise
@@ -105,15 +142,25 @@ class PatientExecutor(MigrationExecutor):
             self.connection.SchemaEditorClass = editor
             request.withdraw()
 
-    def _impatient_editor(self) -> Any:
-        """The connection's schema editor, whose transaction waits for no lock for long."""
+    def _impatient_editor(self, is_done: Callable[[], bool]) -> Any:
+        """The connection's schema editor, whose transaction waits for no lock for long, and which is one of all.
+
+        Of several that `migrate` at once, the first runs the migration; the others find that it `is_done`.
+        """
         executor = self
 
         class ImpatientEditor(self.connection.SchemaEditorClass):  # type: ignore[misc, name-defined]
             def __enter__(self) -> Any:
                 editor = super().__enter__()
-                with self.connection.cursor() as cursor:
-                    cursor.execute(f"SET LOCAL lock_timeout = '{executor._lock_timeout}ms'")
+                try:
+                    with self.connection.cursor() as cursor:
+                        cursor.execute(f"SET LOCAL lock_timeout = '{executor._lock_timeout}ms'")
+                        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [migrating.ONE_AT_A_TIME])
+                    if is_done():
+                        raise _DoneMeanwhile
+                except BaseException as error:
+                    self.atomic.__exit__(type(error), error, error.__traceback__)
+                    raise
                 return editor
 
         return ImpatientEditor
