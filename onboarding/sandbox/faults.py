@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import deque
 from collections.abc import Mapping
+from time import monotonic
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from onboarding.sandbox.store import Store
 
@@ -18,6 +20,8 @@ class Fault(BaseModel):
     It concerns a service, one operation of it unless that is None, and keys that begin with `idempotency_key`.
 
     - status: answer it without performing.
+    - capacity: let `per_second` calls through in any one second; answer those beyond with 503, without performing.
+    - silent: take it, and neither perform nor answer it.
     - slow: wait `delay_s` before performing.
     - timeout_after, drop_after, half: perform, then never answer, cut the connection, or send half of the body.
     - replay_500: answer this key with 500, now and every time it comes back, without performing.
@@ -28,8 +32,9 @@ class Fault(BaseModel):
     service: str
     operation: str | None = None
     idempotency_key: str = ""
-    kind: Literal["status", "slow", "timeout_after", "drop_after", "half", "replay_500"]
+    kind: Literal["status", "capacity", "silent", "slow", "timeout_after", "drop_after", "half", "replay_500"]
     status: int | None = Field(default=None, ge=400, le=599)
+    per_second: int | None = Field(default=None, ge=1)
     delay_s: float | None = Field(default=None, ge=0, le=3600)
     rate: float = Field(default=1.0, ge=0, le=1)
     count: int | None = Field(default=None, ge=1)
@@ -38,6 +43,8 @@ class Fault(BaseModel):
     def _has_what_its_kind_needs(self) -> Fault:
         if self.kind == "status" and self.status is None:
             raise ValueError("kind status needs a status from 400 to 599")
+        if self.kind == "capacity" and self.per_second is None:
+            raise ValueError("kind capacity needs per_second, the calls that it lets through")
         if self.kind == "slow" and self.delay_s is None:
             raise ValueError("kind slow needs delay_s, in seconds")
         return self
@@ -48,6 +55,7 @@ class ArmedFault(Fault):
 
     id: int
     fired: int = 0
+    _let_through: deque[float] = PrivateAttr(default_factory=deque)  # when, in the last second; of a capacity
 
     @property
     def spent(self) -> bool:
@@ -56,6 +64,21 @@ class ArmedFault(Fault):
     def concerns(self, service: str, operation: str, idempotency_key: str) -> bool:
         of_service = self.service == service and self.operation in (None, operation)
         return of_service and idempotency_key.startswith(self.idempotency_key)
+
+    def lets_through(self, now: float) -> bool:
+        """Whether a call that comes `now` (seconds, monotonic) is within the capacity; if so, it takes its place there.
+
+        The second slides. By whole seconds twice as many could pass around the turn of a second, and then none for
+        almost as long. A call that is refused takes no place: else a client that comes too often would never get in.
+        """
+        if self.per_second is None:
+            return False
+        while self._let_through and now - self._let_through[0] >= 1:
+            self._let_through.popleft()
+        if len(self._let_through) >= self.per_second:
+            return False
+        self._let_through.append(now)
+        return True
 
 
 class BadFault(ValueError):
@@ -103,7 +126,7 @@ class FaultBook:
             for fault in self._faults:
                 if fault.spent or not fault.concerns(service, operation, idempotency_key):
                     continue
-                if self._random.random() >= fault.rate:
+                if self._random.random() >= fault.rate or fault.lets_through(monotonic()):
                     continue
                 fault.fired += 1
                 self._keep(fault)

@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -80,6 +81,9 @@ class Response:
         return cls(refused.status, {"code": refused.code} | ({"detail": refused.detail} if refused.detail else {}))
 
 
+NEVER_SENT = Response(0, {})
+
+
 class Sandbox:
     """Everything but the sockets.
 
@@ -93,7 +97,7 @@ class Sandbox:
         self._routes = {_shape(route.service, route.method, route.path): route for route in ROUTES}
 
     def answer(self, request: Request) -> tuple[Response, Fault | None]:
-        """Answer a request; with the fault, if any, that is to strike after it was performed."""
+        """Answer a request; with the fault, if any, that says how the answer is to be sent."""
         try:
             if request.path[0].startswith("_"):
                 return self._arrange(request), None
@@ -101,11 +105,9 @@ class Sandbox:
         except Refused as refused:
             return Response.refusal(refused), None
         fault = self.faults.strike(route.service, route.operation, request.idempotency_key)
-        if fault is not None and fault.kind == "status":
-            status = fault.status or 500
-            return Response(status, {"code": FAULT_CODES.get(status, "fault")}), fault
-        if fault is not None and fault.kind == "replay_500":
-            return Response(500, {"code": "fault"}), fault
+        instead = _instead(fault) if fault else None
+        if instead is not None:
+            return instead, fault
         if fault is not None and fault.kind == "slow":
             time.sleep(fault.delay_s or 0)
         try:
@@ -174,15 +176,8 @@ class Sandbox:
         raise Refused(404, "no_such_page")
 
     def _effects(self, query: dict[str, str]) -> list[dict[str, str]]:
-        if unknown := query.keys() - {"since", *EFFECT_FILTERS}:
-            raise Refused(400, "malformed", f"no filter {', '.join(sorted(unknown))}")
-        since = query.pop("since", "")
-        try:
-            # A plus sign that nobody escaped arrives as a space.
-            since = since and datetime.fromisoformat(since.replace(" ", "+")).astimezone(UTC).strftime(MICROSECONDS)
-        except ValueError:
-            raise Refused(400, "malformed", "since: an ISO 8601 time is needed") from None
-        return self.store.effects(since, **query)
+        since, filters = _filters(query, EFFECT_FILTERS)
+        return self.store.effects(since.strftime(MICROSECONDS) if since else "", **filters)
 
 
 class SandboxServer(ThreadingHTTPServer):
@@ -217,7 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = Request(self.command, self.path, headers, self.rfile.read(int(length)))
         response, fault = self.server.sandbox.answer(request)
         match fault.kind if fault else None:
-            case "timeout_after":
+            case "silent" | "timeout_after":
                 self._wait_until_client_hangs_up()
             case "drop_after":
                 self._cut()
@@ -267,6 +262,34 @@ def serve_until(server: SandboxServer, signals: set[signal.Signals]) -> None:
     thread.join()
     server.server_close()
     server.sandbox.store.close()
+
+
+def _instead(fault: Fault) -> Response | None:
+    """What a request gets in place of being performed; None where the fault lets it be performed."""
+    match fault.kind:
+        case "status":
+            status = fault.status or 500
+            return Response(status, {"code": FAULT_CODES.get(status, "fault")})
+        case "capacity":
+            return Response(503, {"code": FAULT_CODES[503]})
+        case "replay_500":
+            return Response(500, {"code": "fault"})
+        case "silent":
+            return NEVER_SENT
+    return None
+
+
+def _filters(query: dict[str, str], known: Collection[str]) -> tuple[datetime | None, dict[str, str]]:
+    """The `since` of a query, if it has one, and its other filters, which must be `known` ones."""
+    if unknown := query.keys() - {"since", *known}:
+        raise Refused(400, "malformed", f"no filter {', '.join(sorted(unknown))}")
+    since = query.get("since", "")
+    try:
+        # A plus sign that nobody escaped arrives as a space.
+        at = datetime.fromisoformat(since.replace(" ", "+")).astimezone(UTC) if since else None
+    except (ValueError, OverflowError):
+        raise Refused(400, "malformed", "since: an ISO 8601 time is needed") from None
+    return at, {name: value for name, value in query.items() if name != "since"}
 
 
 def _shape(service: str, method: str, path: str) -> tuple[str, ...]:

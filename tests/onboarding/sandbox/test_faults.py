@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
+from onboarding.sandbox import faults
+from onboarding.sandbox.services import OPERATIONS
+from onboarding.sandbox.store import Store
 from tests.onboarding.sandbox.test_server import attach_card, charge, new_patient
 from tests.sandbox_process import SandboxProcess
 
@@ -59,6 +63,74 @@ def test_slow_waits_and_then_performs(sandbox: SandboxProcess, patient: str) -> 
     began = time.monotonic()
     assert attach_card(sandbox, patient, str(uuid4())).status_code == 201
     assert time.monotonic() - began >= 0.3
+
+
+def test_silent_neither_performs_nor_answers(sandbox: SandboxProcess, patient: str) -> None:
+    sandbox.fault("payments", None, "silent", count=1)
+    key, body = str(uuid4()), {"patient_uuid": patient, "card_token": "tok_visa"}
+    with pytest.raises(httpx.ReadTimeout):
+        sandbox.http.post("/payments/cards", json=body, headers={"Idempotency-Key": key}, timeout=0.5)
+    assert sandbox.effects(idempotency_key=key) == []
+    assert attach_card(sandbox, patient, key).status_code == 201
+
+
+# --- capacity ------------------------------------------------------------------------------------
+
+
+def test_beyond_its_capacity_a_service_answers_503_and_performs_nothing(sandbox: SandboxProcess, patient: str) -> None:
+    fault = sandbox.fault("payments", None, "capacity", per_second=3)
+    keys = [str(uuid4()) for _ in range(8)]
+    began = time.monotonic()
+    answers = [attach_card(sandbox, patient, key) for key in keys]
+    assert time.monotonic() < began + 1, "this machine is too slow for this test"
+    assert [answer.status_code for answer in answers] == [201] * 3 + [503] * 5
+    assert (answers[-1].json(), answers[-1].headers["Retry-After"]) == ({"code": "unavailable"}, "1")
+    assert [key for key in keys if sandbox.effects(idempotency_key=key)] == keys[:3]
+    [listed] = sandbox.http.get("/_faults").json()["faults"]
+    assert listed == fault | {"fired": 5}, "those that got through are within it"
+    time.sleep(max(0.0, began + 1.1 - time.monotonic()))
+    assert attach_card(sandbox, patient, keys[-1]).status_code == 201
+
+
+def test_a_capacity_of_one_operation_limits_no_other(sandbox: SandboxProcess, patient: str) -> None:
+    sandbox.fault("payments", "charge", "capacity", per_second=1)
+    assert [attach_card(sandbox, patient, str(uuid4())).status_code for _ in range(3)] == [201] * 3
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(faults, "monotonic", clock)
+    return clock
+
+
+def test_a_capacity_holds_for_any_second_and_not_only_for_whole_ones(clock: Clock, tmp_path: Path) -> None:
+    book = faults.FaultBook(Store(tmp_path), OPERATIONS)
+    book.add({"service": "payments", "kind": "capacity", "per_second": 2})
+    let_through = []
+    for clock.now in (0.75, 0.875, 0.9375, 1.125, 1.625, 1.75, 1.8125, 1.875, 1.9375, 2.875):
+        if book.strike("payments", "charge", "") is None:
+            let_through.append(clock.now)
+    assert let_through == [0.75, 0.875, 1.75, 1.875, 2.875], "and one that is refused takes nobody's place"
+
+
+def test_within_a_capacity_the_next_fault_may_strike(clock: Clock, tmp_path: Path) -> None:
+    """A service that is slow, and limited."""
+    book = faults.FaultBook(Store(tmp_path), OPERATIONS)
+    book.add({"service": "payments", "kind": "capacity", "per_second": 1})
+    book.add({"service": "payments", "kind": "slow", "delay_s": 1})
+    struck = [book.strike("payments", "charge", "") for _ in range(2)]
+    assert [fault and fault.kind for fault in struck] == ["slow", "capacity"]
+
+
+# --- after performing, and others ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,6 +200,9 @@ GOOD = {"service": "payments", "operation": None, "kind": "status", "status": 50
         ({"kind": "gremlins"}, "kind: "),
         ({"status": None}, "kind status needs a status"),
         ({"status": 200}, "status: "),
+        ({"kind": "capacity"}, "kind capacity needs per_second"),
+        ({"kind": "capacity", "per_second": 0}, "per_second: "),
+        ({"kind": "capacity", "per_second": 1.5}, "per_second: "),
         ({"kind": "slow"}, "kind slow needs delay_s"),
         ({"kind": "slow", "delay_s": -1}, "delay_s: "),
         ({"rate": 1.5}, "rate: "),
