@@ -58,6 +58,12 @@ class SandboxProcess:
         effects: list[dict[str, str]] = self.http.get("/_effects", params=filters).raise_for_status().json()["effects"]
         return effects
 
+    def calls(self, service: str, **filters: str) -> list[dict[str, Any]]:
+        """How many calls a service got in each second in which it got any."""
+        query = {"service": service, **filters}
+        calls: list[dict[str, Any]] = self.http.get("/_calls", params=query).raise_for_status().json()["calls"]
+        return calls
+
     def answer_to(self, service: str, idempotency_key: str) -> dict[str, Any] | None:
         """What the change that was performed under a key was answered; None if none was."""
         answer = self.http.get(f"/_answers/{service}/{quote(idempotency_key, safe='')}")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from onboarding.sandbox.calls import CallLog
 from onboarding.sandbox.faults import BadFault, Fault, FaultBook
 from onboarding.sandbox.services import OPERATIONS, ROUTES, Call, Refused, Route, arrange_account, check_token
 from onboarding.sandbox.store import EFFECT_FILTERS, Store, StoredAnswer
@@ -94,6 +95,7 @@ class Sandbox:
         self.store = Store(directory)
         self.key_ttl = key_ttl
         self.faults = FaultBook(self.store, OPERATIONS, seed)
+        self.calls = CallLog()
         self._routes = {_shape(route.service, route.method, route.path): route for route in ROUTES}
 
     def answer(self, request: Request) -> tuple[Response, Fault | None]:
@@ -106,6 +108,7 @@ class Sandbox:
             return Response.refusal(refused), None
         fault = self.faults.strike(route.service, route.operation, request.idempotency_key)
         instead = _instead(fault) if fault else None
+        self.calls.add(route.service, answered_5xx=instead is not None and instead.status >= 500)
         if instead is not None:
             return instead, fault
         if fault is not None and fault.kind == "slow":
@@ -156,6 +159,8 @@ class Sandbox:
                 return Response(200, {"status": "ok"})
             case "GET", ("_effects",):
                 return Response(200, {"effects": self._effects(request.query)})
+            case "GET", ("_calls",):
+                return Response(200, {"calls": self._calls(request.query)})
             case "GET", ("_answers", service, key):
                 if (stored := self.store.answer(service, key)) is None:
                     raise Refused(404, "no_such_answer")
@@ -178,6 +183,13 @@ class Sandbox:
     def _effects(self, query: dict[str, str]) -> list[dict[str, str]]:
         since, filters = _filters(query, EFFECT_FILTERS)
         return self.store.effects(since.strftime(MICROSECONDS) if since else "", **filters)
+
+    def _calls(self, query: dict[str, str]) -> list[dict[str, Any]]:
+        since, filters = _filters(query, ("service",))
+        service = filters.get("service")
+        if service is not None and service not in OPERATIONS:  # which has no calls, and would seem to be left alone
+            raise Refused(400, "malformed", f"service: one of {', '.join(OPERATIONS)}")
+        return self.calls.all(service=service, since=since)
 
 
 class SandboxServer(ThreadingHTTPServer):

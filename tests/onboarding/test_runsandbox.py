@@ -75,5 +75,5 @@ def test_a_time_for_keys_that_makes_no_sense_is_a_clear_message(tmp_path: Path, 
 def test_help_shows_what_to_try() -> None:
     done = runsandbox("--help")
     assert done.returncode == 0
-    for word in ("--port", "--state", "--host", "/_effects", "/_faults", "/_accounts"):
+    for word in ("--port", "--state", "--host", "/_effects", "/_calls", "/_faults", "/_accounts"):
         assert word in done.stdout

@@ -19,12 +19,13 @@ EPILOG = """\
 Try it:
   curl localhost:8100/_healthz
   curl localhost:8100/_effects                     what was really performed (?service= &patient_uuid= &since=)
+  curl localhost:8100/_calls                       how many calls each service got in each second (?service= &since=)
   curl localhost:8100/_faults -d '{"service": "payments", "operation": "charge", "kind": "timeout_after", "count": 1}'
   curl localhost:8100/_faults                      the faults in force, and how often each struck
   curl -X DELETE localhost:8100/_faults
   curl localhost:8100/_accounts -d '{"email": "ada@example.com", "session_token": "session_ada"}'
 
-Started again on the same --state it has forgotten nothing. docs/sandbox.md has the rest.
+Started again on the same --state it has forgotten nothing but the counts of calls. docs/sandbox.md has the rest.
 """
 
 
