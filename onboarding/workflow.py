@@ -11,6 +11,7 @@ from onboarding.steps.account import (
     create_account,
     exchange_token,
     find_created_account,
+    find_looked_up_account,
     link_identity_verification,
     look_up_account,
     validate_duplicate_email,
@@ -43,9 +44,11 @@ STEPS: Sequence[Step | WorkflowStep] = [
     validate_duplicate_email,
     # Each type of submission has its own way to the patient's account: one of these three applies.
     Step(create_account, once=True, lookup=find_created_account, returns=("patient_uuid",)),
-    look_up_account,
+    # Once, because the patient's session is over within hours: after an outage or a review it could not be checked any
+    # more. The call only asks: one whose outcome was lost is made again, at once.
+    Step(look_up_account, once=True, lookup=find_looked_up_account, settle=0, returns=("patient_uuid",)),
     Step(await_linked_account, retry=LINKED_ACCOUNT),
-    # Everything below that belongs to the patient is done in their name.
+    # Everything below that belongs to the patient is done in their name. Not once: tokens expire, and are kept nowhere.
     exchange_token,
     Step(start_visit, once=True, key_ttl=KEY_TTL, returns=("visit_uuid",)),
     # Once, because patients can change all of this themselves: a second call, after a review of three days or a retry

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from onboarding.sandbox.store import Store
 
-# Seconds. A patient's token lasts longer than any attempt; a session outlives a clinical review over a long weekend.
+# Seconds. A patient's token lasts longer than any attempt; a session for as long as somebody tries things out.
 TOKEN_TTL = 3600
 SESSION_TTL = 7 * 24 * 3600
 

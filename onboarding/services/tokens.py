@@ -17,10 +17,10 @@ class Token(Answer):
 
 
 def exchange(session_token: str) -> Token:
-    """Exchange the session of a patient who is signed in."""
+    """Exchange the session of a patient who is signed in, as often as we like: it changes nothing."""
     return tokens.read("exchange_session", "/exchange", body={"session_token": session_token}, answer=Token)
 
 
 def issue(patient: UUID) -> Token:
-    """Get a token for a patient on our own authority: right after their account was created."""
+    """Get a token for a patient on our own authority, once it is settled whose account it is."""
     return tokens.read("issue_token", "/issue", body={"patient_uuid": str(patient)}, answer=Token)

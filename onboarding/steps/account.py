@@ -63,13 +63,21 @@ def find_created_account(
 
 
 def look_up_account(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
+    """Find the account of a patient who is signed in, and check by their session that it is theirs."""
     submission = submission_of(workflow)
     if not isinstance(submission, Existing):
         return None
     account = accounts.find_by_email(submission.patient.email)
     if account is None:
         raise StepError("There is no account with this e-mail address.", code="account_not_found")
+    # The e-mail address was only typed; the session proves the patient's identity.
+    if tokens.exchange(submission.session_token.get_secret_value()).patient_uuid != account.patient_uuid:
+        raise StepError("The session belongs to another patient than the e-mail address.", code="session_mismatch")
     return {"patient_uuid": str(account.patient_uuid)}
+
+
+def find_looked_up_account(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> None:
+    """Find nothing, ever: `look_up_account` changes nothing that could be found. Where it broke off, it asks again."""
 
 
 def await_linked_account(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
@@ -101,15 +109,8 @@ def await_linked_account(*, workflow: Workflow, context: OnboardingContext) -> d
 
 
 def exchange_token(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
-    submission = submission_of(workflow)
-    if isinstance(submission, Existing):
-        token = tokens.exchange(submission.session_token.get_secret_value())
-        # The e-mail address was only typed; the session proves the patient's identity.
-        if token.patient_uuid != context.patient:
-            raise StepError("The session belongs to another patient than the e-mail address.", code="session_mismatch")
-    else:
-        token = tokens.issue(context.patient)
-    return {"access_token": token.access_token.get_secret_value()}
+    """Get a token of this attempt's own. The patient's session may be over by now; whose account it is, is settled."""
+    return {"access_token": tokens.issue(context.patient).access_token.get_secret_value()}
 
 
 def link_identity_verification(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:

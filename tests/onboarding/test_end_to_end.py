@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connections
 
-from onboarding.samples import Kind, Sample, samples
+from onboarding.samples import Kind, Sample, sample, samples
 from tests.engine import make_due, outcomes, work
 from tests.sandbox_process import SandboxProcess
 from workflows import operations
@@ -112,6 +112,56 @@ def test_a_failure_late_in_the_list_repeats_no_call_of_a_once_step(sandbox: Sand
     workflow = work(workflow)
     assert workflow.status == "COMPLETE"
     assert {name for name, outcome in outcomes(workflow).items() if outcome == "recorded"} == done
+
+
+@pytest.fixture
+def returning_patient(sandbox: SandboxProcess) -> Sample:
+    """An existing patient's submission, with the account that it counts on."""
+    returning = sample(Kind.EXISTING, seed=int(uuid4()))
+    sandbox.account(**returning.account or {})
+    return returning
+
+
+def stopped_at_the_enrolment(sandbox: SandboxProcess, submission: Sample) -> Workflow:
+    sandbox.fault("programs", "enroll", "status", status=503, count=1)
+    workflow = work(enter(submission))
+    assert (workflow.status, workflow.current_step) == ("PENDING", "enroll_in_program")
+    return workflow
+
+
+def test_an_attempt_hours_later_does_not_need_the_session_of_the_patient(
+    sandbox: SandboxProcess, returning_patient: Sample
+) -> None:
+    exchanges = sandbox.fault("tokens", "exchange_session", "slow", delay_s=0)
+    workflow = stopped_at_the_enrolment(sandbox, returning_patient)
+    sandbox.account(**returning_patient.account or {}, session_expires_in_s=0)
+    make_due(workflow)
+    workflow = work(workflow)
+    assert (workflow.status, outcomes(workflow)["look_up_account"]) == ("COMPLETE", "recorded")
+    assert sandbox.effects_of(workflow.key) == list(returning_patient.effects)
+    [fired] = [each["fired"] for each in sandbox.http.get("/_faults").json()["faults"] if each["id"] == exchanges["id"]]
+    assert fired == 1
+
+
+def test_a_session_that_is_over_before_it_was_checked_changes_nothing_anywhere(
+    sandbox: SandboxProcess, returning_patient: Sample
+) -> None:
+    sandbox.account(**returning_patient.account or {}, session_expires_in_s=0)
+    workflow = work(enter(returning_patient))
+    assert (workflow.status, workflow.last_error_code) == ("FAILED", "session_expired")
+    assert workflow.current_step == "look_up_account"
+    assert sandbox.effects_of(workflow.key) == []
+
+
+def test_a_workflow_that_an_older_release_has_begun_goes_on(sandbox: SandboxProcess, returning_patient: Sample) -> None:
+    """Its ledger knows of later steps, and not of the account that was looked up. Its session is good still."""
+    workflow = stopped_at_the_enrolment(sandbox, returning_patient)
+    Effect.objects.filter(workflow=workflow, step="look_up_account").delete()
+    make_due(workflow)
+    workflow = work(workflow)
+    assert workflow.status == "COMPLETE"
+    assert sandbox.effects_of(workflow.key) == list(returning_patient.effects)
+    assert Effect.objects.get(workflow=workflow, step="look_up_account").state == "done"
 
 
 def test_support_reads_our_own_sentences_whole(sandbox: SandboxProcess) -> None:

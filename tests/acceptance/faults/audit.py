@@ -130,11 +130,14 @@ def _came_late(effect: Effect, performed_at: str) -> bool:
 
 
 def _called_nothing(effect: Effect) -> bool:
-    """A checkout without a card charges nothing, the payment is due; what has nothing to give back gives nothing."""
+    """A checkout without a card charges nothing, the payment is due; what has nothing to give back gives nothing.
+
+    Nor is an account changed by being looked up.
+    """
     result = effect.result or {}
     if effect.undo:  # a person may have given it back, by hand
         return "refund_id" not in result or result["refund_id"] is None
-    return result.get("payment_status") == "payment_due"
+    return effect.step == "look_up_account" or result.get("payment_status") == "payment_due"
 
 
 def _of_its_undo(effect: Effect, effects: list[Effect], own: Log, *, performed: bool) -> list[str]:

@@ -297,11 +297,14 @@ def ledger_agrees(workflow: Workflow, own: list[dict[str, str]], steps: dict[str
 
 
 def _called_nothing(effect: Effect, effects: list[Effect]) -> bool:
-    """A checkout without a card charges nothing, the payment is due; and nothing is given back then."""
+    """A checkout without a card charges nothing, the payment is due; and nothing is given back then.
+
+    Nor is an account changed by being looked up.
+    """
     if effect.undo:
         twins = [e for e in effects if (e.step, e.generation, e.undo) == (effect.step, effect.generation, False)]
         return _called_nothing(twins[0], effects)
-    return bool(effect.result and effect.result.get("payment_status") == "payment_due")
+    return effect.step == "look_up_account" or (effect.result or {}).get("payment_status") == "payment_due"
 
 
 def history_is_complete(workflow: Workflow) -> None:

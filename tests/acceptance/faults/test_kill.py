@@ -37,4 +37,5 @@ def test_a_worker_killed_at_any_boundary_does_nothing_twice(system: System, tmp_
     system.stop()
     assert_nothing_twice(system)
     looked_up = Effect.objects.filter(settled_by="lookup").values_list("step", flat=True)
-    assert set(looked_up) == {step.name for step in ONCE if step.lookup}
+    # An account that is looked up leaves nothing to be found: that is done again.
+    assert set(looked_up) == {step.name for step in ONCE if step.lookup} - {"look_up_account"}

@@ -1,4 +1,4 @@
-"""The list of mutants, by parts of the engine: what is taken away, from where, and the tests that should see it."""
+"""The list of mutants, of the engine and of onboarding: what is taken away, where, and the tests that should see it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.mutants.mutations import (
     journal,
     ledger,
     lost,
+    onboarding,
     operations,
     outages,
     sessions,
@@ -35,4 +36,5 @@ MUTANTS: list[Mutant] = [
     *operations.MUTANTS,
     *outages.MUTANTS,
     *lost.MUTANTS,
+    *onboarding.MUTANTS,
 ]

@@ -109,6 +109,28 @@ def test_only_a_linked_submission_waits_for_its_account(
     assert steps.await_linked_account(workflow=workflow, context=OnboardingContext()) is None
 
 
+def test_a_session_of_another_patient_opens_nothing(sandbox: SandboxProcess, prepare: Prepare) -> None:
+    workflow, _ = prepare(Kind.EXISTING)
+    other = sandbox.account(email=f"{uuid4()}@example.com")
+    workflow.payload["session_token"] = other["session_token"]
+    with pytest.raises(StepError) as error:
+        steps.look_up_account(workflow=workflow, context=OnboardingContext())
+    assert error.value.code == "session_mismatch"
+
+
+@pytest.mark.parametrize("code", ["session_unknown", "session_expired"])
+def test_a_session_that_is_over_is_refused(code: str, sandbox: SandboxProcess, prepare: Prepare) -> None:
+    workflow, _ = prepare(Kind.EXISTING)
+    session = workflow.payload["session_token"] = f"session_{uuid4()}"
+    if code == "session_expired":
+        email = workflow.payload["patient"]["email"]
+        sandbox.account(email=email, session_token=session, session_expires_in_s=0)
+    with pytest.raises(StepError) as error:
+        steps.look_up_account(workflow=workflow, context=OnboardingContext())
+    assert error.value.code == code
+    assert session not in str(error.value)
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_type_gets_a_token_of_its_patient(kind: Kind, prepare: Prepare) -> None:
     workflow, context = prepare(kind)
@@ -117,21 +139,12 @@ def test_every_type_gets_a_token_of_its_patient(kind: Kind, prepare: Prepare) ->
     assert result["access_token"].startswith(f"{context.patient}.")
 
 
-def test_a_session_of_another_patient_opens_nothing(prepare: Prepare) -> None:
-    workflow, context = prepare(Kind.EXISTING)
-    context.patient_uuid = uuid4()
-    with pytest.raises(StepError) as error:
-        steps.exchange_token(workflow=workflow, context=context)
-    assert error.value.code == "session_mismatch"
-
-
-def test_a_session_that_is_over_is_refused(prepare: Prepare) -> None:
+def test_a_token_needs_no_session_any_more(prepare: Prepare) -> None:
     workflow, context = prepare(Kind.EXISTING)
     workflow.payload["session_token"] = "session_of_nobody"
-    with pytest.raises(StepError) as error:
-        steps.exchange_token(workflow=workflow, context=context)
-    assert error.value.code == "session_unknown"
-    assert "session_of_nobody" not in str(error.value)
+    result = steps.exchange_token(workflow=workflow, context=context)
+    assert result is not None
+    assert result["access_token"].startswith(f"{context.patient}.")
 
 
 def test_an_identity_verification_is_linked_when_there_is_one(sandbox: SandboxProcess, prepare: Prepare) -> None:

@@ -1,0 +1,40 @@
+"""Onboarding: whose account it is, and what an attempt that comes hours later must not do again."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+END_TO_END = "tests/onboarding/test_end_to_end.py::"
+COMPENSATION = "tests/onboarding/test_compensation.py::"
+ACCOUNT = "tests/onboarding/steps/test_account.py::"
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "an e-mail address opens somebody else's account",
+        "onboarding/steps/account.py",
+        ".patient_uuid != account.patient_uuid:",
+        ".patient_uuid is None:",
+        (f"{ACCOUNT}test_a_session_of_another_patient_opens_nothing",),
+    ),
+    Mutant(
+        "the session is checked by each attempt",
+        "onboarding/workflow.py",
+        'Step(look_up_account, once=True, lookup=find_looked_up_account, settle=0, returns=("patient_uuid",))',
+        "Step(look_up_account)",
+        (f"{END_TO_END}test_an_attempt_hours_later_does_not_need_the_session_of_the_patient",),
+    ),
+    Mutant(
+        "a death in the check of the session costs half a minute",
+        "onboarding/workflow.py",
+        "lookup=find_looked_up_account, settle=0,",
+        "lookup=find_looked_up_account,",
+        (f"{COMPENSATION}test_a_death_while_the_session_is_checked_asks_nobody_and_waits_for_nothing",),
+    ),
+    Mutant(
+        "a person is asked whether a check of the session has happened that had none to make",
+        "onboarding/workflow.py",
+        "lookup=find_looked_up_account, settle=0,",
+        "key_ttl=KEY_TTL, settle=0,",
+        (f"{COMPENSATION}test_a_death_while_the_session_is_checked_asks_nobody_and_waits_for_nothing",),
+    ),
+]
