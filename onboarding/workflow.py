@@ -67,8 +67,9 @@ STEPS: Sequence[Step | WorkflowStep] = [
     # Without a card the patient is enrolled all the same, and dunning recovers the payment. An outage is no declined
     # card: the workflow is parked meanwhile.
     Step(attach_payment_card, best_effort=True, parks=True, once=True, key_ttl=KEY_TTL, returns=("payment_card_id",)),
-    # Repeatable: whenever it runs, the bill has to be set to what is charged below.
-    Step(configure_billing, repeatable=True),
+    # The bill is set before the charge below. Once, because the patient or billing may have changed it since: resumed
+    # hours later, or by a retry next week, it would put back what was chosen today.
+    Step(configure_billing, once=True, key_ttl=KEY_TTL, returns=()),
     # Nice to have: neither holds up an onboarding. Once: a patient may have opted out, or verified anew, since then.
     Step(set_communication_preferences, best_effort=True, once=True, key_ttl=KEY_TTL, returns=()),
     Step(link_identity_verification, best_effort=True, once=True, key_ttl=KEY_TTL, returns=()),

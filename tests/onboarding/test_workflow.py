@@ -114,7 +114,7 @@ def test_what_changes_something_elsewhere_is_once_or_repeatable() -> None:
     changing = [step for step in ONBOARDING.steps if "key_for(" in inspect.getsource(step.function)]  # type: ignore[arg-type]
     assert len(changing) == 15
     assert all(step.once != step.repeatable for step in changing)
-    assert [step.name for step in changing if step.repeatable] == ["save_questionnaire", "configure_billing"]
+    assert [step.name for step in changing if step.repeatable] == ["save_questionnaire"]
 
 
 def test_every_key_names_the_step_it_is_for() -> None:

@@ -24,6 +24,13 @@ MUTANTS: list[Mutant] = [
         (f"{END_TO_END}test_an_attempt_hours_later_does_not_need_the_session_of_the_patient",),
     ),
     Mutant(
+        "the bill is set by each attempt",
+        "onboarding/workflow.py",
+        "Step(configure_billing, once=True, key_ttl=KEY_TTL, returns=())",
+        "Step(configure_billing, repeatable=True)",
+        (f"{END_TO_END}test_an_attempt_hours_later_leaves_the_bill_as_it_was_changed_meanwhile",),
+    ),
+    Mutant(
         "a death in the check of the session costs half a minute",
         "onboarding/workflow.py",
         "lookup=find_looked_up_account, settle=0,",
