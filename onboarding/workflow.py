@@ -38,6 +38,12 @@ LINKED_ACCOUNT = Retry(base_delay=5, max_delay=15 * 60, max_attempts=200)
 # How long the services honour an idempotency key: a day, as payment services commonly do.
 KEY_TTL = timedelta(hours=24)
 
+# Counted from the submission; what is not at rest by then fails, and its charge is given back. This has to outlast all
+# that may rightly take time, one after the other: the wait for a linked account (2 days), a clinician's review (3), an
+# outage (1), and a long week-end until a person answers a question (4). That is 10 days: a submission that is older is
+# stuck, and its patient has gone elsewhere.
+EXPIRES_AFTER = timedelta(days=14)
+
 STEPS: Sequence[Step | WorkflowStep] = [
     # Refuse what we cannot work with before anything is changed anywhere.
     validate_payload,
@@ -97,5 +103,6 @@ ONBOARDING = WorkflowDefinition(
     steps=STEPS,
     context_class=OnboardingContext,
     linking_id="linking_id",
+    expires_after=EXPIRES_AFTER,
     public_fields=PUBLIC_FIELDS,
 )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -98,6 +98,13 @@ def test_the_list_is_what_the_project_runs() -> None:
     assert definitions()["onboarding"] is ONBOARDING
     assert len(ONBOARDING.steps) == 21
     assert len({step.name for step in ONBOARDING.steps}) == 21
+
+
+def test_it_expires_and_not_before_all_that_may_rightly_take_time() -> None:
+    """One after the other: both waits, an outage of a day, and a long week-end until a person answers a question."""
+    waits = account.LINKED_ACCOUNT_TIMEOUT + clinical.REVIEW_TIMEOUT
+    assert ONBOARDING.expires_after is not None
+    assert ONBOARDING.expires_after > waits + timedelta(days=1) + timedelta(days=4)
 
 
 def test_what_can_be_mended_later_is_best_effort() -> None:
