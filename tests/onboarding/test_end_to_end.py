@@ -195,7 +195,7 @@ def test_who_was_enrolled_as_unpaid_is_not_charged_when_the_card_can_be_attached
     sandbox: SandboxProcess,
 ) -> None:
     """Enrolled and charged, dunning would collect a second time; and the enrolment's key would meet another body."""
-    sandbox.fault("payments", "attach_card", "status", status=503, count=1)
+    sandbox.fault("payments", "attach_card", "status", status=422, count=1)
     sandbox.fault("programs", "enroll", "drop_after", count=1)
     workflow = work(enter(next(samples(1, seed=int(uuid4())))))
     assert workflow.current_step == "enroll_in_program"
@@ -248,7 +248,7 @@ def test_a_refund_that_somebody_made_by_hand_is_not_made_again(sandbox: SandboxP
 
 
 def test_who_has_not_paid_is_not_refunded(sandbox: SandboxProcess) -> None:
-    sandbox.fault("payments", "attach_card", "status", status=503, count=1)
+    sandbox.fault("payments", "attach_card", "status", status=422, count=1)
     workflow = work(fails_for_good_after_the_charge(sandbox))
     assert workflow.status == "FAILED"
     assert ("payments", "refund") not in sandbox.effects_of(workflow.key)
