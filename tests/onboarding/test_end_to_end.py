@@ -13,6 +13,7 @@ from django.db import connections
 from onboarding.samples import Kind, Sample, sample, samples
 from tests.engine import make_due, outcomes, work
 from tests.sandbox_process import SandboxProcess
+from tests.workflows.outages.services import open_circuit, trial_is_due
 from workflows import operations
 from workflows.models import Attempt, Effect, ManualTask, Workflow
 
@@ -155,6 +156,21 @@ def test_an_attempt_hours_later_leaves_the_bill_as_it_was_changed_meanwhile(
     assert (workflow.status, outcomes(workflow)["configure_billing"]) == ("COMPLETE", "recorded")
     [fired] = [each["fired"] for each in sandbox.http.get("/_faults").json()["faults"] if each["id"] == set_bills["id"]]
     assert fired == 1, "also under a key that the service has forgotten by then"
+
+
+def test_a_session_that_cannot_be_checked_for_an_outage_is_checked_afterwards_and_nobody_is_asked(
+    sandbox: SandboxProcess, returning_patient: Sample
+) -> None:
+    """The account is found, so that the step has made a call; that of the session was never sent."""
+    open_circuit("tokens")
+    workflow = work(enter(returning_patient))
+    assert (workflow.status, workflow.parked_on, workflow.current_step) == ("PENDING", "tokens", "look_up_account")
+    trial_is_due("tokens")
+    make_due(workflow)
+    workflow = work(workflow)
+    assert (workflow.status, workflow.parked_on) == ("COMPLETE", "")
+    assert sandbox.effects_of(workflow.key) == list(returning_patient.effects)
+    assert not ManualTask.objects.filter(workflow=workflow).exists()
 
 
 def test_a_session_that_is_over_before_it_was_checked_changes_nothing_anywhere(
