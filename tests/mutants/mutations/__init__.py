@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations import (
+    claim,
     doubts,
     effect_rows,
     execution,
@@ -31,6 +32,7 @@ MUTANTS: list[Mutant] = [
     *waking.MUTANTS,
     *transitions.MUTANTS,
     *execution.MUTANTS,
+    *claim.MUTANTS,
     *worker.MUTANTS,
     *sessions.MUTANTS,
     *operations.MUTANTS,
