@@ -1,4 +1,4 @@
-"""What people may do to a workflow. Each operation: guard, act, record, return.
+"""What people may do to a workflow, and to what it depends on. Each operation: guard, act, record, return.
 
 The console and the commands change a workflow through these functions only, so that permission, state and history
 are checked and written in one place. Each is a transaction of its own and refuses to run inside another (`durable`):
@@ -6,8 +6,9 @@ its refusals and its wake-up must be about committed rows.
 """
 
 from workflows.operations.answers import answer_model
-from workflows.operations.guards import CANCEL, DECIDE, RETRY, REVOKE, RUN_NOW, WorkflowBusy
+from workflows.operations.guards import CANCEL, DECIDE, HOLD, RETRY, REVOKE, RUN_NOW, TRY_NOW, WorkflowBusy
 from workflows.operations.keys import revoke
+from workflows.operations.services import LONGEST_HOLD, hold, try_now, why_not_hold_until
 from workflows.operations.tasks import (
     approve,
     claim_task,
@@ -23,21 +24,27 @@ from workflows.operations.workflows import cancel, retry, run_now
 __all__ = [
     "CANCEL",
     "DECIDE",
+    "HOLD",
+    "LONGEST_HOLD",
     "RETRY",
     "REVOKE",
     "RUN_NOW",
+    "TRY_NOW",
     "WorkflowBusy",
     "answer_model",
     "approve",
     "cancel",
     "claim_task",
+    "hold",
     "reject",
     "release_task",
     "retry",
     "revoke",
     "run_now",
     "take_back",
+    "try_now",
     "why_not_claim",
     "why_not_decide",
+    "why_not_hold_until",
     "why_not_release",
 ]

@@ -20,6 +20,8 @@ RUN_NOW = "workflows.run_workflow_now"
 CANCEL = "workflows.cancel_workflow"
 DECIDE = manual_task.DECIDE
 REVOKE = "workflows.revoke_apikey"
+HOLD = "workflows.hold_service"
+TRY_NOW = "workflows.try_service"
 
 
 class WorkflowBusy(NotAllowed):

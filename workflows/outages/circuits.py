@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, transaction
+from django.db import DEFAULT_DB_ALIAS, models, transaction
 
 from workflows.models import CircuitEvent, Service
 from workflows.models.clock import ClockTimestamp
@@ -75,6 +75,30 @@ def locked(name: str, *, using: str = DEFAULT_DB_ALIAS, wait: bool = False) -> I
 def is_open(name: str) -> bool:
     """Whether the circuit is open just now. A name without a row is closed."""
     return Service.objects.filter(name=name, opened_at__isnull=False).exists()
+
+
+class CircuitState(models.TextChoices):
+    """A circuit as people see it."""
+
+    OPEN = "open"
+    HELD = "held"
+    TRIED = "tried", "Being tried"
+    SUSPECTED = "suspected"
+    CLOSED = "closed"
+
+
+def state_of(service: Service) -> CircuitState:
+    """What the circuit is just now. A hold whose time is over is none: the circuit is open, and a trial is due."""
+    if service.opened_at is None:
+        return CircuitState.CLOSED if service.since is None else CircuitState.SUSPECTED
+    if not is_trial_due(service):
+        return CircuitState.HELD if service.held_by else CircuitState.OPEN
+    return CircuitState.TRIED if _is_being_tried(service) else CircuitState.OPEN
+
+
+def _is_being_tried(service: Service) -> bool:
+    leased = service.trial_until is not None and service.trial_until > _now(service)
+    return leased or was_released_to_try(service)
 
 
 # --- What a worker has met ----------------------------------------------------------------------------
@@ -166,6 +190,12 @@ def is_over(seconds: float, *, held: bool) -> bool:
     return seconds <= 0 or (not held and seconds > 2 * LONGEST_COOL_OFF)
 
 
+def was_released_to_try(service: Service) -> bool:
+    """Whether a workflow was released to make the trial that is due."""
+    assert service.retry_at is not None
+    return service.released_at is not None and service.released_at >= service.retry_at
+
+
 def take_trial(service: Service) -> bool:
     """Take the lease for a trial, if one is due and no other worker has taken it. True also if it is closed by now."""
     now = _now(service)
@@ -185,7 +215,7 @@ def hold(service: Service, *, until: datetime, by: str, reason: str) -> None:
     service.opened_at = service.opened_at or _now(service)
     service.retry_at, service.trial_until, service.cohort = until, None, 0
     service.held_by, service.held_reason = by, reason
-    _record(service, CircuitEvent.Kind.HELD, reason, by)
+    _record(service, CircuitEvent.Kind.HELD, f"Until {until:%Y-%m-%d %H:%M} UTC. {reason}", by)
 
 
 def try_now(service: Service, *, by: str, reason: str) -> None:

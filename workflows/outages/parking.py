@@ -85,9 +85,9 @@ def _release(name: str) -> int:
         if _is_cohort_under_way(name):
             return 0
         if service.opened_at is not None:
-            if not _has_made_no_call(service):
+            if not circuits.was_released_to_try(service):
                 size = 1
-            else:
+            else:  # its attempt is over, without a word of the service
                 circuits.close(service, "The workflow that was to try it made no call.", on_probation=True)
                 size = _next_cohort(service)
         else:
@@ -103,12 +103,6 @@ def _is_cohort_under_way(name: str) -> bool:
     parked = Workflow.objects.filter(status="PENDING", parked_on=name)
     now = ClockTimestamp()
     return parked.filter(invisible_until__lte=now, invisible_until__gt=now - TAKEN_UP_WITHIN).exists()
-
-
-def _has_made_no_call(service: Service) -> bool:
-    """Whether a workflow was released for this trial and its attempt is over, without a word of the service."""
-    assert service.retry_at is not None
-    return service.released_at is not None and service.released_at >= service.retry_at
 
 
 def _next_cohort(service: Service) -> int:

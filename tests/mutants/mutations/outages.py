@@ -150,7 +150,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a trial that made no call leaves the circuit open",
-            "if not _has_made_no_call(service):",
+            "if not circuits.was_released_to_try(service):",
             "if True:",
             f"{PARKING}test_a_trial_that_ends_without_a_call_closes_it",
         ),

@@ -1,0 +1,85 @@
+"""What people may do with a service that workflows call: hold it, have it tried now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg.errors
+from django.db import OperationalError, connection, transaction
+
+from workflows.errors import NotAllowed
+from workflows.models import Service, Workflow
+from workflows.operations.guards import HOLD, TRY_NOW, require
+from workflows.outages import circuits
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+# A longer outage is held again: a hold that everybody has forgotten stops the work all the same.
+LONGEST_HOLD = timedelta(days=7)
+# A vote has the row for milliseconds, a release of 256 workflows for a tenth of a second.
+LOCK_TIMEOUT = "2s"
+
+
+def hold(name: str, *, user: User, until: datetime, reason: str) -> None:
+    """Let no workflow call a service before `until`; then it is tried. A hold on a held service takes its place.
+
+    An attempt that is under way may still call it: workers read the circuits when they take a workflow up.
+    """
+    require(user, HOLD)
+    _require_reason(reason, "a hold")
+    with _locked(name) as service:
+        if why_not := why_not_hold_until(until, now=service.now):
+            raise NotAllowed(why_not)
+        circuits.hold(service, until=until, by=user.get_username(), reason=reason.strip())
+
+
+def try_now(name: str, *, user: User, reason: str) -> None:
+    """End the cool-off, or the hold, of an open circuit: one workflow tries the service."""
+    require(user, TRY_NOW)
+    _require_reason(reason, "a trial")
+    with _locked(name) as service:
+        if service.opened_at is None:
+            raise NotAllowed(f"Only a service whose circuit is open can be tried; workflows call {name}.")
+        if circuits.is_trial_due(service):
+            raise NotAllowed("A trial is due already: the next workflow that calls it makes it.")
+        circuits.try_now(service, by=user.get_username(), reason=reason.strip())
+
+
+def why_not_hold_until(until: datetime, *, now: datetime) -> str:
+    """Why no service can be held until then, in a sentence; empty if it can."""
+    if until <= now:
+        return "That time is over: a service is held until a time to come."
+    if until > now + LONGEST_HOLD:
+        return f"A service is held for {LONGEST_HOLD.days} days at the most. It can be held again."
+    return ""
+
+
+def _require_reason(reason: str, what: str) -> None:
+    if not reason.strip():
+        raise NotAllowed(f"Say why: {what} needs a reason.")
+
+
+@contextmanager
+def _locked(name: str) -> Iterator[Any]:
+    """The row of a service that is known, locked; made if workflows are parked on it and it has none."""
+    if not _is_known(name):
+        raise NotAllowed(f"No workflow has met a service {name} unavailable, or waits for it.")
+    try:
+        with transaction.atomic(durable=True):
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+            with circuits.locked(name, wait=True) as service:
+                yield service
+    except OperationalError as error:
+        if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+            raise NotAllowed("A worker is writing about it right now; try again in a moment.") from error
+        raise
+
+
+def _is_known(name: str) -> bool:
+    parked = Workflow.objects.filter(status=Workflow.Status.PENDING, parked_on=name).exclude(parked_on="")
+    return Service.objects.filter(pk=name).exists() or parked.exists()
