@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
-from workflows.overview import summary
+from workflows.overview import summary, troubled
 
 
 class ConsoleSite(admin.AdminSite):
@@ -24,4 +24,5 @@ class ConsoleSite(admin.AdminSite):
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         shown = summary() if request.user.has_perm("workflows.view_workflow") else None
-        return super().index(request, {"glance": shown, **(extra_context or {})})
+        services = troubled() if shown and request.user.has_perm("workflows.view_service") else []
+        return super().index(request, {"glance": shown, "services": services, **(extra_context or {})})

@@ -11,7 +11,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.core.paginator import Paginator
@@ -46,7 +46,8 @@ class Verb:
     `applies`: whether the row's state allows it; a verb that would be refused is not offered. `consequences`: what will
     happen, in sentences. `done`: the message afterwards, unless the operation returns one. `seen`: the ids that the
     page was made of, and the operation's argument for them, so that it can check what became of them since. `asks`: the
-    title of the page, where the label and the row's name do not make a sentence.
+    title of the page, where the label and the row's name do not make a sentence. `form` asks for the operation's
+    arguments.
     """
 
     slug: str
@@ -58,6 +59,7 @@ class Verb:
     done: str
     seen: tuple[str, Callable[[Any], list[int]]] | None = None
     asks: str = ""
+    form: type[ReasonForm] = ReasonForm
 
 
 class BoundedPaginator(_Paginator):
@@ -118,7 +120,7 @@ class ConsoleAdmin(ModelAdmin):
     def get_urls(self) -> list[URLPattern]:
         return [
             path(
-                f"<int:row_id>/{verb.slug}/",
+                f"<str:row_id>/{verb.slug}/",
                 self.admin_site.admin_view(partial(self.verb_view, verb=verb)),
                 name=f"{self.opts.app_label}_{self.opts.model_name}_{verb.slug}",
             )
@@ -172,19 +174,19 @@ class ConsoleAdmin(ModelAdmin):
         )
 
     def url_of(self, page: str, row: Any) -> str:
-        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}", args=[row.pk])
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}", args=[quote(row.pk)])
 
     # --- Verbs ----------------------------------------------------------------------------------
 
-    def verb_view(self, request: HttpRequest, row_id: int, *, verb: Verb) -> HttpResponse:
+    def verb_view(self, request: HttpRequest, row_id: str, *, verb: Verb) -> HttpResponse:
         """GET says what will happen and asks for a reason; POST does it."""
         if not request.user.has_perm(verb.permission):
             raise PermissionDenied
-        row = self.visible_row(request, str(row_id))
-        form = ReasonForm(request.POST if request.method == "POST" else None)
+        row = self.visible_row(request, unquote(row_id))
+        form = verb.form(request.POST if request.method == "POST" else None)
         seen = _seen(request, verb, row)
         if form.is_valid():
-            self.carry_out(request, verb.done, verb.operation, row.pk, reason=form.cleaned_data["reason"], **seen)
+            self.carry_out(request, verb.done, verb.operation, row.pk, **form.cleaned_data, **seen)
             return HttpResponseRedirect(self.url_of("change", row))
         return self.render(
             request,
@@ -198,7 +200,7 @@ class ConsoleAdmin(ModelAdmin):
         )
 
     def carry_out(
-        self, request: HttpRequest, done: str, operation: Callable[..., str | None], row_id: int, **arguments: Any
+        self, request: HttpRequest, done: str, operation: Callable[..., str | None], row_id: Any, **arguments: Any
     ) -> bool:
         """Call an operation in the user's name, and show them the outcome. False when it was refused."""
         try:

@@ -18,8 +18,10 @@ _FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _FIELDS_SHOWN = 100
 
 
-def clock(at: datetime) -> str:
+def clock(at: datetime | None) -> str:
     """A time as people say it: `14:02:07 UTC` today, `2026-03-01 14:02 UTC` on another day."""
+    if at is None:
+        return "an unknown time"
     return f"{at:%H:%M:%S} UTC" if at.date() == timezone.now().date() else f"{at:%Y-%m-%d %H:%M} UTC"
 
 

@@ -26,6 +26,7 @@ from workflows.definition import definitions
 from workflows.doubts import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.models import Attempt, ManualTask, State, Workflow
+from workflows.outages import parking
 from workflows.poison import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
 
 _WHAT_A_RETRY_DOES = (
@@ -158,10 +159,23 @@ class TypeFilter(admin.SimpleListFilter):
         return queryset.filter(workflow_type=value) if value else queryset
 
 
+class ParkedFilter(admin.SimpleListFilter):
+    title = "service waited for"
+    parameter_name = "parked_on"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        """The services that workflows are parked on, and the one asked for: a link may be older than its last one."""
+        return [(name, name) for name in sorted({*parking.names(), *filter(None, [self.value()])})]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        value = self.value()
+        return queryset.filter(status=Workflow.Status.PENDING, parked_on=value) if value else queryset
+
+
 @admin.register(Workflow)
 class WorkflowAdmin(ConsoleAdmin):
     list_display = ("number", "type", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
-    list_filter = (PresetFilter, StateFilter, TypeFilter)
+    list_filter = (PresetFilter, StateFilter, TypeFilter, ParkedFilter)
     ordering = ("-id",)
     search_fields = ("id",)  # shows the box; `get_search_results` does the search
     search_help_text = "Number, idempotency key, business key or linking id, in full."

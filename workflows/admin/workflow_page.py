@@ -144,7 +144,7 @@ def _undoing(workflow: Workflow, attempt: Attempt | None) -> str:
 
 
 def _at(at: datetime | None) -> str:
-    return words.clock(at) if at else "an unknown time"
+    return words.clock(at)
 
 
 # --- Steps --------------------------------------------------------------------------------------

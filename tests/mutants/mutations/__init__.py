@@ -15,6 +15,7 @@ from tests.mutants.mutations import (
     onboarding,
     operations,
     outages,
+    services,
     sessions,
     transitions,
     waits,
@@ -37,6 +38,7 @@ MUTANTS: list[Mutant] = [
     *sessions.MUTANTS,
     *operations.MUTANTS,
     *outages.MUTANTS,
+    *services.MUTANTS,
     *lost.MUTANTS,
     *onboarding.MUTANTS,
 ]

@@ -58,6 +58,8 @@ TAKING_BACK = "workflows/operations/test_taking_back_clock.py::"
 
 HOME = "workflows/admin/test_home.py::"
 POOLER = "acceptance/test_pooler.py::"
+PERMISSIONS = "workflows/admin/test_permissions.py::"
+SERVICE_PAGES = "workflows/admin/test_services.py::"
 STALLS = "acceptance/test_stalls.py::"
 TOPICS = "acceptance/test_consumekafka_topics.py::"
 
@@ -71,6 +73,7 @@ SIGNAL_DEADLINES = "workflows/waits/test_signal_deadlines.py::"
 SIGNALS_NOBODY_WAITS_FOR = "workflows/waits/test_signals_nobody_waits_for.py::"
 
 OPERATIONS = "workflows/operations/test_operations.py::"
+SERVICES = "workflows/operations/test_services.py::"
 TWO_AT_ONCE = "workflows/operations/test_two_at_once.py::"
 
 CALLS = "workflows/outages/test_calls.py::"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.utils import timezone
 
 from tests.workflows import rows
+from tests.workflows.outages.services import open_circuit
 from workflows.models import ApiKey, ManualTask, Workflow
 
 Target = tuple[str, dict[str, str]]
@@ -55,6 +57,16 @@ def release() -> Target:
 def revoke() -> Target:
     key = ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1")
     return f"/admin/workflows/apikey/{key.pk}/revoke/", {"reason": "Leaked."}
+
+
+def hold() -> Target:
+    until = timezone.now() + timedelta(hours=2)
+    url = f"/admin/workflows/service/{open_circuit().pk}/hold/"
+    return url, {"until": f"{until:%Y-%m-%dT%H:%M}", "reason": "They migrate."}
+
+
+def try_now() -> Target:
+    return f"/admin/workflows/service/{open_circuit().pk}/try_now/", {"reason": "It is back."}
 
 
 def chosen(*made: Workflow, **data: str) -> dict[str, Any]:

@@ -17,13 +17,16 @@ from tests.workflows.admin.targets import (
     approve,
     cancel,
     claim,
+    hold,
     reject,
     release,
     retry,
     retry_selected,
     revoke,
     run_now,
+    try_now,
 )
+from tests.workflows.outages.services import open_circuit
 from workflows.models import ApiKey, ManualTask
 
 MAY: dict[Callable[[], Target], set[str]] = {
@@ -36,6 +39,8 @@ MAY: dict[Callable[[], Target], set[str]] = {
     claim: {"approver", "superuser"},
     release: {"approver", "superuser"},
     revoke: {"engineer", "superuser"},
+    hold: {"engineer", "superuser"},
+    try_now: {"engineer", "superuser"},
 }
 
 
@@ -80,7 +85,7 @@ def test_a_stranger_is_sent_to_the_login(db: None, verb: Callable[[], Target]) -
 
 
 def test_looking_at_every_page_changes_nothing(as_: Login) -> None:
-    for verb in (retry, run_now, approve, revoke):
+    for verb in (retry, run_now, approve, revoke, try_now):
         verb()
     client = as_("superuser")
     before = tables()
@@ -90,6 +95,8 @@ def test_looking_at_every_page_changes_nothing(as_: Login) -> None:
         "retry",
         "run_now",
         "revoke",
+        "hold",
+        "try_now",
         "workflow",
         "manualtask",
     }
@@ -100,6 +107,7 @@ def test_looking_at_every_page_changes_nothing(as_: Login) -> None:
     assert after["workflows.Event"] == before["workflows.Event"]
     assert after["workflows.ManualTask"] == before["workflows.ManualTask"]
     assert after["workflows.ApiKey"] == before["workflows.ApiKey"]
+    assert after["workflows.Service"] == before["workflows.Service"]
 
 
 def reject_again() -> Target:
@@ -109,10 +117,11 @@ def reject_again() -> Target:
 # --- Nothing by hand ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["workflow", "manualtask", "apikey"])
+@pytest.mark.parametrize("model", ["workflow", "manualtask", "apikey", "service"])
 def test_nobody_adds_edits_or_deletes_by_hand(as_: Login, model: str) -> None:
     rows.waiting()
     ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1")
+    open_circuit()
     pk = apps.get_model("workflows", model)._default_manager.get().pk
     client = as_("superuser")
     before = tables()
@@ -129,7 +138,7 @@ def test_nobody_adds_edits_or_deletes_by_hand(as_: Login, model: str) -> None:
     assert tables() == before
 
 
-@pytest.mark.parametrize("model", ["attempt", "event", "signal", "wait"])
+@pytest.mark.parametrize("model", ["attempt", "event", "signal", "wait", "circuitevent"])
 def test_what_belongs_to_a_workflow_has_no_pages_of_its_own(as_: Login, model: str) -> None:
     assert as_("superuser").get(f"/admin/workflows/{model}/").status_code == 404
 
@@ -155,9 +164,11 @@ def test_a_fresh_database_has_the_groups_with_their_permissions() -> None:
     }
     assert list(held) == ["approver", "auditor", "engineer", "support"]
     operations = {"retry_workflow", "run_workflow_now", "cancel_workflow"}
-    assert held["support"] == {"view_workflow", "view_manualtask", "view_workerprocess", *operations}
+    seen = {"view_workflow", "view_manualtask", "view_workerprocess", "view_service"}
+    assert held["support"] == {*seen, *operations}
     assert held["approver"] == {"view_workflow", "view_manualtask", "decide_manualtask"}
     assert {*operations, "revoke_apikey", "view_apikey"} <= held["engineer"]
+    assert {"view_service", "hold_service", "try_service"} <= held["engineer"]
     assert "decide_manualtask" not in held["engineer"]
     assert "view_undeliveredmessage" in held["engineer"] & held["auditor"]
     assert all(codename.startswith("view_") for codename in held["auditor"])

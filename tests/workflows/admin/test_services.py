@@ -1,0 +1,389 @@
+"""The services: which are down, what waits for them, what was done about it, and who may do what?"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
+from tests.workflows.outages.services import circuit, open_circuit, trial_is_due
+from workflows import overview
+from workflows.admin import service as page_module
+from workflows.models import CircuitEvent, Service, Workflow
+
+SERVICES = "/admin/workflows/service/"
+PROGRAMS = f"{SERVICES}programs/change/"
+MINUTE = timedelta(minutes=1)
+
+
+def shown(client: Client, url: str = PROGRAMS) -> str:
+    """What the page says, without its tags."""
+    response = client.get(url)
+    assert response.status_code == 200
+    html = unescape(response.content.decode())
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html))
+
+
+def sentence(client: Client) -> str:
+    said: str = client.get(PROGRAMS).context["standing"]
+    return said
+
+
+def at(moment: datetime | None) -> str:
+    """As the pages write it, on any day of the test."""
+    return page_module.words.clock(moment)
+
+
+def parked(count: int = 1, **fields: Any) -> list[Workflow]:
+    return [rows.parked(**{"parked_on": "programs", **fields}) for _ in range(count)]
+
+
+def told(kind: str = "opened", reason: str = "5 of 5 votes found it unavailable.", **fields: Any) -> CircuitEvent:
+    return CircuitEvent.objects.create(**{"service": "programs", "kind": kind, "reason": reason, **fields})
+
+
+# --- The first sentence -------------------------------------------------------------------------
+
+
+def test_an_open_circuit_says_since_when_why_what_waits_and_when_it_is_tried(as_: Login) -> None:
+    service = open_circuit()
+    parked(3)
+    assert sentence(as_("support")) == (
+        f"Open since {at(service.opened_at)}: 5 of 5 votes found it unavailable. 3 workflows wait for it. "
+        f"The next trial is at {at(service.retry_at)}."
+    )
+
+
+def test_nothing_waits_or_one_workflow_does(as_: Login) -> None:
+    open_circuit()
+    assert ". No workflow waits for it. The" in sentence(as_("support"))
+    parked()
+    assert ". 1 workflow waits for it. The" in sentence(as_("support"))
+
+
+def test_a_trial_is_due_and_then_under_way(as_: Login) -> None:
+    open_circuit()
+    trial_is_due()
+    assert "A trial is due: the next workflow that needs it makes it." in sentence(as_("support"))
+    Service.objects.update(released_at=timezone.now())
+    assert "A workflow tries it just now." in sentence(as_("support"))
+    Service.objects.update(released_at=None, trial_until=timezone.now() + MINUTE)
+    assert "A workflow tries it just now." in sentence(as_("support"))
+    Service.objects.update(trial_until=timezone.now() - MINUTE)  # its worker is dead
+    assert "A trial is due" in sentence(as_("support"))
+
+
+def test_a_hold_says_whose_it_is_and_why_and_until_when(as_: Login) -> None:
+    service = open_circuit(trial_in=3600)
+    Service.objects.update(held_by="ada", held_reason="They migrate", failed=0)
+    assert sentence(as_("support")) == (
+        f"Held by ada until {at(service.retry_at)}: They migrate. No workflow waits for it. "
+        "It is tried when the hold is over."
+    )
+    trial_is_due()
+    assert sentence(as_("support")).startswith(f"Open since {at(service.opened_at)}. No workflow waits for it. A trial")
+
+
+def test_a_suspicion_is_no_outage(as_: Login) -> None:
+    since = timezone.now() - MINUTE
+    Service.objects.create(name="programs", since=since, failed=3, answered=1)
+    assert sentence(as_("support")) == (
+        f"Suspected since {at(since)}: 3 of 4 votes found it unavailable. Workflows call it as usual."
+    )
+
+
+def test_what_is_released_says_how_many_together(as_: Login) -> None:
+    closed, released = timezone.now() - 2 * MINUTE, timezone.now() - MINUTE
+    Service.objects.create(name="programs", closed_at=closed, cohort=8, released_at=released)
+    assert sentence(as_("support")) == f"Closed since {at(closed)}: workflows call it as usual."
+    parked(12)
+    assert sentence(as_("support")) == (
+        f"Closed since {at(closed)}. 12 workflows are being released, the last 8 of them at {at(released)}."
+    )
+
+
+def test_what_has_no_row_has_a_page_as_long_as_something_is_parked_on_it(as_: Login) -> None:
+    client = as_("engineer")
+    assert client.get(PROGRAMS).status_code == 404
+    (row,) = parked()
+    assert sentence(client) == "Closed. 1 workflow is being released."
+    assert "programs" in shown(client, SERVICES)
+    Workflow.objects.filter(pk=row.pk).update(status="COMPLETE")
+    assert client.get(PROGRAMS).status_code == 404
+    assert not Service.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["a_b", "care team/eu?x=1&y", "ÄÖ%00", "_5F"])
+def test_a_service_may_have_any_name(as_: Login, name: str) -> None:
+    open_circuit(name)
+    client = as_("engineer")
+    (url,) = re.findall(rf'<a href="({SERVICES}[^"]*change/)"', client.get(SERVICES).content.decode())
+    assert f"Service {name}" in shown(client, url)
+    client.post(url.replace("change", "try_now"), {"reason": "It is back."})
+    assert circuit(name).retry_at <= timezone.now()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["%00", "x%00", "9" * 300])
+def test_a_name_that_no_service_can_have_is_not_found(as_: Login, name: str) -> None:
+    for page in ("change", "hold"):
+        assert as_("superuser").get(f"{SERVICES}{name}/{page}/").status_code == 404
+
+
+# --- The page and the list ----------------------------------------------------------------------
+
+
+def test_the_story_is_newest_first_and_has_older_pages(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "EVENTS_SHOWN", 2)
+    open_circuit()
+    told()
+    told("held", "Until 14:00. They migrate.", actor="ada")
+    told("closed", "A call was answered.")
+    CircuitEvent.objects.create(service="payments", kind="opened", reason="Another's.")
+    client = as_("support")
+    first = shown(client)
+    assert first.index("A call was answered.") < first.index("Held by ada Until 14:00. They migrate.")
+    assert "votes found it unavailable. Older" not in first
+    (older,) = re.findall(r'href="(\?before=\d+)"', client.get(PROGRAMS).content.decode())
+    story = client.get(PROGRAMS + older).context["story"]
+    assert [event.kind for event in story] == ["opened"]
+    assert len(client.get(PROGRAMS + "?before=x").context["story"]) == 2
+    assert client.get(PROGRAMS + "?before=" + "9" * 30).status_code == 200
+
+
+def test_the_list_has_those_in_trouble_first_and_the_last_word_of_each(as_: Login) -> None:
+    Service.objects.create(name="accounts", closed_at=timezone.now())
+    Service.objects.create(name="tokens", since=timezone.now(), failed=1)
+    parked(2, parked_on="payments")
+    open_circuit()
+    told()
+    told("tried", "It is back.", actor="ada")
+    client = as_("support")
+    lines = client.get(SERVICES).context["lines"]
+    assert [line["row"].pk for line in lines] == ["programs", "tokens", "payments", "accounts"]
+    assert "To be tried by ada at" in shown(client, SERVICES)
+    assert "5 of 5 unavailable" in shown(client, SERVICES)
+    for label in ("Open", "Suspected", "Closed"):
+        assert f">{label}</span>" in client.get(SERVICES).content.decode()
+
+
+def test_the_one_that_has_been_parked_the_longest_is_not_the_one_that_is_released_first(as_: Login) -> None:
+    """One that parked again keeps its time, and goes to the end."""
+    open_circuit()
+    now = timezone.now()
+    parked(parked_at=now - 10 * MINUTE, invisible_until=now + 50 * MINUTE)
+    (oldest,) = parked(parked_at=now - 30 * MINUTE, invisible_until=now + 59 * MINUTE)
+    parked(parked_at=now - 90 * MINUTE, parked_on="payments")
+    parked(parked_at=now - 90 * MINUTE, status="COMPLETE")
+    text = f"workflow {oldest.pk} , since {at(now - 30 * MINUTE)}"
+    assert text in shown(as_("support"))
+    assert text in shown(as_("support"), SERVICES)
+
+
+def test_a_count_of_what_is_parked_stops_at_its_limit(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "COUNT_LIMIT", 2)
+    open_circuit()
+    parked(4)
+    assert "2+ workflows wait for it." in sentence(as_("support"))
+    assert overview.standings()[0].parked.number == 3, "no more are read"
+
+
+def test_what_is_parked_is_counted_along_its_index(db: None) -> None:
+    open_circuit()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, parked_on, parked_at)
+               SELECT gen_random_uuid(), 'parcel', '{}', CASE n % 50 WHEN 0 THEN 'programs' ELSE '' END, now()
+                 FROM generate_series(1, 5000) n"""
+        )
+        cursor.execute("ANALYZE workflows_workflow")
+    reads = "SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_xact_user_tables WHERE relname = 'workflows_workflow'"
+    scans = "SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_xact_user_tables WHERE relname = 'workflows_workflow'"
+
+    def counted(sql: str) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(sql)
+            return int(cursor.fetchone()[0])  # type: ignore[index]
+
+    before = counted(scans), counted(reads)
+    assert overview.standings()[0].parked.number == 100
+    assert counted(scans) == before[0]
+    assert counted(reads) > before[1]
+
+
+def test_the_list_takes_as_many_queries_for_fifty_services_as_for_one(as_: Login) -> None:
+    support = as_("support")
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            support.get(SERVICES)
+        return len(captured)
+
+    open_circuit()
+    told()
+    one = queries()
+    for number in range(49):
+        open_circuit(f"s{number}")
+        told(service=f"s{number}")
+        parked(parked_on=f"s{number}")
+    assert queries() == one <= 8
+
+
+def test_the_list_of_workflows_is_filtered_by_the_service_that_they_are_parked_on(as_: Login) -> None:
+    (waits,), _ = parked(), parked(parked_on="payments")
+    parked(status="COMPLETE")
+    client = as_("support")
+    listed = "/admin/workflows/workflow/?parked_on="
+    html = client.get(listed + "programs").content.decode()
+    assert [row.pk for row in client.get(listed + "programs").context["cl"].result_list] == [waits.pk]
+    assert '<a href="?parked_on=payments">' in html
+    assert list(client.get(listed + "tokens").context["cl"].result_list) == [], "a link that is too old shows none"
+    assert f'href="{listed}programs"' in client.get(PROGRAMS).content.decode()
+
+
+def test_that_filter_reads_the_index_of_what_is_parked(as_: Login) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, parked_on, parked_at)
+               SELECT gen_random_uuid(), 'parcel', '{}', CASE n % 100 WHEN 0 THEN 'programs' ELSE '' END, now()
+                 FROM generate_series(1, 5000) n"""
+        )
+        cursor.execute("ANALYZE workflows_workflow")
+    with CaptureQueriesContext(connection) as queries:
+        as_("support").get("/admin/workflows/workflow/?parked_on=programs")
+    for sql in [query["sql"] for query in queries if 'FROM "workflows_workflow"' in query["sql"]]:
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN {sql}")
+            assert "workflow_parked" in "\n".join(line for (line,) in cursor)
+
+
+def test_the_page_of_a_parked_workflow_links_to_its_service(as_: Login) -> None:
+    (row,) = parked()
+    link = f'<a href="{PROGRAMS}">Service programs</a>'
+    assert link in as_("support").get(f"/admin/workflows/workflow/{row.pk}/change/").content.decode()
+    assert link not in as_("approver").get(f"/admin/workflows/workflow/{row.pk}/change/").content.decode()
+
+
+# --- Home ---------------------------------------------------------------------------------------
+
+
+def test_home_has_a_line_for_each_service_in_trouble_and_for_no_other(as_: Login) -> None:
+    service = open_circuit()
+    parked(3)
+    Service.objects.create(name="tokens", since=timezone.now(), failed=1)
+    Service.objects.create(name="accounts", closed_at=timezone.now())
+    Service.objects.create(name="profiles", closed_at=timezone.now())
+    parked(1, parked_on="profiles")
+    said = shown(as_("support"), "/admin/")
+    assert f"programs : Open since {service.opened_at:%Y-%m-%d %H:%M:%S} UTC, 3 parked" in said
+    assert "tokens : Suspected since" in said
+    assert "profiles : Closed since" in said
+    assert "accounts" not in said
+    html = as_("support").get("/admin/").content.decode()
+    assert f'<a href="{PROGRAMS}">programs</a>' in html
+    assert 'href="/admin/workflows/workflow/?parked_on=programs"' in html
+
+
+def test_home_has_no_more_of_them_than_a_screen_holds(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "TROUBLED_SHOWN", 2)
+    for name in ("a", "b", "c"):
+        open_circuit(name)
+    assert len(as_("support").get("/admin/").context["services"]) == 2
+
+
+@pytest.mark.parametrize("role", ["approver", "nobody"])
+def test_who_may_not_see_services_sees_none(as_: Login, role: str) -> None:
+    open_circuit()
+    client = as_(role)
+    assert "programs" not in shown(client, "/admin/")
+    for url in (SERVICES, PROGRAMS, f"{SERVICES}programs/hold/", f"{SERVICES}programs/try_now/"):
+        assert client.get(url).status_code == 403
+
+
+# --- Verbs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("role", "state", "offered"),
+    [
+        ("engineer", {}, ["Hold", "Try now"]),
+        ("engineer", {"held_by": "ada"}, ["Hold", "Try now"]),
+        ("engineer", {"retry_at": timezone.now() - MINUTE}, ["Hold"]),
+        ("engineer", {"opened_at": None}, ["Hold"]),
+        ("support", {}, []),
+    ],
+)
+def test_the_buttons_follow_the_circuit_and_the_permissions(
+    as_: Login, role: str, state: dict[str, Any], offered: list[str]
+) -> None:
+    open_circuit()
+    Service.objects.update(**state)
+    response = as_(role).get(PROGRAMS)
+    assert [verb.label for verb, _ in response.context["verbs"]] == offered
+
+
+@pytest.mark.parametrize(("may", "label"), [("hold", "Hold"), ("try", "Try now")])
+def test_a_button_is_for_who_has_its_own_permission(as_: Login, may: str, label: str) -> None:
+    open_circuit()
+    client = as_("support")
+    User.objects.get().user_permissions.add(Permission.objects.get(codename=f"{may}_service"))
+    assert [verb.label for verb, _ in client.get(PROGRAMS).context["verbs"]] == [label]
+    pages = {page: client.get(f"{SERVICES}programs/{page}/").status_code for page in ("hold", "try_now")}
+    assert sorted(pages.values()) == [200, 403]
+
+
+def test_a_hold_is_asked_for_with_its_end_and_a_reason(as_: Login) -> None:
+    open_circuit()
+    client, url = as_("engineer"), f"{SERVICES}programs/hold/"
+    said = shown(client, url)
+    assert "Hold service programs ?" in said or "Hold service programs?" in said
+    assert "fails after 45" in said
+    until = (timezone.now() + 2 * timedelta(hours=1)).replace(second=0, microsecond=0)
+    html = client.post(url, {"until": f"{until:%Y-%m-%dT%H:%M}", "reason": "They migrate."}, follow=True)
+    assert "It is held." in html.content.decode()
+    assert (circuit().retry_at, circuit().held_by) == (until, "some-engineer")
+    assert "This takes the place of the hold of some-engineer." in shown(client, url)
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "error"),
+    [
+        ({"reason": "They migrate."}, "until", "This field is required."),
+        ({"until": "soon", "reason": "They migrate."}, "until", "Enter a valid date/time."),
+        ({"until": "2020-01-01T10:00", "reason": "They migrate."}, "until", "That time is over"),
+        ({"until": "9999-01-01T10:00", "reason": "They migrate."}, "until", "7 days at the most"),
+        ({"until": "2020-01-01T10:00", "reason": " "}, "reason", "This field is required."),
+    ],
+)
+def test_what_is_wrong_with_a_hold_stands_beside_what_was_typed(
+    as_: Login, data: dict[str, str], field: str, error: str
+) -> None:
+    open_circuit()
+    response = as_("engineer").post(f"{SERVICES}programs/hold/", data)
+    assert error in str(response.context["form"].errors[field])
+    assert data["reason"] in response.content.decode()
+    assert not CircuitEvent.objects.exists()
+
+
+def test_a_trial_is_asked_for_with_a_reason(as_: Login) -> None:
+    service = open_circuit()
+    Service.objects.update(held_by="ada")
+    client, url = as_("engineer"), f"{SERVICES}programs/try_now/"
+    said = shown(client, url)
+    assert f"One workflow calls programs at once instead of at {at(service.retry_at)}." in said
+    assert "The hold of ada ends." in said
+    done = client.post(url, {"reason": "It is back."}, follow=True).content.decode()
+    assert "The next workflow that needs it tries it." in done
+    assert CircuitEvent.objects.get().actor == "some-engineer"
+    refused = client.post(url, {"reason": "It is back."}, follow=True).content.decode()
+    assert "A trial is due already" in refused
+    assert CircuitEvent.objects.count() == 1
