@@ -44,6 +44,9 @@ KEY_TTL = timedelta(hours=24)
 # stuck, and its patient has gone elsewhere.
 EXPIRES_AFTER = timedelta(days=14)
 
+# Within the day for which the keys are honoured: after a minute, then later each time, up to every hour.
+FOLLOW_UP = Retry(base_delay=60, max_delay=3600, max_attempts=20)
+
 STEPS: Sequence[Step | WorkflowStep] = [
     # Refuse what we cannot work with before anything is changed anywhere.
     validate_payload,
@@ -77,8 +80,9 @@ STEPS: Sequence[Step | WorkflowStep] = [
     # hours later, or by a retry next week, it would put back what was chosen today.
     Step(configure_billing, once=True, key_ttl=KEY_TTL, returns=()),
     # Nice to have: neither holds up an onboarding. Once: a patient may have opted out, or verified anew, since then.
-    Step(set_communication_preferences, best_effort=True, once=True, key_ttl=KEY_TTL, returns=()),
-    Step(link_identity_verification, best_effort=True, once=True, key_ttl=KEY_TTL, returns=()),
+    # What an outage has let go is done later, when the patient is enrolled.
+    Step(set_communication_preferences, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),
+    Step(link_identity_verification, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),
     # The charge comes as late as it can, so that little is left to fail after it; the enrolment needs its outcome.
     # No patient pays for a program that they are not in: if a later step fails, or the workflow is cancelled, the
     # charge is refunded. Nor does one pay while the service that enrols is down.
@@ -92,7 +96,7 @@ STEPS: Sequence[Step | WorkflowStep] = [
     ),
     Step(enroll_in_program, once=True, undo=withdraw_from_program, lookup=find_enrollment, returns=("enrollment_id",)),
     # The confirmation comes last, so that it is true.
-    Step(send_confirmation, best_effort=True, once=True, key_ttl=KEY_TTL, returns=()),
+    Step(send_confirmation, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),
 ]
 
 # The fields that say what a submission is about, and nothing about the patient.

@@ -73,3 +73,18 @@ def calculate_invisible_until(
     """
     seconds = delay_seconds(retry_count, base_delay=base_delay, max_delay=max_delay, jitter_factor=jitter_factor)
     return ClockTimestamp() + timedelta(seconds=seconds)
+
+
+class Delay:
+    """Seconds to sleep: doubling from `first` to `longest`, each plus or minus 20 % so that workers do not march."""
+
+    def __init__(self, first: float, longest: float) -> None:
+        self.first, self.longest = first, longest
+        self.reset()
+
+    def reset(self) -> None:
+        self.seconds = self.first
+
+    def next(self) -> float:
+        seconds, self.seconds = self.seconds, min(self.seconds * 2, self.longest)
+        return seconds * random.uniform(0.8, 1.2)  # noqa: S311 (no secret depends on it)

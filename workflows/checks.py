@@ -16,6 +16,7 @@ from workflows.backoff import merge_policies
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.models import Effect, Workflow
+from workflows.outages.parking import PATIENCE
 
 
 def check_definitions(**kwargs: Any) -> list[CheckMessage]:
@@ -80,9 +81,10 @@ def _check_steps(definition: WorkflowDefinition) -> list[CheckMessage]:
         )
         for name in _repeated(names)
     ]
+    lets_go = [message for step in definition.steps for message in _check_best_effort(step, definition)]
     policies = [message for step in definition.steps for message in _check_policy(step, definition)]
     returns = [message for step in definition.steps for message in _check_returns(step, definition)]
-    return twins + policies + _check_repeats(definition) + returns
+    return twins + lets_go + policies + _check_repeats(definition) + returns
 
 
 def _check_repeats(definition: WorkflowDefinition) -> list[CheckMessage]:
@@ -100,6 +102,16 @@ def _check_repeats(definition: WorkflowDefinition) -> list[CheckMessage]:
             hint = "Make it Step(..., once=True); or say that this does no harm, Step(..., repeatable=True)."
             messages.append(Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W005"))
     return messages
+
+
+def _check_best_effort(step: Step, definition: WorkflowDefinition) -> list[CheckMessage]:
+    """Only what may be let go is parked in its stead, or followed up."""
+    stated = [name for name, value in (("parks", step.parks), ("follow_up", step.follow_up)) if value]
+    if step.best_effort or not stated:
+        return []
+    message = f"The step {step.name!r} of {definition.name!r} has {' and '.join(stated)}, and is not best effort."
+    hint = "Any other step is parked in an outage, and never let go: leave it out, or say best_effort=True."
+    return [Error(message, hint=hint, obj=definition, id="workflows.E012")]
 
 
 def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessage]:
@@ -127,11 +139,11 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessa
     policy = merge_policies(step.retry, definition.retry)
     longest = sum(
         min(policy.base_delay * 2.0 ** min(failures, 63), policy.max_delay) * (1 + policy.jitter_factor)
-        for failures in range(policy.max_attempts - 1)
+        for failures in range(max(policy.max_attempts, PATIENCE) - 1)
     )
     if step.key_ttl.total_seconds() < longest:
-        message = f"is retried for up to {longest:.0f} s, longer than its key is honoured."
-        hint = "Retry it for less long, or give it a lookup; else a person is asked in the end."
+        message = f"is retried for up to {longest:.0f} s in an outage, longer than its key is honoured."
+        hint = "Give it a lookup, or shorter delays; else a person is asked in the end."
         warnings.append(Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W002"))
     return warnings
 

@@ -10,7 +10,7 @@ import logging
 from contextlib import suppress
 from typing import Any
 
-from workflows import compensation, history, inbox, poison, transitions, waits
+from workflows import compensation, follow_ups, history, inbox, poison, transitions, waits
 from workflows.backoff import Policy, merge_policies
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import Step, WorkflowDefinition, definitions
@@ -94,6 +94,8 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
             history.record(
                 workflow.pk, Event.Kind.BEST_EFFORT_FAILED, attempt=attempt.number, step=entry["step"], **error
             )
+        if entry.get("follow_up"):
+            follow_ups.add(workflow, definitions()[workflow.workflow_type].find_or_removed_step(entry["step"]))
     history.record(workflow.pk, Event.Kind.COMPLETED, attempt=attempt.number)
     return Attempt.Outcome.COMPLETE
 

@@ -78,6 +78,8 @@ class Step:
     function's name unless given. `formerly`: the names it had, the oldest first; what was recorded under them is found.
     `parks`: a best-effort step that is not passed over while its service is unavailable, but retried, and parked, as
     any other is. `needs`: services without which it does not begin, though it does not call them itself.
+    `follow_up`: how a best-effort step that was let go for a reason that passes is tried again once its workflow is
+    COMPLETE (`workflows.follow_ups`).
     `returns`: the fields of the context that the result of a `once` step holds; a person who has found that the call
     happened fills them in; `()` for a step that returns `{}`, None when it is not said.
     """
@@ -97,6 +99,7 @@ class Step:
     returns: tuple[str, ...] | None = None
     parks: bool = False
     needs: tuple[str, ...] = ()
+    follow_up: Retry | None = None
 
     def __post_init__(self) -> None:
         if not self.name:

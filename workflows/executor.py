@@ -119,7 +119,7 @@ def _run_steps(
         journal.ensure_from_step(attempt, error)
         journal.require_claim(attempt)  # on a lost connection any error looks like the step's own
         description = describe(error, results)
-        return Failed(results.context_json, step, error, _is_retryable(error), description)
+        return Failed(results.context_json, step, error, is_retryable(error), description)
     return Complete(results.context_json)
 
 
@@ -159,6 +159,11 @@ class Results:
         self.recorded: dict[str, Any] = {}
         self.context = definition.context_class()
         self.context_json: dict[str, Any] = self.context.model_dump(mode="json")
+
+    def resume(self, recorded: Mapping[str, Any]) -> None:
+        """Begin with the context as it was recorded. Raises StepError for one that this release cannot read."""
+        known = {name: value for name, value in recorded.items() if name in type(self.context).model_fields}
+        self.merge(removed_step("the recorded context"), known)
 
     def merge(self, step: Step, result: Mapping[str, Any], *, recorded_before: bool = False) -> None:
         """Add a step's result, in its JSON form, whole or not at all. Raises StepError naming the step and its faults.
@@ -200,12 +205,22 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
         if not step.best_effort or transaction_is_broken() or _is_to_be_parked(step, workflow, error):
             raise
         entry["outcome"] = StepOutcome.BEST_EFFORT_FAILED
+        if step.follow_up and is_retryable(error):
+            entry["follow_up"] = True
+
+
+def run_alone(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger) -> None:
+    """Run one step, and merge its result. Raises whatever it fails with, though it be best-effort."""
+    entry: dict[str, Any] = {"step": step.name, "outcome": StepOutcome.FAILED}
+    with step_entry(entry, attempt, results):
+        entry["outcome"] = _call(step, workflow, results, attempt, ledger)
+        check_deferred_constraints(attempt)
 
 
 def _is_to_be_parked(step: Step, workflow: Workflow, error: BaseException) -> bool:
     """Whether a best-effort step, though it may be passed over, is retried or parked: while there is patience."""
     patience_is_over = workflow.current_step in step.names and workflow.unavailable_count + 1 >= PATIENCE
-    return step.parks and _is_retryable(error) and bool(unavailable_service(error)) and not patience_is_over
+    return step.parks and is_retryable(error) and bool(unavailable_service(error)) and not patience_is_over
 
 
 @contextmanager
@@ -328,7 +343,7 @@ def transaction_is_broken() -> bool:
     return bool(claim.connection.info.transaction_status != TransactionStatus.INTRANS)
 
 
-def _is_retryable(error: BaseException) -> bool:
+def is_retryable(error: BaseException) -> bool:
     """Whether the step's error may pass with time. A MemoryError is the host's trouble, more often than a payload's."""
     return isinstance(error, RetryableStepError | StepTimeout | MemoryError) or sqlstates.is_transient(error)
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from workflows.admin import words
 from workflows.admin.connections import related_rows
 from workflows.definition import definitions, undo_of
-from workflows.models import Attempt, Effect, Event, ManualTask, State, StepOutcome, Workflow
+from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, StepOutcome, Workflow
 
 ATTEMPTS_SHOWN = 20
 EVENTS_SHOWN = 100
@@ -97,7 +97,8 @@ def status_sentence(workflow: Workflow, attempt: Attempt | None, last: Attempt |
     )
     match workflow.state:
         case State.COMPLETE:
-            return f"Complete since {_at(workflow.completed_at)}, on {number}."
+            number = f"attempt {last.number}" if last else number
+            return f"Complete since {_at(workflow.completed_at)}, on {number}.{_still_to_do(workflow)}"
         case State.FAILED:
             where = f" at {workflow.current_step}" if workflow.current_step else ""
             number = f"attempt {last.number}" if last else number
@@ -127,6 +128,15 @@ def status_sentence(workflow: Workflow, attempt: Attempt | None, last: Attempt |
     return f"Due since {_at(workflow.invisible_until)}: a worker takes it as soon as one is free."
 
 
+def _still_to_do(workflow: Workflow) -> str:
+    """A line for each best-effort step that is followed up."""
+    lines = []
+    for each in FollowUp.objects.filter(workflow=workflow).order_by("id"):
+        when = f"the next try is at {_at(each.due_at)}" if each.due_at else "given up"
+        lines.append(f"\nStill to be done: {each.step}, {when}.")
+    return "".join(lines)
+
+
 def _undone(effects: Sequence[Effect]) -> list[str]:
     """The steps that were undone, and not done again since."""
     latest = {effect.step: effect.state for effect in effects if not effect.undo}
@@ -153,9 +163,12 @@ def _at(at: datetime | None) -> str:
 def _last_run(attempts: Sequence[Attempt]) -> Attempt | None:
     """The last attempt that ran the list of steps, or died in it.
 
-    While an attempt runs its steps are not written yet. One that was put back, or undid something, has run no step.
+    While an attempt runs its steps are not written yet. One that was put back, or undid something, has run no step; and
+    what comes after the one that completed the workflow follows up a single step.
     """
     closed = [attempt for attempt in attempts if attempt.closed_at]
+    if completed := [attempt for attempt in closed if attempt.outcome == Attempt.Outcome.COMPLETE]:
+        return completed[0]
     return next((attempt for attempt in closed if _ran_the_list(attempt)), closed[0] if closed else None)
 
 
@@ -242,10 +255,17 @@ def _describe(event: Event) -> str:
         case Event.Kind.COMPENSATED:
             undone = detail.get("undone")
             return f"Undone: {', '.join(map(str, undone))}" if undone else "Nothing was left to undo."
-        case Event.Kind.FAILED | Event.Kind.BEST_EFFORT_FAILED:
+        case (
+            Event.Kind.FAILED
+            | Event.Kind.BEST_EFFORT_FAILED
+            | Event.Kind.FOLLOW_UP_FAILED
+            | Event.Kind.FOLLOW_UP_GIVEN_UP
+        ):
             return f"{step}: {_error(detail)}" if step else _error(detail)
         case Event.Kind.WAITING:
             return f"{step}, until {_moment(detail.get('until'))}: {detail.get('waiting_for', '?')}"
+        case Event.Kind.FOLLOWED_UP:
+            return f"{step} has been done."
         case Event.Kind.PARKED:
             return f"{step}: the {detail.get('service', '?')} service is unavailable"
         case Event.Kind.CRASHED | Event.Kind.KILLED | Event.Kind.INTERRUPTED | Event.Kind.LOST:

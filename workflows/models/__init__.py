@@ -5,6 +5,7 @@ from workflows.models.attempt import Attempt, StepOutcome
 from workflows.models.chore import Chore
 from workflows.models.effect import Effect
 from workflows.models.event import Event
+from workflows.models.follow_up import FollowUp
 from workflows.models.manual_task import ManualTask
 from workflows.models.service import CircuitEvent, Service
 from workflows.models.signal import Signal
@@ -21,6 +22,7 @@ __all__ = [
     "CircuitEvent",
     "Effect",
     "Event",
+    "FollowUp",
     "ManualTask",
     "Service",
     "Signal",

@@ -43,6 +43,8 @@ class Attempt(models.Model):
         INTERRUPTED = "interrupted", "Interrupted"
         HELD = "held", "Held for a decision"
         COMPENSATED = "compensated"
+        FOLLOWED_UP = "followed_up", "Followed up"
+        FOLLOW_UP_FAILED = "follow_up_failed", "Follow-up failed"
 
     workflow = models.ForeignKey(
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="attempts"

@@ -8,17 +8,28 @@ connection, and the row is due again at once.
 from __future__ import annotations
 
 import logging
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, connections, transaction
+from django.db import connections, transaction
 from django.db.models.functions import Now
 
-from workflows import compensation, executor, failpoints, history, inbox, journal, poison, transitions, waking
+from workflows import (
+    compensation,
+    executor,
+    failpoints,
+    follow_ups,
+    history,
+    inbox,
+    journal,
+    poison,
+    transitions,
+    waking,
+)
+from workflows.backoff import Delay
 from workflows.decisions import Decidable, decide
 from workflows.definition import TIMEOUT, Step, WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
@@ -32,6 +43,7 @@ from workflows.redaction import frames
 from workflows.stop_flag import Flag
 from workflows.worker import chores, sessions, slots, unknown_types
 from workflows.worker.claim import Claim, DueWorkflows
+from workflows.worker.commit import verified_transaction
 from workflows.worker.heartbeat import Heartbeat
 from workflows.worker.slots import NEVER, Slot, WorkerStatus
 
@@ -49,6 +61,7 @@ CHORES_KNOWN_EVERY = 60.0
 # Seconds between the announcement of a step and its own code: the INTENT of its call is written in a few milliseconds.
 LONG_FOR_THE_DATABASE = 1.0
 LOOK_EVERY = 1.0
+FOLLOW_UP_EVERY = 10  # turns
 # Seconds for all the on_commit hooks of an attempt: as long as a step that states no time of its own.
 HOOKS_TIMEOUT = TIMEOUT
 
@@ -72,7 +85,8 @@ class Worker:
         slot: Slot | None = None,
     ) -> None:
         self.queue = queue
-        self._due = DueWorkflows(queue, only=only)
+        self._due, self._only = DueWorkflows(queue, only=only), only
+        self._turns = 0
         self.name = name
         self.stopping = stopping
         self.must_stop = must_stop
@@ -83,7 +97,7 @@ class Worker:
         self._attempt: OpenAttempt | None = None
         self._why_unrecorded = ""  # how that was lost
         self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
-        self._chores_at = self._known_at = self._checked_at = self._looked_at = float("-inf")
+        self._chores_at = self._known_at = self._follow_ups_at = self._checked_at = self._looked_at = float("-inf")
         self._starts = True  # until the rows that waited for this release are due
         self._held_up = False  # by a migration
 
@@ -93,13 +107,13 @@ class Worker:
         self._write_what_is_left()
 
     def _work(self, *, drain: bool) -> None:
-        idle, lost = _Delay(IDLE_DELAY, MAX_IDLE_DELAY), _Delay(LOST_DELAY, MAX_LOST_DELAY)
+        idle, lost = Delay(IDLE_DELAY, MAX_IDLE_DELAY), Delay(LOST_DELAY, MAX_LOST_DELAY)
         while not self.stopping.is_set():
             try:
                 sessions.ensure_fit()
                 held_up = self._is_held_up()
                 self._make_known_types_due()
-                busy = not held_up and self.process_next(thorough=drain)
+                busy = not held_up and self._take_up(thorough=drain)
                 self.run_chores()
                 self._beat()
             except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
@@ -138,18 +152,48 @@ class Worker:
             self._heartbeat.stop()
             self._publish_status(worker_id=0)
 
+    def _take_up(self, *, thorough: bool) -> bool:
+        """Process the next thing that is due: a workflow, or a follow-up if there is none. False when nothing is due.
+
+        Every tenth time a follow-up first: else a backlog of workflows would let none be done.
+        """
+        self._turns += 1
+        if self._turns % FOLLOW_UP_EVERY == 0 and self.process_follow_up():
+            return True
+        if self.process_next(thorough=thorough):
+            return True
+        if not thorough and monotonic() < self._follow_ups_at:
+            return False
+        found = self.process_follow_up()
+        self._follow_ups_at = monotonic() + (0.0 if found else LOOK_EVERY)
+        return found
+
+    def process_follow_up(self) -> bool:
+        """Do one follow-up that is due. Return False when none is. Raises as `process_next`."""
+        if self._only:
+            return False
+        self._require_closed()
+        with verified_transaction(self._announce_hooks):
+            claim = follow_ups.claim_next(self.queue)
+            follow_up = follow_ups.begin(claim) if claim else None
+            if claim is None or follow_up is None:
+                return False
+            attempt = self._open_attempt(claim.workflow, claim.xid)
+            with self._calls.of(claim.workflow, claim.not_closed):
+                outcome = follow_ups.run(follow_up, claim.workflow, attempt, may_begin=self._may_undo)
+            self._publish_status(deadline=NEVER)
+            follow_ups.decide(follow_up, attempt, outcome)
+        self._clear_current(heard_at=monotonic(), trouble="")
+        return True
+
     def process_next(self, *, thorough: bool = True) -> bool:
         """Process one due workflow. Return False when none is due (not `thorough`: when this look has found none).
 
         Raises ClaimLost or a database error when a connection was lost on the way. Then nothing was decided (or all of
         it was, and only the answer to the COMMIT is missing).
         """
-        if self._attempt:  # lost, and not closed until now: forgotten, it would look like a death
-            self._close_lost_attempt()
-        if self._attempt:  # taking another workflow would forget it
-            raise ClaimLost(f"what came of the last attempt cannot be written yet: {self._why_unrecorded}")
-        journal.connect()
-        with _verified_transaction(self._announce_hooks):
+        self._require_closed()
+        with verified_transaction(self._announce_hooks):
             claim = self._due.claim_next(thorough=thorough)
             if claim is None:
                 return False
@@ -157,14 +201,10 @@ class Worker:
             cancelled = inbox.cancellation(workflow.pk) if claim.cancelled and not workflow.compensating else None
             outcome = None
             if cancelled or claim.workflow.workflow_type in definitions():
-                self._attempt = journal.open_attempt(
-                    claim.workflow, claim_xid=claim.xid, worker=self.name, release=settings.RELEASE
-                )
-                self._attempt.on_call = self._begin_call
-                self._publish_status(attempt_id=self._attempt.id, workflow_id=claim.workflow.pk)
+                attempt = self._open_attempt(workflow, claim.xid)
                 with self._calls.of(workflow, claim.not_closed):
-                    outcome = self._outcome_of(claim, self._attempt, cancelled)  # inside a savepoint of its own
-                decide(claim.workflow, self._attempt, outcome)  # after its release: see workflows.decisions
+                    outcome = self._outcome_of(claim, attempt, cancelled)  # inside a savepoint of its own
+                decide(workflow, attempt, outcome)  # after its release: see workflows.decisions
             else:
                 unknown_types.put_off(claim.workflow)
             failpoints.reach("before_commit", type(outcome).__name__.lower())
@@ -175,6 +215,21 @@ class Worker:
         if claim.workflow.parent_id is not None:
             inbox.notify_parent(claim.workflow.pk)
         return True
+
+    def _require_closed(self) -> None:
+        """Close an attempt that was lost, before another is opened. Raises ClaimLost while that cannot be written."""
+        if self._attempt:  # forgotten, it would look like a death
+            self._close_lost_attempt()
+        if self._attempt:  # taking another workflow would forget it
+            raise ClaimLost(f"what came of the last attempt cannot be written yet: {self._why_unrecorded}")
+        journal.connect()
+
+    def _open_attempt(self, workflow: Workflow, claim_xid: str) -> OpenAttempt:
+        attempt = journal.open_attempt(workflow, claim_xid=claim_xid, worker=self.name, release=settings.RELEASE)
+        attempt.on_call = self._begin_call
+        self._attempt = attempt
+        self._publish_status(attempt_id=attempt.id, workflow_id=workflow.pk)
+        return attempt
 
     def _make_known_types_due(self) -> None:
         """Once, as the worker starts: what waited for a release that knows its type waits no longer."""
@@ -319,7 +374,7 @@ class Worker:
 
         A result that still cannot be written is lost with this process, and the log says so.
         """
-        delay = _Delay(LOST_DELAY, MAX_LAST_DELAY)
+        delay = Delay(LOST_DELAY, MAX_LAST_DELAY)
         while self._attempt and self._attempt.deferred and not self.must_stop():
             sleep(delay.next())
             self._close_lost_attempt()
@@ -339,49 +394,3 @@ class Worker:
             if due.select_for_update(skip_locked=True, no_key=True).first():
                 transitions.postpone(attempt.workflow_id, poison.due_after_losses(losses))
                 history.record(attempt.workflow_id, Event.Kind.PUT_BACK, attempt=attempt.number, reason=reason)
-
-
-@contextmanager
-def _verified_transaction(announce_hooks: Callable[[], None]) -> Iterator[None]:
-    """A transaction that verifies its commit. Raises ClaimLost when it ended without one.
-
-    `announce_hooks` is called right after the commit, before the on_commit hooks of steps.
-
-    `atomic()` alone raises nothing when its connection was closed in its midst; and the error of a step's on_commit
-    hook escapes from it although the outcome is stored.
-    """
-    committed = has_hooks = False
-
-    def mark_committed() -> None:
-        nonlocal committed
-        committed = True
-        announce_hooks()
-
-    try:
-        with transaction.atomic(durable=True):
-            transaction.on_commit(mark_committed)  # the first hook: it runs before any of a step
-            yield
-            has_hooks = len(connection.run_on_commit) > 1  # some of steps
-    except Exception as error:
-        if not committed:
-            raise
-        logger.error("an on_commit hook of a step failed, the outcome stands:\n%s", frames(error))
-    if not committed:
-        raise ClaimLost("the claim's transaction ended without a commit")
-    if has_hooks:
-        executor.reset_after_hooks()
-
-
-class _Delay:
-    """Seconds to sleep: doubling from `first` to `longest`, each plus or minus 20 % so that workers do not march."""
-
-    def __init__(self, first: float, longest: float) -> None:
-        self.first, self.longest = first, longest
-        self.reset()
-
-    def reset(self) -> None:
-        self.seconds = self.first
-
-    def next(self) -> float:
-        seconds, self.seconds = self.seconds, min(self.seconds * 2, self.longest)
-        return seconds * random.uniform(0.8, 1.2)  # noqa: S311 (no secret depends on it)

@@ -37,9 +37,10 @@ ONBOARDING = WorkflowDefinition(
 
 # As in production, but for the longest delay: ten attempts take eighteen seconds.
 IMPATIENT = Retry(base_delay=2.0, max_delay=2.0)
+SOON = Retry(base_delay=1.0, max_delay=2.0)
 OUTAGE = WorkflowDefinition(
     name="onboarding",
-    steps=ONBOARDING.steps,
+    steps=[replace(each, follow_up=SOON if each.follow_up else None) for each in ONBOARDING.steps],
     context_class=onboarding.ONBOARDING.context_class,
     retry=IMPATIENT,
     linking_id=onboarding.ONBOARDING.linking_id,

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from onboarding.samples import Kind
 from tests.acceptance.faults.harness import System, assert_each_key_once, each_step_once, fired, of
-from workflows.models import Attempt, CircuitEvent, Effect, Event, ManualTask, Service, Workflow
+from workflows.models import Attempt, CircuitEvent, Effect, Event, FollowUp, ManualTask, Service, Workflow
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 
@@ -118,15 +118,24 @@ def test_refunds_that_are_due_in_an_outage_are_made_once_and_by_nobody(system: S
 
 
 def test_what_does_not_matter_may_hang(system: System) -> None:
-    """Its calls take 2 s each, until the circuit is open: from then on the rest goes on as if it were well."""
+    """Its calls take 2 s each, until the circuit is open: from then on the rest goes on as if it were well.
+
+    Afterwards every confirmation is sent, once.
+    """
     system.sandbox.fault("messages", None, "timeout_after")
     system.work("OUTAGE", processes=2)
     given = system.submit(60, PLAIN)
     system.wait_until(lambda: is_open("messages"))
     opened = opened_at("messages")
     wait_until_done(system, given)
+    system.sandbox.clear_faults()
+    system.wait_until(lambda: not FollowUp.objects.exists(), 120)
     system.stop()
-    after = Attempt.objects.filter(workflow__in=given, opened_at__gt=opened)
+    assert_all_is_well(system, given)
+    confirmed = [effect["idempotency_key"] for effect in system.sandbox.effects(operation="send_confirmation")]
+    assert len(confirmed) == len(set(confirmed)) == len(given)
+    assert Event.objects.filter(kind="followed_up", step="send_confirmation").count() > 30
+    after = Attempt.objects.filter(workflow__in=given, opened_at__gt=opened, outcome="complete")
     slow = [each for each in after if sum(entry["ms"] for entry in each.steps) > 2000]
     assert after.count() > 30
     # One worker of the two tries it, first after 5 s, then 10, 20, ...

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import HOOKS, LEFTOVERS, MIGRATE, MIGRATE_VACUUM, POOLER, STATED, UNFIT
+from tests.mutants.mutations.seen_by import (
+    DATABASE_ERRORS,
+    HOOKS,
+    LEFTOVERS,
+    MIGRATE,
+    MIGRATE_VACUUM,
+    POOLER,
+    SESSIONS,
+    STATED,
+    UNFIT,
+)
 
 MUTANTS: list[Mutant] = [
-    # --- What sessions state, and hooks after the commit ---
     *in_(
-        "worker/loop.py",
+        "worker/commit.py",
         (
             "nothing ends a hook that hangs after the commit",
             "        committed = True\n        announce_hooks()\n",
@@ -23,6 +32,22 @@ MUTANTS: list[Mutant] = [
             f"{LEFTOVERS}test_a_hook_leaves_nothing_for_the_next_workflow",
         ),
         (
+            "a transaction that was not committed counts as decided",
+            "    if not committed:\n        raise ClaimLost",
+            "    if False:\n        raise ClaimLost",
+            f"{SESSIONS}test_a_connection_that_is_closed_right_before_the_commit_has_decided_nothing",
+        ),
+        (
+            "a hook that fails after the commit is the engine's failure",
+            "        if not committed:\n            raise\n",
+            "        raise\n",
+            f"{DATABASE_ERRORS}test_a_hook_that_fails_after_the_commit_changes_nothing",
+        ),
+    ),
+    # --- What sessions state, and hooks after the commit ---
+    *in_(
+        "worker/loop.py",
+        (
             "a poll that finds nothing leaves the deadline of a hook behind",
             "        if self._attempt:\n            now, step = monotonic()",
             "        if True:\n            now, step = monotonic()",
@@ -30,8 +55,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "workers take up new workflows while a migration waits",
-            "busy = not held_up and self.process_next(thorough=drain)",
-            "busy = self.process_next(thorough=drain)",
+            "busy = not held_up and self._take_up(thorough=drain)",
+            "busy = self._take_up(thorough=drain)",
             f"{MIGRATE}test_meanwhile_workers_take_up_nothing_new_and_afterwards_all_of_it",
         ),
         (

@@ -8,7 +8,6 @@ from tests.mutants.mutations.seen_by import (
     CANCELLATION_REQUESTS,
     CHILDREN,
     CHORES,
-    DATABASE_ERRORS,
     EFFECTS,
     EXPIRY,
     FAULTS,
@@ -52,8 +51,8 @@ MUTANTS: list[Mutant] = [
         "worker/loop.py",
         (
             "a worker that drains ends before it has looked in full",
-            "self.process_next(thorough=drain)",
-            "self.process_next(thorough=False)",
+            "self._take_up(thorough=drain)",
+            "self._take_up(thorough=False)",
             f"{PACE}test_a_worker_that_drains_ends_with_a_full_look",
         ),
         # --- The connections ---
@@ -64,22 +63,9 @@ MUTANTS: list[Mutant] = [
             f"{JOURNAL}test_it_is_connected_before_the_claim_begins",
         ),
         (
-            "a transaction that was not committed counts as decided",
-            "    if not committed:\n        raise ClaimLost",
-            "    if False:\n        raise ClaimLost",
-            f"{SESSIONS}test_a_connection_that_is_closed_right_before_the_commit_has_decided_nothing",
-        ),
-        (
-            "a hook that fails after the commit is the engine's failure",
-            "        if not committed:\n            raise\n",
-            "        raise\n",
-            f"{DATABASE_ERRORS}test_a_hook_that_fails_after_the_commit_changes_nothing",
-        ),
-        (
             "the row is decided inside a savepoint",
-            "                decide(claim.workflow, self._attempt, outcome)",
-            "                with transaction.atomic():\n"
-            "                    decide(claim.workflow, self._attempt, outcome)",
+            "                decide(workflow, attempt, outcome)",
+            "                with transaction.atomic():\n                    decide(workflow, attempt, outcome)",
             f"{MULTIXACTS}test_a_drain_makes_no_multixacts",
         ),
         # --- Waking ---
@@ -149,8 +135,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a loss that could not be told at once looks like a death",
-            "        if self._attempt:  # lost, and",
-            "        if False:  # lost, and",
+            "        if self._attempt:  # forgotten",
+            "        if False:  # forgotten",
             f"{REFUSALS}test_a_loss_that_could_not_be_told_at_once_is_told_before_the_next_claim",
         ),
     ),

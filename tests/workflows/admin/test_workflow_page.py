@@ -12,7 +12,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from workflows.admin import workflow_page
-from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
+from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, Workflow
 
 
 def page(client: Client, row: Workflow, query: str = "") -> str:
@@ -292,3 +292,22 @@ def test_a_payload_of_a_thousand_fields_is_cut(as_: Login) -> None:
 
 def _with_state(row: Workflow) -> Workflow:
     return Workflow.objects.with_state().get(pk=row.pk)
+
+
+def test_it_says_what_is_still_to_be_done_for_one_that_is_complete(as_: Login) -> None:
+    row = rows.complete()
+    FollowUp.objects.create(workflow=row, step="confirm", queue="default", due_at=timezone.now() + timedelta(hours=1))
+    FollowUp.objects.create(workflow=row, step="greet", queue="default", due_at=None)
+    shown = page(as_("support"), row)
+    assert "Still to be done: confirm, the next try is at " in shown
+    assert "Still to be done: greet, given up." in shown
+
+
+def test_the_steps_shown_are_those_of_the_run_that_completed_it(as_: Login) -> None:
+    row = rows.complete()
+    rows.attempt(row, outcome="complete", steps=[{"step": "charge", "outcome": "ran", "ms": 1}])
+    rows.attempt(row, 2, outcome="follow_up_failed", steps=[{"step": "confirm", "outcome": "failed", "ms": 1}])
+    rows.event(row, "followed_up", step="confirm")
+    shown = page(as_("support"), row)
+    assert "on attempt 1." in sentence(shown)
+    assert "confirm has been done." in shown

@@ -1,0 +1,91 @@
+"""Follow-ups: who is followed up, and what its workers may do to it."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutations.lines import in_
+from tests.mutants.mutations.seen_by import FOLLOW_UPS
+
+MUTANTS: list[Mutant] = [
+    *in_(
+        "follow_ups.py",
+        (
+            "a follow-up is taken before its time",
+            "WHERE f.queue = %s AND f.due_at <= now() AND",
+            "WHERE f.queue = %s AND",
+            f"{FOLLOW_UPS}test_what_was_let_go_is_done_later_once",
+        ),
+        (
+            "a follow-up whose workflow another holds holds up the others",
+            "FOR NO KEY UPDATE OF w SKIP LOCKED",
+            "FOR NO KEY UPDATE OF w NOWAIT",
+            f"{FOLLOW_UPS}test_one_whose_workflow_another_holds_is_passed_over",
+        ),
+        (
+            "a follow-up that another worker has just decided is begun again",
+            "return FollowUp.objects.get(pk=claim.id) if rows else None",
+            "return FollowUp(id=claim.id, workflow=claim.workflow, step=claim.step)",
+            f"{FOLLOW_UPS}test_one_that_another_worker_has_just_decided_is_not_begun",
+        ),
+        (
+            "workers die of a follow-up for ever",
+            "    if follow_up.tries > MAX_TRIES:\n",
+            "    if False:\n",
+            f"{FOLLOW_UPS}test_what_no_worker_comes_to_the_end_of_is_tried_later_each_time_and_given_up",
+        ),
+        (
+            "a follow-up that no worker comes to the end of is due at once",
+            "%(first)s::float8 * 2 ^ least(tries, 10)",
+            "0.0",
+            f"{FOLLOW_UPS}test_what_no_worker_comes_to_the_end_of_is_tried_later_each_time_and_given_up",
+        ),
+        (
+            "an earlier step's results are forgotten",
+            "            results.resume(workflow.context)\n",
+            "",
+            f"{FOLLOW_UPS}test_no_earlier_step_is_run_and_the_context_is_what_was_recorded",
+        ),
+        (
+            "while a circuit is open a follow-up counts failures",
+            "    if after_trial:\n",
+            "    if False:\n",
+            f"{FOLLOW_UPS}test_while_the_circuit_is_open_it_is_put_off_past_the_next_trial_and_counts_nothing",
+        ),
+        (
+            "a refusal is followed up for as long as an outage",
+            "gives_up = is_over or not outcome.retryable",
+            "gives_up = is_over",
+            f"{FOLLOW_UPS}test_a_refusal_gives_it_up_at_once",
+        ),
+        (
+            "an outage has no patience",
+            "unavailable >= max(policy.max_attempts, PATIENCE) if service",
+            "unavailable >= policy.max_attempts if service",
+            f"{FOLLOW_UPS}test_an_outage_has_its_patience_here_too",
+        ),
+    ),
+    *in_(
+        "executor.py",
+        (
+            "what was refused is followed up",
+            "if step.follow_up and is_retryable(error):",
+            "if step.follow_up:",
+            f"{FOLLOW_UPS}test_what_is_refused_is_not_followed_up",
+        ),
+    ),
+    *in_(
+        "worker/loop.py",
+        (
+            "a backlog lets no follow-up be done",
+            "if self._turns % FOLLOW_UP_EVERY == 0 and self.process_follow_up():",
+            "if False:",
+            f"{FOLLOW_UPS}test_a_worker_in_a_backlog_does_one_in_ten_turns",
+        ),
+        (
+            "a worker for compensations follows up",
+            "        if self._only:\n            return False\n",
+            "",
+            f"{FOLLOW_UPS}test_a_worker_for_compensations_alone_does_none",
+        ),
+    ),
+]

@@ -1,0 +1,316 @@
+"""Follow-ups: a best-effort step that was let go is done later; its workflow stays COMPLETE whatever comes of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tests import engine
+from tests.engine import another_connection, define, elsewhere, kinds, last_attempt, submit, work, worker
+from tests.workflows.outages.services import Downstream, open_circuit, trial_is_due
+from workflows import effects, follow_ups
+from workflows.definition import Retry, Step
+from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
+from workflows.follow_ups import MAX_TRIES
+from workflows.models import Attempt, Effect, Event, FollowUp, Workflow
+from workflows.outages.parking import PATIENCE
+from workflows.waits import wait_for_signal
+
+pytestmark = engine.ENGINE
+
+HOUR = timedelta(hours=1)
+LATER = Retry(max_attempts=3, base_delay=60)
+
+
+@pytest.fixture
+def messages() -> Downstream:
+    return Downstream("messages")
+
+
+def confirm_with(service: Any, **policy: Any) -> Step:
+    return Step(service.step, best_effort=True, once=True, key_ttl=HOUR, name="confirm", follow_up=LATER, **policy)
+
+
+def let_go(service: Downstream, state: str = "down") -> Workflow:
+    """A COMPLETE workflow whose confirmation was let go."""
+    service.state = state
+    define([confirm_with(service)])
+    workflow = work(submit())
+    assert workflow.status == "COMPLETE"
+    return workflow
+
+
+def follow_up() -> bool:
+    """Let its time have come, and a worker look."""
+    FollowUp.objects.filter(due_at__isnull=False).update(due_at=timezone.now() - timedelta(seconds=1))
+    return worker().process_follow_up()
+
+
+def test_what_was_let_go_is_done_later_once(messages: Downstream) -> None:
+    workflow = let_go(messages)
+    row = FollowUp.objects.get()
+    assert (row.workflow_id, row.step, row.queue) == (workflow.pk, "confirm", "default")
+    assert row.due_at
+    assert 40 < (row.due_at - timezone.now()).total_seconds() < 80
+    assert worker().process_follow_up() is False, "its time has not come"
+    messages.state = "well"
+    assert follow_up()
+    assert not FollowUp.objects.exists()
+    assert Effect.objects.get().state == "done"
+    assert kinds(workflow) == ["best_effort_failed", "completed", "followed_up"]
+    assert last_attempt(workflow).outcome == "followed_up"
+    assert follow_up() is False
+
+
+def test_the_workflow_stays_as_it_is(messages: Downstream) -> None:
+    before = let_go(messages)
+    follow_up()
+    messages.state = "refusing"
+    follow_up()
+    after = Workflow.objects.get()
+    for field in Workflow._meta.fields:
+        assert getattr(after, field.name) == getattr(before, field.name), field.name
+
+
+def test_what_is_refused_is_not_followed_up(messages: Downstream) -> None:
+    let_go(messages, "refusing")
+    assert not FollowUp.objects.exists()
+
+
+def test_a_step_that_does_not_ask_for_it_is_not_followed_up(messages: Downstream) -> None:
+    define([Step(messages.step, best_effort=True)])
+    messages.state = "down"
+    work(submit())
+    assert not FollowUp.objects.exists()
+
+
+def test_a_workflow_that_fails_follows_nothing_up(messages: Downstream) -> None:
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        raise StepError("No.")
+
+    messages.state = "down"
+    define([confirm_with(messages), fail])
+    assert work(submit()).status == "FAILED"
+    assert not FollowUp.objects.exists()
+
+
+def test_a_call_in_doubt_is_repeated_under_its_old_key() -> None:
+    keys = []
+
+    def confirm(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        keys.append(effects.key_for(workflow, "confirm"))
+        if len(keys) == 1:
+            raise UnknownOutcome("Silence.")
+        return {}
+
+    define([Step(confirm, best_effort=True, once=True, key_ttl=HOUR, follow_up=LATER)])
+    work(submit())
+    assert Effect.objects.get().state == "unknown"
+    assert follow_up()
+    assert keys[0] == keys[1]
+    assert Effect.objects.get().state == "done"
+
+
+def test_no_earlier_step_is_run_and_the_context_is_what_was_recorded(messages: Downstream) -> None:
+    ran: list[Any] = []
+
+    def number(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        ran.append("number")
+        return {"number": 7}
+
+    def confirm(*, workflow: Workflow, context: Any) -> None:
+        ran.append(context.number)
+        messages.call(workflow)
+
+    messages.state = "down"
+    define([number, Step(confirm, best_effort=True, follow_up=LATER)])
+    work(submit())
+    messages.state = "well"
+    assert follow_up()
+    assert ran == ["number", 7, 7]
+
+
+def test_it_fails_as_often_as_its_policy_allows_and_is_given_up(messages: Downstream) -> None:
+    workflow = let_go(messages, "unreadable")
+    follow_up()
+    row = FollowUp.objects.get()
+    assert (row.failures, row.unavailable, row.tries) == (1, 0, 0)
+    assert row.due_at
+    assert row.due_at > timezone.now() + timedelta(seconds=30)
+    follow_up()
+    follow_up()
+    assert FollowUp.objects.get().due_at is None
+    assert kinds(workflow)[2:] == ["follow_up_failed", "follow_up_failed", "follow_up_given_up"]
+    assert follow_up() is False
+    assert Event.objects.filter(kind="follow_up_given_up").get().detail["error_code"] == "unreadable"
+
+
+def test_a_refusal_gives_it_up_at_once(messages: Downstream) -> None:
+    workflow = let_go(messages)
+    messages.state = "refusing"
+    follow_up()
+    assert FollowUp.objects.get().due_at is None
+    assert kinds(workflow)[-1] == "follow_up_given_up"
+
+
+def test_an_outage_has_its_patience_here_too(messages: Downstream) -> None:
+    let_go(messages)
+    for _ in range(4):
+        follow_up()
+    row = FollowUp.objects.get()
+    assert (row.failures, row.unavailable) == (0, 4)
+    FollowUp.objects.update(unavailable=PATIENCE - 1)
+    follow_up()
+    assert FollowUp.objects.get().due_at is None
+
+
+def test_while_the_circuit_is_open_it_is_put_off_past_the_next_trial_and_counts_nothing(messages: Downstream) -> None:
+    let_go(messages)
+    calls = len(messages.calls)
+    circuit = open_circuit("messages", trial_in=40)
+    follow_up()
+    row = FollowUp.objects.get()
+    assert row.due_at
+    assert circuit.retry_at
+    assert row.due_at > circuit.retry_at
+    assert (row.failures, row.unavailable, len(messages.calls)) == (0, 0, calls)
+    trial_is_due("messages")
+    messages.state = "well"
+    follow_up()
+    assert not FollowUp.objects.exists(), "it takes the lease, and tries it"
+
+
+def test_it_may_not_wait() -> None:
+    attempts = []
+
+    def confirm(*, workflow: Workflow, context: Any) -> None:
+        attempts.append(workflow.pk)
+        if len(attempts) == 1:
+            raise RetryableStepError
+        wait_for_signal(workflow, "reply", "reply", timeout=HOUR)
+
+    define([Step(confirm, best_effort=True, follow_up=LATER)])
+    workflow = work(submit())
+    follow_up()
+    assert "may not wait" in Event.objects.filter(kind="follow_up_failed").get().detail["error_message"]
+    assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
+
+
+def test_what_no_worker_comes_to_the_end_of_is_tried_later_each_time_and_given_up(
+    messages: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(*args: Any, **options: Any) -> Any:
+        raise Died
+
+    workflow = let_go(messages)
+    rests = []
+    with monkeypatch.context() as patched:
+        patched.setattr("workflows.follow_ups._run", die)
+        for _ in range(MAX_TRIES):
+            with pytest.raises(Died):
+                follow_up()
+            due = FollowUp.objects.get().due_at
+            assert due
+            rests.append((due - timezone.now()).total_seconds())
+    assert [round(rest, -1) for rest in rests[:4]] == [60, 120, 240, 480]
+    assert max(rests) <= 3600
+    follow_up()
+    assert FollowUp.objects.get().due_at is None
+    assert kinds(workflow)[-1] == "follow_up_given_up"
+    assert Event.objects.filter(kind="follow_up_given_up").get().detail["error_code"] == "poison"
+    assert not Attempt.objects.filter(outcome="").exists()
+
+
+def test_a_claim_that_is_lost_decides_nothing(messages: Downstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go(messages)
+    messages.state = "well"
+    with monkeypatch.context() as patched:
+        patched.setattr("workflows.follow_ups._finish", _lose)
+        with pytest.raises(ClaimLost):
+            follow_up()
+    row = FollowUp.objects.get()
+    assert row.tries == 1
+    assert follow_up()
+    assert not FollowUp.objects.exists()
+    assert len(messages.calls) == 2, "its call is on the ledger"
+
+
+def _lose(*args: Any) -> None:
+    raise ClaimLost("lost")
+
+
+def test_a_worker_that_stops_gives_it_back(messages: Downstream) -> None:
+    let_go(messages)
+    FollowUp.objects.update(due_at=timezone.now())
+    assert worker(must_stop=lambda: True).process_follow_up()
+    row = FollowUp.objects.get()
+    assert row.tries == 0
+    assert row.due_at
+    assert row.due_at <= timezone.now()
+
+
+def test_one_whose_workflow_another_holds_is_passed_over(messages: Downstream) -> None:
+    first, second = let_go(messages), work(submit())
+    messages.state = "well"
+    with another_connection() as other, other.transaction():
+        other.execute("SELECT FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [first.pk])
+        assert follow_up()
+    assert FollowUp.objects.get().workflow_id == first.pk
+    assert messages.calls[-1] == second.pk
+
+
+def test_one_that_another_worker_has_just_decided_is_not_begun(
+    messages: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go(messages)
+    claim = follow_ups.claim_next
+
+    def claim_late(queue: str) -> Any:
+        found = claim(queue)
+        elsewhere(FollowUp.objects.all().delete)
+        return found
+
+    monkeypatch.setattr("workflows.follow_ups.claim_next", claim_late)
+    calls = len(messages.calls)
+    assert follow_up() is False
+    assert len(messages.calls) == calls
+
+
+def test_a_step_that_left_the_list_is_given_up(messages: Downstream) -> None:
+    let_go(messages)
+    define([Step(messages.step, name="another")])
+    follow_up()
+    assert FollowUp.objects.get().due_at is None
+
+
+def test_a_worker_in_a_backlog_does_one_in_ten_turns(messages: Downstream) -> None:
+    let_go(messages)
+    messages.state = "well"
+    FollowUp.objects.update(due_at=timezone.now())
+    for _ in range(12):
+        submit()
+    this = worker()
+    done_at = next(turn for turn in range(1, 13) if this._take_up(thorough=True) and not FollowUp.objects.exists())
+    assert done_at == 10
+
+
+def test_an_idle_worker_does_it_at_once(messages: Downstream) -> None:
+    let_go(messages)
+    messages.state = "well"
+    FollowUp.objects.update(due_at=timezone.now())
+    this = worker()
+    while this._take_up(thorough=False):
+        pass
+    assert not FollowUp.objects.exists()
+
+
+def test_a_worker_for_compensations_alone_does_none(messages: Downstream) -> None:
+    let_go(messages)
+    FollowUp.objects.update(due_at=timezone.now())
+    assert not worker(only="compensation").process_follow_up()

@@ -1,0 +1,226 @@
+"""FOLLOW UP: a best-effort step that was let go is done later, when its workflow is COMPLETE, and stays so.
+
+A step asks for it by `Step(..., best_effort=True, follow_up=Retry(...))`. If it was let go for a reason that passes, a
+row says so as the workflow completes. A worker takes that row as it takes a workflow: it locks the workflow's row,
+opens an attempt, and runs the one step, with the same ledger and the same keys. Whatever comes of it is written on the
+follow-up alone.
+
+The context is the copy that was recorded: no earlier step is run, it would overwrite what the patient has changed
+since. So a step that needs a token, which is never recorded, gets one itself. And it may not wait.
+
+A worker may die of it, or lose it, however often: before it begins, the journal puts the follow-up off, by longer each
+time. What is done next is a decision, or a next try much later; after ten of these the follow-up is given up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from workflows import executor, history, journal
+from workflows.backoff import Policy, delay_seconds, merge_policies
+from workflows.definition import Step, WorkflowDefinition, definitions
+from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend
+from workflows.executor import Failed, MustStop, Results, WorkerStopping
+from workflows.journal import FENCE, OpenAttempt
+from workflows.ledger import Ledger
+from workflows.models import Attempt, Event, FollowUp, Service, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.outages import calls, circuits, unavailable_service
+from workflows.outages.parking import PATIENCE
+from workflows.postgres.statements import server_side_binding
+from workflows.redaction import frames
+
+logger = logging.getLogger(__name__)
+
+# Workers that may begin one without a decision, before it is given up; the next try comes after 60 s, doubling.
+MAX_TRIES = 10
+FIRST_DELAY, LONGEST_DELAY = 60.0, 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A follow-up whose workflow's row is locked, by the transaction in which it was claimed."""
+
+    workflow: Workflow
+    step: str
+    id: int
+    xid: str
+    not_closed: list[Any] | None  # circuits: see workflows.outages.circuits
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The step has run."""
+
+    step: Step
+
+
+Outcome = Done | Failed | WorkerStopping
+
+
+def add(workflow: Workflow, step: Step) -> None:
+    """Have a step followed up that was let go, in the transaction that completes its workflow."""
+    FollowUp.objects.bulk_create(
+        [FollowUp(workflow=workflow, step=step.name, queue=workflow.queue, due_at=_policy(step, None).due_after(1))],
+        ignore_conflicts=True,
+    )
+
+
+def claim_next(queue: str) -> Claim | None:
+    """Lock the workflow whose follow-up has been due the longest; None when none is due, or all are locked."""
+    found: Any = Workflow.objects.raw(
+        f"""SELECT w.*, f.id AS follow_up_id, f.step AS follow_up_step, pg_current_xact_id()::text AS claim_xid,
+                   ({circuits.NOT_CLOSED}) AS not_closed
+              FROM workflows_followup f JOIN workflows_workflow w ON w.id = f.workflow_id
+             WHERE f.queue = %s AND f.due_at <= now() AND f.due_at IS NOT NULL
+               AND w.status = 'COMPLETE' AND w.workflow_type = ANY (%s)
+             ORDER BY f.due_at, f.id LIMIT 1 FOR NO KEY UPDATE OF w SKIP LOCKED""",  # noqa: S608 (ours)
+        [queue, list(definitions())],
+    )
+    for row in found:
+        return Claim(row, row.follow_up_step, row.follow_up_id, row.claim_xid, row.not_closed)
+    return None
+
+
+def begin(claim: Claim) -> FollowUp | None:
+    """On the journal, put the follow-up off, in case nothing is decided; None if another worker has just decided it."""
+    rows = journal.execute(
+        f"""UPDATE workflows_followup
+               SET tries = tries + 1,
+                   due_at = clock_timestamp() + make_interval(secs => least(
+                       %(longest)s::float8, %(first)s::float8 * 2 ^ least(tries, 10)))
+             WHERE id = %(id)s AND due_at <= clock_timestamp() AND {FENCE} RETURNING id""",  # noqa: S608 (ours)
+        {"id": claim.id, "first": FIRST_DELAY, "longest": LONGEST_DELAY, "claim_xid": claim.xid},
+    )
+    return FollowUp.objects.get(pk=claim.id) if rows else None
+
+
+# --- Run ----------------------------------------------------------------------------------------------
+
+
+def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt, *, may_begin: Callable[[Step], bool]) -> Outcome:
+    """Run the one step, in a savepoint of the claim's transaction. Raises ClaimLost when the row is no longer ours."""
+    definition = definitions()[workflow.workflow_type]
+    step = definition.find_or_removed_step(follow_up.step)
+    if follow_up.tries > MAX_TRIES:
+        return _failed_before(step, f"{follow_up.tries - 1} workers began it, and none came to its end.", "poison")
+    if not step.follow_up:
+        return _failed_before(step, f"This release does not follow up {step.name}.", "step_undeclared")
+    results = Results(definition, workflow)
+    outcome = _run(definition, step, workflow, results, attempt, may_begin)
+    if not isinstance(outcome, Done):
+        executor.let_go()
+    journal.flush(attempt)
+    calls.vote()
+    return outcome
+
+
+def _run(
+    definition: WorkflowDefinition,
+    step: Step,
+    workflow: Workflow,
+    results: Results,
+    attempt: OpenAttempt,
+    may_begin: Callable[[Step], bool],
+) -> Outcome:
+    try:
+        with journal.bind_attempt(attempt), transaction.atomic():
+            if not may_begin(step):
+                raise MustStop
+            results.resume(workflow.context)
+            executor.run_alone(step, workflow, results, attempt, Ledger(definition, results.workflow_copy, attempt))
+            executor.reset_session(attempt)
+    except MustStop:
+        return WorkerStopping({}, step)
+    except Suspend as suspend:
+        error = RetryableStepError(f"{step.name} may not wait when it is followed up: {suspend}")
+        return Failed(None, step, error, retryable=True, description=executor.describe_engine_error(error))
+    except ClaimLost:
+        raise
+    except BaseException as caught:  # a step's SystemExit, too, is the step's failure and not the worker's
+        journal.ensure_from_step(attempt, caught)
+        journal.require_claim(attempt)
+        return Failed(None, step, caught, executor.is_retryable(caught), executor.describe(caught, results))
+    return Done(step)
+
+
+def _failed_before(step: Step, message: str, code: str) -> Failed:
+    error = StepError(message, code=code)
+    return Failed(None, step, error, retryable=False, description=executor.describe_engine_error(error))
+
+
+# --- Decide -------------------------------------------------------------------------------------------
+
+
+def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: Outcome) -> None:
+    """Write what came of it: on the follow-up, in the history, as the attempt's end. The workflow stays as it is."""
+    with server_side_binding():
+        error = None
+        match outcome:
+            case Done():
+                ended = _finish(follow_up, attempt)
+            case WorkerStopping():
+                FollowUp.objects.filter(pk=follow_up.pk).update(due_at=ClockTimestamp(), tries=F("tries") - 1)
+                ended = Attempt.Outcome.PUT_BACK
+            case Failed():
+                ended, error = _fail(follow_up, attempt, outcome), outcome.error
+        closed = Attempt.objects.filter(pk=attempt.id).update(
+            outcome=ended,
+            closed_at=ClockTimestamp(),
+            steps=attempt.steps,
+            traceback=frames(error) if error else "",
+        )
+        if closed != 1:
+            raise ClaimLost("the attempt is not to be seen")
+    logger.info("workflow %s: the follow-up of %s ended as %s", attempt.workflow_id, follow_up.step, ended)
+
+
+def _finish(follow_up: FollowUp, attempt: OpenAttempt) -> Attempt.Outcome:
+    follow_up.delete()
+    history.record(attempt.workflow_id, Event.Kind.FOLLOWED_UP, attempt=attempt.number, step=follow_up.step)
+    return Attempt.Outcome.FOLLOWED_UP
+
+
+def _fail(follow_up: FollowUp, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
+    """Try again later, or give it up: then it stays, without a time, for people to see."""
+    service = unavailable_service(outcome.error)
+    row = FollowUp.objects.filter(pk=follow_up.pk)
+    after_trial = _after_trial(service) if service else None
+    if after_trial:
+        row.update(due_at=after_trial, tries=0)
+        return Attempt.Outcome.WAITING
+    failures, unavailable = follow_up.failures + (not service), follow_up.unavailable + bool(service)
+    policy = _policy(outcome.step, outcome.error)
+    is_over = unavailable >= max(policy.max_attempts, PATIENCE) if service else failures >= policy.max_attempts
+    gives_up = is_over or not outcome.retryable
+    due = None if gives_up else policy.due_after(failures + unavailable)
+    row.update(due_at=due, tries=0, failures=failures, unavailable=unavailable)
+    history.record(
+        attempt.workflow_id,
+        Event.Kind.FOLLOW_UP_GIVEN_UP if gives_up else Event.Kind.FOLLOW_UP_FAILED,
+        attempt=attempt.number,
+        step=follow_up.step,
+        **outcome.description,
+    )
+    return Attempt.Outcome.FOLLOW_UP_FAILED
+
+
+def _after_trial(service: str) -> datetime | None:
+    """While the service's circuit is open: a time after its next trial, which this is not to be. Else None."""
+    circuit = Service.objects.filter(name=service, opened_at__isnull=False).first()
+    if circuit is None or circuit.retry_at is None:
+        return None
+    later = delay_seconds(1, base_delay=circuit.cool_off, max_delay=circuits.LONGEST_COOL_OFF, jitter_factor=0.5)
+    return circuit.retry_at + timedelta(seconds=later)
+
+
+def _policy(step: Step, error: BaseException | None) -> Policy:
+    """What the error states beats what the step states of its follow-up."""
+    return merge_policies(error if isinstance(error, RetryableStepError) else None, step.follow_up)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import Workflow
+
+
+class FollowUp(models.Model):
+    """A best-effort step of a COMPLETE workflow that is still to be done (`workflows.follow_ups`)."""
+
+    workflow = models.ForeignKey(  # without a constraint: see Attempt
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="follow_ups"
+    )
+    step = models.CharField(max_length=100)
+    queue = models.CharField(max_length=63)
+    created_at = models.DateTimeField(db_default=ClockTimestamp())
+    due_at = models.DateTimeField(null=True, help_text="No worker takes it before this time; empty once given up.")
+    tries = models.PositiveIntegerField(db_default=0, help_text="Workers that have begun it since its last decision.")
+    failures = models.PositiveIntegerField(db_default=0)
+    unavailable = models.PositiveIntegerField(db_default=0, help_text="Failures at a service that was unavailable.")
+
+    class Meta:
+        default_permissions = ("view",)
+        constraints = [models.UniqueConstraint(name="follow_up_unique_step", fields=["workflow", "step"])]
+        indexes = [models.Index(name="follow_up_due", fields=["queue", "due_at", "id"], condition=~Q(due_at=None))]
+
+    def __str__(self) -> str:
+        return f"{self.step} of workflow {self.workflow_id}"
