@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from tests import engine
@@ -314,3 +315,13 @@ def test_a_worker_for_compensations_alone_does_none(messages: Downstream) -> Non
     let_go(messages)
     FollowUp.objects.update(due_at=timezone.now())
     assert not worker(only="compensation").process_follow_up()
+
+
+def test_a_claim_that_has_ended_begins_nothing(messages: Downstream) -> None:
+    let_go(messages)
+    FollowUp.objects.update(due_at=timezone.now())
+    with transaction.atomic():
+        claim = follow_ups.claim_next("default")
+    assert claim
+    assert follow_ups.begin(claim) is None
+    assert FollowUp.objects.get().tries == 0

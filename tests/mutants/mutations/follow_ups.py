@@ -28,6 +28,12 @@ MUTANTS: list[Mutant] = [
             f"{FOLLOW_UPS}test_one_that_another_worker_has_just_decided_is_not_begun",
         ),
         (
+            "a worker that has lost the row puts the follow-up off",
+            " AND due_at <= clock_timestamp() AND {FENCE} RETURNING id",
+            " AND due_at <= clock_timestamp() AND ({FENCE} OR true) RETURNING id",
+            f"{FOLLOW_UPS}test_a_claim_that_has_ended_begins_nothing",
+        ),
+        (
             "workers die of a follow-up for ever",
             "    if follow_up.tries > MAX_TRIES:\n",
             "    if False:\n",
