@@ -101,6 +101,11 @@ def _is_being_tried(service: Service) -> bool:
     return leased or was_released_to_try(service)
 
 
+def is_held(name: str) -> bool:
+    """Whether a person holds the circuit open."""
+    return Service.objects.filter(name=name, opened_at__isnull=False).exclude(held_by="").exists()
+
+
 # --- What a worker has met ----------------------------------------------------------------------------
 
 

@@ -1,7 +1,8 @@
 """PARKING: a workflow that met a service unavailable waits for it, parked, while the service's circuit is open.
 
 It costs no worker and no call, and counts no failure. It is PENDING and due in an hour, so whatever makes a row due
-makes this one due, too; and one whose hour ran out counts a failure: nothing is parked for ever.
+makes this one due, too; and one whose hour ran out counts a failure: nothing is parked for ever. But while a person
+holds the service no hour counts, for a hold has an end.
 
 The release goes by the state that it finds, and not by events: whatever parks while a circuit closes is found a second
 later. While a circuit is open and a trial is due, one workflow is released; it is its own permit to call the service.
@@ -51,7 +52,7 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
     if workflow.parked_on != service:
         return Parking(service, longest)
     was_parked = Workflow.objects.filter(pk=workflow.pk, parked_at__lte=ClockTimestamp() - longest)
-    is_over = was_parked.exists()
+    is_over = was_parked.exists() and not circuits.is_held(service)
     return Parking(service, longest, since=None if is_over else workflow.parked_at, is_over=is_over)
 
 

@@ -114,9 +114,15 @@ MUTANTS: list[Mutant] = [
         "outages/parking.py",
         (
             "an hour that ran out is no failure",
-            "    is_over = was_parked.exists()\n",
-            "    is_over = False\n",
+            "    is_over = was_parked.exists() and",
+            "    is_over = False and",
             f"{PARKING}test_one_whose_hour_has_run_out_counts_a_failure",
+        ),
+        (
+            "a hold of two days fails workflows",
+            " and not circuits.is_held(service)",
+            "",
+            f"{PARKING}test_while_a_person_holds_the_service_no_hour_counts",
         ),
         (
             "a workflow that is tried again begins its hour anew",

@@ -176,6 +176,16 @@ def test_one_whose_hour_has_run_out_counts_a_failure(programs: Downstream) -> No
     assert again(workflow).status == "FAILED"
 
 
+def test_while_a_person_holds_the_service_no_hour_counts(programs: Downstream) -> None:
+    define([programs.step])
+    open_circuit()
+    (workflow,) = submit_and_work()
+    Workflow.objects.update(parked_at=timezone.now() - timedelta(hours=30))
+    Service.objects.update(held_by="ada", retry_at=timezone.now() + timedelta(hours=1))
+    workflow = again(workflow)
+    assert (workflow.retry_count, workflow.parked_on) == (0, "programs")
+
+
 def test_an_undo_is_parked_too_and_gets_its_person_after_as_many_hours(programs: Downstream) -> None:
     def fail(*, workflow: Workflow, context: Any) -> None:
         raise StepError("No.")
