@@ -57,6 +57,8 @@ def test_what_was_let_go_is_done_later_once(messages: Downstream) -> None:
     assert row.due_at
     assert 40 < (row.due_at - timezone.now()).total_seconds() < 80
     assert worker().process_follow_up() is False, "its time has not come"
+    with transaction.atomic():
+        assert follow_ups.claim_next("default") is None
     messages.state = "well"
     assert follow_up()
     assert not FollowUp.objects.exists()
