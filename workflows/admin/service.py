@@ -19,7 +19,6 @@ from workflows.admin.base import ConsoleAdmin, ReasonForm, Verb
 from workflows.models import CircuitEvent, Service
 from workflows.outages import circuits
 from workflows.outages.circuits import CircuitState
-from workflows.outages.parking import PATIENCE
 from workflows.overview import Standing
 
 EVENTS_SHOWN = 100
@@ -50,8 +49,7 @@ HOLD = Verb(
         "now may.",
         "A workflow that needs the service is parked, and goes on by itself afterwards. A best-effort step is passed "
         "over, unless it parks.",
-        f"A parked workflow counts a failure each hour, and fails after {PATIENCE}: hold no service for longer than a "
-        "day.",
+        "A workflow that is parked meanwhile counts no failure, however long that is.",
         "When the time is over one workflow tries the service; if it answers, the others follow.",
         *([f"This takes the place of the hold of {row.service.held_by}."] if row.service.held_by else []),
     ],
