@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from threading import get_ident
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -62,7 +63,7 @@ def call_to(service: str) -> Iterator[Call]:
     Raises ServiceUnavailable, before the block is entered, while the service's circuit is open: nothing was sent. If
     the same `once` step has made a call before, UnknownOutcome.
     """
-    worker = _current.get()
+    worker = _at_work()
     if worker:
         worker.require_callable(service)
     call = Call()
@@ -110,7 +111,7 @@ class Met(NamedTuple):
     answered: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class WorkersCalls:
     """The calls of one worker: what it knows of the circuits as of its claim, and what the calls of a step have met."""
 
@@ -119,11 +120,12 @@ class WorkersCalls:
     voted_at: dict[str, float] = field(default_factory=dict)
     trying: set[str] = field(default_factory=set)  # the services of which it has the lease for a trial
     workflow: Workflow | None = None
+    thread: int = 0
 
     @contextmanager
     def of(self, workflow: Workflow, not_closed: list[Any] | None) -> Iterator[None]:
         """While its steps run, let calls find what the claim has read of the circuits (`circuits.NOT_CLOSED`)."""
-        self.workflow = workflow
+        self.workflow, self.thread = workflow, get_ident()
         self.met.clear()
         self.trying.clear()
         self.known = {
@@ -131,9 +133,11 @@ class WorkersCalls:
             for name, is_open, seconds, held in not_closed or ()
         }
         token = _current.set(self)
+        _all_at_work.append(self)
         try:
             yield
         finally:
+            _all_at_work.remove(self)
             _current.reset(token)
 
     def is_open(self, service: str) -> bool:
@@ -159,6 +163,8 @@ class WorkersCalls:
             return False
         if self.workflow.parked_on == service or service in self.trying:
             return True
+        if get_ident() != self.thread:  # the journal is the worker's own
+            return False
         with journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
             taken = row is not None and circuits.take_trial(row)
         if taken:
@@ -177,7 +183,7 @@ class WorkersCalls:
         On the journal, so that it outlives the attempt. Raises ClaimLost when the journal fails.
         """
         assert self.workflow is not None
-        for service, met in self.met.items():
+        for service, met in list(self.met.items()):  # a step may have left a thread that goes on calling
             if monotonic() < self.voted_at.get(service, float("-inf")) + VOTE_EVERY and not self.is_open(service):
                 continue
             with journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
@@ -222,3 +228,10 @@ def _trial_at(row: Any) -> float:
 
 
 _current: ContextVar[WorkersCalls | None] = ContextVar("workers_calls", default=None)
+# A step's own threads do not see the ContextVar. A worker's process has one worker.
+_all_at_work: list[WorkersCalls] = []
+
+
+def _at_work() -> WorkersCalls | None:
+    """The worker that runs the step which calls just now, in whichever thread; None outside a worker."""
+    return _current.get() or (_all_at_work[0] if len(_all_at_work) == 1 else None)

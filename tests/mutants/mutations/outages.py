@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import CALLS, CIRCUITS, PARKING, TRANSITIONS
+from tests.mutants.mutations.seen_by import AROUND_CALLS, CALLS, CIRCUITS, PARKING, TRANSITIONS
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -45,6 +45,20 @@ MUTANTS: list[Mutant] = [
             "self.workflow.parked_on == service or service in self.trying",
             "self.workflow.parked_on == service",
             f"{PARKING}test_a_worker_that_tries_it_may_call_it_twice_in_a_step",
+        ),
+        (
+            "a step's own threads call what they like, and nobody knows of it",
+            "return _current.get() or (_all_at_work[0] if len(_all_at_work) == 1 else None)",
+            "return _current.get()",
+            f"{AROUND_CALLS}test_what_a_steps_own_thread_has_called_may_have_happened",
+            f"{AROUND_CALLS}test_a_steps_own_thread_does_not_call_a_dead_service_either",
+            f"{AROUND_CALLS}test_what_a_steps_own_thread_has_met_is_voted",
+        ),
+        (
+            "a step's own thread opens a journal of its own for a trial",
+            "        if get_ident() != self.thread:  # the journal is the worker's own\n            return False\n",
+            "",
+            f"{AROUND_CALLS}test_a_steps_own_thread_makes_no_trial_for_the_journal_is_the_workers",
         ),
         (
             "what a service is needed for begins without it",

@@ -76,6 +76,7 @@ OPERATIONS = "workflows/operations/test_operations.py::"
 SERVICES = "workflows/operations/test_services.py::"
 TWO_AT_ONCE = "workflows/operations/test_two_at_once.py::"
 
+AROUND_CALLS = "workflows/outages/test_around_calls.py::"
 CALLS = "workflows/outages/test_calls.py::"
 CIRCUITS = "workflows/outages/test_circuits.py::"
 PARKING = "workflows/outages/test_parking.py::"

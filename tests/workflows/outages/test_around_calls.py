@@ -1,0 +1,91 @@
+"""What a step does around its calls, in an outage: threads of its own, its time that is over, doubts, odd names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests import engine
+from tests.engine import define
+from tests.workflows.outages.services import Downstream, circuit, open_circuit, submit_and_work
+from workflows.definition import Step
+from workflows.models import Effect, Workflow
+
+pytestmark = engine.ENGINE
+
+KEY_TTL = timedelta(hours=1)
+
+
+@pytest.fixture
+def programs() -> Downstream:
+    return Downstream()
+
+
+@pytest.fixture
+def payments() -> Downstream:
+    return Downstream("payments")
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        yield pool
+
+
+# --- Threads of a step's own ----------------------------------------------------------------------------
+
+
+def test_what_a_steps_own_thread_has_called_may_have_happened(
+    programs: Downstream, payments: Downstream, pool: ThreadPoolExecutor
+) -> None:
+    def pay_and_enroll(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        pool.submit(payments.call, workflow).result()
+        programs.call(workflow)
+        return {}
+
+    define([Step(pay_and_enroll, once=True, key_ttl=KEY_TTL)])
+    open_circuit()
+    (workflow,) = submit_and_work()
+    assert payments.calls == [workflow.pk]
+    assert Effect.objects.get().state == Effect.State.UNKNOWN
+    assert workflow.parked_on == "programs"
+
+
+def test_a_steps_own_thread_does_not_call_a_dead_service_either(programs: Downstream, pool: ThreadPoolExecutor) -> None:
+    def enroll(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        pool.submit(programs.call, workflow).result()
+        return {}
+
+    define([enroll])
+    open_circuit()
+    (workflow,) = submit_and_work()
+    assert (workflow.parked_on, programs.calls) == ("programs", [])
+
+
+def test_a_steps_own_thread_makes_no_trial_for_the_journal_is_the_workers(
+    programs: Downstream, pool: ThreadPoolExecutor
+) -> None:
+    def enroll(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        pool.submit(programs.call, workflow).result()
+        return {}
+
+    define([enroll])
+    open_circuit(trial_in=-1)
+    (workflow,) = submit_and_work()
+    assert (workflow.parked_on, programs.calls) == ("programs", [])
+    assert circuit().trial_until is None
+
+
+def test_what_a_steps_own_thread_has_met_is_voted(programs: Downstream, pool: ThreadPoolExecutor) -> None:
+    def enroll(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        pool.submit(programs.call, workflow).result()
+        return {}
+
+    define([enroll])
+    programs.state = "down"
+    submit_and_work()
+    assert circuit().failed == 1
