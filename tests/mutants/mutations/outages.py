@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import AROUND_CALLS, CALLS, CIRCUITS, PARKING, TRANSITIONS
+from tests.mutants.mutations.seen_by import AROUND_CALLS, CALLS, CIRCUITS, LEASE, PARKING, TRANSITIONS
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -248,6 +248,15 @@ MUTANTS: list[Mutant] = [
             "and bool(unavailable_service(error)) and not patience_is_over",
             "and not patience_is_over",
             f"{PARKING}test_a_best_effort_step_that_parks_is_let_go_for_what_is_no_outage",
+        ),
+    ),
+    *in_(
+        "worker/lease.py",
+        (
+            "a worker that is stopped as it votes keeps the others from voting",
+            '    "idle_in_transaction_session_timeout": "10000",\n',
+            "",
+            f"{LEASE}test_a_journal_that_is_stopped_in_a_transaction_holds_its_locks_for_ten_seconds",
         ),
     ),
     *in_(

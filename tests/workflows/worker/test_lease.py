@@ -36,7 +36,13 @@ def test_a_claim_may_be_silent_longer_than_the_longest_step(setting: str) -> Non
     define([step, Step(step, timeout=90, name="longest"), Step(step, timeout=0.5, name="short")])
     lease.describe_connections("test-host:1")
     assert session("default", setting) == "2min"
-    assert session("journal", setting) == "0"
+    assert session("journal", "statement_timeout") == "0"
+
+
+def test_a_journal_that_is_stopped_in_a_transaction_holds_its_locks_for_ten_seconds() -> None:
+    define([Step(step, timeout=90)])
+    lease.describe_connections("test-host:1")
+    assert session("journal", "idle_in_transaction_session_timeout") == "10s"
 
 
 def test_a_lookup_before_the_call_takes_its_time_too() -> None:
