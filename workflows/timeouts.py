@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
 # An exception raised by a timer can be lost, in a __del__ or a C callback: it is raised again.
 AGAIN_EVERY = 1.0
+
+_held_off = False
 
 
 class StepTimeout(KeyboardInterrupt):
@@ -34,8 +37,9 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
     if threading.current_thread() is not threading.main_thread():
         return function()
 
-    def expire(number: int, frame: FrameType | None) -> NoReturn:
-        raise StepTimeout(seconds)
+    def expire(number: int, frame: FrameType | None) -> None:
+        if not _held_off:
+            raise StepTimeout(seconds)
 
     previous = signal.signal(signal.SIGALRM, expire)
     try:
@@ -51,3 +55,18 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
         raise
     finally:
         signal.signal(signal.SIGALRM, previous)
+
+
+@contextmanager
+def held_off() -> Iterator[None]:
+    """Raise no StepTimeout in here; it comes within AGAIN_EVERY after that.
+
+    For a transaction of the engine's own within a step's time: an exception between two of its statements would leave
+    the connection in a transaction, in which whatever is written next is lost.
+    """
+    global _held_off
+    _held_off = True
+    try:
+        yield
+    finally:
+        _held_off = False

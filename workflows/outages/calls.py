@@ -29,7 +29,7 @@ from workflows import effects, journal
 from workflows.errors import ServiceUnavailable, UnknownOutcome, error_chain
 from workflows.models import Workflow
 from workflows.outages import circuits
-from workflows.timeouts import StepTimeout
+from workflows.timeouts import StepTimeout, held_off
 
 # Seconds between two votes of a worker about a service.
 VOTE_EVERY = 1.0
@@ -165,7 +165,7 @@ class WorkersCalls:
             return True
         if get_ident() != self.thread:  # the journal is the worker's own
             return False
-        with journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
+        with held_off(), journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
             taken = row is not None and circuits.take_trial(row)
         if taken:
             self.trying.add(service)

@@ -38,8 +38,8 @@ _BOTH = {
 # The claim may hold a lock that the journal waits for. PostgreSQL sees no deadlock there, only two sessions.
 _JOURNAL = {
     "lock_timeout": "5000",
-    # Its few transactions hold a service's row, and their statements are milliseconds apart. A worker that is stopped in
-    # one would keep all others from voting, and what is parked from its release, for as long as it is stopped.
+    # Its few transactions hold a service's row, and their statements are milliseconds apart. A worker that is stopped
+    # in one would keep all others from voting, and what is parked from its release, for as long as it is stopped.
     "idle_in_transaction_session_timeout": "10000",
     # The journal's statements are prepared. A plan that was made while a table was small would go on reading the whole
     # table when it has grown; and each of these statements can find its rows by an index.

@@ -47,6 +47,12 @@ MUTANTS: list[Mutant] = [
             f"{PARKING}test_a_worker_that_tries_it_may_call_it_twice_in_a_step",
         ),
         (
+            "a step's time may be over in the midst of a transaction of the engine's",
+            "with held_off(), journal.losing_the_claim()",
+            "with journal.losing_the_claim()",
+            f"{AROUND_CALLS}test_a_step_whose_time_is_over_as_it_asks_for_a_trial_loses_no_journal",
+        ),
+        (
             "a step's own threads call what they like, and nobody knows of it",
             "return _current.get() or (_all_at_work[0] if len(_all_at_work) == 1 else None)",
             "return _current.get()",

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from tests import engine
 from tests.engine import define
 from tests.workflows.outages.services import Downstream, circuit, open_circuit, submit_and_work
+from workflows import journal
 from workflows.definition import Step
 from workflows.models import Effect, Workflow
 
@@ -89,3 +92,36 @@ def test_what_a_steps_own_thread_has_met_is_voted(programs: Downstream, pool: Th
     programs.state = "down"
     submit_and_work()
     assert circuit().failed == 1
+
+
+# --- The step's time is over ----------------------------------------------------------------------------
+
+
+def test_a_step_whose_time_is_over_as_it_asks_for_a_trial_loses_no_journal(
+    programs: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two statements of that transaction: the connection would be left in it."""
+    commits = []
+
+    def slow_commit() -> None:
+        commits.append(monotonic())
+        sleep(0.3)
+        commit()
+
+    def enroll(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        programs.call(workflow)
+        sleep(3)
+        return {}
+
+    define([Step(enroll, once=True, key_ttl=KEY_TTL, timeout=0.2)])
+    open_circuit(trial_in=-1)
+    journal.connect()
+    commit = connections[journal.ALIAS].commit
+    monkeypatch.setattr(connections[journal.ALIAS], "commit", slow_commit)
+    try:
+        (workflow,) = submit_and_work()
+    finally:
+        connections[journal.ALIAS].close()  # left in a transaction, it would keep the tables from being emptied
+    assert commits, "a trial was asked for"
+    assert (programs.calls, workflow.last_error_class) == ([workflow.pk], "workflows.timeouts.StepTimeout")
+    assert Effect.objects.get().state == Effect.State.UNKNOWN
