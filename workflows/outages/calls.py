@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import get_ident
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from workflows import effects, journal
@@ -33,6 +33,11 @@ from workflows.timeouts import StepTimeout, held_off
 
 # Seconds between two votes of a worker about a service.
 VOTE_EVERY = 1.0
+# The outcome of a trial is not dropped because the row is locked just then, for milliseconds: a trial that nobody knows
+# of looks like one that made no call, and closes the circuit.
+TRIES, TRY_EVERY = 10, 0.02
+
+LONGEST_NAME = 100
 
 _MARK = "unavailable_service"
 
@@ -63,6 +68,7 @@ def call_to(service: str) -> Iterator[Call]:
     Raises ServiceUnavailable, before the block is entered, while the service's circuit is open: nothing was sent. If
     the same `once` step has made a call before, UnknownOutcome.
     """
+    ensure_name(service)
     worker = _at_work()
     if worker:
         worker.require_callable(service)
@@ -80,6 +86,12 @@ def call_to(service: str) -> Iterator[Call]:
     finally:
         if worker and call.met_unavailable is not None:
             worker.note(service, unavailable=call.met_unavailable)
+
+
+def ensure_name(service: str) -> None:
+    """Raise ValueError for a name that no row could hold: its votes would lose the workflow, again and again."""
+    if not 0 < len(service) <= LONGEST_NAME or "\0" in service:
+        raise ValueError(f"The name of a service has 1 to {LONGEST_NAME} characters, and no NUL.")
 
 
 def unavailable_service(error: BaseException | None) -> str:
@@ -186,15 +198,24 @@ class WorkersCalls:
         for service, met in list(self.met.items()):  # a step may have left a thread that goes on calling
             if monotonic() < self.voted_at.get(service, float("-inf")) + VOTE_EVERY and not self.is_open(service):
                 continue
-            with journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
-                if row is None:  # another worker votes just now
-                    continue
-                circuits.vote(row, **met._asdict(), workflow_id=self.workflow.pk)
-            self.voted_at[service] = monotonic()
-            # The next call of this attempt is made, or not, by what the circuit is now.
-            self.known[service] = Known(row.opened_at is not None, _trial_at(row))
-            self.trying.discard(service)
+            for _ in range(TRIES if self.is_open(service) else 1):
+                if self._write(service, met):
+                    break
+                sleep(TRY_EVERY)
         self.met.clear()
+
+    def _write(self, service: str, met: Met) -> bool:
+        """Vote about one service. False when its row is locked: another worker votes just now, or a chore releases."""
+        assert self.workflow is not None
+        with journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
+            if row is None:
+                return False
+            circuits.vote(row, **met._asdict(), workflow_id=self.workflow.pk)
+        self.voted_at[service] = monotonic()
+        # The next call of this attempt is made, or not, by what the circuit is now.
+        self.known[service] = Known(row.opened_at is not None, _trial_at(row))
+        self.trying.discard(service)
+        return True
 
 
 def vote() -> None:

@@ -117,8 +117,7 @@ def vote(service: Service, *, unavailable: bool, answered: bool, workflow_id: in
         if is_trial_due(service):
             _end_trial(service, answered=answered, unavailable=unavailable)
         return  # else a call that was begun before the circuit opened: it says nothing new
-    old = service.since is not None and service.answered > 0 and service.since < _now(service) - WINDOW
-    if service.since is None or old:
+    if service.since is None or _is_old(service):
         _forget_votes(service)
         if not unavailable:
             return
@@ -130,6 +129,13 @@ def vote(service: Service, *, unavailable: bool, answered: bool, workflow_id: in
     if unavailable and _is_enough(service):
         votes = service.failed + service.answered
         _open(service, f"{service.failed} of {votes} votes found it unavailable.")
+
+
+def _is_old(service: Service) -> bool:
+    """Whether a suspicion is over. One that begins later than now is as old as the clock that was set back since."""
+    assert service.since is not None
+    now = _now(service)
+    return service.since > now or (service.answered > 0 and service.since < now - WINDOW)
 
 
 def _is_enough(service: Service) -> bool:

@@ -86,7 +86,7 @@ def _release(name: str) -> int:
         if _is_cohort_under_way(name):
             return 0
         if service.opened_at is not None:
-            if not circuits.was_released_to_try(service):
+            if not circuits.was_released_to_try(service) or _is_undecided(service):
                 size = 1
             else:  # its attempt is over, without a word of the service
                 circuits.close(service, "The workflow that was to try it made no call.", on_probation=True)
@@ -104,6 +104,15 @@ def _is_cohort_under_way(name: str) -> bool:
     parked = Workflow.objects.filter(status="PENDING", parked_on=name)
     now = ClockTimestamp()
     return parked.filter(invisible_until__lte=now, invisible_until__gt=now - TAKEN_UP_WITHIN).exists()
+
+
+def _is_undecided(service: Service) -> bool:
+    """Whether what was released last is parked and due as before: no worker has taken it up, or one still works at it.
+
+    After TAKEN_UP_WITHIN another one is to try it then: that nobody has taken up the first says nothing of the service.
+    """
+    parked = Workflow.objects.filter(status="PENDING", parked_on=service.name)
+    return parked.filter(invisible_until__gte=service.released_at, invisible_until__lte=ClockTimestamp()).exists()
 
 
 def _next_cohort(service: Service) -> int:

@@ -105,6 +105,13 @@ def test_a_failure_after_it_is_the_first_of_a_new_one(circuit: Circuit) -> None:
     assert (circuit.service.failed, circuit.service.answered) == (1, 0)
 
 
+def test_a_suspicion_that_begins_later_than_now_is_begun_anew(circuit: Circuit) -> None:
+    """The server's clock was set back by an hour: for so long no vote could open the circuit."""
+    circuit.vote("FF").at(-3600).vote("FFFF")
+    assert not circuit.is_open
+    assert circuit.vote("F").is_open
+
+
 def test_a_suspicion_without_answers_goes_on(circuit: Circuit) -> None:
     """A worker whose calls time out votes every ten seconds."""
     assert circuit.vote("FFFFF", every=15.0).is_open
