@@ -20,6 +20,7 @@ from pydantic_core import to_json
 
 from workflows import journal
 from workflows.definition import Step, WorkflowDefinition, removed_step
+from workflows.doubts import Unsettled
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, WorkflowCancelled
 from workflows.journal import OpenAttempt
 from workflows.ledger import Ledger, Result
@@ -220,7 +221,9 @@ def run_alone(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
 def _is_to_be_parked(step: Step, workflow: Workflow, error: BaseException) -> bool:
     """Whether a best-effort step, though it may be passed over, is retried or parked: while there is patience."""
     patience_is_over = workflow.current_step in step.names and workflow.unavailable_count + 1 >= PATIENCE
-    return step.parks and is_retryable(error) and bool(unavailable_service(error)) and not patience_is_over
+    is_outage = bool(unavailable_service(error)) and not patience_is_over
+    # Whether the call has happened cannot be told for some seconds: that is no answer of the service's either.
+    return step.parks and is_retryable(error) and (is_outage or isinstance(error, Unsettled))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import AROUND_CALLS, CALLS, CIRCUITS, LEASE, PARKING, TRANSITIONS
+from tests.mutants.mutations.seen_by import AROUND_CALLS, CALLS, CIRCUITS, LEASE, PARKING, TRANSITIONS, TRIALS
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -67,6 +67,18 @@ MUTANTS: list[Mutant] = [
             f"{AROUND_CALLS}test_a_steps_own_thread_makes_no_trial_for_the_journal_is_the_workers",
         ),
         (
+            "a service's name may be one that no row can hold",
+            "    ensure_name(service)\n",
+            "",
+            f"{AROUND_CALLS}test_a_service_that_no_row_could_hold_is_an_error_of_the_steps",
+        ),
+        (
+            "a trial's outcome is dropped when the row is locked just then",
+            "for _ in range(TRIES if self.is_open(service) else 1):",
+            "for _ in range(1):",
+            f"{TRIALS}test_the_outcome_of_a_trial_is_written_though_the_row_is_locked_just_then",
+        ),
+        (
             "what a service is needed for begins without it",
             "        if worker and worker.is_open(service):\n            error",
             "        if False:\n            error",
@@ -95,9 +107,15 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a suspicion without answers ends",
-            "service.since is not None and service.answered > 0 and service.since <",
-            "service.since is not None and service.since <",
+            "(service.answered > 0 and service.since < now - WINDOW)",
+            "service.since < now - WINDOW",
             f"{CIRCUITS}test_a_suspicion_without_answers_goes_on",
+        ),
+        (
+            "a clock that was set back in a suspicion keeps a circuit closed",
+            "    return service.since > now or (service",
+            "    return (service",
+            f"{CIRCUITS}test_a_suspicion_that_begins_later_than_now_is_begun_anew",
         ),
         (
             "an answer from before it opened closes a circuit",
@@ -176,9 +194,21 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a trial that made no call leaves the circuit open",
-            "if not circuits.was_released_to_try(service):",
+            "if not circuits.was_released_to_try(service) or _is_undecided(service):",
             "if True:",
             f"{PARKING}test_a_trial_that_ends_without_a_call_closes_it",
+        ),
+        (
+            "a trial that no worker has taken up closes the circuit",
+            "if not circuits.was_released_to_try(service) or _is_undecided(service):",
+            "if not circuits.was_released_to_try(service):",
+            f"{TRIALS}test_a_trial_that_no_worker_takes_up_says_nothing_and_another_one_is_made",
+        ),
+        (
+            "a trial that no worker takes up keeps the circuit open for ever",
+            "parked.filter(invisible_until__gte=service.released_at, invisible_until__lte",
+            "parked.filter(invisible_until__lte",
+            f"{TRIALS}test_a_trial_that_no_worker_takes_up_says_nothing_and_another_one_is_made",
         ),
         (
             "cohorts grow though calls fail",
@@ -239,20 +269,26 @@ MUTANTS: list[Mutant] = [
         "executor.py",
         (
             "a best-effort step that parks is let go for an outage",
-            "    return step.parks and",
+            "    return step.parks and is_retryable(error) and",
             "    return False and",
             f"{PARKING}test_a_best_effort_step_that_parks_is_not_let_go_for_an_outage",
         ),
         (
+            "a best-effort step that parks is let go because its call may still be on its way",
+            "(is_outage or isinstance(error, Unsettled))",
+            "is_outage",
+            f"{AROUND_CALLS}test_a_best_effort_step_that_parks_is_not_let_go_before_its_call_is_settled",
+        ),
+        (
             "a best-effort step that parks is never let go",
-            "and bool(unavailable_service(error)) and not patience_is_over",
-            "and bool(unavailable_service(error))",
+            "is_outage = bool(unavailable_service(error)) and not patience_is_over",
+            "is_outage = bool(unavailable_service(error))",
             f"{PARKING}test_a_best_effort_step_that_parks_is_let_go_when_patience_is_over",
         ),
         (
             "a best-effort step that parks is not let go when its service refuses",
-            "and bool(unavailable_service(error)) and not patience_is_over",
-            "and not patience_is_over",
+            "is_outage = bool(unavailable_service(error)) and not patience_is_over",
+            "is_outage = not patience_is_over",
             f"{PARKING}test_a_best_effort_step_that_parks_is_let_go_for_what_is_no_outage",
         ),
     ),

@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 from django.db import connections
+from django.utils import timezone
 
 from tests import engine
-from tests.engine import define
+from tests.engine import again, define
 from tests.workflows.outages.services import Downstream, circuit, open_circuit, submit_and_work
 from workflows import journal
 from workflows.definition import Step
+from workflows.effects import key_for
+from workflows.errors import UnknownOutcome
 from workflows.models import Effect, Workflow
+from workflows.outages import call_to
 
 pytestmark = engine.ENGINE
 
@@ -125,3 +129,38 @@ def test_a_step_whose_time_is_over_as_it_asks_for_a_trial_loses_no_journal(
     assert commits, "a trial was asked for"
     assert (programs.calls, workflow.last_error_class) == ([workflow.pk], "workflows.timeouts.StepTimeout")
     assert Effect.objects.get().state == Effect.State.UNKNOWN
+
+
+# --- Doubts ---------------------------------------------------------------------------------------------
+
+
+def test_a_best_effort_step_that_parks_is_not_let_go_before_its_call_is_settled(payments: Downstream) -> None:
+    """One time-out at the card: its lookup finds nothing yet, and the patient would never be charged."""
+
+    def attach(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        key_for(workflow, "attach")
+        with call_to("payments") as call:
+            payments.calls.append(workflow.pk)
+            if len(payments.calls) == 1:
+                call.unavailable()
+                raise UnknownOutcome("No answer.", code="no_answer")
+        return {}
+
+    define([Step(attach, best_effort=True, parks=True, once=True, lookup=lambda **_: None, settle=60)])
+    (workflow,) = submit_and_work()
+    workflow = again(workflow)
+    assert (workflow.status, workflow.last_error_code) == ("PENDING", "unsettled")
+    Effect.objects.update(begun_at=timezone.now() - timedelta(seconds=61))
+    assert again(workflow).status == "COMPLETE"
+    assert len(payments.calls) == 2
+    assert Effect.objects.get().state == Effect.State.DONE
+
+
+@pytest.mark.parametrize("name", ["", "x" * 101, "a\0b"])
+def test_a_service_that_no_row_could_hold_is_an_error_of_the_steps(name: str) -> None:
+    """Its vote would be refused, and the workflow lost, again and again."""
+    nameless = Downstream(name)
+    nameless.state = "down"
+    define([nameless.step])
+    (workflow,) = submit_and_work()
+    assert (workflow.status, workflow.last_error_class, nameless.calls) == ("FAILED", "ValueError", [])
