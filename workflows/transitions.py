@@ -322,19 +322,20 @@ def make_due_where(condition: str, parameters: Parameters) -> int:
     )
 
 
-def release_parked(service: str, *, limit: int) -> int:
+def release_parked(service: str, *, limit: int, due_after: timedelta = timedelta(0)) -> int:
     """Make the workflows due that have been parked on a service for the longest; how many.
 
-    At most `limit`, and none whose row is locked. They stay parked until their next attempt is decided.
+    At most `limit`, none whose row is locked, and none that would be due by itself within `due_after`. They stay parked
+    until their next attempt is decided.
     """
     return execute(
         """UPDATE workflows_workflow SET invisible_until = statement_timestamp()
             WHERE id IN (
                 SELECT id FROM workflows_workflow
                  WHERE status = 'PENDING' AND parked_on = %s AND parked_on <> ''
-                   AND invisible_until > statement_timestamp()
+                   AND invisible_until > statement_timestamp() + %s
                  ORDER BY invisible_until, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED)""",
-        [service, limit],
+        [service, due_after, limit],
     )
 
 

@@ -110,10 +110,14 @@ def _mark(error: BaseException, service: str) -> None:
 
 
 class Known(NamedTuple):
-    """A circuit that is not closed, as the claim has read it; by this process's clock, a trial is due at `trial_at`."""
+    """A circuit that is not closed, as the claim has read it; by this process's clock, a trial is due at `trial_at`.
+
+    `stubborn`: it has been open for long, see `circuits.STUBBORN`.
+    """
 
     open: bool
     trial_at: float
+    stubborn: bool = False
 
 
 class Met(NamedTuple):
@@ -141,8 +145,12 @@ class WorkersCalls:
         self.met.clear()
         self.trying.clear()
         self.known = {
-            name: Known(is_open, monotonic() if circuits.is_over(seconds or 0.0, held=held) else monotonic() + seconds)
-            for name, is_open, seconds, held in not_closed or ()
+            name: Known(
+                is_open,
+                monotonic() if circuits.is_over(seconds or 0.0, held=held) else monotonic() + seconds,
+                stubborn,
+            )
+            for name, is_open, seconds, held, stubborn in not_closed or ()
         }
         token = _current.set(self)
         _all_at_work.append(self)
@@ -175,6 +183,16 @@ class WorkersCalls:
             return False
         if self.workflow.parked_on == service or service in self.trying:
             return True
+        return self._take_trial(service)
+
+    def may_try_in_earnest(self, service: str) -> bool:
+        """Whether a step that needs the service may begin, to try it: alone, and long after the circuit opened."""
+        known = self.known[service]
+        was_released = self.workflow is not None and self.workflow.parked_on == service
+        return known.stubborn and was_released and monotonic() >= known.trial_at and self._take_trial(service)
+
+    def _take_trial(self, service: str) -> bool:
+        """Take the lease for a trial, if there is one to be had."""
         if get_ident() != self.thread:  # the journal is the worker's own
             return False
         with held_off(), journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
@@ -229,7 +247,7 @@ def require_available(services: Sequence[str]) -> None:
     """Raise ServiceUnavailable if one of the services that a step needs has an open circuit. None is called for it."""
     worker = _current.get()
     for service in services:
-        if worker and worker.is_open(service):
+        if worker and worker.is_open(service) and not worker.may_try_in_earnest(service):
             error = unavailable(service)
             error.needed = True
             raise error

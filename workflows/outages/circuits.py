@@ -40,17 +40,22 @@ LONGEST_COOL_OFF = 60.0
 CALM = timedelta(minutes=1)
 # Plus or minus: services that went down together are not all tried at one moment.
 JITTER = 0.2
+# Who failed at the service makes the trials. These may be bad payloads, to which a service that is well answers 500 for
+# ever; so after this time one of so many trials is made by a workflow that only needs it: alone, and in earnest.
+STUBBORN = timedelta(minutes=10)
+IN_EARNEST_EVERY = 10
 # A trial takes no longer than this, or its worker is dead: then the next one may try.
 TRIAL = timedelta(seconds=15)
 
 _COLUMNS = [field.name for field in Service._meta.fields if not field.primary_key]
 
-# The circuits that are not closed, as JSON for `KnownCircuits.learn`: how long until the next trial is due, and whether
-# the circuit is held. The claim's statement reads it.
-NOT_CLOSED = """
+# The circuits that are not closed, as JSON for `WorkersCalls.of`: how long until the next trial is due, whether the
+# circuit is held, and whether it is stubborn. The claim's statement reads it.
+NOT_CLOSED = f"""
     SELECT json_agg(json_build_array(
-               name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> ''))
-      FROM workflows_service WHERE opened_at IS NOT NULL OR since IS NOT NULL"""
+               name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> '',
+               coalesce(opened_at < clock_timestamp() - interval '{STUBBORN.total_seconds()} s', false)))
+      FROM workflows_service WHERE opened_at IS NOT NULL OR since IS NOT NULL"""  # noqa: S608 (ours)
 
 
 @contextmanager
@@ -205,6 +210,11 @@ def was_released_to_try(service: Service) -> bool:
     """Whether a workflow was released to make the trial that is due."""
     assert service.retry_at is not None
     return service.released_at is not None and service.released_at >= service.retry_at
+
+
+def is_stubborn(service: Service) -> bool:
+    """Whether it has been open for so long that the trials may be to blame."""
+    return service.opened_at is not None and service.opened_at < _now(service) - STUBBORN
 
 
 def take_trial(service: Service) -> bool:

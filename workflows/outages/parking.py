@@ -8,11 +8,13 @@ The release goes by the state that it finds, and not by events: whatever parks w
 later. While a circuit is open and a trial is due, one workflow is released; it is its own permit to call the service.
 Once the circuit is closed, cohorts are: 1, 2, 4 ... each when the one before has been worked off, and half as many as
 that if a call has met the service unavailable since. The longest parked go first. What parks again goes to the end, or
-one bad payload would be every trial.
+one bad payload would be every trial; and where all who have failed at the service are bad payloads, one that only needs
+it makes a trial now and then (`circuits.STUBBORN`).
 """
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 
 from workflows import transitions
@@ -93,7 +95,10 @@ def _release(name: str) -> int:
                 size = _next_cohort(service)
         else:
             size = _next_cohort(service)
-        released = transitions.release_parked(name, limit=size)
+        released = 0
+        if circuits.is_stubborn(service) and random.randrange(circuits.IN_EARNEST_EVERY) == 0:  # noqa: S311 (no secret)
+            released = transitions.release_parked(name, limit=1, due_after=HOUR)
+        released = released or transitions.release_parked(name, limit=size)
         if released:
             service.cohort, service.released_at = size, service.now  # type: ignore[attr-defined]  # annotated
         return released

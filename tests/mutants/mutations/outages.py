@@ -73,6 +73,24 @@ MUTANTS: list[Mutant] = [
             f"{AROUND_CALLS}test_a_service_that_no_row_could_hold_is_an_error_of_the_steps",
         ),
         (
+            "what only needs a service never tries it, though bad payloads keep its circuit open",
+            "return known.stubborn and was_released",
+            "return False and was_released",
+            f"{TRIALS}test_bad_payloads_do_not_keep_a_circuit_open_for_days",
+        ),
+        (
+            "whoever needs a service tries it, and pays, as soon as the circuit is open",
+            "return known.stubborn and was_released",
+            "return was_released",
+            f"{TRIALS}test_before_that_nobody_pays_to_try_it",
+        ),
+        (
+            "all who need a service try it at once, and pay",
+            "monotonic() >= known.trial_at and self._take_trial(service)",
+            "monotonic() >= known.trial_at",
+            f"{TRIALS}test_one_at_a_time_pays_to_try_it",
+        ),
+        (
             "a trial's outcome is dropped when the row is locked just then",
             "for _ in range(TRIES if self.is_open(service) else 1):",
             "for _ in range(1):",
@@ -80,8 +98,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what a service is needed for begins without it",
-            "        if worker and worker.is_open(service):\n            error",
-            "        if False:\n            error",
+            "if worker and worker.is_open(service) and not worker.may_try_in_earnest(service):",
+            "if False:",
             f"{PARKING}test_a_step_is_not_begun_without_a_service_that_it_needs",
         ),
     ),
@@ -197,6 +215,12 @@ MUTANTS: list[Mutant] = [
             "if not circuits.was_released_to_try(service) or _is_undecided(service):",
             "if True:",
             f"{PARKING}test_a_trial_that_ends_without_a_call_closes_it",
+        ),
+        (
+            "bad payloads make all the trials",
+            "if circuits.is_stubborn(service) and",
+            "if False and",
+            f"{TRIALS}test_bad_payloads_do_not_keep_a_circuit_open_for_days",
         ),
         (
             "a trial that no worker has taken up closes the circuit",

@@ -10,8 +10,9 @@ import pytest
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import another_connection, define, do_chores, work, worker
+from tests.engine import again, another_connection, define, do_chores, submit, work, worker
 from tests.workflows.outages.services import Downstream, circuit, open_circuit, story, submit_and_work, trial_is_due
+from workflows.definition import Step
 from workflows.models import Service, Workflow
 
 pytestmark = engine.ENGINE
@@ -71,3 +72,81 @@ def test_a_trial_that_no_worker_takes_up_says_nothing_and_another_one_is_made(pr
     do_chores()
     assert story() == ["closed"]
     assert Workflow.objects.get(pk=last.pk).invisible_until <= timezone.now()
+
+
+# --- Bad payloads ---------------------------------------------------------------------------------------
+
+
+class Program:
+    """Those who enrol pay before; the service answers some of them with 500 for ever."""
+
+    def __init__(self) -> None:
+        self.programs, self.payments = Downstream(), Downstream("payments")
+        self.bad: set[int] = set()
+        pay = Step(self.payments.step, once=True, key_ttl=timedelta(hours=1), name="pay", needs=("programs",))
+        define([pay, self.enroll])
+
+    def enroll(self, *, workflow: Workflow, context: Any) -> None:
+        self.programs.state = "down" if workflow.pk in self.bad else "well"
+        self.programs.call(workflow)
+
+    def trial(self) -> None:
+        Service.objects.update(released_at=None)
+        trial_is_due()
+        do_chores()
+        while worker().process_next():
+            pass
+
+
+@pytest.fixture
+def program() -> Program:
+    """Three who have paid and failed opened the circuit; two more only need it."""
+    program = Program()
+    bad = [submit() for _ in range(3)]
+    program.bad = {each.pk for each in bad}
+    for _ in bad:
+        assert worker().process_next()
+    open_circuit()
+    for each in bad:
+        again(each)
+    submit_and_work(2)
+    assert Workflow.objects.filter(parked_on="programs").count() == 5
+    return program
+
+
+def open_for(minutes: int) -> None:
+    Service.objects.update(opened_at=timezone.now() - timedelta(minutes=minutes))
+
+
+def test_bad_payloads_do_not_keep_a_circuit_open_for_days(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflows.outages.circuits.IN_EARNEST_EVERY", 2)
+    open_for(minutes=11)
+    for _ in range(40):
+        program.trial()
+        if story() == ["closed"]:
+            break
+    assert story() == ["closed"]
+    assert len(set(program.payments.calls) - program.bad) == 1, "one has paid, and is enrolled"
+    assert Workflow.objects.get(status="COMPLETE").pk not in program.bad
+
+
+def test_before_that_nobody_pays_to_try_it(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflows.outages.circuits.IN_EARNEST_EVERY", 1)
+    open_for(minutes=9)
+    for _ in range(3):
+        program.trial()
+    trial_is_due()
+    Workflow.objects.update(invisible_until=timezone.now())  # a person has all of them run now
+    while worker().process_next():
+        trial_is_due()
+    assert set(program.payments.calls) == program.bad
+
+
+def test_one_at_a_time_pays_to_try_it(program: Program) -> None:
+    open_for(minutes=11)
+    trial_is_due()
+    Service.objects.update(trial_until=timezone.now() + timedelta(seconds=10))  # another one has begun to
+    Workflow.objects.exclude(pk__in=program.bad).update(invisible_until=timezone.now())
+    while worker().process_next():
+        pass
+    assert set(program.payments.calls) == program.bad
