@@ -25,6 +25,7 @@ from django.db import DEFAULT_DB_ALIAS, models, transaction
 from workflows.models import CircuitEvent, Service
 from workflows.models.clock import ClockTimestamp
 from workflows.models.service import FIRST_COOL_OFF
+from workflows.postgres.statements import fetch_one
 
 # It takes so many votes of so many workflows: one bad payload, always answered with 500, opens nothing.
 VOTES, SUSPECTS = 5, 3
@@ -40,22 +41,37 @@ LONGEST_COOL_OFF = 60.0
 CALM = timedelta(minutes=1)
 # Plus or minus: services that went down together are not all tried at one moment.
 JITTER = 0.2
-# Who failed at the service makes the trials. These may be bad payloads, to which a service that is well answers 500 for
-# ever; so after this time one of so many trials is made by a workflow that only needs it: alone, and in earnest.
+# Who failed at the service makes the trials. If these are as few as open a circuit, they may be bad payloads, to which
+# a service that is well answers 500 for ever; so after this time one of so many trials is made by a workflow that only
+# needs it: alone, and in earnest. In an outage that more of them have met, nobody pays to find out.
 STUBBORN = timedelta(minutes=10)
 IN_EARNEST_EVERY = 10
+# How long a workflow that failed at it is parked before that counts as a failure.
+HOUR = timedelta(hours=1)
 # A trial takes no longer than this, or its worker is dead: then the next one may try.
 TRIAL = timedelta(seconds=15)
 
 _COLUMNS = [field.name for field in Service._meta.fields if not field.primary_key]
+
+# Whether an open circuit `s` is stubborn: open for so long, with so few who have failed at it (they are due within an
+# hour, those that only need it later, and what is released is due now).
+_IS_STUBBORN = f"""
+    CASE WHEN s.opened_at < clock_timestamp() - interval '{STUBBORN.total_seconds()} s' THEN
+        (SELECT count(*) FROM (
+            SELECT FROM workflows_workflow w
+             WHERE w.status = 'PENDING' AND w.parked_on = s.name AND w.parked_on <> ''
+               AND w.invisible_until > clock_timestamp()
+               AND w.invisible_until <= clock_timestamp() + interval '{HOUR.total_seconds()} s'
+             LIMIT {SUSPECTS + 1}) failed) <= {SUSPECTS}
+    ELSE false END"""  # noqa: S608 (ours)
 
 # The circuits that are not closed, as JSON for `WorkersCalls.of`: how long until the next trial is due, whether the
 # circuit is held, and whether it is stubborn. The claim's statement reads it.
 NOT_CLOSED = f"""
     SELECT json_agg(json_build_array(
                name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> '',
-               coalesce(opened_at < clock_timestamp() - interval '{STUBBORN.total_seconds()} s', false)))
-      FROM workflows_service WHERE opened_at IS NOT NULL OR since IS NOT NULL"""  # noqa: S608 (ours)
+               {_IS_STUBBORN}))
+      FROM workflows_service s WHERE opened_at IS NOT NULL OR since IS NOT NULL"""  # noqa: S608 (ours)
 
 
 @contextmanager
@@ -213,8 +229,9 @@ def was_released_to_try(service: Service) -> bool:
 
 
 def is_stubborn(service: Service) -> bool:
-    """Whether it has been open for so long that the trials may be to blame."""
-    return service.opened_at is not None and service.opened_at < _now(service) - STUBBORN
+    """Whether it has been open for so long that the few who make its trials may be to blame."""
+    found = fetch_one(f"SELECT {_IS_STUBBORN} FROM workflows_service s WHERE name = %s", [service.name])  # noqa: S608 (ours)
+    return bool(found and found[0])
 
 
 def take_trial(service: Service) -> bool:

@@ -23,6 +23,7 @@ from workflows.models import Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.outages import circuits
 from workflows.outages.calls import unavailable_service
+from workflows.outages.circuits import HOUR
 from workflows.postgres.statements import fetch_one
 from workflows.transitions import Parking
 from workflows.waking import Slice
@@ -31,8 +32,6 @@ from workflows.waking import Slice
 # longer than most outages, and it fails a payload to which the service always answers that it is broken.
 PATIENCE = 45
 
-# How long a workflow is parked before that counts as a failure.
-HOUR = timedelta(hours=1)
 # One that only needs the service is parked behind all who have failed at it: they make the trial.
 DAY = timedelta(days=1)
 

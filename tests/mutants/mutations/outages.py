@@ -167,6 +167,15 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *in_(
+        "outages/circuits.py",
+        (
+            "patients pay to find out whether an outage is over that many have met",
+            "LIMIT {SUSPECTS + 1}) failed) <= {SUSPECTS}",
+            "LIMIT {SUSPECTS}) failed) <= {SUSPECTS}",
+            f"{TRIALS}test_nor_does_anybody_pay_where_more_than_three_have_met_the_outage",
+        ),
+    ),
+    *in_(
         "outages/parking.py",
         (
             "an hour that ran out is no failure",

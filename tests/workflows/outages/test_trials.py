@@ -142,6 +142,18 @@ def test_before_that_nobody_pays_to_try_it(program: Program, monkeypatch: pytest
     assert set(program.payments.calls) == program.bad
 
 
+def test_nor_does_anybody_pay_where_more_than_three_have_met_the_outage(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workflows.outages.circuits.IN_EARNEST_EVERY", 1)
+    open_for(minutes=11)
+    submit(parked_on="programs", invisible_until=timezone.now() + timedelta(minutes=30))
+    for _ in range(5):
+        program.trial()
+    assert set(program.payments.calls) == program.bad
+    assert story() == []
+
+
 def test_one_at_a_time_pays_to_try_it(program: Program) -> None:
     open_for(minutes=11)
     trial_is_due()
