@@ -6,7 +6,7 @@ import heapq
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +31,7 @@ class Time:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.simulations: list[Simulation] = []
 
     @property
     def now(self) -> datetime:
@@ -38,13 +39,18 @@ class Time:
 
 
 @pytest.fixture
-def the_time(monkeypatch: pytest.MonkeyPatch) -> Time:
+def the_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[Time]:
+    """Afterwards no worker is in the midst of a workflow: it would be taken for the one of the next test."""
     time = Time()
     monkeypatch.setattr(calls, "monotonic", lambda: time.seconds)
     monkeypatch.setattr(calls.journal, "ALIAS", "default")
     monkeypatch.setattr(circuits, "ClockTimestamp", lambda: Value(time.now, output_field=DateTimeField()))
     random.seed(12)
-    return time
+    yield time
+    for simulation in time.simulations:
+        for _, _, going_on in simulation.busy:
+            going_on.close()
+    assert not calls._all_at_work
 
 
 class Simulation:
@@ -60,7 +66,8 @@ class Simulation:
         self.under_way: set[int] = set()  # of those that were released
         self.parked: deque[int] = deque()
         self.released: deque[int] = deque()
-        self.busy: list[tuple[float, int, Iterator[float]]] = []
+        self.busy: list[tuple[float, int, Generator[float, None, None]]] = []
+        time.simulations.append(self)
         for worker in range(workers):
             heapq.heappush(self.busy, (random.uniform(0, self.pause), worker, self.work(WorkersCalls())))
 
@@ -91,7 +98,7 @@ class Simulation:
             (rows,) = cursor.fetchone() or (None,)
         return json.loads(rows) if isinstance(rows, str) else rows
 
-    def work(self, worker: WorkersCalls) -> Iterator[float]:
+    def work(self, worker: WorkersCalls) -> Generator[float, None, None]:
         """One workflow after the other: two calls, and a vote after each step."""
         while True:
             self.number += 1
