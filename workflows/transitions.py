@@ -322,20 +322,23 @@ def make_due_where(condition: str, parameters: Parameters) -> int:
     )
 
 
-def release_parked(service: str, *, limit: int, due_after: timedelta = timedelta(0)) -> int:
-    """Make the workflows due that have been parked on a service for the longest; how many.
+def release_parked(service: str, *, limit: int, over: timedelta, due_after: timedelta = timedelta(0)) -> int:
+    """Make the workflows due that have been parked on a service for the longest, evenly over so much time; how many.
 
-    At most `limit`, none whose row is locked, and none that would be due by itself within `due_after`. They stay parked
-    until their next attempt is decided.
+    At most `limit`, none whose row is locked, and none that would be due by itself by then, or within `due_after`. They
+    stay parked until their next attempt is decided.
     """
     return execute(
-        """UPDATE workflows_workflow SET invisible_until = statement_timestamp()
-            WHERE id IN (
-                SELECT id FROM workflows_workflow
-                 WHERE status = 'PENDING' AND parked_on = %s AND parked_on <> ''
-                   AND invisible_until > statement_timestamp() + %s
-                 ORDER BY invisible_until, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED)""",
-        [service, due_after, limit],
+        """UPDATE workflows_workflow
+              SET invisible_until = statement_timestamp() + (place - 1) * %(over)s::interval / %(limit)s
+             FROM (SELECT id, row_number() OVER (ORDER BY invisible_until, id) AS place
+                     FROM (SELECT id, invisible_until FROM workflows_workflow
+                            WHERE status = 'PENDING' AND parked_on = %(service)s AND parked_on <> ''
+                              AND invisible_until > statement_timestamp() + %(due_after)s
+                            ORDER BY invisible_until, id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) longest
+                  ) released
+            WHERE workflows_workflow.id = released.id""",
+        {"service": service, "limit": limit, "over": over, "due_after": max(over, due_after)},
     )
 
 

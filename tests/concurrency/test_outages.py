@@ -28,6 +28,13 @@ pytestmark = engine.ENGINE
 HOUR = timedelta(hours=1)
 
 
+@pytest.fixture(autouse=True)
+def cohorts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one as soon as the one before is decided, and not a second after it."""
+    monkeypatch.setattr(parking, "PACE", timedelta(0))
+    monkeypatch.setattr(parking, "JUST_DUE", timedelta(0))
+
+
 @pytest.fixture
 def programs() -> Downstream:
     programs = Downstream()

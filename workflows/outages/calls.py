@@ -210,11 +210,14 @@ class WorkersCalls:
     def vote(self) -> None:
         """Write what the calls of a step have met: once a second at most, but the outcome of a trial always.
 
-        On the journal, so that it outlives the attempt. Raises ClaimLost when the journal fails.
+        A workflow that was released from parking also tells of each call in vain: the release goes by that. On the
+        journal, so that it outlives the attempt. Raises ClaimLost when the journal fails.
         """
         assert self.workflow is not None
         for service, met in list(self.met.items()):  # a step may have left a thread that goes on calling
             if monotonic() < self.voted_at.get(service, float("-inf")) + VOTE_EVERY and not self.is_open(service):
+                if met.unavailable and self.workflow.parked_on == service:
+                    self._tell_the_release(service)
                 continue
             for _ in range(TRIES if self.is_open(service) else 1):
                 if self._write(service, met):
@@ -234,6 +237,11 @@ class WorkersCalls:
         self.known[service] = Known(row.opened_at is not None, _trial_at(row))
         self.trying.discard(service)
         return True
+
+    def _tell_the_release(self, service: str) -> None:
+        with journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
+            if row:
+                circuits.note_failure(row)
 
 
 def vote() -> None:

@@ -133,7 +133,7 @@ def is_held(name: str) -> bool:
 def vote(service: Service, *, unavailable: bool, answered: bool, workflow_id: int) -> None:
     """Count what a worker's calls have met since its last vote; open or close the circuit if that decides it."""
     if unavailable:
-        service.failed_at = _now(service)
+        note_failure(service)
     if service.opened_at is not None:
         if is_trial_due(service):
             _end_trial(service, answered=answered, unavailable=unavailable)
@@ -157,6 +157,11 @@ def _is_old(service: Service) -> bool:
     assert service.since is not None
     now = _now(service)
     return service.since > now or (service.answered > 0 and service.since < now - WINDOW)
+
+
+def note_failure(service: Service) -> None:
+    """A call has met it unavailable, which is no vote by itself."""
+    service.failed_at = _now(service)
 
 
 def _is_enough(service: Service) -> bool:

@@ -6,10 +6,11 @@ holds the service no hour counts, for a hold has an end.
 
 The release goes by the state that it finds, and not by events: whatever parks while a circuit closes is found a second
 later. While a circuit is open and a trial is due, one workflow is released; it is its own permit to call the service.
-Once the circuit is closed, cohorts are: 1, 2, 4 ... each when the one before has been worked off, and half as many as
-that if a call has met the service unavailable since. The longest parked go first. What parks again goes to the end, or
-one bad payload would be every trial; and where all who have failed at the service are bad payloads, one that only needs
-it makes a trial now and then (`circuits.STUBBORN`).
+Once the circuit is closed, cohorts are, each spread over a second and when the one before has been worked off: 1, 2, 4
+... until a call meets the service unavailable. From then on the next one is an eighth smaller after a second with such
+a call, and an eighth larger after one without: a cohort is a pace, and comes to what the service can take. The longest
+parked go first. What parks again goes to the end, or one bad payload would be every trial; and where all who have
+failed at the service are bad payloads, one that only needs it makes a trial now and then (`circuits.STUBBORN`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ PATIENCE = 45
 DAY = timedelta(days=1)
 
 LARGEST_COHORT = 256
+# From one cohort to the next, at the least, and from the first workflow of a cohort to the one after its last: the
+# workers come by once a second, and what is left of it is for the last ones to be decided.
+PACE = timedelta(seconds=0.9)
+# A worker that has found nothing looks again within this.
+JUST_DUE = timedelta(seconds=0.5)
 # A cohort that no worker has taken up by then (its queue has none, for one) holds up the next one no longer.
 TAKEN_UP_WITHIN = timedelta(seconds=60)
 
@@ -84,7 +90,7 @@ def _release(name: str) -> int:
     with circuits.locked(name) as service:
         if service is None or (service.opened_at is not None and not circuits.is_trial_due(service)):
             return 0
-        if _is_cohort_under_way(name):
+        if _is_too_soon(service) or _is_cohort_under_way(service):
             return 0
         if service.opened_at is not None:
             if not circuits.was_released_to_try(service) or _is_undecided(service):
@@ -96,18 +102,31 @@ def _release(name: str) -> int:
             size = _next_cohort(service)
         released = 0
         if circuits.is_stubborn(service) and random.randrange(circuits.IN_EARNEST_EVERY) == 0:  # noqa: S311 (no secret)
-            released = transitions.release_parked(name, limit=1, due_after=HOUR)
-        released = released or transitions.release_parked(name, limit=size)
+            released = transitions.release_parked(name, limit=1, over=PACE, due_after=HOUR)
+        released = released or transitions.release_parked(name, limit=size, over=PACE)
         if released:
             service.cohort, service.released_at = size, service.now  # type: ignore[attr-defined]  # annotated
         return released
 
 
-def _is_cohort_under_way(name: str) -> bool:
-    """Whether a workflow that was released is not decided yet: its row, as it was committed, is parked and due."""
-    parked = Workflow.objects.filter(status="PENDING", parked_on=name)
+def _is_too_soon(service: Service) -> bool:
+    """Whether a cohort was released just now. A time that is still to come is that of a clock set back."""
+    if service.opened_at is not None or not service.cohort or service.released_at is None:
+        return False
+    now = service.now  # type: ignore[attr-defined]  # annotated
+    return bool(now - PACE < service.released_at <= now)
+
+
+def _is_cohort_under_way(service: Service) -> bool:
+    """Whether a workflow that was released is not decided yet: its row, as it was committed, is parked and due.
+
+    Once the circuit is closed, those that have just become due do not count: else each cohort would wait for the worker
+    that comes by last.
+    """
+    parked = Workflow.objects.filter(status="PENDING", parked_on=service.name)
     now = ClockTimestamp()
-    return parked.filter(invisible_until__lte=now, invisible_until__gt=now - TAKEN_UP_WITHIN).exists()
+    due_since = now if service.opened_at is not None else now - JUST_DUE
+    return parked.filter(invisible_until__lte=due_since, invisible_until__gt=now - TAKEN_UP_WITHIN).exists()
 
 
 def _is_undecided(service: Service) -> bool:
@@ -124,5 +143,7 @@ def _next_cohort(service: Service) -> int:
         return 1
     assert service.released_at is not None
     if service.failed_at is not None and service.failed_at > service.released_at:
-        return max(1, service.cohort // 2)
+        return max(1, service.cohort * 7 // 8)
+    if service.failed_at is not None and service.closed_at is not None and service.failed_at > service.closed_at:
+        return min(LARGEST_COHORT, service.cohort * 9 // 8 + 1)
     return min(LARGEST_COHORT, service.cohort * 2)

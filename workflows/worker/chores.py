@@ -32,7 +32,8 @@ class Chore(NamedTuple):
 
 
 CHORES = {
-    "release parked": Chore(parking.release_parked),
+    # A cohort a second, whichever worker comes by: with a second of rest each would be late by half of one.
+    "release parked": Chore(parking.release_parked, every=0.2),
     "forget workers": Chore(heartbeat.delete_stale, every=60.0),
     "wake expired": Chore(waking.wake_expired),
     "wake by new signals": Chore(waking.wake_by_new_signals),

@@ -18,7 +18,9 @@ from workflows.definition import definitions as known
 @pytest.fixture(autouse=True)
 def console(settings: Settings) -> Iterator[None]:
     """Where people answer: it knows what the workers know, for an answer is checked by what a step returns."""
-    settings.WORKFLOWS = [f"{definitions.__name__}.{name}" for name in ("ONBOARDING", "PAID", "ASKED", *NAMES, *OTHERS)]
+    settings.WORKFLOWS = [
+        f"{definitions.__name__}.{name}" for name in ("ONBOARDING", "NOTE", "PAID", "ASKED", *NAMES, *OTHERS)
+    ]
     known.cache_clear()
     yield
     known.cache_clear()

@@ -89,6 +89,11 @@ class System:
         self.given[workflow.pk] = None
         return workflow
 
+    def notes(self, count: int) -> list[int]:
+        """Enter so many workflows of one call each, all for one patient; their ids."""
+        payload = {"patient": self.patient("note")}
+        return [engine.submit(payload, workflow_type="note").pk for _ in range(count)]
+
     def lose_the_services(self) -> None:
         """They are killed, with what they have in hand, and come back as soon as they can."""
         self.sandbox.kill()

@@ -104,6 +104,15 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *in_(
+        "outages/calls.py",
+        (
+            "a worker that has voted keeps to itself that a released workflow has called in vain",
+            "                    self._tell_the_release(service)\n",
+            "                    pass\n",
+            f"{PARKING}test_the_release_is_told_of_each_call_in_vain_of_what_it_has_released",
+        ),
+    ),
+    *in_(
         "outages/circuits.py",
         (
             "one bad payload opens a circuit",
@@ -209,7 +218,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the next cohort does not wait for the one before",
-            "        if _is_cohort_under_way(name):\n            return 0\n",
+            "        if _is_too_soon(service) or _is_cohort_under_way(service):\n            return 0\n",
             "",
             f"{PARKING}test_one_is_released_to_try_it_and_an_answer_lets_the_others_follow",
         ),
@@ -245,9 +254,21 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "cohorts grow though calls fail",
-            "return max(1, service.cohort // 2)",
+            "return max(1, service.cohort * 7 // 8)",
             "pass",
-            f"{PARKING}test_a_cohort_is_half_as_large_after_a_call_in_vain",
+            f"{PARKING}test_a_cohort_is_an_eighth_smaller_after_a_call_in_vain_and_then_grows_slowly",
+        ),
+        (
+            "cohorts go on doubling after a call in vain",
+            "return min(LARGEST_COHORT, service.cohort * 9 // 8 + 1)",
+            "pass",
+            f"{PARKING}test_a_cohort_is_an_eighth_smaller_after_a_call_in_vain_and_then_grows_slowly",
+        ),
+        (
+            "the next cohort comes in the same second",
+            "if _is_too_soon(service) or _is_cohort_under_way(service):",
+            "if _is_cohort_under_way(service):",
+            f"{PARKING}test_a_cohort_is_spread_over_a_second_and_the_next_one_comes_after_it",
         ),
     ),
     *in_(

@@ -41,6 +41,12 @@ def a_vote_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflows.outages.calls.VOTE_EVERY", 0.0)
 
 
+@pytest.fixture(autouse=True)
+def cohorts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflows.outages.parking.PACE", timedelta(0))
+    monkeypatch.setattr("workflows.outages.parking.JUST_DUE", timedelta(0))
+
+
 def reread(workflow: Workflow) -> Workflow:
     return Workflow.objects.with_state().get(pk=workflow.pk)
 
@@ -350,16 +356,71 @@ def test_a_trial_that_ends_without_a_call_closes_it(programs: Downstream) -> Non
     assert due() == 1
 
 
-def test_a_cohort_is_half_as_large_after_a_call_in_vain(programs: Downstream) -> None:
+def closed_circuit(*, cohort: int, failed: timedelta | None = None) -> None:
+    """It was closed a minute ago, and a cohort released just now; a call was in vain so long after that."""
+    now = timezone.now()
+    released = {"closed_at": now - 60 * SECOND, "cohort": cohort, "released_at": now - SECOND}
+    failed_at = now - SECOND + failed if failed is not None else None
+    Service.objects.update(opened_at=None, retry_at=None, since=None, failed_at=failed_at, **released)
+
+
+@pytest.mark.parametrize(
+    ("failed", "next_cohort"),
+    [
+        (None, 16),
+        (-70 * SECOND, 16),  # before it was closed
+        (SECOND / 2, 7),
+        (-SECOND, 10),  # before the last cohort
+    ],
+)
+def test_a_cohort_is_an_eighth_smaller_after_a_call_in_vain_and_then_grows_slowly(
+    programs: Downstream, failed: timedelta | None, next_cohort: int
+) -> None:
     define([programs.step])
     open_circuit()
-    submit_and_work(12)
-    Service.objects.update(
-        opened_at=None, retry_at=None, since=None, cohort=8, released_at=timezone.now(), failed_at=None
-    )
-    Service.objects.update(failed_at=timezone.now() + SECOND)
+    submit_and_work(17)
+    closed_circuit(cohort=8, failed=failed)
     do_chores()
-    assert due() == 4
+    assert due() == next_cohort
+
+
+def test_a_cohort_is_spread_over_a_second_and_the_next_one_comes_after_it(
+    programs: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "PACE", 100 * SECOND)
+    monkeypatch.setattr(parking, "JUST_DUE", 50 * SECOND)
+    define([programs.step])
+    open_circuit()
+    submit_and_work(8)
+    closed_circuit(cohort=2)
+    Service.objects.update(released_at=timezone.now() - 101 * SECOND)
+    do_chores()
+    do_chores()
+    now = timezone.now()
+    soon = Workflow.objects.filter(invisible_until__lt=now + 1000 * SECOND).order_by("invisible_until")
+    assert [round((each.invisible_until - now).total_seconds()) for each in soon] == [0, 25, 50, 75]
+
+
+def test_the_release_is_told_of_each_call_in_vain_of_what_it_has_released(
+    programs: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that has voted in this second, that it was answered, has no other vote."""
+    monkeypatch.setattr("workflows.outages.calls.VOTE_EVERY", 1000.0)
+    define([programs.step])
+    open_circuit()
+    submit_and_work(2)
+    closed_circuit(cohort=2)
+    Service.objects.update(since=timezone.now())
+    Workflow.objects.update(invisible_until=timezone.now())
+    this = worker()
+    assert this.process_next()
+    programs.state = "down"
+    assert this.process_next()
+    service = circuit()
+    assert (service.answered, service.failed) == (1, 5), "one vote, and no other"
+    assert service.failed_at
+    assert service.released_at
+    assert service.failed_at > service.released_at
 
 
 def test_what_is_parked_on_a_service_without_a_row_is_released() -> None:

@@ -1,0 +1,45 @@
+"""A service that is back takes as much as it can, and is not toppled by those who have waited for it."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import pytest
+
+from tests.acceptance.faults.harness import System
+from tests.acceptance.faults.test_outages import is_open
+from workflows.models import CircuitEvent, Workflow
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+
+A_SECOND = 10
+PARKED = 250
+# Seconds, from the first call that is answered.
+SOFT_START = 10
+
+
+def test_what_was_parked_comes_back_at_the_pace_of_the_service(system: System) -> None:
+    """Within 1.5 times the ideal time, and with no more than twice what it can take."""
+    system.sandbox.fault("messages", None, "status", status=503)
+    given = system.notes(PARKED)
+    system.work("NOTE", processes=4)
+    rows = Workflow.objects.filter(pk__in=given)
+    system.wait_until(lambda: is_open("messages"))
+    system.wait_until(lambda: rows.filter(parked_on="messages").count() == PARKED)
+    system.sandbox.clear_faults()
+    system.sandbox.fault("messages", None, "capacity", per_second=A_SECOND)
+    back = time.monotonic()
+    system.wait_until(lambda: not rows.filter(status="PENDING").exists(), 120)
+    took = time.monotonic() - back
+    system.stop()
+    closed = CircuitEvent.objects.filter(kind="closed").earliest("id").at
+    drained = (rows.latest("completed_at").completed_at - closed).total_seconds()
+    calls = [
+        (round((datetime.fromisoformat(each["second"]) - closed).total_seconds()), each["calls"], each["answered_5xx"])
+        for each in system.sandbox.calls("messages", since=closed.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    ]
+    print(f"{PARKED} drained {drained:.1f} s after the first answer, {took:.1f} s after it was back: {calls}")  # noqa: T201
+    assert rows.filter(status="COMPLETE").count() == PARKED
+    assert drained <= 1.5 * PARKED / A_SECOND
+    assert max(count for second, count, _ in calls if second >= SOFT_START) <= 2 * A_SECOND
