@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
+from uuid import uuid4
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
@@ -91,8 +92,9 @@ class System:
 
     def notes(self, count: int) -> list[int]:
         """Enter so many workflows of one call each, all for one patient; their ids."""
-        payload = {"patient": self.patient("note")}
-        return [engine.submit(payload, workflow_type="note").pk for _ in range(count)]
+        fields = {"workflow_type": "note", "payload": {"patient": self.patient("note")}}
+        notes = Workflow.objects.bulk_create(Workflow(idempotency_key=uuid4(), **fields) for _ in range(count))
+        return [each.pk for each in notes]
 
     def lose_the_services(self) -> None:
         """They are killed, with what they have in hand, and come back as soon as they can."""

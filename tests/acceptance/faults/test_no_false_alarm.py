@@ -1,0 +1,94 @@
+"""What is no outage opens no circuit: what failed is retried, as before there were circuits."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+from django.db.models import QuerySet
+
+from tests.acceptance.faults.harness import System, fired
+from workflows.models import Attempt, CircuitEvent, Event, Workflow
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+
+WORKERS = 4
+# Seconds: longer than it takes to open a circuit.
+A_WHILE = 10.0
+
+
+def rows(given: list[int]) -> QuerySet[Workflow]:
+    return Workflow.objects.filter(pk__in=given)
+
+
+def wait_until_done(system: System, given: list[int]) -> None:
+    system.wait_until(lambda: not rows(given).filter(status="PENDING").exists(), 90)
+    system.stop()
+
+
+def keep_entering(system: System, a_second: int) -> list[int]:
+    given: list[int] = []
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < A_WHILE:
+        given += system.notes(int(passed * a_second) - len(given))
+        time.sleep(0.1)
+    return given
+
+
+def assert_the_circuit_stayed_closed(given: list[int], retries: int) -> None:
+    """And each failure was followed by a retry, and no other."""
+    assert not CircuitEvent.objects.exists()
+    assert not Event.objects.filter(kind="parked").exists()
+    assert set(rows(given).values_list("status", flat=True)) == {"COMPLETE"}
+    assert Attempt.objects.filter(workflow__in=given, outcome="retry").count() == retries
+
+
+def test_two_errors_in_a_hundred_calls(system: System) -> None:
+    fault = system.sandbox.fault("messages", None, "status", status=500, rate=0.02)["id"]
+    given = system.notes(1500)
+    system.work("NOTE", processes=WORKERS)
+    wait_until_done(system, given)
+    assert_the_circuit_stayed_closed(given, fired(system.sandbox)[fault])
+    assert fired(system.sandbox)[fault] > 5
+    calls = sorted(each["calls"] for each in system.sandbox.calls("messages"))
+    print(f"{calls[-1]} calls in the fullest second, {calls[len(calls) // 2]} in the median; {calls}")  # noqa: T201
+
+
+def test_a_payload_that_fails_six_times_in_a_row(system: System) -> None:
+    """With nobody else who could say that the service is well."""
+    given = system.notes(1)
+    key = str(rows(given).get().key)
+    system.sandbox.fault("messages", None, "status", status=500, count=6, idempotency_key=key)
+    system.work("NOTE", processes=WORKERS)
+    wait_until_done(system, given)
+    assert_the_circuit_stayed_closed(given, 6)
+
+
+def test_one_worker_of_four_whose_network_is_broken(system: System) -> None:
+    with socket.socket() as closed:  # bound, and nobody listens
+        closed.bind(("127.0.0.1", 0))
+        system.work("NOTE", processes=WORKERS - 1)
+        system.work("NOTE", MESSAGES_URL=f"http://127.0.0.1:{closed.getsockname()[1]}")
+        given = keep_entering(system, 40)
+        wait_until_done(system, given)
+    broken = Attempt.objects.filter(workflow__in=given, outcome="retry")
+    print(f"{len(given)} notes, {broken.count()} failures of the broken worker")  # noqa: T201
+    assert broken.count() > 10
+    assert len(set(broken.values_list("worker", flat=True))) == 1
+    assert_the_circuit_stayed_closed(given, broken.count())
+
+
+def test_a_third_of_all_calls_fails_for_a_while(system: System) -> None:
+    """The circuit may open. Nobody fails for it, and nobody is parked for ever."""
+    system.sandbox.fault("messages", None, "status", status=503, rate=0.3)
+    system.work("NOTE", processes=WORKERS)
+    given = keep_entering(system, 40)
+    system.sandbox.clear_faults()
+    wait_until_done(system, given)
+    story = list(CircuitEvent.objects.order_by("id").values_list("kind", flat=True))
+    failures = Attempt.objects.filter(workflow__in=given, outcome="retry").count()
+    print(f"{len(given)} notes, {failures} failures; the circuit: {story}")  # noqa: T201
+    assert failures > 30
+    assert set(rows(given).values_list("status", flat=True)) == {"COMPLETE"}
+    assert not rows(given).exclude(parked_on="").exists()
