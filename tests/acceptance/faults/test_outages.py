@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from onboarding.samples import Kind
 from tests.acceptance.faults.harness import System, assert_each_key_once, each_step_once, fired, of
+from tests.acceptance.faults.road import Road
 from workflows.models import Attempt, CircuitEvent, Effect, Event, FollowUp, ManualTask, Service, Workflow
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
@@ -70,6 +71,7 @@ def assert_nobody_paid_while_it_was_down(system: System, given: list[Workflow], 
 OUTAGES: dict[str, dict[str, object]] = {
     "503": {"kind": "status", "status": 503},
     "500": {"kind": "status", "status": 500},
+    "silent": {"kind": "silent"},
     "broken connections": {"kind": "drop_after"},
 }
 
@@ -78,7 +80,8 @@ OUTAGES: dict[str, dict[str, object]] = {
 def test_a_long_outage_fails_nobody(system: System, outage: str) -> None:
     kind = dict(OUTAGES[outage])
     fault = system.sandbox.fault("programs", None, str(kind.pop("kind")), **kind)["id"]
-    system.work("OUTAGE", processes=WORKERS)
+    # Of a service that is silent each call takes that long: with 2 s the circuit opens too late to show anything.
+    system.work("OUTAGE", processes=WORKERS, SERVICES_TIMEOUT="0.5" if outage == "silent" else "2")
     given = keep_submitting(system, 160, 20)
     system.wait_until(lambda: is_open("programs"))
     calls = fired(system.sandbox)[fault]
@@ -92,6 +95,24 @@ def test_a_long_outage_fails_nobody(system: System, outage: str) -> None:
         assert_nobody_paid_while_it_was_down(system, given, back_at)
     assert Event.objects.filter(kind="parked").exists()
     print(f"{calls} calls on the dead service; at rest {timezone.now() - back_at} after it was back")  # noqa: T201
+
+
+def test_a_long_outage_in_which_connections_are_refused_fails_nobody(system: System) -> None:
+    with Road(system.sandbox.url) as road:
+        system.work("OUTAGE", processes=WORKERS, PROGRAMS_URL=f"{road.url}/programs")
+        given = keep_submitting(system, 160, 20)
+        system.wait_until(lambda: is_open("programs"))
+        assert not system.sandbox.calls("programs")
+        attempts = Attempt.objects.filter(workflow__in=given)
+        refused = [each for attempt in attempts for each in attempt.steps if each.get("error_code") == "unreachable"]
+        back_at = timezone.now()
+        road.open()
+        wait_until_done(system, given)
+        system.stop()
+    assert_all_is_well(system, given)
+    assert 5 <= len(refused) < 60
+    assert_nobody_paid_while_it_was_down(system, given, back_at)
+    print(f"{len(refused)} calls were refused; at rest {timezone.now() - back_at} after it was back")  # noqa: T201
 
 
 def test_refunds_that_are_due_in_an_outage_are_made_once_and_by_nobody(system: System) -> None:
