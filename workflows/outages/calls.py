@@ -17,7 +17,7 @@ another one from it: `unavailable_service`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -74,6 +74,8 @@ def call_to(service: str) -> Iterator[Call]:
         worker.require_callable(service)
     call = Call()
     try:
+        if play := played.get(service):
+            play(call)
         yield call
     except BaseException as error:
         if isinstance(error, StepTimeout):
@@ -273,6 +275,9 @@ def _trial_at(row: Any) -> float:
         return monotonic()
     return monotonic() + float((row.retry_at - row.now).total_seconds())
 
+
+# What a test plays in place of a service, before the block is entered: see `workflows.testing`.
+played: dict[str, Callable[[Call], None]] = {}
 
 _current: ContextVar[WorkersCalls | None] = ContextVar("workers_calls", default=None)
 # A step's own threads do not see the ContextVar. A worker's process has one worker.

@@ -18,6 +18,10 @@
     def test_a_payment_that_never_comes_gives_the_goods_back() -> None:
         assert testing.run(ORDER, {"sku": "A-1"}, overdue=["payment"]).undone == ["charge", "reserve"]
 
+    def test_an_outage_of_the_carrier_costs_time() -> None:
+        with testing.unavailable("carrier", calls=3):
+            assert testing.run(ORDER, {"sku": "A-1"}).status == "COMPLETE"
+
 Nothing of the engine is replaced: rows, claims, savepoints, ledger and journal are real, and so they need real
 transactions. Time is not waited for: what is put off is made due, and what is measured against the clock made older.
 Questions to people are answered as `decide` says, in the name of a user "testing", or of "another" for four eyes.
@@ -29,6 +33,7 @@ AssertionError: it may have made its call twice. `Step(..., repeatable=True)` sa
 
 from workflows.testing.matrix import boundaries, check_compensation, every_crash, every_failure, failures
 from workflows.testing.run import Crash, Failure, Run, databases, run
+from workflows.testing.services import limited, slow, unavailable
 from workflows.testing.world import Decide, Signals
 
 __all__ = [
@@ -43,5 +48,8 @@ __all__ = [
     "every_crash",
     "every_failure",
     "failures",
+    "limited",
     "run",
+    "slow",
+    "unavailable",
 ]
