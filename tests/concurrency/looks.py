@@ -41,7 +41,8 @@ def explained(looks: list[Look]) -> Iterator[None]:
 
 
 def _indexes(plan: dict[str, Any]) -> Iterator[str]:
-    if "Index Name" in plan:
+    """The indexes that were read; of a part that was not run, none."""
+    if "Index Name" in plan and plan["Actual Loops"]:
         yield plan["Index Name"]
     for part in plan.get("Plans", []):
         yield from _indexes(part)

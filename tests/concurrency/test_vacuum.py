@@ -38,4 +38,5 @@ def test_a_vacuum_removes_what_was_drained_however_few_of_the_pages_it_was_in(no
     with engine.another_connection() as other:
         other.execute("VACUUM workflows_workflow")
     submit()
-    assert (look_once().buffers <= 12, before > 20) == (True, True)
+    after = look_once().buffers
+    assert (after <= 12, before > 20) == (True, True), (after, before)
