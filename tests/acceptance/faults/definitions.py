@@ -14,7 +14,7 @@ from onboarding import workflow as onboarding
 from onboarding.services import messages, payments
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
 from workflows.effects import KnownEffect, key_for
-from workflows.errors import RetryableStepError, StepError
+from workflows.errors import RetryableStepError, ServiceUnavailable, StepError
 from workflows.models import Attempt, Effect, Workflow
 
 # A step that is ended as overdue is ended ten seconds past this. A call waits 2 s for its answer (see harness).
@@ -169,6 +169,7 @@ MONEY = "money"  # a queue of its own, for its services forget their keys, and t
 # What the steps state, and what the sandbox does: longer, by more than a request takes to arrive on a busy machine.
 HONOURED = timedelta(seconds=3)
 FORGOTTEN_AFTER = 10.0
+UNLIMITED = 100  # attempts
 
 
 def collect(*, workflow: Workflow, context: Context) -> dict[str, Any] | None:
@@ -183,7 +184,9 @@ def collect(*, workflow: Workflow, context: Context) -> dict[str, Any] | None:
     try:
         charged = payments.charge(_patient(workflow), card, amount_cents=100, currency="usd", idempotency_key=key)
     except RetryableStepError as error:
-        error.max_attempts = workflow.payload["patience"]
+        error.max_attempts = patience = workflow.payload["patience"]
+        if patience < UNLIMITED and not isinstance(error, ServiceUnavailable):
+            vars(error).pop("unavailable_service", None)  # as if it were no outage, for which there is more patience
         raise
     if workflow.payload.get("fails_at") == "collect":
         raise ValueError("The charge is made, and its answer makes no sense.")

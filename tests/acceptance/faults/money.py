@@ -148,7 +148,7 @@ class Till(System):
                 kind, how = self.random.choice(MEETS[word])
                 self.sandbox.fault(service, operation, kind, idempotency_key=f"{key}:", count=1, **how)
         attached = self._post("/payments/cards", {"patient_uuid": patient, "card_token": "tok"}, f"arranged:{key}")
-        payload = {"patient": patient, "card": attached["card_id"], "patience": 100, **plan.end}
+        payload = {"patient": patient, "card": attached["card_id"], "patience": definitions.UNLIMITED, **plan.end}
         queue = DEFINITIONS[plan.workflow_type].queue
         workflow = engine.submit(payload, workflow_type=plan.workflow_type, idempotency_key=key, queue=queue)
         self.given[workflow.pk] = None
@@ -252,5 +252,5 @@ class Till(System):
         if not row.last_error_class.endswith(("StepError", "UnknownOutcome")):
             return {"failed after the call"}
         in_doubt = " in doubt" if doubts else ""
-        exhausted = row.retry_count >= self.plan_of[row.pk].end.get("patience", 100)
+        exhausted = row.retry_count >= self.plan_of[row.pk].end.get("patience", definitions.UNLIMITED)
         return {f"{'gave up' if exhausted else 'refused'}{in_doubt}"}
