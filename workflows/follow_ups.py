@@ -112,7 +112,11 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt, *, may_be
     if follow_up.tries > MAX_TRIES:
         return _failed_before(step, f"{follow_up.tries - 1} workers began it, and none came to its end.", "poison")
     if not step.follow_up:
-        return _failed_before(step, f"This release does not follow up {step.name}.", "step_undeclared")
+        # A release that does, of the two of a deploy, may be the next one.
+        unknown = RetryableStepError(
+            f"This release does not follow up {step.name}.", code="step_undeclared", base_delay=600, max_delay=3600
+        )
+        return Failed(None, step, unknown, retryable=True, description=executor.describe_engine_error(unknown))
     results = Results(definition, workflow)
     outcome = _run(definition, step, workflow, results, attempt, may_begin)
     if not isinstance(outcome, Done):

@@ -285,11 +285,16 @@ def test_one_that_another_worker_has_just_decided_is_not_begun(
     assert len(messages.calls) == calls
 
 
-def test_a_step_that_left_the_list_is_given_up(messages: Downstream) -> None:
+def test_a_release_that_does_not_follow_it_up_leaves_it_to_one_that_does(messages: Downstream) -> None:
     let_go(messages)
     define([Step(messages.step, name="another")])
     follow_up()
-    assert FollowUp.objects.get().due_at is None
+    row = FollowUp.objects.get()
+    assert row.due_at
+    assert row.due_at > timezone.now() + timedelta(minutes=7)
+    for _ in range(9):
+        follow_up()
+    assert FollowUp.objects.get().due_at is None, "it has left the list"
 
 
 def test_a_worker_in_a_backlog_does_one_in_ten_turns(messages: Downstream) -> None:
