@@ -68,7 +68,8 @@ def test_a_wait_reads_a_few_pages_however_many_signals_are_open(
         store_signals(name, *address)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE workflows_signal")
-    assert pages_to_answer(workflow) <= 40
+    # Before PostgreSQL 17 the index is walked over all of the address, once, where none is of the name.
+    assert pages_to_answer(workflow) <= (40 if connection.pg_version >= 170000 else 500)  # type: ignore[attr-defined]
     workflow.refresh_from_db()
     assert (workflow.status == "COMPLETE") is ("paid" in names)
 
