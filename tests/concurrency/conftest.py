@@ -31,7 +31,7 @@ def ben(transactional_db: None) -> User:
 def no_vacuum() -> Iterator[None]:
     """No autovacuum on the table, which would clean up behind the test; and no dead rows of others."""
     with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE workflows_workflow, workflows_signal CASCADE")
+        cursor.execute("TRUNCATE workflows_workflow, workflows_signal, workflows_service CASCADE")
         cursor.execute("ALTER TABLE workflows_workflow SET (autovacuum_enabled = off)")
         yield
         cursor.execute("ALTER TABLE workflows_workflow RESET (autovacuum_enabled)")

@@ -49,7 +49,7 @@ def test_neither_pool_is_walked_over_for_the_sake_of_the_other(no_vacuum: None) 
         for _ in range(4):
             assert this.process_next()
     assert [look.indexes[0] for look in looks] == [*3 * ["workflow_begun"], "workflow_fresh"]
-    assert max(look.buffers for look in looks) <= 12
+    assert max(look.buffers for look in looks) <= 10
 
 
 def test_an_idle_worker_does_not_walk_over_what_the_others_drain(no_vacuum: None) -> None:
@@ -66,7 +66,7 @@ def test_an_idle_worker_does_not_walk_over_what_the_others_drain(no_vacuum: None
         assert not idle.process_next(thorough=False)
     first, full, usual = looks
     assert full.buffers > 200
-    assert max(first.buffers, usual.buffers) <= 12
+    assert max(first.buffers, usual.buffers) <= 10
 
 
 def test_a_claim_reads_a_handful_of_pages_however_many_signals_nobody_has_answered(no_vacuum: None) -> None:
@@ -79,7 +79,7 @@ def test_a_claim_reads_a_handful_of_pages_however_many_signals_nobody_has_answer
         )
         cursor.execute("ANALYZE workflows_signal")
     analyze()
-    assert look_once().buffers <= 12
+    assert look_once().buffers <= (10 if connection.pg_version >= 160000 else 11)  # one of the services
 
 
 def test_the_pool_for_compensation_finds_its_rows_by_an_index_of_their_own(no_vacuum: None) -> None:
@@ -93,7 +93,7 @@ def test_the_pool_for_compensation_finds_its_rows_by_an_index_of_their_own(no_va
         assert worker(only="compensation").process_next()
     assert Workflow.objects.get(pk=last.pk).status == "FAILED"
     assert "workflow_compensating" in looks[0].indexes
-    assert looks[0].buffers <= 12
+    assert looks[0].buffers <= 10
 
 
 @pytest.mark.alone

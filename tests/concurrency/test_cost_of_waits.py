@@ -69,7 +69,7 @@ def test_a_wait_reads_a_few_pages_however_many_signals_are_open(
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE workflows_signal")
     # Before PostgreSQL 17 the index is walked over all of the address, once, where none is of the name.
-    assert pages_to_answer(workflow) <= (40 if connection.pg_version >= 170000 else 500)  # type: ignore[attr-defined]
+    assert pages_to_answer(workflow) <= (40 if connection.pg_version >= 170000 else 400)  # type: ignore[attr-defined]
     workflow.refresh_from_db()
     assert (workflow.status == "COMPLETE") is ("paid" in names)
 

@@ -67,7 +67,7 @@ def park(workflow: Workflow, between: Callable[[], Any] = lambda: None) -> None:
     """As `decide` does: look whether the circuit is open, write the row, commit."""
     with transaction.atomic():
         Workflow.objects.select_for_update(no_key=True).get(pk=workflow.pk)
-        if circuits.is_open("programs"):
+        if circuits.find_open("programs"):
             between()
             transitions.park(workflow.pk, Parking("programs", HOUR))
 
