@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from workflows.errors import RetryableStepError, StepError
+from workflows.outages import call_to
 
 
 def request(what: str, about: str, *, idempotency_key: str, **told: Any) -> str:
@@ -93,10 +94,12 @@ def _of(key: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 def ship(order: str, address: str, *, idempotency_key: str) -> str:
     """Book a parcel. Raises StepError when the carrier does not go there."""
-    asked("ship", order, idempotency_key)
-    if address == "nowhere":
-        raise StepError("The carrier does not go there.", code="no_such_address")
-    return perform("ship", order, idempotency_key=idempotency_key)
+    with call_to("carrier") as call:
+        asked("ship", order, idempotency_key)
+        if address == "nowhere":
+            call.answered()
+            raise StepError("The carrier does not go there.", code="no_such_address")
+        return perform("ship", order, idempotency_key=idempotency_key)
 
 
 # Seconds that an insurer takes to find out, and again to answer: long enough for two to be asked at once.

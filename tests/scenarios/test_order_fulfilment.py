@@ -39,3 +39,9 @@ def test_whatever_fails_is_undone(failure: testing.Failure) -> None:
 def test_a_crash_changes_nothing(boundary: str) -> None:
     run = testing.run(ORDER_FULFILMENT, ORDER, signals=PAID, crash=boundary)
     assert (run.status, run.called("charge_payment")) == ("COMPLETE", 1)
+
+
+def test_an_outage_of_the_carrier_costs_time_and_ships_once() -> None:
+    with testing.unavailable("carrier", calls=12):  # the first twelve calls are in vain; without `calls`, all of them
+        run = testing.run(ORDER_FULFILMENT, ORDER, signals=PAID)
+    assert (run.status, run.called("create_shipment")) == ("COMPLETE", 1)
