@@ -33,7 +33,7 @@ from workflows.executor import (
     call_in_time,
     describe,
     describe_engine_error,
-    let_go,
+    leave,
     reset_session,
     step_entry,
     transaction_is_broken,
@@ -160,10 +160,7 @@ def run(
     it.
     """
     outcome = _Compensation(definition, workflow, attempt).run(may_begin, give_up)
-    if not isinstance(outcome, Compensated):
-        let_go()
-    journal.flush(attempt)
-    calls.vote()
+    leave(attempt, rolled_back=not isinstance(outcome, Compensated))
     return outcome
 
 

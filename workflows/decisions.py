@@ -15,7 +15,7 @@ from workflows.backoff import Policy, merge_policies
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.doubts import Unsettled
-from workflows.errors import ClaimLost, RetryableStepError, Suspend, WorkflowCancelled, signal_names
+from workflows.errors import RetryableStepError, Suspend, WorkflowCancelled, signal_names
 from workflows.executor import Complete, Failed, Outcome, Waiting, WorkerStopping, last_error
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, StepOutcome, Workflow
@@ -24,7 +24,6 @@ from workflows.outages import unavailable_service
 from workflows.outages.parking import PATIENCE, find_parking
 from workflows.poison import Held, Postponed
 from workflows.postgres.statements import server_side_binding
-from workflows.redaction import frames
 from workflows.transitions import NOTHING, Awaited, Failures, Parking
 
 logger = logging.getLogger(__name__)
@@ -61,14 +60,7 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Non
             ended, error = _retry_undo(workflow, attempt, outcome), outcome.error
         case UndoWaiting():
             ended = _await_a_person(workflow, attempt, outcome.step.name, outcome.suspend, Attempt.Outcome.WAITING)
-    closed = Attempt.objects.filter(pk=attempt.id).update(
-        outcome=ended,
-        closed_at=ClockTimestamp(),
-        steps=attempt.steps,
-        traceback=frames(error) if error else "",
-    )
-    if closed != 1:  # the journal did not commit the attempt, or this transaction's snapshot is older
-        raise ClaimLost("the attempt is not to be seen")
+    history.close_attempt(attempt, ended, error)
     logger.info(
         "workflow %s (%s, key %s): attempt %s ended as %s%s",
         *(workflow.pk, workflow.workflow_type, workflow.key, attempt.number, ended, _where(attempt)),

@@ -85,11 +85,16 @@ def run(
     fails the workflow. Raises ClaimLost when the row is no longer ours: then nothing may be decided.
     """
     outcome = _run_steps(definition, workflow, attempt, may_begin)
-    if not isinstance(outcome, Complete):
+    leave(attempt, rolled_back=not isinstance(outcome, Complete))
+    return outcome
+
+
+def leave(attempt: OpenAttempt, *, rolled_back: bool) -> None:
+    """After the last step, or undo, of an attempt, before anything is decided: what the steps have left is written."""
+    if rolled_back:
         let_go()
     journal.flush(attempt)
     calls.vote()
-    return outcome
 
 
 def _run_steps(
@@ -117,11 +122,15 @@ def _run_steps(
     except ClaimLost:
         raise
     except BaseException as error:  # a step's SystemExit, too, is the step's failure and not the worker's
-        journal.ensure_from_step(attempt, error)
-        journal.require_claim(attempt)  # on a lost connection any error looks like the step's own
-        description = describe(error, results)
-        return Failed(results.context_json, step, error, is_retryable(error), description)
+        return failed(step, error, results, attempt)
     return Complete(results.context_json)
+
+
+def failed(step: Step, error: BaseException, results: Results, attempt: OpenAttempt) -> Failed:
+    """The outcome of an attempt that a step's error has ended. Raises ClaimLost when the error is not the step's."""
+    journal.ensure_from_step(attempt, error)
+    journal.require_claim(attempt)  # on a lost connection any error looks like the step's own
+    return Failed(results.context_json, step, error, is_retryable(error), describe(error, results))
 
 
 class MustStop(Exception):

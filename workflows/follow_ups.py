@@ -30,12 +30,11 @@ from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend
 from workflows.executor import Failed, MustStop, Results, WorkerStopping
 from workflows.journal import FENCE, OpenAttempt
 from workflows.ledger import Ledger
-from workflows.models import Attempt, Event, FollowUp, Service, Workflow
+from workflows.models import Attempt, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.outages import calls, circuits, unavailable_service
+from workflows.outages import circuits, unavailable_service
 from workflows.outages.parking import PATIENCE
 from workflows.postgres.statements import server_side_binding
-from workflows.redaction import frames
 
 logger = logging.getLogger(__name__)
 
@@ -119,10 +118,7 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt, *, may_be
         return Failed(None, step, unknown, retryable=True, description=executor.describe_engine_error(unknown))
     results = Results(definition, workflow)
     outcome = _run(definition, step, workflow, results, attempt, may_begin)
-    if not isinstance(outcome, Done):
-        executor.let_go()
-    journal.flush(attempt)
-    calls.vote()
+    executor.leave(attempt, rolled_back=not isinstance(outcome, Done))
     return outcome
 
 
@@ -149,9 +145,7 @@ def _run(
     except ClaimLost:
         raise
     except BaseException as caught:  # a step's SystemExit, too, is the step's failure and not the worker's
-        journal.ensure_from_step(attempt, caught)
-        journal.require_claim(attempt)
-        return Failed(None, step, caught, executor.is_retryable(caught), executor.describe(caught, results))
+        return executor.failed(step, caught, results, attempt)
     return Done(step)
 
 
@@ -175,14 +169,7 @@ def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: Outcome) -> None:
                 ended = Attempt.Outcome.PUT_BACK
             case Failed():
                 ended, error = _fail(follow_up, attempt, outcome), outcome.error
-        closed = Attempt.objects.filter(pk=attempt.id).update(
-            outcome=ended,
-            closed_at=ClockTimestamp(),
-            steps=attempt.steps,
-            traceback=frames(error) if error else "",
-        )
-        if closed != 1:
-            raise ClaimLost("the attempt is not to be seen")
+        history.close_attempt(attempt, ended, error)
     logger.info("workflow %s: the follow-up of %s ended as %s", attempt.workflow_id, follow_up.step, ended)
 
 
@@ -218,7 +205,7 @@ def _fail(follow_up: FollowUp, attempt: OpenAttempt, outcome: Failed) -> Attempt
 
 def _after_trial(service: str) -> datetime | None:
     """While the service's circuit is open: a time after its next trial, which this is not to be. Else None."""
-    circuit = Service.objects.filter(name=service, opened_at__isnull=False).first()
+    circuit = circuits.find_open(service)
     if circuit is None or circuit.retry_at is None:
         return None
     later = delay_seconds(1, base_delay=circuit.cool_off, max_delay=circuits.LONGEST_COOL_OFF, jitter_factor=0.5)

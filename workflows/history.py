@@ -7,7 +7,11 @@ from typing import Any
 
 from django.db import connection
 
-from workflows.models import Event
+from workflows.errors import ClaimLost
+from workflows.journal import OpenAttempt
+from workflows.models import Attempt, Event
+from workflows.models.clock import ClockTimestamp
+from workflows.redaction import frames
 
 
 def record(
@@ -36,3 +40,18 @@ def record(
                 "detail": json.dumps(detail),
             },
         )
+
+
+def close_attempt(attempt: OpenAttempt, outcome: Attempt.Outcome, error: BaseException | None) -> None:
+    """Close an attempt whose outcome has been decided, in the claim's transaction, as its last statement.
+
+    Raises ClaimLost when there is no such attempt: the journal did not commit it, or our snapshot is older.
+    """
+    closed = Attempt.objects.filter(pk=attempt.id).update(
+        outcome=outcome,
+        closed_at=ClockTimestamp(),
+        steps=attempt.steps,
+        traceback=frames(error) if error else "",
+    )
+    if closed != 1:
+        raise ClaimLost("the attempt is not to be seen")

@@ -93,9 +93,9 @@ def locked(name: str, *, using: str = DEFAULT_DB_ALIAS, wait: bool = False) -> I
             service.save(using=using, update_fields=_COLUMNS)
 
 
-def is_open(name: str) -> bool:
-    """Whether the circuit is open just now. A name without a row is closed."""
-    return Service.objects.filter(name=name, opened_at__isnull=False).exists()
+def find_open(name: str) -> Service | None:
+    """The service, if its circuit is open just now. A name without a row is closed."""
+    return Service.objects.filter(name=name, opened_at__isnull=False).first()
 
 
 class CircuitState(models.TextChoices):
@@ -120,11 +120,6 @@ def state_of(service: Service) -> CircuitState:
 def _is_being_tried(service: Service) -> bool:
     leased = service.trial_until is not None and service.trial_until > _now(service)
     return leased or was_released_to_try(service)
-
-
-def is_held(name: str) -> bool:
-    """Whether a person holds the circuit open."""
-    return Service.objects.filter(name=name, opened_at__isnull=False).exclude(held_by="").exists()
 
 
 # --- What a worker has met ----------------------------------------------------------------------------

@@ -52,14 +52,15 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
     If the circuit closes just now, the workflow is parked all the same, and the next release finds it.
     """
     service = unavailable_service(error)
-    if not service or not circuits.is_open(service):
+    circuit = circuits.find_open(service) if service else None
+    if circuit is None:
         return None
     needs_only = any(isinstance(each, ServiceUnavailable) and each.needed for each in error_chain(error))
     longest = DAY if needs_only else HOUR
     if workflow.parked_on != service:
         return Parking(service, longest)
     was_parked = Workflow.objects.filter(pk=workflow.pk, parked_at__lte=ClockTimestamp() - longest)
-    is_over = was_parked.exists() and not circuits.is_held(service)
+    is_over = not circuit.held_by and was_parked.exists()
     return Parking(service, longest, since=None if is_over else workflow.parked_at, is_over=is_over)
 
 

@@ -200,20 +200,20 @@ class Worker:
             workflow = claim.workflow
             cancelled = inbox.cancellation(workflow.pk) if claim.cancelled and not workflow.compensating else None
             outcome = None
-            if cancelled or claim.workflow.workflow_type in definitions():
+            if cancelled or workflow.workflow_type in definitions():
                 attempt = self._open_attempt(workflow, claim.xid)
                 with self._calls.of(workflow, claim.not_closed):
                     outcome = self._outcome_of(claim, attempt, cancelled)  # inside a savepoint of its own
                 decide(workflow, attempt, outcome)  # after its release: see workflows.decisions
             else:
-                unknown_types.put_off(claim.workflow)
+                unknown_types.put_off(workflow)
             failpoints.reach("before_commit", type(outcome).__name__.lower())
         failpoints.reach("after_commit", type(outcome).__name__.lower())
         self._clear_current(heard_at=monotonic(), trouble="")
         if not isinstance(outcome, Complete):
-            waking.wake(claim.workflow.pk)
-        if claim.workflow.parent_id is not None:
-            inbox.notify_parent(claim.workflow.pk)
+            waking.wake(workflow.pk)
+        if workflow.parent_id is not None:
+            inbox.notify_parent(workflow.pk)
         return True
 
     def _require_closed(self) -> None:

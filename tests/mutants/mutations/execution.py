@@ -57,8 +57,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "an error on a lost claim is the step's failure",
-            "        journal.require_claim(attempt)  # on a lost",
-            "        pass  # on a lost",
+            "    journal.require_claim(attempt)  # on a lost",
+            "    pass  # on a lost",
             f"{LATE}test_what_it_was_told_after_it_had_lost_the_row_is_no_failure_of_the_step",
         ),
         (
@@ -81,9 +81,10 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the last result is not written before the decision",
-            "    journal.flush(attempt)\n    calls.vote()\n    return outcome",
-            "    return outcome",
+            "    journal.flush(attempt)\n    calls.vote()\n",
+            "    calls.vote()\n",
             f"{LEDGER}test_twenty_once_steps_make_one_commit_each_and_one_more",
+            f"{UNDO}test_it_undoes_in_reverse_order_and_fails_then",
         ),
         (
             "a result is not written before a step that is not once",
@@ -154,13 +155,16 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *in_(
-        "decisions.py",
+        "history.py",
         (
             "an attempt that is not to be seen is decided",
             "    if closed != 1:",
             "    if False:",
             f"{LOST_CLAIMS}test_nothing_is_decided_while_the_attempt_is_not_to_be_seen",
         ),
+    ),
+    *in_(
+        "decisions.py",
         (
             "the server shows a patient's context as the text of a statement",
             "    with server_side_binding():\n",
@@ -187,12 +191,6 @@ MUTANTS: list[Mutant] = [
             "                    journal.require_claim(self.attempt)  # on",
             "                    pass  # on",
             f"{LATE}test_what_it_was_told_after_it_had_lost_the_row_is_no_failure_of_the_undo",
-        ),
-        (
-            "the last undo is not written before the decision",
-            "    journal.flush(attempt)\n    calls.vote()\n    return outcome",
-            "    return outcome",
-            f"{UNDO}test_it_undoes_in_reverse_order_and_fails_then",
         ),
         (
             "a person is asked before the undo before is written",

@@ -188,14 +188,14 @@ MUTANTS: list[Mutant] = [
         "outages/parking.py",
         (
             "an hour that ran out is no failure",
-            "    is_over = was_parked.exists() and",
-            "    is_over = False and",
+            "    is_over = not circuit.held_by and was_parked.exists()",
+            "    is_over = False",
             f"{PARKING}test_one_whose_hour_has_run_out_counts_a_failure",
         ),
         (
             "a hold of two days fails workflows",
-            " and not circuits.is_held(service)",
-            "",
+            "is_over = not circuit.held_by and was_parked.exists()",
+            "is_over = was_parked.exists()",
             f"{PARKING}test_while_a_person_holds_the_service_no_hour_counts",
         ),
         (

@@ -71,13 +71,13 @@ MUTANTS: list[Mutant] = [
         # --- Waking ---
         (
             "a worker that has suspended a workflow does not look again",
-            "            waking.wake(claim.workflow.pk)\n",
+            "            waking.wake(workflow.pk)\n",
             "            pass\n",
             f"{SIGNALS}test_the_workers_own_look_is_what_finds_it_when_the_sender_came_too_early",
         ),
         (
             "a worker that has ended a child does not tell its parent",
-            "            inbox.notify_parent(claim.workflow.pk)\n",
+            "            inbox.notify_parent(workflow.pk)\n",
             "            pass\n",
             f"{SIGNALS}test_the_one_that_looks_second_sees_both",
         ),

@@ -119,7 +119,7 @@ class Simulation:
                             break
                 except ServiceUnavailable:
                     self.parked.append(pk)
-            if was_parked and failed and circuits.is_open("programs"):
+            if was_parked and failed and circuits.find_open("programs"):
                 self.parked.append(pk)
             self.under_way.discard(pk)
             yield 0.1 if self.released else random.uniform(0, 2 * self.pause)
@@ -131,7 +131,7 @@ def test_a_dead_service_gets_few_calls_in_twenty_minutes(the_time: Time, takes: 
     simulation = Simulation(the_time, lambda: True, takes=takes).run(30 + takes)
     until_open = simulation.made
     simulation.run(20 * 60)
-    assert circuits.is_open("programs")
+    assert circuits.find_open("programs")
     assert simulation.made < until_open + 60, (until_open, simulation.made)
     assert simulation.made <= most
 
@@ -139,10 +139,10 @@ def test_a_dead_service_gets_few_calls_in_twenty_minutes(the_time: Time, takes: 
 def test_it_closes_when_the_service_is_back(the_time: Time) -> None:
     down = True
     simulation = Simulation(the_time, lambda: down).run(300)
-    assert circuits.is_open("programs")
+    assert circuits.find_open("programs")
     down = False
     simulation.run(400)
-    assert not circuits.is_open("programs")
+    assert not circuits.find_open("programs")
     assert not simulation.parked
 
 
@@ -155,7 +155,7 @@ def test_thirty_percent_of_errors_may_open_it_and_it_closes_again(the_time: Time
     simulation = Simulation(the_time, lambda: random.random() < 0.3, workers=8, rate=10).run(300)
     simulation.fails = lambda: False
     simulation.run(420)
-    assert not circuits.is_open("programs")
+    assert not circuits.find_open("programs")
     assert not simulation.parked
     assert story().count("opened") <= 10
     assert Service.objects.get().since is None
