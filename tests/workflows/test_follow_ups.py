@@ -285,6 +285,19 @@ def test_one_that_another_worker_has_just_decided_is_not_begun(
     assert len(messages.calls) == calls
 
 
+def test_one_whose_workflow_is_undone_all_the_same_waits_until_it_is_complete(messages: Downstream) -> None:
+    workflow = let_go(messages)
+    Workflow.objects.filter(pk=workflow.pk).update(status="FAILED")
+    assert not follow_up()
+
+
+def test_one_of_a_type_that_this_release_does_not_know_is_left_to_another(messages: Downstream) -> None:
+    workflow = let_go(messages)
+    Workflow.objects.filter(pk=workflow.pk).update(workflow_type="of tomorrow")
+    assert not follow_up()
+    assert FollowUp.objects.get().tries == 0
+
+
 def test_a_release_that_does_not_follow_it_up_leaves_it_to_one_that_does(messages: Downstream) -> None:
     let_go(messages)
     define([Step(messages.step, name="another")])

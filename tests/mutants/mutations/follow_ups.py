@@ -34,6 +34,18 @@ MUTANTS: list[Mutant] = [
             f"{FOLLOW_UPS}test_a_claim_that_has_ended_begins_nothing",
         ),
         (
+            "what is undone is followed up",
+            "AND w.status = 'COMPLETE' AND w.workflow_type",
+            "AND w.workflow_type",
+            f"{FOLLOW_UPS}test_one_whose_workflow_is_undone_all_the_same_waits_until_it_is_complete",
+        ),
+        (
+            "a follow-up of an unknown type is taken up",
+            " AND w.workflow_type = ANY (%s)",
+            " AND %s::text[] IS NOT NULL",
+            f"{FOLLOW_UPS}test_one_of_a_type_that_this_release_does_not_know_is_left_to_another",
+        ),
+        (
             "workers die of a follow-up for ever",
             "    if follow_up.tries > MAX_TRIES:\n",
             "    if False:\n",
