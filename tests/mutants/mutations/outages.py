@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import AROUND_CALLS, CALLS, CIRCUITS, LEASE, PARKING, TRANSITIONS, TRIALS
+from tests.mutants.mutations.seen_by import AROUND_CALLS, CALLS, CIRCUITS, LEASE, PARKING, RELEASE, TRANSITIONS, TRIALS
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -44,7 +44,7 @@ MUTANTS: list[Mutant] = [
             "a worker's second call of a trial is none",
             "self.workflow.parked_on == service or service in self.trying",
             "self.workflow.parked_on == service",
-            f"{PARKING}test_a_worker_that_tries_it_may_call_it_twice_in_a_step",
+            f"{RELEASE}test_a_worker_that_tries_it_may_call_it_twice_in_a_step",
         ),
         (
             "a step's time may be over in the midst of a transaction of the engine's",
@@ -109,7 +109,7 @@ MUTANTS: list[Mutant] = [
             "a worker that has voted keeps to itself that a released workflow has called in vain",
             "                    self._tell_the_release(service)\n",
             "                    pass\n",
-            f"{PARKING}test_the_release_is_told_of_each_call_in_vain_of_what_it_has_released",
+            f"{RELEASE}test_the_release_is_told_of_each_call_in_vain_of_what_it_has_released",
         ),
     ),
     *in_(
@@ -172,7 +172,7 @@ MUTANTS: list[Mutant] = [
             "workers wait for a service's row",
             "select_for_update(skip_locked=not wait, no_key=True)",
             "select_for_update(no_key=True)",
-            f"{PARKING}test_no_worker_waits_for_a_services_row",
+            f"{RELEASE}test_no_worker_waits_for_a_services_row",
         ),
     ),
     *in_(
@@ -214,25 +214,25 @@ MUTANTS: list[Mutant] = [
             "workflows are released while nobody may call",
             "if service is None or (service.opened_at is not None and not circuits.is_trial_due(service)):",
             "if service is None:",
-            f"{PARKING}test_nothing_is_released_before_a_trial_is_due",
+            f"{RELEASE}test_nothing_is_released_before_a_trial_is_due",
         ),
         (
             "the next cohort does not wait for the one before",
             "        if _is_too_soon(service) or _is_cohort_under_way(service):\n            return 0\n",
             "",
-            f"{PARKING}test_one_is_released_to_try_it_and_an_answer_lets_the_others_follow",
+            f"{RELEASE}test_one_is_released_to_try_it_and_an_answer_lets_the_others_follow",
         ),
         (
             "a cohort that no worker takes up holds up the others for ever",
             ", invisible_until__gt=now - TAKEN_UP_WITHIN).exists()",
             ").exists()",
-            f"{PARKING}test_a_cohort_that_no_worker_takes_up_holds_up_the_others_for_a_minute",
+            f"{RELEASE}test_a_cohort_that_no_worker_takes_up_holds_up_the_others_for_a_minute",
         ),
         (
             "a trial that made no call leaves the circuit open",
             "if not circuits.was_released_to_try(service) or _is_undecided(service):",
             "if True:",
-            f"{PARKING}test_a_trial_that_ends_without_a_call_closes_it",
+            f"{RELEASE}test_a_trial_that_ends_without_a_call_closes_it",
         ),
         (
             "bad payloads make all the trials",
@@ -256,19 +256,19 @@ MUTANTS: list[Mutant] = [
             "cohorts grow though calls fail",
             "return max(1, service.cohort * 7 // 8)",
             "pass",
-            f"{PARKING}test_a_cohort_is_an_eighth_smaller_after_a_call_in_vain_and_then_grows_slowly",
+            f"{RELEASE}test_a_cohort_is_an_eighth_smaller_after_a_call_in_vain_and_then_grows_slowly",
         ),
         (
             "cohorts go on doubling after a call in vain",
             "return min(LARGEST_COHORT, service.cohort * 9 // 8 + 1)",
             "pass",
-            f"{PARKING}test_a_cohort_is_an_eighth_smaller_after_a_call_in_vain_and_then_grows_slowly",
+            f"{RELEASE}test_a_cohort_is_an_eighth_smaller_after_a_call_in_vain_and_then_grows_slowly",
         ),
         (
             "the next cohort comes in the same second",
             "if _is_too_soon(service) or _is_cohort_under_way(service):",
             "if _is_cohort_under_way(service):",
-            f"{PARKING}test_a_cohort_is_spread_over_a_second_and_the_next_one_comes_after_it",
+            f"{RELEASE}test_a_cohort_is_spread_over_a_second_and_the_next_one_comes_after_it",
         ),
     ),
     *in_(

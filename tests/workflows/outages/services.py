@@ -86,6 +86,17 @@ def submit_and_work(count: int = 1) -> list[Workflow]:
     return [Workflow.objects.get(pk=each.pk) for each in submitted]
 
 
+def due() -> int:
+    return Workflow.objects.due().count()
+
+
+def reread(workflow: Workflow) -> Workflow:
+    return Workflow.objects.with_state().get(pk=workflow.pk)
+
+
+def ends_at_once(*, workflow: Workflow, context: Any) -> None: ...
+
+
 def by_workers(count: int, do: Callable[[Any], None]) -> None:
     """Each of so many workers, which know nothing of each other's votes."""
     for _ in range(count):

@@ -28,11 +28,6 @@ KEY_TTL = timedelta(hours=1)
 
 
 @pytest.fixture
-def programs() -> Downstream:
-    return Downstream()
-
-
-@pytest.fixture
 def payments() -> Downstream:
     return Downstream("payments")
 

@@ -11,23 +11,20 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import again, another_connection, define, do_chores, submit, work, worker
-from tests.workflows.outages.services import Downstream, circuit, open_circuit, story, submit_and_work, trial_is_due
+from tests.workflows.outages.services import (
+    Downstream,
+    circuit,
+    due,
+    ends_at_once,
+    open_circuit,
+    story,
+    submit_and_work,
+    trial_is_due,
+)
 from workflows.definition import Step
 from workflows.models import Service, Workflow
 
 pytestmark = engine.ENGINE
-
-
-@pytest.fixture
-def programs() -> Downstream:
-    return Downstream()
-
-
-def ends_at_once(*, workflow: Workflow, context: Any) -> None: ...
-
-
-def due() -> int:
-    return Workflow.objects.due().count()
 
 
 def test_the_outcome_of_a_trial_is_written_though_the_row_is_locked_just_then(programs: Downstream) -> None:

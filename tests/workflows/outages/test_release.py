@@ -1,0 +1,222 @@
+"""A parked workflow is released: to try its service, and in cohorts when that is back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tests import engine
+from tests.engine import another_connection, define, do_chores, make_due, submit, work, worker
+from tests.workflows.outages.services import (
+    SECOND,
+    Downstream,
+    circuit,
+    due,
+    ends_at_once,
+    open_circuit,
+    reread,
+    story,
+    submit_and_work,
+    trial_is_due,
+)
+from workflows.definition import Step
+from workflows.models import Service, Workflow
+from workflows.outages import parking
+
+pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
+
+
+def test_nothing_is_released_before_a_trial_is_due(programs: Downstream) -> None:
+    define([programs.step])
+    open_circuit()
+    submit_and_work(3)
+    do_chores()
+    assert due() == 0
+
+
+def test_one_is_released_to_try_it_and_an_answer_lets_the_others_follow(programs: Downstream) -> None:
+    define([programs.step])
+    open_circuit()
+    parked = submit_and_work(8)
+    trial_is_due()
+    do_chores()
+    do_chores()
+    assert due() == 1, "one at a time"
+    assert work(parked[0]).status == "COMPLETE", "the one that was parked first"
+    assert story() == ["closed"]
+    released = []
+    while Workflow.objects.filter(status="PENDING").exists():
+        do_chores()
+        released.append(due())
+        for _ in range(released[-1]):
+            assert worker().process_next()
+    assert released == [1, 2, 4]
+    assert len(programs.calls) == 8
+
+
+def test_a_trial_in_vain_sends_it_to_the_end_and_counts_nothing(programs: Downstream) -> None:
+    define([programs.step])
+    open_circuit()
+    first, second = submit_and_work(2)
+    programs.state = "down"
+    trial_is_due()
+    do_chores()
+    first = work(first)
+    assert (first.parked_on, first.retry_count, len(programs.calls)) == ("programs", 0, 1)
+    assert circuit().opened_at
+    assert circuit().cool_off == 10
+    do_chores()
+    assert due() == 0
+    trial_is_due()
+    do_chores()
+    work(second)
+    assert programs.calls == [first.pk, second.pk], "the oldest may be a bad payload"
+
+
+def test_a_service_on_which_nobody_is_parked_is_tried_by_one_worker(programs: Downstream) -> None:
+    define([Step(programs.step, best_effort=True)])
+    open_circuit(trial_in=-1)
+    Service.objects.update(trial_until=timezone.now() + 10 * SECOND)
+    submit_and_work(2)
+    assert programs.calls == []
+    Service.objects.update(trial_until=None)
+    submit_and_work(2)
+    assert len(programs.calls) == 2, "the trial, and the one after it"
+    assert circuit().opened_at is None
+
+
+def test_a_worker_that_tries_it_may_call_it_twice_in_a_step(programs: Downstream) -> None:
+    def twice(*, workflow: Workflow, context: Any) -> None:
+        programs.call(workflow)
+        programs.call(workflow)
+
+    define([twice])
+    open_circuit(trial_in=-1)
+    (workflow,) = submit_and_work()
+    assert (workflow.status, len(programs.calls)) == ("COMPLETE", 2)
+
+
+def test_a_trial_that_ends_without_a_call_closes_it(programs: Downstream) -> None:
+    """Its workflow is cancelled, has expired, or is of a release that calls the service no more."""
+    define([programs.step])
+    open_circuit()
+    submit_and_work(3)
+    define([ends_at_once])
+    trial_is_due()
+    do_chores()
+    assert worker().process_next()
+    do_chores()
+    assert circuit().opened_at is None
+    assert story() == ["closed"]
+    assert circuit().failed == 4, "one more vote opens it again"
+    assert due() == 1
+
+
+def closed_circuit(*, cohort: int, failed: timedelta | None = None) -> None:
+    """It was closed a minute ago, and a cohort released just now; a call was in vain so long after that."""
+    now = timezone.now()
+    released = {"closed_at": now - 60 * SECOND, "cohort": cohort, "released_at": now - SECOND}
+    failed_at = now - SECOND + failed if failed is not None else None
+    Service.objects.update(opened_at=None, retry_at=None, since=None, failed_at=failed_at, **released)
+
+
+@pytest.mark.parametrize(
+    ("failed", "next_cohort"),
+    [
+        (None, 16),
+        (-70 * SECOND, 16),  # before it was closed
+        (SECOND / 2, 7),
+        (-SECOND, 10),  # before the last cohort
+    ],
+)
+def test_a_cohort_is_an_eighth_smaller_after_a_call_in_vain_and_then_grows_slowly(
+    programs: Downstream, failed: timedelta | None, next_cohort: int
+) -> None:
+    define([programs.step])
+    open_circuit()
+    submit_and_work(17)
+    closed_circuit(cohort=8, failed=failed)
+    do_chores()
+    assert due() == next_cohort
+
+
+def test_a_cohort_is_spread_over_a_second_and_the_next_one_comes_after_it(
+    programs: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "PACE", 100 * SECOND)
+    monkeypatch.setattr(parking, "JUST_DUE", 50 * SECOND)
+    define([programs.step])
+    open_circuit()
+    submit_and_work(8)
+    closed_circuit(cohort=2)
+    Service.objects.update(released_at=timezone.now() - 101 * SECOND)
+    do_chores()
+    do_chores()
+    now = timezone.now()
+    soon = Workflow.objects.filter(invisible_until__lt=now + 1000 * SECOND).order_by("invisible_until")
+    assert [round((each.invisible_until - now).total_seconds()) for each in soon] == [0, 25, 50, 75]
+
+
+def test_the_release_is_told_of_each_call_in_vain_of_what_it_has_released(
+    programs: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that has voted in this second, that it was answered, has no other vote."""
+    monkeypatch.setattr("workflows.outages.calls.VOTE_EVERY", 1000.0)
+    define([programs.step])
+    open_circuit()
+    submit_and_work(2)
+    closed_circuit(cohort=2)
+    Service.objects.update(since=timezone.now())
+    Workflow.objects.update(invisible_until=timezone.now())
+    this = worker()
+    assert this.process_next()
+    programs.state = "down"
+    assert this.process_next()
+    service = circuit()
+    assert (service.answered, service.failed) == (1, 5), "one vote, and no other"
+    assert service.failed_at
+    assert service.released_at
+    assert service.failed_at > service.released_at
+
+
+def test_what_is_parked_on_a_service_without_a_row_is_released() -> None:
+    row = submit(parked_on="gone", parked_at=timezone.now(), invisible_until=timezone.now() + timedelta(minutes=50))
+    do_chores()
+    assert reread(row).invisible_until <= timezone.now()
+
+
+def test_a_cohort_that_no_worker_takes_up_holds_up_the_others_for_a_minute(programs: Downstream) -> None:
+    define([programs.step])
+    open_circuit()
+    elsewhere = submit_and_work()[0]
+    submit_and_work(2)
+    Workflow.objects.filter(pk=elsewhere.pk).update(queue="nobody's")
+    Service.objects.update(opened_at=None, since=None)
+    do_chores()
+    do_chores()
+    assert due() == 1
+    Workflow.objects.filter(pk=elsewhere.pk).update(invisible_until=timezone.now() - timedelta(seconds=61))
+    do_chores()
+    assert due() == 3
+
+
+def test_the_names_are_found_one_after_the_other() -> None:
+    for name in ("b", "a", "b", "", "c"):
+        submit(parked_on=name)
+    submit(parked_on="done", status="COMPLETE", completed_at=timezone.now())
+    assert parking.names() == ["a", "b", "c"]
+
+
+def test_no_worker_waits_for_a_services_row(programs: Downstream) -> None:
+    define([programs.step])
+    open_circuit(trial_in=-1)
+    with another_connection() as other, other.transaction():
+        other.execute("SELECT FROM workflows_service FOR UPDATE")
+        (workflow,) = submit_and_work()
+        do_chores()
+    assert (workflow.parked_on, programs.calls) == ("programs", [])
+    make_due(workflow)
+    assert work(workflow).status == "COMPLETE"
