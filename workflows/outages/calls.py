@@ -112,14 +112,10 @@ def _mark(error: BaseException, service: str) -> None:
 
 
 class Known(NamedTuple):
-    """A circuit that is not closed, as the claim has read it; by this process's clock, a trial is due at `trial_at`.
-
-    `stubborn`: it has been open for long, see `circuits.STUBBORN`.
-    """
+    """A circuit that is not closed, as the claim has read it; by this process's clock, a trial is due at `trial_at`."""
 
     open: bool
     trial_at: float
-    stubborn: bool = False
 
 
 class Met(NamedTuple):
@@ -147,12 +143,8 @@ class WorkersCalls:
         self.met.clear()
         self.trying.clear()
         self.known = {
-            name: Known(
-                is_open,
-                monotonic() if circuits.is_over(seconds or 0.0, held=held) else monotonic() + seconds,
-                stubborn,
-            )
-            for name, is_open, seconds, held, stubborn in not_closed or ()
+            name: Known(is_open, monotonic() if circuits.is_over(seconds or 0.0, held=held) else monotonic() + seconds)
+            for name, is_open, seconds, held in not_closed or ()
         }
         token = _current.set(self)
         _all_at_work.append(self)
@@ -189,16 +181,18 @@ class WorkersCalls:
 
     def may_try_in_earnest(self, service: str) -> bool:
         """Whether a step that needs the service may begin, to try it: alone, and long after the circuit opened."""
-        known = self.known[service]
         was_released = self.workflow is not None and self.workflow.parked_on == service
-        return known.stubborn and was_released and monotonic() >= known.trial_at and self._take_trial(service)
+        is_due = was_released and monotonic() >= self.known[service].trial_at
+        return is_due and self._take_trial(service, in_earnest=True)
 
-    def _take_trial(self, service: str) -> bool:
-        """Take the lease for a trial, if there is one to be had."""
+    def _take_trial(self, service: str, *, in_earnest: bool = False) -> bool:
+        """Take the lease for a trial, if there is one to be had; `in_earnest`, only one of a stubborn circuit."""
         if get_ident() != self.thread:  # the journal is the worker's own
             return False
         with held_off(), journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
-            taken = row is not None and circuits.take_trial(row)
+            if row is None or (in_earnest and not circuits.is_stubborn(row, using=journal.ALIAS)):
+                return False
+            taken = circuits.take_trial(row)
         if taken:
             self.trying.add(service)
         return taken

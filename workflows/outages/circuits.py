@@ -22,10 +22,9 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, models, transaction
 
-from workflows.models import CircuitEvent, Service
+from workflows.models import CircuitEvent, Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.service import FIRST_COOL_OFF
-from workflows.postgres.statements import fetch_one
 
 # It takes so many votes of so many workflows: one bad payload, always answered with 500, opens nothing.
 VOTES, SUSPECTS = 5, 3
@@ -53,25 +52,12 @@ TRIAL = timedelta(seconds=15)
 
 _COLUMNS = [field.name for field in Service._meta.fields if not field.primary_key]
 
-# Whether an open circuit `s` is stubborn: open for so long, with so few who have failed at it (they are due within an
-# hour, those that only need it later, and what is released is due now).
-_IS_STUBBORN = f"""
-    CASE WHEN s.opened_at < clock_timestamp() - interval '{STUBBORN.total_seconds()} s' THEN
-        (SELECT count(*) FROM (
-            SELECT FROM workflows_workflow w
-             WHERE w.status = 'PENDING' AND w.parked_on = s.name AND w.parked_on <> ''
-               AND w.invisible_until > clock_timestamp()
-               AND w.invisible_until <= clock_timestamp() + interval '{HOUR.total_seconds()} s'
-             LIMIT {SUSPECTS + 1}) failed) <= {SUSPECTS}
-    ELSE false END"""  # noqa: S608 (ours)
-
-# The circuits that are not closed, as JSON for `WorkersCalls.of`: how long until the next trial is due, whether the
-# circuit is held, and whether it is stubborn. The claim's statement reads it.
-NOT_CLOSED = f"""
+# The circuits that are not closed, as JSON for `WorkersCalls.of`: how long until the next trial is due, and whether the
+# circuit is held. The claim's statement reads it.
+NOT_CLOSED = """
     SELECT json_agg(json_build_array(
-               name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> '',
-               {_IS_STUBBORN}))
-      FROM workflows_service s WHERE opened_at IS NOT NULL OR since IS NOT NULL"""  # noqa: S608 (ours)
+               name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> ''))
+      FROM workflows_service WHERE opened_at IS NOT NULL OR since IS NOT NULL"""
 
 
 @contextmanager
@@ -228,10 +214,17 @@ def was_released_to_try(service: Service) -> bool:
     return service.released_at is not None and service.released_at >= service.retry_at
 
 
-def is_stubborn(service: Service) -> bool:
-    """Whether it has been open for so long that the few who make its trials may be to blame."""
-    found = fetch_one(f"SELECT {_IS_STUBBORN} FROM workflows_service s WHERE name = %s", [service.name])  # noqa: S608 (ours)
-    return bool(found and found[0])
+def is_stubborn(service: Service, *, using: str = DEFAULT_DB_ALIAS) -> bool:
+    """Whether it has been open for so long that the few who make its trials may be to blame.
+
+    Those who have failed at it are due within an hour, those that only need it later, and what is released is due now.
+    """
+    now = _now(service)
+    if service.opened_at is None or service.opened_at >= now - STUBBORN:
+        return False
+    parked = Workflow.objects.using(using).filter(status="PENDING", parked_on=service.name).exclude(parked_on="")
+    failed = parked.filter(invisible_until__gt=now, invisible_until__lte=now + HOUR)
+    return failed[: SUSPECTS + 1].count() <= SUSPECTS
 
 
 def take_trial(service: Service) -> bool:

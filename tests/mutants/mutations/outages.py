@@ -74,20 +74,20 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what only needs a service never tries it, though bad payloads keep its circuit open",
-            "return known.stubborn and was_released",
-            "return False and was_released",
+            "return is_due and self._take_trial(service, in_earnest=True)",
+            "return False",
             f"{TRIALS}test_bad_payloads_do_not_keep_a_circuit_open_for_days",
         ),
         (
             "whoever needs a service tries it, and pays, as soon as the circuit is open",
-            "return known.stubborn and was_released",
-            "return was_released",
+            "(in_earnest and not circuits.is_stubborn(row, using=journal.ALIAS))",
+            "False",
             f"{TRIALS}test_before_that_nobody_pays_to_try_it",
         ),
         (
             "all who need a service try it at once, and pay",
-            "monotonic() >= known.trial_at and self._take_trial(service)",
-            "monotonic() >= known.trial_at",
+            "return is_due and self._take_trial(service, in_earnest=True)",
+            "return is_due",
             f"{TRIALS}test_one_at_a_time_pays_to_try_it",
         ),
         (
