@@ -25,10 +25,11 @@ from onboarding.steps.payment import (
     configure_billing,
     execute_checkout,
     find_charge,
+    find_refund,
     refund_checkout,
 )
 from onboarding.steps.profile import update_address, update_personal_information, update_phone_number
-from onboarding.steps.program import enroll_in_program, find_enrollment, withdraw_from_program
+from onboarding.steps.program import enroll_in_program, find_enrollment, find_withdrawal, withdraw_from_program
 from onboarding.steps.visit import save_questionnaire, start_visit
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
 
@@ -91,10 +92,18 @@ STEPS: Sequence[Step | WorkflowStep] = [
         once=True,
         undo=refund_checkout,
         lookup=find_charge,
+        undo_lookup=find_refund,
         returns=("charge_id", "payment_status"),
         needs=("programs",),
     ),
-    Step(enroll_in_program, once=True, undo=withdraw_from_program, lookup=find_enrollment, returns=("enrollment_id",)),
+    Step(
+        enroll_in_program,
+        once=True,
+        undo=withdraw_from_program,
+        lookup=find_enrollment,
+        undo_lookup=find_withdrawal,
+        returns=("enrollment_id",),
+    ),
     # The confirmation comes last, so that it is true.
     Step(send_confirmation, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),
 ]

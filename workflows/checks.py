@@ -118,12 +118,15 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessa
     """A step's call must be able to keep what the step's policy promises."""
     where = f"The step {step.name!r} of {definition.name!r}"
     if not step.once:
-        if not step.undo and not step.lookup and step.key_ttl is None:
+        if not (step.undo or step.lookup or step.undo_lookup) and step.key_ttl is None:
             return []
         message, hint = (
             "has an undo, a lookup or a key_ttl, and is not once.",
             "Make it Step(..., once=True), or leave them out.",
         )
+        return [Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E006")]
+    if step.undo_lookup and not step.undo:
+        message, hint = "has an undo_lookup and no undo: nothing would ask it.", "Give it undo=..., or leave it out."
         return [Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E006")]
     if step.lookup:
         return []

@@ -9,6 +9,9 @@ For each effect that may have happened and whose step has an `undo`, in the reve
 3. A person is asked about an undo (or a lookup before it) that has failed three times or has killed three workers, and
    about an undo that this release does not have. The order is strict: the effects before it wait for the answer. While
    its service is unavailable there is more patience, and the workflow may be parked (`workflows.outages`).
+4. Such a question may answer itself: the step's `lookup`, if the call is in doubt, or its `undo_lookup`, if the undo
+   has failed, is asked again every hour and, after an outage, when the service is back. What has been undone is
+   UNDONE. What still stands, and failed for an outage alone, is undone now. Else the question stays.
 
 Then the workflow is FAILED. A retry begins new generations of what was undone.
 """
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
@@ -43,14 +47,19 @@ from workflows.ledger import Ledger
 from workflows.models import Effect, ManualTask, StepOutcome, Wait, Workflow
 from workflows.outages import calls, unavailable_service
 from workflows.outages.parking import PATIENCE, find_parking
+from workflows.postgres.jsonb import as_json
 from workflows.transitions import UNCHANGED, ExtraColumns, Parking
 
 # Failures of an undo before a person is asked.
 MAX_UNDO_FAILURES = 3
 
 UNDO_TASK_TYPE = "undo_in_doubt"
+# The codes of the errors by which an undo is given up without a call (`workflows.poison`). A lookup might do the same.
+DEATHS_TASK_TYPE, LOSSES_TASK_TYPE = "keeps_dying", "keeps_being_lost"
 # Questions that a person has to answer though the workflow is cancelled.
 KEPT_ON_CANCEL = (DOUBT_TASK_TYPE, UNDO_TASK_TYPE)
+# The longest time between two lookups that may answer the question to a person.
+LOOK_EVERY = timedelta(hours=1)
 # The names of the waits for an answer about an undo begin with it.
 QUESTION_PREFIX = "undo:"
 
@@ -80,10 +89,11 @@ class UndoFailed:
 
 @dataclass(frozen=True, slots=True)
 class UndoWaiting:
-    """A person has to say how the compensation goes on."""
+    """A person has to say how the compensation goes on. `parking`: a lookup that may say so waits for its service."""
 
     step: Step
     suspend: Suspend
+    parking: Parking | None = None
 
 
 Outcome = Compensated | UndoFailed | UndoWaiting | WorkerStopping
@@ -173,6 +183,7 @@ class _Compensation:
         self.results = Results(definition, workflow)
         self.workflow = self.results.workflow_copy
         self.ledger = Ledger(definition, self.workflow, attempt)
+        self.parking: Parking | None = None
         effects = reversed(self.ledger.rows.latest())
         self.to_undo = [
             effect
@@ -192,7 +203,7 @@ class _Compensation:
                         reset_session(self.attempt)
                     calls.vote()
                 except Suspend as suspend:
-                    return UndoWaiting(step, suspend)
+                    return UndoWaiting(step, suspend, self.parking)
                 except ClaimLost:
                     raise
                 except BaseException as error:  # an undo's SystemExit, too, is the undo's failure
@@ -219,8 +230,7 @@ class _Compensation:
         entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": StepOutcome.UNDO_FAILED}
         with step_entry(entry, self.attempt, self.results):
             entry["outcome"] = self._deal_with(step, effect, give_up)
-            if transaction_is_broken():
-                raise StepError(f"The undo of {step.name} swallowed a database error.")
+            _ensure_sound(f"undo of {step.name}")
 
     def _deal_with(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> str:
         """Have a person decide, or find out whether the effect happened and undo it. Returns its state after that.
@@ -231,10 +241,9 @@ class _Compensation:
         if give_up:  # written down, for a later attempt gets the person's answer
             effect = self.ledger.rows.set_undo_failures(effect, MAX_UNDO_FAILURES, describe_engine_error(give_up))
         while not step.undo or _has_failed_too_often(effect):
-            decided = self._ask(step, effect)
-            if decided.state != effect.state:
-                return decided.state
-            effect = decided
+            effect = self._ask_or_find_out(step, effect)
+            if effect.state not in MAY_HAVE_HAPPENED:
+                return effect.state
         if effect.state != Effect.State.DONE:
             effect = self.ledger.doubts.resolve(step, self._context(), effect)
             if effect.state != Effect.State.DONE:
@@ -260,6 +269,66 @@ class _Compensation:
                     self.results.merge(removed_step(effect.step), effect.result, recorded_before=True)
         return self.results.context
 
+    def _ask_or_find_out(self, step: Step, effect: KnownEffect) -> KnownEffect:
+        """Have a person decide; until their answer has come, the lookup of the step may.
+
+        Returns the effect: UNDONE, KEPT or NOT_DONE, or one that may have happened, and is to be undone now.
+        """
+        try:
+            return self._ask(step, effect)
+        except Suspend:
+            found = self._find_out(step, effect) if _may_answer_itself(step, effect) else None
+            if found is None:
+                raise
+            return found
+
+    def _find_out(self, step: Step, effect: KnownEffect) -> KnownEffect | None:
+        """Look up an effect that a person is asked about; None if that decides nothing, and the question stays.
+
+        A lookup that fails is no failure of the undo: the person is asked already.
+        """
+        self.attempt.suspended = None  # by the question; the lookup may not wait
+        try:
+            with transaction.atomic():
+                found = self._look_up(step, effect)
+        except ClaimLost:
+            raise
+        except BaseException as error:  # a lookup's SystemExit, too, is the lookup's failure
+            journal.ensure_from_step(self.attempt, error)
+            journal.require_claim(self.attempt)
+            calls.vote()
+            self.parking = find_parking(self.workflow, error)
+            return None
+        calls.vote()
+        return found
+
+    def _look_up(self, step: Step, effect: KnownEffect) -> KnownEffect | None:
+        """What the service says of the effect, written on the ledger; None when a person goes on being asked.
+
+        The question is withdrawn first, unless it has been answered meanwhile: then it is the answer that counts, or
+        what a person has undone by hand would be undone again.
+        """
+        rows, context = self.ledger.rows, self._context()
+        if effect.state != Effect.State.DONE:
+            found = self.ledger.doubts.resolve(step, context, effect)
+            _ensure_sound(f"lookup of {step.name}")
+            if not waits.withdraw_unanswered(self.workflow, _question(effect)):
+                return None
+            return rows.set_undo_failures(found, 0) if found.state == Effect.State.DONE else found
+        assert step.undo_lookup is not None
+        lookup = step.undo_lookup
+        result = call_in_time(
+            step, self.attempt, lambda: lookup(workflow=self.workflow, context=context, effect=effect)
+        )
+        _ensure_sound(f"lookup of the undo of {step.name}")
+        result = None if result is None else as_json(result)
+        still_asked = result is None and effect.undo_unavailable < PATIENCE  # it was refused, and would be again
+        if still_asked or not waits.withdraw_unanswered(self.workflow, _question(effect)):
+            return None
+        if result is None:
+            return rows.set_undo_failures(effect, 0)
+        return rows.resolve_undo(effect, Effect.State.UNDONE, by="lookup", result=result)
+
     def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:
         """Have a person decide. Returns the effect: UNDONE or KEPT, or as it was, to be tried again."""
         what = "undo" if effect.state == Effect.State.DONE or not step.undo else "lookup"
@@ -277,12 +346,15 @@ class _Compensation:
             },
             task_type=UNDO_TASK_TYPE,
             timeout=DOUBT_TIMEOUT,
+            look_every=LOOK_EVERY if _may_answer_itself(step, effect) else None,
         )
         if answer.outcome == "approved":
             form = answer.result.get("answer") or {}
             state = Effect.State.KEPT if form.get("kept") is True else Effect.State.UNDONE
             reference = form.get("reference", "")
-            effect = self.ledger.rows.resolve_by_hand(effect, state, by=answer.result["by"], reference=reference)
+            effect = self.ledger.rows.resolve_undo(
+                effect, state, by=answer.result["by"], result={"reference": reference} if reference else {}
+            )
         elif answer.outcome == "rejected":
             effect = self.ledger.rows.set_undo_failures(effect, 0)
         # The next time is another question, also after one that expired: an effect that is kept now may be up for
@@ -291,8 +363,21 @@ class _Compensation:
         return effect
 
 
+def _ensure_sound(what: str) -> None:
+    """Raise StepError if the transaction is aborted by an error that an author's code has swallowed."""
+    if transaction_is_broken():
+        raise StepError(f"The {what} swallowed a database error.")
+
+
 def _has_failed_too_often(effect: KnownEffect) -> bool:
     return effect.undo_failures >= MAX_UNDO_FAILURES or effect.undo_unavailable >= PATIENCE
+
+
+def _may_answer_itself(step: Step, effect: KnownEffect) -> bool:
+    """Whether a lookup may answer the question about an effect: never about one that has killed its workers."""
+    if effect.error_code in (DEATHS_TASK_TYPE, LOSSES_TASK_TYPE):
+        return False
+    return bool(step.undo and (step.undo_lookup if effect.state == Effect.State.DONE else step.lookup))
 
 
 def _question(effect: KnownEffect) -> str:

@@ -59,7 +59,9 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Non
         case UndoFailed():
             ended, error = _retry_undo(workflow, attempt, outcome), outcome.error
         case UndoWaiting():
-            ended = _await_a_person(workflow, attempt, outcome.step.name, outcome.suspend, Attempt.Outcome.WAITING)
+            ended = _await_a_person(
+                workflow, attempt, outcome.step.name, outcome.suspend, Attempt.Outcome.WAITING, outcome.parking
+            )
     history.close_attempt(attempt, ended, error)
     logger.info(
         "workflow %s (%s, key %s): attempt %s ended as %s%s",
@@ -294,10 +296,15 @@ def _postpone(workflow: Workflow, attempt: OpenAttempt, outcome: Postponed) -> A
 
 
 def _await_a_person(
-    workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend, ended: Attempt.Outcome
+    workflow: Workflow,
+    attempt: OpenAttempt,
+    step: str,
+    suspend: Suspend,
+    ended: Attempt.Outcome,
+    parking: Parking | None = None,
 ) -> Attempt.Outcome:
     """Wait for a person's answer to the engine. The row keeps the error that it failed with, and the count."""
-    transitions.suspend_for_answer(workflow.pk, suspend)
+    transitions.suspend_for_answer(workflow.pk, suspend, parking=parking)
     _record_waiting(workflow, attempt, step, suspend)
     return ended
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from workflows import journal, waits
-from workflows.definition import Lookup, Step, WorkflowDefinition, removed_step
+from workflows import journal, transitions, waits
+from workflows.definition import Lookup, Step, WorkflowDefinition, definitions, removed_step
 from workflows.effect_rows import EffectRows
 from workflows.effects import DONE, IN_DOUBT, MAY_HAVE_HAPPENED, NOT_DONE, KnownEffect
 from workflows.errors import RetryableStepError, StepError
@@ -221,6 +221,31 @@ def _undeclared(effect: KnownEffect) -> str:
 def _undeclared_question(effect: KnownEffect) -> str:
     """The name of the wait for a person who says whether the release is right."""
     return f"{_undeclared(effect)}:asked"
+
+
+def make_answerable_due(queue: str) -> int:
+    """Make the workflows of `queue` due whose open question this release has a lookup for; how many.
+
+    A release that had none has asked a person. Called once by each worker, as it starts.
+    """
+    steps = [(each.name, step, name) for each in definitions().values() for step in each.steps for name in step.names]
+    questions = [(kind, f"effect:{name}") for kind, step, name in steps if step.lookup]
+    questions += [(kind, f"undo:{name}") for kind, step, name in steps if step.undo_lookup]
+    return transitions.make_due_where(
+        """w.queue = %(queue)s AND w.id IN (
+            SELECT t.workflow_id FROM workflows_manualtask t JOIN workflows_wait q ON q.id = t.wait_id
+             WHERE t.state = 'open' AND t.task_type IN ('effect_in_doubt', 'undo_in_doubt'))
+           AND EXISTS (
+            SELECT FROM workflows_wait q, unnest(%(types)s::text[], %(names)s::text[]) AS known(type, name)
+             WHERE q.workflow_id = w.id AND NOT q.superseded AND q.outcome = ''
+               AND w.workflow_type = known.type AND q.name ~ '^(effect|undo):'
+               AND regexp_replace(q.name, ':[0-9]+$', '') = known.name)""",
+        {
+            "queue": queue,
+            "types": [workflow_type for workflow_type, _ in questions],
+            "names": [name for _, name in questions],
+        },
+    )
 
 
 def effect_in_question(wait_name: str) -> tuple[str, int]:

@@ -168,10 +168,12 @@ class EffectRows:
         self.set_undo_failures(effect, failures, error, unavailable=outages)
         return outages if unavailable else failures
 
-    def resolve_by_hand(self, effect: KnownEffect, state: Effect.State, *, by: str, reference: str = "") -> KnownEffect:
-        """A person has dealt with the effect: it is UNDONE by hand, or KEPT as it is.
+    def resolve_undo(
+        self, effect: KnownEffect, state: Effect.State, *, by: str, result: Mapping[str, Any]
+    ) -> KnownEffect:
+        """A person, or a lookup, says what became of the effect: it is UNDONE, or KEPT as it is.
 
-        An undo by hand is written as the effect's undo: DONE, with the outside reference as its result.
+        An undo that we have not seen succeed is written as the effect's undo: DONE, with that result.
         """
         if state != UNDONE:
             return self.resolve(effect, state, result=effect.result, by=by)
@@ -179,9 +181,9 @@ class EffectRows:
             "step": effect.step,
             "generation": effect.generation,
             "undo_key": effect.undo_key,
-            "undo_result": json.dumps({"reference": reference} if reference else {}),
+            "undo_result": json.dumps(dict(result)),
         }
-        self._fenced(_RESOLVE_BY_HAND, {**self._resolve_parameters(effect, state, effect.result, by), **undo})
+        self._fenced(_RESOLVE_UNDO, {**self._resolve_parameters(effect, state, effect.result, by), **undo})
         return self.remember(replace(effect, state=state))
 
     def set_undo_failures(
@@ -260,7 +262,7 @@ _BEGIN_NEW_GENERATION = f"""
 
 
 # The attempt that called the undo may still write its result: the call may have been on its way all the same.
-_RESOLVE_BY_HAND = f"""
+_RESOLVE_UNDO = f"""
     WITH effect AS ({_RESOLVE})
     INSERT INTO workflows_effect
            (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, result, settled_at,

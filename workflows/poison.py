@@ -27,6 +27,7 @@ from django.db.models.expressions import Combinable
 
 from workflows import journal
 from workflows.backoff import calculate_invisible_until
+from workflows.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
 from workflows.definition import UNKNOWN_STEP, WorkflowDefinition
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.executor import Failed, describe_engine_error
@@ -41,15 +42,11 @@ TIME_TO_ANSWER = timedelta(hours=72)
 # 2 s after the second death, doubling: with ten deaths about nine minutes, in which a host may recover.
 FIRST_DELAY, MAX_DELAY, JITTER = 2.0, 300.0, 0.2
 
-DEATHS_TASK_TYPE = "keeps_dying"
-
 # In a row, and at the same step. The workflow is postponed from its second loss on (see workflows.worker.loop): ten
 # losses take more than an hour.
 LOSSES_BEFORE_A_PERSON = 10
 # After a day without an answer the workflow is tried again: the database may have recovered long before.
 TIME_TO_ANSWER_ABOUT_LOSSES = timedelta(hours=24)
-
-LOSSES_TASK_TYPE = "keeps_being_lost"
 
 # Seconds until what is lost again and again is tried again, doubling. By the tenth time 75 minutes have passed: a bad
 # hour of the database's asks nobody about each of its workflows, and makes none of them wait much longer than that.

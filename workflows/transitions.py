@@ -138,14 +138,15 @@ def suspend(workflow_id: int, suspended: Suspend, *, step: str, extra_columns: E
     )
 
 
-def suspend_for_answer(workflow_id: int, suspended: Suspend) -> None:
-    """The engine waits for an answer: the step where the workflow failed, and how often it did, stay."""
+def suspend_for_answer(workflow_id: int, suspended: Suspend, *, parking: Parking | None = None) -> None:
+    """The engine waits for an answer, perhaps a service's too. Where the workflow failed, and how often, stays."""
     _write(
         workflow_id,
         phase=UNCHANGED,
-        due=suspended.until,
+        due=ClockTimestamp() + parking.longest if parking else suspended.until,
         begun=True,
         awaited=Awaited.of(suspended),
+        parking=parking,
         step=UNCHANGED,
         failures=UNCHANGED,
     )
@@ -197,8 +198,7 @@ def park(
 
 def await_release(workflow_id: int, due: Combinable, *, workflow_type: str) -> None:
     """This release does not know the workflow's type: the workflow is left to one that does (see `make_known_due`)."""
-    # Nothing of it has been done: it does not go before what has not begun either.
-    postpone(workflow_id, due, waiting_for=release_awaited(workflow_type), begun=UNCHANGED)
+    postpone(workflow_id, due, waiting_for=release_awaited(workflow_type), begun=UNCHANGED)  # nothing is done
 
 
 def release_awaited(workflow_type: str) -> str:

@@ -256,7 +256,18 @@ def refund(call: Call) -> dict[str, Any]:
     if made["refunded"]:
         raise Refused(409, "already_refunded")
     call.store.put("charge", made["charge_id"], made | {"refunded": True})
-    return {"refund_id": f"re_{uuid4().hex}", "charge_id": made["charge_id"], "patient_uuid": made["patient_uuid"]}
+    given_back = {
+        "refund_id": f"re_{uuid4().hex}",
+        "charge_id": made["charge_id"],
+        "patient_uuid": made["patient_uuid"],
+    }
+    call.store.put("refund", made["charge_id"], given_back)
+    return given_back
+
+
+def find_refund(call: Call) -> dict[str, Any]:
+    given_back = call.store.get("refund", call.query.get("charge_id", ""))
+    return {"refunds": [given_back] if given_back else []}
 
 
 # --- programs, messages --------------------------------------------------------------------------
@@ -291,6 +302,11 @@ def withdraw(call: Call) -> dict[str, Any]:
         raise Refused(409, "already_withdrawn")
     call.store.put("enrollment", enrollment["enrollment_id"], enrollment | {"withdrawn": True})
     return {"enrollment_id": enrollment["enrollment_id"], "patient_uuid": enrollment["patient_uuid"]}
+
+
+def find_withdrawal(call: Call) -> dict[str, Any]:
+    enrollment = call.store.get("enrollment", call.query.get("enrollment_id", ""))
+    return {"withdrawals": [enrollment] if enrollment and enrollment["withdrawn"] else []}
 
 
 def set_communication_preferences(call: Call) -> dict[str, Any]:
@@ -337,9 +353,11 @@ ROUTES = [
     Route("payments", "charge", "POST", "/charges", charge),
     Route("payments", "find_charge", "GET", "/charges", find_charge, changes=False),
     Route("payments", "refund", "POST", "/refunds", refund),
+    Route("payments", "find_refund", "GET", "/refunds", find_refund, changes=False),
     Route("programs", "enroll", "POST", "/enrollments", enroll),
     Route("programs", "find_enrollment", "GET", "/enrollments", find_enrollment, changes=False),
     Route("programs", "withdraw", "POST", "/withdrawals", withdraw),
+    Route("programs", "find_withdrawal", "GET", "/withdrawals", find_withdrawal, changes=False),
     Route("messages", "set_communication_preferences", "PUT", "/patients/{patient}/preferences",
           set_communication_preferences),
     Route("messages", "send_confirmation", "POST", "/messages", send_confirmation),

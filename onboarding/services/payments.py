@@ -22,6 +22,10 @@ class _Refund(Answer):
     refund_id: str
 
 
+class _Refunds(Answer):
+    refunds: list[_Refund]
+
+
 class _Charges(Answer):
     charges: list[_Charge]
 
@@ -82,3 +86,9 @@ def find_charge(idempotency_key: str) -> str | None:
     """Return the id of the charge that was made under a key, None when there was none."""
     found = payments.read("find_charge", "/charges", query={"idempotency_key": idempotency_key}, answer=_Charges)
     return found.charges[0].charge_id if found.charges else None
+
+
+def find_refund(charge_id: str) -> str | None:
+    """Return the id of the refund by which a charge was given back, by whomever; None when it was not."""
+    found = payments.read("find_refund", "/refunds", query={"charge_id": charge_id}, answer=_Refunds)
+    return found.refunds[0].refund_id if found.refunds else None

@@ -18,6 +18,10 @@ class _Enrollments(Answer):
     enrollments: list[_Enrollment]
 
 
+class _Withdrawals(Answer):
+    withdrawals: list[_Enrollment]
+
+
 def enroll(patient: UUID, visit: UUID, *, program: str, plan: str, payment_status: str, idempotency_key: str) -> str:
     """Enrol a patient and return the enrolment's id."""
     return programs.change(
@@ -58,3 +62,10 @@ def find_enrollment(idempotency_key: str) -> str | None:
         "find_enrollment", "/enrollments", query={"idempotency_key": idempotency_key}, answer=_Enrollments
     )
     return found.enrollments[0].enrollment_id if found.enrollments else None
+
+
+def has_ended(enrollment_id: str) -> bool:
+    """Whether an enrolment has been ended, by whomever."""
+    query = {"enrollment_id": enrollment_id}
+    found = programs.read("find_withdrawal", "/withdrawals", query=query, answer=_Withdrawals)
+    return bool(found.withdrawals)

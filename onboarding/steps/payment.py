@@ -58,3 +58,11 @@ def find_charge(*, workflow: Workflow, context: OnboardingContext, effect: Known
     """Whether `execute_checkout` has charged the card."""
     charge_id = payments.find_charge(effect.idempotency_key)
     return None if charge_id is None else {"charge_id": charge_id, "payment_status": "paid"}
+
+
+def find_refund(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
+    """Whether what `execute_checkout` has charged is given back: by us, or by hand; or nothing was charged."""
+    if context.charge_id is None:
+        return {}
+    refund_id = payments.find_refund(context.charge_id)
+    return None if refund_id is None else {"refund_id": refund_id}

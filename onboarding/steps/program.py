@@ -38,3 +38,10 @@ def find_enrollment(*, workflow: Workflow, context: OnboardingContext, effect: K
     """Whether `enroll_in_program` has enrolled the patient."""
     enrollment_id = programs.find_enrollment(effect.idempotency_key)
     return None if enrollment_id is None else {"enrollment_id": enrollment_id}
+
+
+def find_withdrawal(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
+    """Whether what `enroll_in_program` has begun is ended: by us, or by hand."""
+    if context.enrollment_id is None:
+        return {}
+    return {"enrollment_id": context.enrollment_id} if programs.has_ended(context.enrollment_id) else None

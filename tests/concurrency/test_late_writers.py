@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from tests import engine
 from tests.engine import define, last_attempt, make_due, outcomes, submit, work, worker
-from workflows import inbox, operations
+from workflows import compensation, inbox, operations
 from workflows.definition import Step
 from workflows.errors import ClaimLost, StepError, UnknownOutcome
 from workflows.models import Attempt, Effect, ManualTask, Signal, Wait, Workflow
@@ -173,6 +173,30 @@ def test_it_withdraws_no_question() -> None:
     assert not Wait.objects.get().superseded
     define([ask_for_a_yes])
     assert work(workflow).context["text"] == "ada"
+
+
+def test_it_withdraws_no_question_that_has_answered_itself() -> None:
+    """The next one may run another release, which has no such lookup."""
+
+    def charge(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {}
+
+    def refuse(*, workflow: Workflow, context: Any, effect: Any = None) -> None:
+        raise StepError("No.")
+
+    def find(*, workflow: Workflow, context: Any, effect: Any) -> dict[str, Any]:
+        return {}
+
+    define([Step(charge, once=True, undo=refuse), refuse])
+    workflow = work(submit())
+    for _ in range(compensation.MAX_UNDO_FAILURES + 1):
+        workflow = again(workflow)
+    assert ManualTask.objects.get().state == "open"
+    define([Step(charge, once=True, undo=refuse, undo_lookup=find), refuse])
+    make_due(workflow)
+    run_late_at("SET state = 'closed'")
+    assert (ManualTask.objects.get().state, Wait.objects.get().superseded) == ("open", False)
+    assert again(workflow).status == "FAILED"
 
 
 def test_it_joins_no_children() -> None:

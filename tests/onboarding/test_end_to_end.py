@@ -11,10 +11,12 @@ from django.contrib.auth.models import User
 from django.db import connections
 
 from onboarding.samples import Kind, Sample, sample, samples
+from onboarding.services import payments
 from tests.engine import make_due, outcomes, work
 from tests.sandbox_process import SandboxProcess
 from tests.workflows.outages.services import open_circuit, trial_is_due
 from workflows import operations
+from workflows.compensation import MAX_UNDO_FAILURES
 from workflows.models import Attempt, Effect, ManualTask, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])
@@ -291,3 +293,39 @@ def test_after_a_refund_a_retry_charges_anew(sandbox: SandboxProcess) -> None:
     assert performed.count(("accounts", "create_account")) == 1
     charges = Effect.objects.filter(workflow=workflow, step="execute_checkout", undo=False).order_by("generation")
     assert [charge.state for charge in charges] == ["undone", "done"]
+
+
+# --- Questions that answer themselves --------------------------------------------------------------------
+
+
+def failed_in_its_refund(sandbox: SandboxProcess) -> Workflow:
+    """A patient who was charged, could not be enrolled, and whose refund was refused three times."""
+    sandbox.fault("payments", "refund", "status", status=400, count=3)
+    full = next(each for each in samples(300, seed=12) if each.kind is Kind.PROGRAM_FULL)
+    workflow = work(enter(full))
+    for _ in range(MAX_UNDO_FAILURES + 1):
+        make_due(workflow)
+        workflow = work(workflow)
+    assert ManualTask.objects.filter(workflow=workflow, state="open").count() == 1
+    return workflow
+
+
+def test_a_refund_that_was_made_by_hand_is_found_and_nobody_has_to_say_so(sandbox: SandboxProcess) -> None:
+    workflow = failed_in_its_refund(sandbox)
+    charge = Effect.objects.get(workflow=workflow, step="execute_checkout", undo=False)
+    assert charge.result is not None
+    by_hand = payments.refund(charge.result["charge_id"], idempotency_key=str(uuid4()))
+    make_due(workflow)
+    workflow = work(workflow)
+    assert workflow.status == "FAILED"
+    undo = Effect.objects.get(workflow=workflow, step="execute_checkout", undo=True)
+    assert (undo.state, undo.settled_by, undo.result) == ("done", "lookup", {"refund_id": by_hand})
+    assert ManualTask.objects.get(workflow=workflow).state == "closed"
+
+
+def test_a_refund_that_was_refused_stays_a_question_while_nobody_has_made_it(sandbox: SandboxProcess) -> None:
+    workflow = failed_in_its_refund(sandbox)
+    make_due(workflow)
+    workflow = work(workflow)
+    assert (workflow.compensating, ManualTask.objects.get(workflow=workflow).state) == (True, "open")
+    assert ("payments", "refund") not in sandbox.effects_of(workflow.key)

@@ -37,6 +37,11 @@ def undo(*, workflow: Workflow, context: Context, effect: Any) -> None: ...
 def lookup(*, workflow: Workflow, context: Context, effect: Any) -> None: ...
 
 
+NOTHING_TO_LOOK_UP = WorkflowDefinition(
+    name="nothing_to_look_up",
+    steps=[Step(one, once=True, undo_lookup=one, key_ttl=timedelta(days=1), returns=())],
+    context_class=Context,
+)
 UNDO_NOT_ONCE = definition([Step(one, undo=undo)], name="undo_not_once")
 DAY = timedelta(hours=24)
 UNDO_IN_DOUBT = definition([Step(one, once=True, undo=undo, key_ttl=DAY, returns=())], name="undo_in_doubt")
@@ -127,6 +132,7 @@ def test_the_definition_that_submissions_enter_is_one_of_the_releases(
         (["OLD_NAME"], "workflows.E005", "named 'one'"),
         (["NOT_ONCE"], "workflows.E006", "is not once"),
         (["UNDO_NOT_ONCE"], "workflows.E006", "has an undo"),
+        (["NOTHING_TO_LOOK_UP"], "workflows.E006", "an undo_lookup and no undo"),
         (["UNDO_IN_DOUBT"], "workflows.W003", "has an undo and no lookup"),
         (["DEMANDING"], "workflows.E008", "requires number before any step has run"),
         (["LONG_NAME"], "workflows.E007", "longer than its column"),

@@ -10,10 +10,9 @@ from django import forms
 
 from workflows import operations
 from workflows.admin.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
-from workflows.compensation import UNDO_TASK_TYPE
+from workflows.compensation import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.doubts import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.models import ManualTask
-from workflows.poison import LOSSES_TASK_TYPE
 
 
 @dataclass(frozen=True, slots=True)

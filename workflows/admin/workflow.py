@@ -21,13 +21,12 @@ from django.utils.safestring import SafeString
 from workflows import operations
 from workflows.admin import words, workflow_page
 from workflows.admin.base import ConsoleAdmin, ReasonForm, Verb
-from workflows.compensation import UNDO_TASK_TYPE
+from workflows.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.definition import definitions
 from workflows.doubts import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.models import Attempt, ManualTask, State, Workflow
 from workflows.outages import parking
-from workflows.poison import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
 
 _WHAT_A_RETRY_DOES = (
     "What it has done in other systems stays done and is not done again; what was undone is done anew.",

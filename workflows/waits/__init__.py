@@ -14,6 +14,7 @@ from workflows.waits.approval import (
     ask,
     require_approval,
     withdraw,
+    withdraw_unanswered,
 )
 from workflows.waits.children import Child, ChildOutcome, wait_for_children
 from workflows.waits.signal import Received, wait_for_signal
@@ -38,4 +39,5 @@ __all__ = [
     "wait_for_signal",
     "wait_for_time",
     "withdraw",
+    "withdraw_unanswered",
 ]

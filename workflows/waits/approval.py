@@ -146,6 +146,27 @@ def withdraw(workflow: Workflow, name: str) -> None:
     )
 
 
+def withdraw_unanswered(workflow: Workflow, name: str) -> bool:
+    """Withdraw a question that has answered itself. False when a person has answered it just now: that answer counts.
+
+    The task's row is the arbiter: a person's decision changes it from open, too.
+    """
+    attempt = journal.attempt_of(workflow)
+    rows = journal.execute(
+        f"""
+        WITH unanswered AS (
+            UPDATE workflows_manualtask SET state = 'closed'
+             WHERE state = 'open' AND {FENCE} AND wait_id = (
+                   SELECT id FROM workflows_wait
+                    WHERE workflow_id = %(workflow_id)s AND name = %(name)s AND NOT superseded)
+            RETURNING wait_id)
+        UPDATE workflows_wait SET superseded = true FROM unanswered WHERE id = unanswered.wait_id RETURNING id
+        """,  # noqa: S608 (FENCE is ours)
+        {"workflow_id": attempt.workflow_id, "name": name, "claim_xid": attempt.claim_xid},
+    )
+    return bool(rows)
+
+
 @dataclass(frozen=True, slots=True)
 class _Task:
     """A manual task that is to be made; the fields are those of `require_approval`."""

@@ -19,6 +19,7 @@ from django.db.models.functions import Now
 
 from workflows import (
     compensation,
+    doubts,
     executor,
     failpoints,
     follow_ups,
@@ -112,7 +113,8 @@ class Worker:
             try:
                 sessions.ensure_fit()
                 held_up = self._is_held_up()
-                self._make_known_types_due()
+                if self._starts:
+                    self._make_due_for_this_release()
                 busy = not held_up and self._take_up(thorough=drain)
                 self.run_chores()
                 self._beat()
@@ -231,10 +233,12 @@ class Worker:
         self._publish_status(attempt_id=attempt.id, workflow_id=workflow.pk)
         return attempt
 
-    def _make_known_types_due(self) -> None:
-        """Once, as the worker starts: what waited for a release that knows its type waits no longer."""
-        if self._starts and (made := unknown_types.make_due(self.queue)):
-            logger.info("%s workflows waited for a release that knows their type, and are due now", made)
+    def _make_due_for_this_release(self) -> None:
+        """Once, as the worker starts: make due what waited for a release that knows its type, or can look up a call."""
+        waited_for = {"a release that knows them": unknown_types.make_due, "a lookup": doubts.make_answerable_due}
+        for what, make_due in waited_for.items():
+            if made := make_due(self.queue):
+                logger.info("%s workflows waited for %s, and are due now", made, what)
         self._starts = False
 
     def _is_held_up(self) -> bool:

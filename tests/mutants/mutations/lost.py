@@ -78,8 +78,8 @@ MUTANTS: list[Mutant] = [
         "worker/loop.py",
         (
             "a worker that knows a type does not make it due as it starts",
-            "                self._make_known_types_due()\n",
-            "",
+            "                    self._make_due_for_this_release()\n",
+            "                    pass\n",
             f"{UNKNOWN_TYPES}test_a_worker_that_knows_the_type_makes_it_due_as_it_starts",
         ),
         (

@@ -179,8 +179,8 @@ MUTANTS: list[Mutant] = [
         "outages/circuits.py",
         (
             "patients pay to find out whether an outage is over that many have met",
-            "LIMIT {SUSPECTS + 1}) failed) <= {SUSPECTS}",
-            "LIMIT {SUSPECTS}) failed) <= {SUSPECTS}",
+            "failed[: SUSPECTS + 1].count() <= SUSPECTS",
+            "failed[:SUSPECTS].count() <= SUSPECTS",
             f"{TRIALS}test_nor_does_anybody_pay_where_more_than_three_have_met_the_outage",
         ),
     ),

@@ -66,6 +66,7 @@ TOPICS = "acceptance/test_consumekafka_topics.py::"
 STATED = "workflows/postgres/test_session_settings.py::"
 
 APPROVAL = "workflows/waits/test_approval.py::"
+ANSWER_THEMSELVES = "workflows/test_questions_that_answer_themselves.py::"
 ASKING_AGAIN = "workflows/waits/test_asking_again.py::"
 CHILDREN = "workflows/waits/test_children.py::"
 SIGNAL = "workflows/waits/test_signal.py::"

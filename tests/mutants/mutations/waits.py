@@ -185,7 +185,7 @@ MUTANTS: list[Mutant] = [
         unfenced("fence: recording a decision", "w.outcome = '' AND {FENCE}", f"{LATE}test_it_records_no_decision"),
         unfenced(
             "fence: closing a question whose time is over",
-            "state = 'open' AND {FENCE}",
+            "id = %(task_id)s AND state = 'open' AND {FENCE}",
             f"{LATE}test_it_closes_no_question",
         ),
         unfenced("fence: withdrawing a question", "NOT superseded AND {FENCE}", f"{LATE}test_it_withdraws_no_question"),

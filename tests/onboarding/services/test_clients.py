@@ -180,6 +180,14 @@ def test_a_card_is_attached_and_charged_once_and_the_charge_is_found_by_its_key(
     assert len(sandbox.effects(idempotency_key=key)) == 1
 
 
+def test_what_was_given_back_is_found_whoever_did_it(patient: UUID) -> None:
+    charged = charge(patient, payments.attach_card(patient, "tok_visa", idempotency_key=str(uuid4())), str(uuid4()))
+    assert payments.find_refund(charged) is None
+    refunded = payments.refund(charged, idempotency_key=str(uuid4()))
+    assert payments.find_refund(charged) == refunded
+    assert payments.refund(charged, idempotency_key=str(uuid4())) is None, "it had been given back before"
+
+
 def test_a_key_that_comes_back_with_another_amount_is_refused(patient: UUID) -> None:
     key = str(uuid4())
     card = payments.attach_card(patient, "tok_visa", idempotency_key=str(uuid4()))
@@ -204,6 +212,16 @@ def test_billing_is_configured_for_patients_only(patient: UUID) -> None:
 
     configure(patient)
     assert refusal(lambda: configure(uuid4())) == "unknown_patient"
+
+
+def test_an_enrolment_that_has_ended_is_found(patient: UUID, token: str) -> None:
+    visit = visits.start(patient, "body", token=token, idempotency_key=str(uuid4()))
+    enrolment = programs.enroll(
+        patient, visit, program="body", plan="monthly", payment_status="paid", idempotency_key=str(uuid4())
+    )
+    assert not programs.has_ended(enrolment)
+    programs.withdraw(enrolment, idempotency_key=str(uuid4()))
+    assert programs.has_ended(enrolment)
 
 
 def test_a_patient_is_enrolled_once(sandbox: SandboxProcess, patient: UUID, token: str) -> None:

@@ -1,0 +1,303 @@
+"""A question to a person about an undo, or a call in doubt, closes as soon as a lookup answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection
+from django.utils import timezone
+
+from tests import engine
+from tests.engine import again, define, do_chores, elsewhere, last_attempt, outcomes, submit, work, worker
+from tests.workflows.outages.services import SECOND, Downstream, circuit, open_circuit, trial_is_due
+from tests.workflows.undoing import BY_HAND, World, ada, fail, in_doubt, states, to_rest
+from workflows import operations, waits
+from workflows.definition import Retry
+from workflows.effects import KnownEffect
+from workflows.errors import RetryableStepError, StepError
+from workflows.models import Attempt, Effect, ManualTask, Workflow
+from workflows.outages import call_to
+from workflows.outages.parking import PATIENCE
+
+pytestmark = engine.ENGINE
+
+AT_ONCE = Retry(base_delay=0)
+
+
+class Ledgers:
+    """What the service's own books say of each undo: nothing, unless a test writes something; and who asked."""
+
+    def __init__(self) -> None:
+        self.found: Mapping[str, Any] | None = None
+        self.asked = 0
+        self.before: Callable[[], None] = lambda: None
+
+    def lookup(self, *, workflow: Workflow, context: Any, effect: KnownEffect) -> Mapping[str, Any] | None:
+        assert (effect.step, effect.state) == ("charge", "done")
+        self.asked += 1
+        self.before()
+        return self.found
+
+
+@pytest.fixture
+def books() -> Ledgers:
+    return Ledgers()
+
+
+def asked_about_a_refusal(world: World, books: Ledgers) -> Workflow:
+    """A workflow whose undo was refused three times, so that a person is asked; the books have been asked once."""
+    world.errors["undo charge"] = [StepError("No.", code="no_refunds")] * 3
+    define([world.step("reserve"), world.step("charge", undo_lookup=books.lookup), fail], retry=AT_ONCE)
+    workflow = work(submit())
+    for _ in range(4):
+        workflow = again(workflow)
+    assert (open_questions(), books.asked) == (1, 1)
+    return workflow
+
+
+def asked_about_an_outage(world: World, books: Ledgers) -> Workflow:
+    """A workflow whose undo met its service unavailable for as long as patience lasts."""
+    workflow = asked_about_a_refusal(world, books)
+    Effect.objects.filter(step="charge", undo=False).update(undo_failures=0, undo_unavailable=PATIENCE)
+    return workflow
+
+
+def open_questions() -> int:
+    return ManualTask.objects.filter(state="open").count()
+
+
+# --- What an undo has come to -------------------------------------------------------------------------
+
+
+def test_what_somebody_has_undone_meanwhile_is_found(world: World, books: Ledgers) -> None:
+    workflow = asked_about_a_refusal(world, books)
+    books.found = {"reference": "re-7"}
+    assert to_rest(workflow).status == "FAILED"
+    assert (states()["charge"], open_questions(), world.log.count("undo charge")) == ("undone", 0, 3)
+    undo = Effect.objects.get(step="charge", undo=True)
+    assert (undo.state, undo.settled_by, undo.result) == ("done", "lookup", {"reference": "re-7"})
+    assert world.log[-1] == "undo reserve"
+
+
+def test_what_was_refused_and_still_stands_stays_a_question(world: World, books: Ledgers) -> None:
+    workflow = again(asked_about_a_refusal(world, books))
+    assert (books.asked, open_questions(), states()["charge"], world.log.count("undo charge")) == (2, 1, "done", 3)
+    assert Effect.objects.get(step="charge", undo=False).undo_failures == 3
+    assert outcomes(workflow) == {"charge": "waiting"}
+
+
+def test_it_is_looked_at_every_hour(world: World, books: Ledgers) -> None:
+    workflow = asked_about_a_refusal(world, books)
+    wait = workflow.waits.get(superseded=False)
+    wait.created_at -= timedelta(days=2)
+    wait.save(update_fields=["created_at"])
+    until = again(workflow).invisible_until - timezone.now()
+    assert timedelta(minutes=59) < until <= timedelta(hours=1)
+
+
+def test_without_a_lookup_it_sleeps_until_somebody_answers(world: World) -> None:
+    world.errors["undo charge"] = [StepError("No.", code="no_refunds")] * 3
+    define([world.step("charge"), fail], retry=AT_ONCE)
+    workflow = work(submit())
+    for _ in range(4):
+        workflow = again(workflow)
+    assert workflow.invisible_until - timezone.now() > timedelta(days=29)
+
+
+def test_what_failed_for_an_outage_alone_and_still_stands_is_undone_now(world: World, books: Ledgers) -> None:
+    workflow = asked_about_an_outage(world, books)
+    assert to_rest(workflow).status == "FAILED"
+    assert (states()["charge"], open_questions(), world.log.count("undo charge")) == ("undone", 0, 4)
+
+
+def test_what_a_person_answers_while_it_is_looked_up_counts(world: World, books: Ledgers) -> None:
+    workflow = asked_about_an_outage(world, books)
+    question = ManualTask.objects.get(state="open")
+    books.before = lambda: elsewhere(
+        lambda: operations.approve(question.pk, user=ada(), reason="By phone.", answer=BY_HAND)
+    )
+    assert again(workflow).status == "PENDING"
+    books.before = lambda: pytest.fail("it was answered")
+    assert to_rest(workflow).status == "FAILED"
+    assert world.log.count("undo charge") == 3, "what was undone by hand is undone again"
+    refund = Effect.objects.get(step="charge", undo=True)
+    assert (refund.settled_by, refund.result) == ("ada", {"reference": "re-9"})
+
+
+def swallow_a_database_error() -> None:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+    except DatabaseError:
+        pass
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def do() -> None:
+        raise error
+
+    return do
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        raising(StepError("No.")),
+        raising(RetryableStepError("Not now.")),
+        raising(SystemExit(3)),
+        raising(ValueError("not JSON")),
+        swallow_a_database_error,
+    ],
+    ids=["refused", "not now", "exit", "a fault", "a broken transaction"],
+)
+def test_a_lookup_that_fails_changes_nothing(world: World, books: Ledgers, trouble: Callable[[], None]) -> None:
+    workflow = asked_about_a_refusal(world, books)
+    before = Effect.objects.filter(undo=False).values_list("state", "undo_failures", "undo_unavailable", "error_code")
+    expected = list(before)
+    books.found, books.before = {"reference": "re-7"}, trouble
+    workflow = again(workflow)
+    assert (list(before.all()), open_questions()) == (expected, 1)
+    assert (last_attempt(workflow).outcome, workflow.invisible_until > timezone.now()) == ("waiting", True)
+
+
+def test_a_lookup_may_not_wait(world: World, books: Ledgers) -> None:
+    workflow = asked_about_a_refusal(world, books)
+    looked_up = Workflow.objects.get(pk=workflow.pk)
+    books.found = {"reference": "re-7"}
+    books.before = lambda: waits.wait_for_time(looked_up, "a while", timedelta(days=2))
+    workflow = again(workflow)
+    assert (open_questions(), workflow.waiting_for) == (1, "The undo of charge failed 3 times. Is it dealt with?")
+
+
+def test_what_killed_its_workers_is_not_looked_up(world: World, books: Ledgers) -> None:
+    define([world.step("charge", undo_lookup=books.lookup), fail])
+    workflow = work(submit())
+    for number in range(2, 5):
+        Attempt.objects.create(
+            workflow=workflow, number=number, closed_at=workflow.created_at, died_in="undo charge", outcome="crashed"
+        )
+    books.before = lambda: pytest.fail("its lookup may do the same")
+    workflow = again(work(workflow))
+    assert (open_questions(), workflow.invisible_until - timezone.now() > timedelta(days=29)) == (1, True)
+
+
+# --- Whether a call has happened ----------------------------------------------------------------------
+
+
+def asked_about_a_lookup(world: World) -> Workflow:
+    """A workflow in compensation, whose lookup was refused three times: nobody knows whether the charge was made."""
+    workflow = in_doubt(world, undo=world.step("charge").undo)
+    define([world.step("reserve"), world.step("charge", lookup=refuse, settle=0)], retry=AT_ONCE)
+    for _ in range(4):
+        workflow = again(workflow)
+    assert workflow.compensating
+    assert workflow.waiting_for == "The lookup of charge failed 3 times. Is it dealt with?"
+    define([world.step("reserve"), world.step("charge", lookup=world.lookup, settle=0)], retry=AT_ONCE)
+    return workflow
+
+
+def refuse(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
+    raise StepError("No.", code="forbidden")
+
+
+def test_what_turns_out_not_to_have_happened_needs_nobody(world: World) -> None:
+    workflow = to_rest(asked_about_a_lookup(world))
+    assert (workflow.status, states()["charge"], open_questions()) == ("FAILED", "not_done", 0)
+    assert "undo charge" not in world.log
+
+
+def test_what_turns_out_to_have_happened_is_undone(world: World) -> None:
+    world.found["charge"] = {"tags": ["charge"]}
+    workflow = to_rest(asked_about_a_lookup(world))
+    assert (workflow.status, states()["charge"], open_questions()) == ("FAILED", "undone", 0)
+    assert world.log.count("undo charge") == 1
+
+
+def test_a_release_that_can_look_a_call_up_asks_nobody_any_more(world: World) -> None:
+    workflow = again(in_doubt(world))
+    assert (workflow.waiting_for, open_questions()) == ("Did charge happen?", 1)
+    worker().run(drain=True)
+    assert open_questions() == 1
+    world.found["charge"] = {"tags": ["charge"]}
+    define([world.step("reserve"), world.step("charge", lookup=world.lookup, settle=0)])
+    worker().run(drain=True)
+    workflow.refresh_from_db()
+    assert (workflow.status, states()["charge"], open_questions()) == ("FAILED", "undone", 0)
+    assert (world.log.count("charge"), world.log.count("undo charge")) == (1, 1)
+
+
+def test_a_release_that_can_look_an_undo_up_makes_it_due(world: World, books: Ledgers) -> None:
+    workflow = asked_about_a_refusal(world, books)
+    define([world.step("reserve"), world.step("charge"), fail], retry=AT_ONCE)
+    again(workflow)
+    worker().run(drain=True)
+    assert open_questions() == 1
+    books.found = {"reference": "re-7"}
+    define([world.step("reserve"), world.step("charge", undo_lookup=books.lookup), fail], retry=AT_ONCE)
+    worker().run(drain=True)
+    workflow.refresh_from_db()
+    assert (workflow.status, open_questions()) == ("FAILED", 0)
+
+
+# --- When the service is back -------------------------------------------------------------------------
+
+
+def asked_in_an_outage(world: World, books: Ledgers) -> tuple[Workflow, Downstream]:
+    """A workflow with a question, whose lookup has met an open circuit."""
+    payments = Downstream("payments")
+
+    def look() -> None:
+        with call_to("payments") as call:
+            if payments.state == "down":
+                call.unavailable()
+                raise RetryableStepError("It is down.")
+
+    workflow = asked_about_an_outage(world, books)
+    books.before = look
+    payments.state = "down"
+    open_circuit("payments")
+    return again(workflow), payments
+
+
+def test_while_the_service_is_down_it_is_parked_and_the_question_stays_open(world: World, books: Ledgers) -> None:
+    workflow, _ = asked_in_an_outage(world, books)
+    assert (workflow.parked_on, open_questions(), books.asked) == ("payments", 1, 2)
+    assert workflow.waiting_for == "The undo of charge failed 45 times. Is it dealt with?"
+    assert timedelta(minutes=59) < workflow.invisible_until - timezone.now() <= timedelta(hours=1)
+    workflow = again(workflow)
+    assert (workflow.parked_on, Effect.objects.get(step="charge", undo=False).undo_unavailable) == ("payments", 45)
+
+
+def test_when_the_service_is_back_it_is_looked_up_and_undone(world: World, books: Ledgers) -> None:
+    workflow, payments = asked_in_an_outage(world, books)
+    payments.state = "well"
+    trial_is_due("payments")
+    do_chores()
+    workflow.refresh_from_db()
+    assert workflow.invisible_until <= timezone.now(), "nothing made it due"
+    assert worker().process_next()
+    assert (circuit("payments").opened_at, states()["charge"], open_questions()) == (None, "undone", 0)
+    assert to_rest(workflow).status == "FAILED"
+
+
+def test_its_lookup_is_a_trial_that_may_fail(world: World, books: Ledgers) -> None:
+    workflow, _ = asked_in_an_outage(world, books)
+    trial_is_due("payments")
+    do_chores()
+    retry_at = circuit("payments").retry_at
+    assert worker().process_next()
+    assert circuit("payments").retry_at > retry_at + SECOND
+    workflow.refresh_from_db()
+    assert (workflow.parked_on, open_questions()) == ("payments", 1)
+
+
+def test_a_persons_answer_does_not_wait_for_the_service(world: World, books: Ledgers) -> None:
+    workflow, _ = asked_in_an_outage(world, books)
+    operations.approve(ManualTask.objects.get(state="open").pk, user=ada(), reason="By phone.", answer=BY_HAND)
+    workflow.refresh_from_db()
+    assert workflow.invisible_until <= timezone.now()
+    assert to_rest(workflow).status == "FAILED"
+    assert (workflow.parked_on, states()["charge"]) == ("payments", "undone")
