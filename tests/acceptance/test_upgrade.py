@@ -24,7 +24,7 @@ from workflows.models import Attempt, Workflow
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
 
-STEP = 6.0
+STEP = 20.0
 WORKERS = 4
 
 
@@ -47,7 +47,7 @@ class Sender(Thread):
 
 
 def test_an_upgrade_under_load(runworker: Start, effects: Path, tmp_path: Path) -> None:
-    slow = [submit("slow", effects, {"seconds": STEP}) for _ in range(4 * WORKERS)]
+    slow = [submit("slow", effects, {"seconds": STEP}) for _ in range(2 * WORKERS)]
     workers = [runworker("SLOW")]
     while len(workers) < WORKERS:  # one after the other: never all of them at the end of a claim
         until(lambda: len(done(effects, "begin")) == len(workers), what=lambda: workers[-1].output)
@@ -89,5 +89,5 @@ def test_an_upgrade_under_load(runworker: Start, effects: Path, tmp_path: Path) 
     assert waited, "all but the last to end its claim, which finds the migration done"
     assert len(running) == WORKERS
     assert all(now(each).status == "COMPLETE" for each in slow if each.pk in running), "it waited for their steps"
-    until(lambda: not Workflow.objects.filter(status="PENDING", payload__seconds=0).exists(), seconds=60)
+    until(lambda: not Workflow.objects.filter(status="PENDING", payload__seconds=0).exists(), seconds=90)
     assert set(Attempt.objects.values_list("outcome", flat=True)) <= {"complete", ""}, "no claim was lost"
