@@ -11,3 +11,4 @@ class OnboardingConfig(AppConfig):
         # Reported by `runworker` and by `check --deploy`: a migration, or the intake, calls no service.
         register(checks.check_services, "workers", deploy=True)
         register(checks.check_timeout, "workers")
+        register(checks.check_wording)

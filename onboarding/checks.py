@@ -10,6 +10,9 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
 
+from onboarding.workflow import ONBOARDING
+from workflows.checks import wordless_steps
+
 
 def check_services(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Every service needs an http(s) address where workers run: one without would fail what it takes."""
@@ -29,6 +32,14 @@ def check_timeout(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
     if settings.SERVICES_TIMEOUT > 0:
         return []
     return [Error("SERVICES_TIMEOUT must be above 0.", hint="Seconds, for example 10.", id="onboarding.E002")]
+
+
+def check_wording(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Staff read of onboardings all day: no step of theirs is without words."""
+    if not (lacking := wordless_steps(ONBOARDING)):
+        return []
+    hint = "Say StepWords(title, phase) of each in onboarding/wording.py."
+    return [Error(f"Onboarding has no words for {', '.join(lacking)}.", hint=hint, id="onboarding.E003")]
 
 
 def _is_http(url: str) -> bool:

@@ -31,6 +31,7 @@ from onboarding.steps.payment import (
 from onboarding.steps.profile import update_address, update_personal_information, update_phone_number
 from onboarding.steps.program import enroll_in_program, find_enrollment, find_withdrawal, withdraw_from_program
 from onboarding.steps.visit import save_questionnaire, start_visit
+from onboarding.wording import WORDING
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
 
 # After its signal it may still look in vain: a night's outage of the accounts service must not end a wait of two days.
@@ -118,4 +119,5 @@ ONBOARDING = WorkflowDefinition(
     linking_id="linking_id",
     expires_after=EXPIRES_AFTER,
     public_fields=PUBLIC_FIELDS,
+    wording=WORDING,
 )

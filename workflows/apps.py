@@ -7,10 +7,18 @@ class WorkflowsConfig(AppConfig):
     name = "workflows"
 
     def ready(self) -> None:
-        from workflows.checks import check_definitions, check_submission_workflow, check_undeclared_steps
+        from workflows.checks import (
+            check_codes_have_words,
+            check_definitions,
+            check_submission_workflow,
+            check_undeclared_steps,
+            check_wording,
+        )
         from workflows.postgres import session_settings
 
         connection_created.connect(session_settings.tell)
         checks.register(check_definitions)
         checks.register(check_submission_workflow)
+        checks.register(check_wording)
         checks.register(check_undeclared_steps, checks.Tags.database)
+        checks.register(check_codes_have_words, checks.Tags.database)

@@ -17,6 +17,10 @@ from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.models import Effect, Workflow
 from workflows.outages.parking import PATIENCE
+from workflows.wording import ENGINE_CODES
+
+# Of the workflows that have failed, newest first.
+FAILURES_CHECKED = 5_000
 
 
 def check_definitions(**kwargs: Any) -> list[CheckMessage]:
@@ -173,6 +177,69 @@ def _check_returns(step: Step, definition: WorkflowDefinition) -> list[CheckMess
         hint = "A secret has no place on the ledger: let a step that is not once get it."
         messages.append(Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E011"))
     return messages
+
+
+def check_wording(**kwargs: Any) -> list[CheckMessage]:
+    """A definition that has words at all has some for each step, and none of a step that it does not have."""
+    try:
+        known = definitions().values()
+    except (ImportError, AttributeError):  # check_definitions reports it
+        return []
+    messages: list[CheckMessage] = []
+    for definition in known:
+        lacking, misspelt = wordless_steps(definition), unknown_steps(definition)
+        if lacking and definition.wording.steps:
+            message = f"The wording of {definition.name!r} has no words for {', '.join(lacking)}."
+            hint = "The console shows the names made readable. Say StepWords(title, phase) of each in its Wording."
+            messages.append(Warning(message, hint=hint, obj=definition, id="workflows.W013"))
+        if misspelt:
+            message = f"The wording of {definition.name!r} speaks of {', '.join(misspelt)}: it has no such step."
+            hint = "Name steps of the list, or steps that have left it (retired=..., formerly=...)."
+            messages.append(Warning(message, hint=hint, obj=definition, id="workflows.W014"))
+    return messages
+
+
+def wordless_steps(definition: WorkflowDefinition) -> list[str]:
+    """The steps of a definition that its wording says nothing of."""
+    return [step.name for step in definition.steps if step.name not in definition.wording.steps]
+
+
+def unknown_steps(definition: WorkflowDefinition) -> list[str]:
+    """The steps that a definition's wording speaks of and that it does not have."""
+    known = {name for step in definition.steps for name in step.names} | set(definition.retired)
+    return [name for name in definition.wording.steps if name not in known]
+
+
+def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """There are words for each code that a workflow has failed with: they are what staff and patients are told.
+
+    This check runs with `manage.py check --database default`. It walks down the index of failed workflows, newest
+    first, and looks at some thousands.
+    """
+    if not databases or DEFAULT_DB_ALIAS not in databases:
+        return []
+    try:
+        known = definitions()
+    except (ImportError, AttributeError):  # check_definitions reports it
+        return []
+    newest = Workflow.objects.filter(status=Workflow.Status.FAILED).exclude(last_error_code="").order_by("-id")
+    try:
+        codes = set(newest.values_list("workflow_type", "last_error_code")[:FAILURES_CHECKED])
+    except ProgrammingError:  # before the migrations of this release: `migrate` makes these checks, too
+        return []
+    return [
+        Warning(
+            f"Workflows of {workflow_type!r} have failed with {code!r}, and nothing says what that means.",
+            hint="Say CodeWords(staff, patient) of it in the definition's Wording.",
+            obj=known[workflow_type],
+            id="workflows.W015",
+        )
+        for workflow_type, code in sorted(codes)
+        if workflow_type in known
+        and known[workflow_type].wording.codes
+        and code not in known[workflow_type].wording.codes
+        and code not in ENGINE_CODES
+    ]
 
 
 def check_submission_workflow(**kwargs: Any) -> list[CheckMessage]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from workflows.errors import policy_number
 from workflows.models import Workflow
+from workflows.wording import Wording
 
 
 class WorkflowStep(Protocol):
@@ -155,7 +156,7 @@ class WorkflowDefinition:
     `expires_after` is how long a workflow may take from its submission until it is at rest: past that, it fails before
     its next step, and what it has done is undone. `retired` are the names of `once` steps that have left the list on
     purpose. While the ledger holds a call of a step that is neither retired nor in the list, the workflow makes no new
-    call: the step may be the same one under a new name.
+    call: the step may be the same one under a new name. `wording` is what people read of it (`workflows.wording`).
     """
 
     def __init__(
@@ -171,6 +172,7 @@ class WorkflowDefinition:
         public_fields: Sequence[str] = (),
         input_class: type[BaseModel] | None = None,
         retired: Sequence[str] = (),
+        wording: Wording | None = None,
     ) -> None:
         self.name = name
         self.steps = tuple(step if isinstance(step, Step) else Step(step) for step in steps)
@@ -182,6 +184,7 @@ class WorkflowDefinition:
         self.public_fields = frozenset(public_fields)
         self.input_class = input_class
         self.retired = tuple(retired)
+        self.wording = wording or Wording()
 
     def find_step(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None for a removed step."""

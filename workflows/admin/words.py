@@ -11,6 +11,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from workflows.wording import plain as plain
+
 MASK = "••••"
 
 # The names of fields that are shown. Clients write some of the keys, and one can be an e-mail address.
@@ -56,11 +58,6 @@ def answered(detail: Mapping[str, Any]) -> str:
     if detail.get("reference"):
         named = {"reference": detail["reference"]}
     return ", ".join(f"{name} {value}" for name, value in sorted(named.items()))
-
-
-def plain(name: str) -> str:
-    """An identifier as words: `Clinical review` for `clinical_review`."""
-    return name.replace("_", " ").capitalize()
 
 
 def badge(kind: str, label: str) -> SafeString:

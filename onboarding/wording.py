@@ -1,0 +1,150 @@
+"""What staff and patients read of an onboarding. Checked by `manage.py check`, and read aloud by whoever changes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workflows.wording import CallerField, CodeWords, Money, StepWords, Wording
+
+_LATER = (
+    "There was a technical problem on our side. Our team knows of it and takes care of it. You need not do anything."
+)
+_CHECK = "The details that we were sent do not fit together. Please check them and send the form again."
+
+STEPS = {
+    "validate_payload": StepWords("Check the form", "Account"),
+    "validate_duplicate_email": StepWords("Check that the e-mail address is free", "Account"),
+    "create_account": StepWords("Create the account", "Account"),
+    "look_up_account": StepWords("Find the patient's account", "Account"),
+    "await_linked_account": StepWords("Wait for the linked account", "Account"),
+    "exchange_token": StepWords("Get access to the account", "Account"),
+    "start_visit": StepWords("Start the visit", "Clinical"),
+    "update_personal_information": StepWords("Save name and date of birth", "Profile"),
+    "update_phone_number": StepWords("Save the phone number", "Profile"),
+    "update_address": StepWords("Save the address", "Profile"),
+    "save_insurance": StepWords("Save the insurance", "Insurance"),
+    "verify_insurance": StepWords("Ask the insurer whether it covers the program", "Insurance"),
+    "save_questionnaire": StepWords("Save the answers to the medical questions", "Clinical"),
+    "request_clinical_review": StepWords("Have a clinician review the answers", "Clinical"),
+    "attach_payment_card": StepWords("Attach the card", "Payment"),
+    "configure_billing": StepWords("Set up billing", "Payment"),
+    "set_communication_preferences": StepWords("Save the wishes for messages", "Profile"),
+    "link_identity_verification": StepWords("Link the identity check", "Profile"),
+    "execute_checkout": StepWords("Charge the card", "Payment"),
+    "enroll_in_program": StepWords("Enrol in the program", "Program"),
+    "send_confirmation": StepWords("Send the confirmation", "Program"),
+}
+
+CODES = {
+    "account_not_found": CodeWords(
+        "There is no account with this e-mail address, though the patient came as one who has an account.",
+        "We cannot find an account with this e-mail address. Please check the address, or sign up as a new patient.",
+    ),
+    "another_patient": CodeWords(
+        "The card, or the visit, belongs to another patient.",
+        "The card cannot be used for this account. Please use another card.",
+    ),
+    "card_declined": CodeWords(
+        "The bank declined the card. Nothing was charged.",
+        "Your bank declined the card, and nothing was charged. Please ask your bank, or start again with another card.",
+    ),
+    "card_invalid": CodeWords(
+        "The card cannot be used. The patient is enrolled, and the payment is due.",
+        "Your card could not be used. You are enrolled all the same; we will ask you for another card.",
+    ),
+    "email_taken": CodeWords(
+        "Somebody has an account with this e-mail address already.",
+        "There is an account with this e-mail address already. Please sign in, or use another address.",
+    ),
+    "idempotency_key_reused": CodeWords(
+        "A service got another request under the same key. An engineer has to look before it is retried.", _LATER
+    ),
+    "idempotency_in_progress": CodeWords("A service is still working on the first call.", _LATER, passing=True),
+    "idempotency_key_missing": CodeWords("A call was sent without its key. An engineer has to look.", _LATER),
+    "insurance_not_eligible": CodeWords(
+        "The insurer does not cover the program. The patient is enrolled all the same.",
+        "Your insurance does not cover this program. You can still take part and pay for it yourself.",
+    ),
+    "invalid_payload": CodeWords("The form has fields that are missing or wrong; the message names them.", _CHECK),
+    "linked_account_missing": CodeWords(
+        "The account that the patient was to make elsewhere did not come within two days.",
+        "We waited for your account from the other sign-up, and it did not come. Please finish that, then start again.",
+    ),
+    "made_to_fail": CodeWords("A test made it fail.", _LATER, passing=True),
+    "made_unavailable": CodeWords("A test made the service unavailable.", _LATER, passing=True),
+    "malformed": CodeWords(
+        "A service could not read what we sent. An engineer has to look before it is retried.", _LATER
+    ),
+    "no_answer": CodeWords("A service gave no clear answer.", _LATER, passing=True),
+    "no_such_operation": CodeWords("A service does not know what we asked for. An engineer has to look.", _LATER),
+    "not_ready": CodeWords("A service was not ready.", _LATER, passing=True),
+    "program_full": CodeWords(
+        "The program is full. What was charged is refunded.",
+        "The program is full, so we could not enrol you. What you paid is refunded to your card.",
+    ),
+    "refused": CodeWords("A service refused, and did not say why.", _LATER),
+    "session_expired": CodeWords(
+        "The patient's session was over before we could check it.",
+        "Your session has expired. Please sign in and start again.",
+    ),
+    "session_mismatch": CodeWords(
+        "The session belongs to another patient than the e-mail address.",
+        "You were signed in with another account than the e-mail address in the form. Please sign in and start again.",
+    ),
+    "session_unknown": CodeWords(
+        "The session is not known.", "Your session has expired. Please sign in and start again."
+    ),
+    "steps_out_of_order": CodeWords("A step ran before what it needs. An engineer has to look.", _LATER),
+    "token_expired": CodeWords("The access to the account ran out in the midst of it.", _LATER, passing=True),
+    "token_invalid": CodeWords("The access to the account was refused.", _LATER),
+    "unknown_patient": CodeWords("A service does not know the patient. An engineer has to look.", _LATER),
+    "unreachable": CodeWords("A service could not be reached.", _LATER, passing=True),
+}
+
+RESULTS = {
+    "amount_cents": "Amount",
+    "card_id": "Card",
+    "charge_id": "Charge",
+    "enrollment_id": "Enrolment",
+    "insurance_verified": "Insurance covers it",
+    "patient_uuid": "Patient",
+    "payment_card_id": "Card",
+    "payment_status": "Payment",
+    "refund_id": "Refund",
+    "visit_uuid": "Visit",
+}
+
+
+def masked_email(value: Any) -> str:
+    """`a•••@example.com`: the first letter and the domain, by which a caller who spells it can be verified."""
+    name, at, domain = str(value).rpartition("@")
+    return f"{name[:1]}•••@{domain}" if at and name else "•••"
+
+
+def phone_ending(value: Any) -> str:
+    """`ending 23`: the last two digits."""
+    digits = [character for character in str(value) if character.isdigit()]
+    return f"ending {''.join(digits[-2:])}" if len(digits) > 4 else "•••"
+
+
+CALLER = (
+    CallerField("E-mail", "patient.email", masked_email),
+    CallerField("Phone", "patient.phone", phone_ending),
+    CallerField("Program", "checkout.program", str),
+    CallerField("Plan", "checkout.plan", str),
+)
+
+WORDING = Wording(
+    title="Onboarding",
+    steps=STEPS,
+    codes=CODES,
+    results=RESULTS,
+    caller=CALLER,
+    money=Money(
+        step="execute_checkout",
+        amount="checkout.amount_cents",
+        currency="checkout.currency",
+        reference="charge_id",
+        refund="refund_id",
+    ),
+)

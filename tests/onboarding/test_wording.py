@@ -1,0 +1,113 @@
+"""Staff and patients are told something of every step and of every way in which an onboarding can fail."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onboarding
+import workflows
+from onboarding import checks
+from onboarding.samples import samples
+from onboarding.wording import CALLER, CODES, RESULTS, STEPS, WORDING, masked_email, phone_ending
+from onboarding.workflow import ONBOARDING
+from workflows.wording import ENGINE_CODES, CodeWords, words_for_code
+
+# They are of the sandbox's own pages, and no workflow meets them.
+OF_THE_SANDBOXS_PAGES = {"bad_fault", "no_such_answer", "no_such_page"}
+# An undo that is refused so has been done before: its client takes it for that.
+NO_FAILURES = {"already_refunded", "already_withdrawn"}
+
+
+def test_every_step_has_a_title_and_a_phase() -> None:
+    assert list(STEPS) == [step.name for step in ONBOARDING.steps]
+    assert all(words.title and words.phase for words in STEPS.values())
+    assert checks.check_wording(None) == []
+
+
+def test_a_step_without_words_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(STEPS, "exchange_token")
+    (message,) = checks.check_wording(None)
+    assert (message.id, message.is_serious()) == ("onboarding.E003", True)
+    assert "exchange_token" in message.msg
+
+
+def codes_in(package: Any) -> Iterator[str]:
+    """Each code that is written in the sources of a package, as `code="..."` or as what the sandbox refuses with."""
+    for path in Path(package.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                given = [each.value for each in node.keywords if each.arg == "code"]
+                if isinstance(node.func, ast.Name) and node.func.id == "Refused":
+                    given += node.args[1:2]
+                yield from (each.value for each in given if isinstance(each, ast.Constant) and each.value)
+
+
+def test_every_code_of_the_sources_has_words() -> None:
+    of_onboarding = set(codes_in(onboarding)) - OF_THE_SANDBOXS_PAGES - NO_FAILURES
+    assert {"card_declined", "program_full", "no_answer", "email_taken"} <= of_onboarding
+    assert of_onboarding - set(CODES) - set(ENGINE_CODES) == set()
+    of_the_engine = set(codes_in(workflows))
+    assert {"poison", "expired", "unsettled"} <= of_the_engine
+    assert of_the_engine - set(ENGINE_CODES) - set(CODES) == set()
+
+
+@pytest.mark.parametrize(("code", "words"), [*CODES.items(), *ENGINE_CODES.items()])
+def test_the_lines_are_sentences_and_those_for_patients_use_none_of_our_words(code: str, words: CodeWords) -> None:
+    for line in (words.staff, words.patient):
+        assert re.fullmatch(r"[A-Z][^_]*\.", line), line
+        assert len(line) < 160
+    ours = r"\b(workflows?|workers?|steps?|engineers?|retry|release|payload|idempotency|key|undo|approver)\b"
+    assert not re.search(ours, words.patient, re.IGNORECASE), words.patient
+
+
+def test_what_a_call_returns_has_a_label() -> None:
+    returned = {name for step in ONBOARDING.steps for name in step.returns or ()}
+    assert returned <= set(RESULTS)
+
+
+def test_the_fields_of_the_caller_and_of_the_money_are_in_the_payload() -> None:
+    assert WORDING.money
+    paths = [field.path for field in CALLER] + [WORDING.money.amount, WORDING.money.currency]
+    for each in samples(20, seed=5):
+        assert all(value_at(each.payload, path) is not None for path in paths)
+
+
+def value_at(payload: Mapping[str, Any], path: str) -> Any:
+    value: Any = payload
+    for name in path.split("."):
+        value = value[name]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("email", "shown"),
+    [
+        ("ada@example.com", "a•••@example.com"),
+        ("x@y", "x•••@y"),
+        ("@y", "•••"),
+        ("ada", "•••"),
+        (None, "•••"),
+        ("", "•••"),
+    ],
+)
+def test_of_an_address_the_first_letter_and_the_domain_are_shown(email: Any, shown: str) -> None:
+    assert masked_email(email) == shown
+
+
+@pytest.mark.parametrize(
+    ("phone", "shown"), [("+15550102323", "ending 23"), ("23", "•••"), (None, "•••"), ({"a": 1}, "•••")]
+)
+def test_of_a_number_the_last_two_digits_are_shown(phone: Any, shown: str) -> None:
+    assert phone_ending(phone) == shown
+
+
+def test_a_code_of_nobodys_is_something_unforeseen() -> None:
+    assert words_for_code(WORDING, "of_nobody").staff.startswith("Something unforeseen")
+    assert words_for_code(WORDING, "poison") == ENGINE_CODES["poison"]
+    assert words_for_code(WORDING, "card_declined") == CODES["card_declined"]

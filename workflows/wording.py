@@ -1,0 +1,154 @@
+"""WORDING: what staff and patients read of a workflow, in place of the names in the code.
+
+A definition may say it of its steps, of the codes of its errors and of what its calls return. What it does not say, the
+console makes of the names. The engine has words for its own codes, and for what to tell a patient in each state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Words = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StepWords:
+    """A step: its `title` ("Charge the card"), and the `phase` of the workflow that it belongs to ("Payment")."""
+
+    title: str
+    phase: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeWords:
+    """An error code: what `staff` read of it, what to tell the `patient`; `passing` if a retry may mend it.
+
+    Both are whole sentences. They say what happened and what can be done, and never whose fault it is.
+    """
+
+    staff: str
+    patient: str
+    passing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """Where the money is: the `step` that charges, the amount in the payload, and which result names the charge.
+
+    `amount` and `currency` are fields of the payload (dotted), in the currency's smallest unit and by its ISO 4217
+    code; `reference` is the field of the step's result, `refund` that of its undo's.
+    """
+
+    step: str
+    amount: str
+    currency: str
+    reference: str
+    refund: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallerField:
+    """A field of the payload by which staff verify who calls: `show` gives the part of the value that they may see."""
+
+    label: str
+    path: str
+    show: Callable[[Any], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """The words of one workflow type.
+
+    `title` is that of the type ("Onboarding"). `steps` and `codes` are by the names in the code; `results` labels the
+    fields that calls return ("charge_id": "Charge"). `caller` are the fields by which a caller is verified.
+    """
+
+    title: str = ""
+    steps: Mapping[str, StepWords] = field(default_factory=dict)
+    codes: Mapping[str, CodeWords] = field(default_factory=dict)
+    results: Words = field(default_factory=dict)
+    caller: Sequence[CallerField] = ()
+    money: Money | None = None
+
+
+def plain(name: str) -> str:
+    """An identifier as words: `Clinical review` for `clinical_review`."""
+    return name.replace("_", " ").capitalize()
+
+
+# --- The engine's own ---------------------------------------------------------------------------------
+
+_LATER = (
+    "There was a technical problem on our side. Our team knows of it and takes care of it. You need not do anything."
+)
+_ASKED = "We are checking something by hand before we go on. Our team knows of it. You need not do anything."
+
+ENGINE_CODES: Mapping[str, CodeWords] = {
+    "answer_invalid": CodeWords(
+        "An approver's answer does not fit this release. Retry: the question is asked anew.", _LATER
+    ),
+    "approval_expired": CodeWords(
+        "Nobody approved it in time. Retry: the question is asked anew.",
+        "A check by our team took too long. We are sorry; we can start it again.",
+    ),
+    "approval_rejected": CodeWords(
+        "An approver rejected it; the history has the reason.",
+        "After a check by our team we cannot go on with this. Please ask us for the reason.",
+    ),
+    "assignee_unknown": CodeWords("The person who should approve has no login here.", _LATER, passing=True),
+    "cancelled": CodeWords("It was cancelled.", "This was cancelled as asked for."),
+    "does_not_apply": CodeWords(
+        "It is unclear whether a call was made, and the step does not apply any more. A person has to find out.", _ASKED
+    ),
+    "effect_in_doubt": CodeWords("It is unclear whether a call was made. A person has to find out.", _ASKED),
+    "expired": CodeWords(
+        "It took longer than it may.", "This took longer than it may, and was stopped. You can start again at any time."
+    ),
+    "invalid": CodeWords(
+        "What was sent cannot be read.", "Something in the form is missing or wrong. Please send it again."
+    ),
+    "keeps_being_lost": CodeWords("Its workers keep losing the database. An engineer has to look.", _LATER),
+    "keeps_dying": CodeWords("Its workers keep dying. An engineer has to look.", _LATER),
+    "none_after_key": CodeWords(
+        "A step is wrong: it may have made a call and did not say so. An engineer has to look.", _ASKED
+    ),
+    "overdue": CodeWords("A step took longer than it may, and was stopped.", _LATER, passing=True),
+    "poison": CodeWords("It crashed three workers in a row. An engineer has to look before it is retried.", _LATER),
+    "requester_is_assignee": CodeWords("Who asked for it may not approve it: assign somebody else.", _LATER),
+    "requester_unknown": CodeWords(
+        "Two people have to decide, and who asked for it has no login here.", _LATER, passing=True
+    ),
+    "service_unavailable": CodeWords("A service is down; this waits for it.", _LATER, passing=True),
+    "step_undeclared": CodeWords(
+        "A call was made by a step that this release does not have. An engineer has to say whether that is right.",
+        _ASKED,
+    ),
+    "team_unknown": CodeWords("The team that should approve does not exist here.", _LATER, passing=True),
+    "unsettled": CodeWords(
+        "It is too early to know whether a call was made; it is found out by itself.", _LATER, passing=True
+    ),
+    "wait_expired": CodeWords(
+        "What it waited for did not come in time.",
+        "We waited for something that did not come. Please ask us what is missing.",
+    ),
+}
+
+# For an error without a code, or one that nobody has words for.
+UNFORESEEN = CodeWords("Something unforeseen happened. An engineer has to look before it is retried.", _LATER)
+
+
+def words_for_step(wording: Wording, name: str) -> StepWords:
+    """The words of a step, made of its name if nobody has said any."""
+    return wording.steps.get(name) or StepWords(plain(name))
+
+
+def words_for_code(wording: Wording, code: str) -> CodeWords:
+    """The words of an error code: the definition's, then the engine's."""
+    return wording.codes.get(code) or ENGINE_CODES.get(code) or UNFORESEEN
+
+
+def label_of_result(wording: Wording, name: str) -> str:
+    """The label of a field that a call returns."""
+    return wording.results.get(name) or plain(name)
