@@ -290,17 +290,15 @@ class _Compensation:
         self.attempt.suspended = None  # by the question; the lookup may not wait
         try:
             with transaction.atomic():
-                found = self._look_up(step, effect)
+                return self._look_up(step, effect)
         except ClaimLost:
             raise
         except BaseException as error:  # a lookup's SystemExit, too, is the lookup's failure
             journal.ensure_from_step(self.attempt, error)
             journal.require_claim(self.attempt)
-            calls.vote()
+            calls.vote()  # if that opens the circuit, the workflow is parked
             self.parking = find_parking(self.workflow, error)
             return None
-        calls.vote()
-        return found
 
     def _look_up(self, step: Step, effect: KnownEffect) -> KnownEffect | None:
         """What the service says of the effect, written on the ledger; None when a person goes on being asked.

@@ -18,8 +18,9 @@ from workflows import operations, waits
 from workflows.definition import Retry
 from workflows.effects import KnownEffect
 from workflows.errors import RetryableStepError, StepError
-from workflows.models import Attempt, Effect, ManualTask, Workflow
+from workflows.models import Attempt, Effect, ManualTask, Service, Workflow
 from workflows.outages import call_to
+from workflows.outages.circuits import VOTES
 from workflows.outages.parking import PATIENCE
 
 pytestmark = engine.ENGINE
@@ -245,8 +246,8 @@ def test_a_release_that_can_look_an_undo_up_makes_it_due(world: World, books: Le
 # --- When the service is back -------------------------------------------------------------------------
 
 
-def asked_in_an_outage(world: World, books: Ledgers) -> tuple[Workflow, Downstream]:
-    """A workflow with a question, whose lookup has met an open circuit."""
+def asked_in_an_outage(world: World, books: Ledgers, *, is_open: bool = True) -> tuple[Workflow, Downstream]:
+    """A workflow with a question, whose lookup has met an open circuit, or one that lacks a single vote."""
     payments = Downstream("payments")
 
     def look() -> None:
@@ -258,7 +259,11 @@ def asked_in_an_outage(world: World, books: Ledgers) -> tuple[Workflow, Downstre
     workflow = asked_about_an_outage(world, books)
     books.before = look
     payments.state = "down"
-    open_circuit("payments")
+    if is_open:
+        open_circuit("payments")
+    else:
+        since = timezone.now() - 3 * SECOND
+        Service.objects.create(name="payments", since=since, failed=VOTES - 1, suspects=[1, 2, 3])
     return again(workflow), payments
 
 
@@ -269,6 +274,11 @@ def test_while_the_service_is_down_it_is_parked_and_the_question_stays_open(worl
     assert timedelta(minutes=59) < workflow.invisible_until - timezone.now() <= timedelta(hours=1)
     workflow = again(workflow)
     assert (workflow.parked_on, Effect.objects.get(step="charge", undo=False).undo_unavailable) == ("payments", 45)
+
+
+def test_a_lookup_whose_vote_opens_the_circuit_is_parked(world: World, books: Ledgers) -> None:
+    workflow, _ = asked_in_an_outage(world, books, is_open=False)
+    assert (circuit("payments").opened_at is not None, workflow.parked_on) == (True, "payments")
 
 
 def test_when_the_service_is_back_it_is_looked_up_and_undone(world: World, books: Ledgers) -> None:

@@ -53,16 +53,10 @@ MUTANTS: list[Mutant] = [
             f"{ANSWER_THEMSELVES}test_a_lookup_that_fails_changes_nothing",
         ),
         (
-            "the trial that a lookup was is known to nobody",
-            "        calls.vote()\n        return found\n",
-            "        return found\n",
-            f"{ANSWER_THEMSELVES}test_when_the_service_is_back_it_is_looked_up_and_undone",
-        ),
-        (
-            "a trial in vain that a lookup was is known to nobody",
-            "            calls.vote()\n            self.parking",
+            "a lookup that opens the circuit does not park its workflow",
+            "            calls.vote()  # if that opens the circuit, the workflow is parked\n            self.parking",
             "            self.parking",
-            f"{ANSWER_THEMSELVES}test_its_lookup_is_a_trial_that_may_fail",
+            f"{ANSWER_THEMSELVES}test_a_lookup_whose_vote_opens_the_circuit_is_parked",
         ),
         (
             "what turns out to have happened is a question again, as if its undo had failed",
