@@ -15,10 +15,14 @@ Words = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class StepWords:
-    """A step: its `title` ("Charge the card"), and the `phase` of the workflow that it belongs to ("Payment")."""
+    """A step: its `title` ("Charge the card"), and the `phase` of the workflow that it belongs to ("Payment").
+
+    `waiting` is what to tell the patient while the workflow waits in it.
+    """
 
     title: str
     phase: str = ""
+    waiting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,13 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
 
 # For an error without a code, or one that nobody has words for.
 UNFORESEEN = CodeWords("Something unforeseen happened. An engineer has to look before it is retried.", _LATER)
+
+
+def value_at(payload: Any, path: str) -> Any:
+    """The value of a field of the payload, by its dotted path; None if there is none."""
+    for name in path.split("."):
+        payload = payload.get(name) if isinstance(payload, Mapping) else None
+    return payload
 
 
 def words_for_step(wording: Wording, name: str) -> StepWords:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,11 @@ def test_every_step_has_a_title_and_a_phase() -> None:
     assert list(STEPS) == [step.name for step in ONBOARDING.steps]
     assert all(words.title and words.phase for words in STEPS.values())
     assert checks.check_wording(None) == []
+
+
+def test_a_phase_is_a_run_of_steps() -> None:
+    runs = [phase for phase, _ in groupby(STEPS.values(), key=lambda words: words.phase)]
+    assert len(runs) == len(set(runs))
 
 
 def test_a_step_without_words_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,191 @@
+"""What to tell the patient, who calls, and the money: each a sentence that is true."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from onboarding.samples import Kind, sample
+from onboarding.workflow import ONBOARDING
+from tests.engine import Context
+from workflows.admin.money import amount, money_line
+from workflows.admin.patient import caller, to_tell
+from workflows.admin.phases import phases
+from workflows.admin.workflow_page import StepLine
+from workflows.definition import WorkflowDefinition
+from workflows.models import Effect, State, Workflow
+from workflows.wording import Money, StepWords, Wording
+
+AT = datetime(2026, 3, 1, 3, 24, tzinfo=ZoneInfo("UTC"))
+LATER = datetime(2026, 3, 1, 3, 41, tzinfo=ZoneInfo("UTC"))
+PAYLOAD = sample(Kind.NET_NEW).payload | {
+    "checkout": {"program": "body", "plan": "monthly", "amount_cents": 14500, "currency": "usd"}
+}
+SILENT = WorkflowDefinition(name="silent", steps=[], context_class=Context)
+
+
+def charge(state: str = "done", charge_id: Any = "ch_1a2b", **fields: Any) -> Effect:
+    result = {"charge_id": charge_id, "payment_status": "paid"} if state in ("done", "undone", "kept") else None
+    known = {"step": "execute_checkout", "result": result, "begun_at": AT, "settled_at": AT}
+    return Effect(**{**known, "generation": 1, "undo": False, "undo_failures": 0, "state": state, **fields})
+
+
+def refund(state: str = "done", result: Any = None, **fields: Any) -> Effect:
+    known = {"step": "execute_checkout", "undo": True, "begun_at": LATER, "settled_at": LATER, "generation": 1}
+    return Effect(**{**known, "state": state, "result": result or {"refund_id": "re_9"}, **fields})
+
+
+@pytest.mark.parametrize(
+    ("effects", "line"),
+    [
+        ([], "Nothing has been charged."),
+        ([charge("not_done")], "Nothing has been charged."),
+        ([charge("skipped")], "Nothing has been charged."),
+        ([charge(charge_id=None)], "Nothing has been charged."),
+        ([charge()], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b."),
+        ([charge("unknown")], "Unclear: $145.00 may have been charged at 2026-03-01 03:24 UTC."),
+        ([charge("intent")], "Unclear: $145.00 may have been charged at 2026-03-01 03:24 UTC."),
+        (
+            [charge("undone"), refund()],
+            "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; refunded at 2026-03-01 03:41 UTC, re_9.",
+        ),
+        (
+            [charge("undone"), refund(result={"reference": "wire-77"})],
+            "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; refunded at 2026-03-01 03:41 UTC, wire-77.",
+        ),
+        ([charge("undone")], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; refunded by hand."),
+        ([charge("kept")], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; a person decided to leave it."),
+        ([charge(undo_failures=3)], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; the refund failed 3 times."),
+        ([charge(undo_failures=1)], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; the refund failed 1 time."),
+        (
+            [charge(), refund("intent")],
+            "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; "
+            "a refund was begun at 2026-03-01 03:41 UTC, and its outcome is not known yet.",
+        ),
+        (
+            [charge("undone"), refund(), charge(charge_id="ch_2", generation=2)],
+            "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; refunded at 2026-03-01 03:41 UTC, re_9. "
+            "$145.00 charged at 2026-03-01 03:24 UTC, ch_2.",
+        ),
+        ([charge(step="enroll_in_program")], "Nothing has been charged."),
+    ],
+)
+def test_the_money(effects: list[Effect], line: str) -> None:
+    assert money_line(ONBOARDING, PAYLOAD, effects) == line
+
+
+def test_a_reference_that_is_the_patients_is_masked() -> None:
+    assert PAYLOAD["patient"]["email"] not in money_line(
+        ONBOARDING, PAYLOAD, [charge(charge_id=PAYLOAD["patient"]["email"])]
+    )
+
+
+def test_a_definition_that_says_nothing_of_money_has_no_line() -> None:
+    assert (money_line(SILENT, {}, [charge()]), money_line(None, {}, [charge()])) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("units", "currency", "shown"),
+    [
+        (14500, "usd", "$145.00"),
+        (5, "eur", "€0.05"),
+        (123456789, "gbp", "£1,234,567.89"),
+        (1200, "jpy", "1,200 JPY"),
+        (1200, "chf", "12.00 CHF"),
+        (1200, "<b>", "12.00"),
+        (True, "usd", "An amount"),
+        ("12", "usd", "An amount"),
+        (1200, None, "An amount"),
+    ],
+)
+def test_an_amount(units: Any, currency: Any, shown: str) -> None:
+    money = Money(step="pay", amount="checkout.cents", currency="checkout.in", reference="id", refund="id")
+    assert amount({"checkout": {"cents": units, "in": currency}}, money) == shown
+
+
+def workflow(state: str, **fields: Any) -> Workflow:
+    row = Workflow(**{"current_step": "", "last_error_code": "", **fields})
+    row.state = state
+    return row
+
+
+def told(state: str, *, effects: list[Effect] | None = None, **fields: Any) -> str:
+    own = {name: fields.pop(name) for name in ("passed_over", "asked") if name in fields}
+    return to_tell(ONBOARDING, workflow(state, **fields), effects=effects or [], **own)
+
+
+def test_every_state_has_something_to_tell() -> None:
+    assert all(told(state, last_error_code="of_nobody").endswith(".") for state in State)
+    assert all(to_tell(None, workflow(state)).endswith(".") for state in State)
+
+
+def test_why_it_failed_and_what_became_of_the_money() -> None:
+    full = {"last_error_code": "program_full"}
+    assert told("failed", **full, effects=[charge("undone")]) == (
+        "The program is full, so we could not enrol you. What you paid was given back."
+    )
+    assert told("compensating", **full, effects=[charge()]).endswith("What you paid is being given back.")
+    for effects in ([], [charge(charge_id=None)], [charge("unknown")], [charge("kept")]):
+        assert told("failed", **full, effects=effects) == "The program is full, so we could not enrol you."
+
+
+def test_a_cancelled_one_that_is_still_being_undone_was_cancelled() -> None:
+    line = told("compensating", cancelled_at=AT, last_error_code="cancelled", effects=[charge()])
+    assert line == "This was cancelled. What you paid is being given back."
+
+
+def test_what_was_passed_over_is_told_when_it_concerns_the_patient() -> None:
+    line = told("complete", passed_over=["card_invalid", "of_nobody"])
+    assert line == (
+        "Everything is done. Your card could not be used. "
+        "You are enrolled all the same; we will ask you for another card."
+    )
+
+
+def test_while_it_waits_it_says_for_what() -> None:
+    assert "clinician" in told("waiting", current_step="request_clinical_review", asked=True)
+    assert "Our team is checking" in told("waiting", current_step="start_visit", asked=True)
+    assert "waiting for something" in told("waiting", current_step="start_visit")
+
+
+def test_a_caller_is_verified_by_parts_of_what_was_sent() -> None:
+    shown = {field.label: field.shown for field in caller(ONBOARDING, PAYLOAD)}
+    patient = PAYLOAD["patient"]
+    assert shown["E-mail"] == f"{patient['email'][0]}•••@{patient['email'].partition('@')[2]}"
+    assert shown["Phone"] == f"ending {patient['phone'][-2:]}"
+    assert (shown["Program"], shown["Plan"]) == ("body", "monthly")
+    assert patient["email"] not in str(shown)
+    assert (caller(ONBOARDING, {"patient": "?"}), caller(None, PAYLOAD)) == ([], [])
+
+
+def line(name: str, outcome: str = "", ms: int = 0) -> StepLine:
+    return StepLine(name, outcome, outcome, ms)
+
+
+def test_steps_stand_in_phases_and_what_is_done_is_folded() -> None:
+    wording = Wording(
+        steps={
+            **{name: StepWords(name.title(), "First") for name in ("one", "two")},
+            **{name: StepWords(name.title(), "Second") for name in ("three", "four")},
+            "five": StepWords("Five", "Third"),
+        }
+    )
+    steps = [
+        line("one", "ran", 1200),
+        line("two", "recorded", 300),
+        line("three", "ran"),
+        line("four", "failed"),
+        line("five"),
+        line("six", "ran"),
+    ]
+    found = phases(wording, steps)
+    assert [(each.title, each.state, each.is_open, each.summary) for each in found] == [
+        ("First", "done", False, "2 steps, 1.5 s"),
+        ("Second", "failed", True, "1 of 2 done"),
+        ("Third", "ahead", False, "0 of 1 done"),
+        ("", "done", False, "1 step, 0.0 s"),
+    ]
+    assert phases(wording, [line("one", "waiting"), line("two")])[0].state == "current"
