@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from workflows.admin.steps import StepLine
 from workflows.models import StepOutcome
 from workflows.wording import Wording, words_for_step
-
-if TYPE_CHECKING:
-    from workflows.admin.workflow_page import StepLine
 
 _DONE = frozenset({StepOutcome.RAN, StepOutcome.RECORDED, StepOutcome.SKIPPED})
 _FAILED = frozenset({StepOutcome.FAILED, StepOutcome.BEST_EFFORT_FAILED, StepOutcome.UNDO_FAILED})

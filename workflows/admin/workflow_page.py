@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,25 +12,16 @@ from django.utils import timezone
 
 from workflows.admin import words
 from workflows.admin.connections import related_rows
-from workflows.definition import definitions, undo_of
+from workflows.admin.money import money_line
+from workflows.admin.patient import caller, to_tell
+from workflows.admin.phases import phases
+from workflows.admin.steps import lines_of, recorded_error, step_lines, undone_steps
+from workflows.definition import WorkflowDefinition, definitions, undo_of
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, StepOutcome, Workflow
+from workflows.wording import CodeWords, StepWords, Wording, words_for_code, words_for_step
 
 ATTEMPTS_SHOWN = 20
 EVENTS_SHOWN = 100
-
-OUTCOMES = {"": "Not reached", **dict(StepOutcome.choices)}
-
-
-@dataclass(frozen=True, slots=True)
-class StepLine:
-    """What happened to one step in an attempt."""
-
-    name: str
-    outcome: str
-    label: str
-    ms: int | None = None
-    error: str = ""
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +41,26 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     tasks = list(ManualTask.objects.open().filter(workflow=workflow).only("id", "task_type", "expires_at"))
     payload, context = Workflow.objects.values_list("payload", "context").get(pk=workflow.pk)
     last = _last_run(attempts)
-    effects = list(Effect.objects.filter(workflow=workflow).defer("result", "error_message").order_by("id"))
+    effects = list(Effect.objects.filter(workflow=workflow).defer("error_message").order_by("id"))
+    definition = definitions().get(workflow.workflow_type)
+    steps, passed_over = step_lines(definition, last, effects), _passed_over(last)
     history = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
         "standing": _put_off(workflow)
-        or status_sentence(workflow, attempts[0] if attempts else None, last, _undone(effects)),
+        or status_sentence(workflow, attempts[0] if attempts else None, last, undone_steps(effects)),
+        "state_label": State(workflow.state).label,
+        "is_at_rest": workflow.status != Workflow.Status.PENDING,
         "tasks": tasks,
+        "to_tell": to_tell(
+            definition, workflow, passed_over=list(passed_over.values()), effects=effects, asked=bool(tasks)
+        ),
+        "caller": caller(definition, payload),
+        "money": money_line(definition, payload, effects),
         "attempt": last,
-        "steps": step_lines(workflow.workflow_type, last, effects),
-        "best_effort_failures": [s.name for s in _lines(last) if s.outcome == StepOutcome.BEST_EFFORT_FAILED],
-        "attempts": [(attempt, _lines(attempt)) for attempt in attempts if attempt is not last],
+        "phases": phases(definition.wording if definition else Wording(), steps),
+        "passed_over": [f"{step.title}: {code.staff}" for step, code in _in_words(definition, passed_over)],
+        "attempts": [(attempt, lines_of(attempt, definition)) for attempt in attempts if attempt is not last],
         "attempts_left_out": attempts[-1].number - 1 if attempts else 0,
         "effects": effects,
         **related_rows(workflow),
@@ -71,6 +71,21 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "payload": words.masked_fields(payload),
         "context": words.masked_fields(context),
     }
+
+
+def _passed_over(attempt: Attempt | None) -> dict[str, str]:
+    """The best-effort steps that failed in an attempt, each with its error's code."""
+    steps: Sequence[Mapping[str, Any]] = attempt.steps if attempt else []
+    failed = [step for step in steps if step["outcome"] == StepOutcome.BEST_EFFORT_FAILED]
+    return {step["step"]: str(step.get("error_code") or "") for step in failed}
+
+
+def _in_words(
+    definition: WorkflowDefinition | None, failures: Mapping[str, str]
+) -> Iterator[tuple[StepWords, CodeWords]]:
+    wording = definition.wording if definition else Wording()
+    for step, code in failures.items():
+        yield words_for_step(wording, step), words_for_code(wording, code)
 
 
 # --- Where it stands ----------------------------------------------------------------------------
@@ -137,12 +152,6 @@ def _still_to_do(workflow: Workflow) -> str:
     return "".join(lines)
 
 
-def _undone(effects: Sequence[Effect]) -> list[str]:
-    """The steps that were undone, and not done again since."""
-    latest = {effect.step: effect.state for effect in effects if not effect.undo}
-    return [step for step, state in latest.items() if state == Effect.State.UNDONE]
-
-
 def _undoing(workflow: Workflow, attempt: Attempt | None) -> str:
     if attempt and attempt.closed_at is None:
         return f"{attempt.worker} has been at it since {_at(attempt.opened_at)}."
@@ -178,44 +187,6 @@ def _ran_the_list(attempt: Attempt) -> bool:
     return bool(attempt.died_in) and not attempt.died_in.startswith(undo_of(""))
 
 
-def step_lines(workflow_type: str, attempt: Attempt | None, effects: Sequence[Effect] = ()) -> list[StepLine]:
-    """The definition's steps in order, each with what the attempt did and whether that was undone.
-
-    After them come the steps of the attempt that have left the list.
-    """
-    undone = _undone(effects)
-    done = {line.name: line for line in _lines(attempt)}
-    definition = definitions().get(workflow_type)
-    if definition is None:
-        return list(done.values())
-    lines = []
-    for step in definition.steps:
-        name = next((name for name in step.names if name in done), "")
-        line = done.pop(name, StepLine(step.name, "", OUTCOMES[""]))
-        since = step.identity in undone and line.outcome
-        lines.append(replace(line, note="undone since") if since else line)
-    return lines + [replace(line, note="no longer in the list") for line in done.values()]
-
-
-def _lines(attempt: Attempt | None) -> list[StepLine]:
-    steps: Sequence[Mapping[str, Any]] = attempt.steps if attempt else []
-    return [
-        StepLine(
-            name=step["step"],
-            outcome=step["outcome"],
-            label=OUTCOMES.get(step["outcome"], step["outcome"]),
-            ms=step.get("ms"),
-            error=_error(step),
-        )
-        for step in steps
-    ]
-
-
-def _error(recorded: Mapping[str, Any]) -> str:
-    code, error_class, message = (str(recorded.get(f"error_{part}") or "") for part in ("code", "class", "message"))
-    return words.error(code=code, error_class=error_class, message=message)
-
-
 # --- History ------------------------------------------------------------------------------------
 
 
@@ -248,7 +219,7 @@ def _describe(event: Event) -> str:
         case Event.Kind.RETRY_SCHEDULED | Event.Kind.UNDO_FAILED:
             number, most = detail.get("failures"), detail.get("max_attempts", "?")
             # Without a number no failure was counted: it is too early to tell whether a call has happened.
-            failure = f"{step}{f', failure {number} of {most}' if number else ''}: {_error(detail)}"
+            failure = f"{step}{f', failure {number} of {most}' if number else ''}: {recorded_error(detail)}"
             if event.kind == Event.Kind.UNDO_FAILED:  # after the last of them a person is asked, at once
                 return failure
             return f"{failure}\nNext attempt at {_moment(detail.get('invisible_until'))}"
@@ -261,7 +232,7 @@ def _describe(event: Event) -> str:
             | Event.Kind.FOLLOW_UP_FAILED
             | Event.Kind.FOLLOW_UP_GIVEN_UP
         ):
-            return f"{step}: {_error(detail)}" if step else _error(detail)
+            return f"{step}: {recorded_error(detail)}" if step else recorded_error(detail)
         case Event.Kind.WAITING:
             return f"{step}, until {_moment(detail.get('until'))}: {detail.get('waiting_for', '?')}"
         case Event.Kind.FOLLOWED_UP:

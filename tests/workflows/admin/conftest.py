@@ -22,7 +22,7 @@ ROLES = ["support", "approver", "engineer", "auditor", "superuser"]
 @pytest.fixture(autouse=True)
 def parcels(settings: Any) -> Iterator[None]:
     """The console of a project whose one definition is `tests.workflows.rows.PARCEL`."""
-    settings.WORKFLOWS = ["tests.workflows.rows.PARCEL"]
+    settings.WORKFLOWS = ["tests.workflows.rows.PARCEL", "onboarding.workflow.ONBOARDING"]
     definitions.cache_clear()
     yield
     definitions.cache_clear()

@@ -14,7 +14,7 @@ from tests.engine import Context
 from workflows.admin.money import amount, money_line
 from workflows.admin.patient import caller, to_tell
 from workflows.admin.phases import phases
-from workflows.admin.workflow_page import StepLine
+from workflows.admin.steps import StepLine
 from workflows.definition import WorkflowDefinition
 from workflows.models import Effect, State, Workflow
 from workflows.wording import Money, StepWords, Wording
@@ -162,7 +162,7 @@ def test_a_caller_is_verified_by_parts_of_what_was_sent() -> None:
 
 
 def line(name: str, outcome: str = "", ms: int = 0) -> StepLine:
-    return StepLine(name, outcome, outcome, ms)
+    return StepLine(name, outcome, outcome, ms=ms)
 
 
 def test_steps_stand_in_phases_and_what_is_done_is_folded() -> None:

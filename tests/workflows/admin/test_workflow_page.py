@@ -9,9 +9,12 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from onboarding.samples import Kind, sample
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from workflows.admin import workflow_page
+from workflows.admin.steps import step_lines
+from workflows.definition import definitions
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, Workflow
 
 
@@ -145,7 +148,7 @@ def test_the_history_of_a_compensation_reads_as_sentences(as_: Login) -> None:
 
 def steps_of(row: Workflow) -> list[tuple[str, str, str]]:
     attempt = Attempt.objects.filter(workflow=row, closed_at__isnull=False).order_by("-number").first()
-    lines = workflow_page.step_lines(row.workflow_type, attempt)
+    lines = step_lines(definitions().get(row.workflow_type), attempt)
     return [(line.name, line.label, line.error or line.note) for line in lines]
 
 
@@ -158,8 +161,8 @@ def test_every_step_of_the_definition_is_listed_with_what_happened_to_it(as_: Lo
         ("thank", "Not reached", ""),
     ]
     html = page(as_("support"), row)
-    assert [html.index(f">{name}") for name in ("reserve", "review", "thank")] == sorted(
-        html.index(f">{name}") for name in ("reserve", "review", "thank")
+    assert [html.index(f">{name}<") for name in ("Reserve", "Review", "Thank")] == sorted(
+        html.index(f">{name}<") for name in ("Reserve", "Review", "Thank")
     )
 
 
@@ -170,7 +173,7 @@ def test_a_step_that_failed_and_was_passed_over_is_said_on_top(as_: Login) -> No
         row, outcome="complete", steps=[{"step": "thank", "outcome": "best_effort_failed", "ms": 1, **failure}]
     )
     assert ("thank", "Failed, and passed over", "RetryableStepError: Busy.") in steps_of(row)
-    assert "Failed and passed over: thank." in page(as_("support"), row)
+    assert "Passed over, for it failed. Thank: Something unforeseen happened." in page(as_("support"), row)
 
 
 def test_a_step_is_found_under_its_former_name_and_one_that_is_gone_is_kept(
@@ -267,6 +270,61 @@ def test_an_event_that_says_less_than_expected_is_still_told(as_: Login) -> None
     for kind in ("retry_scheduled", "waiting", "failed", "best_effort_failed", "approved", "vanished", "put_back"):
         rows.event(row, kind, detail={})
     assert len(history(page(as_("support"), row))) == 8
+
+
+# --- For whoever has the patient on the phone -----------------------------------------------------
+
+
+def onboarding(**fields: Any) -> Workflow:
+    return rows.workflow(workflow_type="onboarding", payload=sample(Kind.PROGRAM_FULL).payload, **fields)
+
+
+def test_it_says_what_to_tell_the_patient_who_they_are_and_where_their_money_is(as_: Login) -> None:
+    row = onboarding(
+        status="FAILED", completed_at=timezone.now(), current_step="enroll_in_program", last_error_code="program_full"
+    )
+    paid = {"charge_id": "ch_1a2b", "payment_status": "paid"}
+    for state, undo, result in (("undone", False, paid), ("done", True, {"refund_id": "re_9"})):
+        row.effects.create(
+            step="execute_checkout",
+            undo=undo,
+            state=state,
+            result=result,
+            attempt=1,
+            idempotency_key=f"{row.key}{undo}",
+            settled_at=timezone.now(),
+        )
+    html = unescape(page(as_("support"), row))
+    assert "The program is full, so we could not enrol you. What you paid was given back." in html
+    assert re.search(r"\$[\d.,]+ charged at \S+ UTC, ch_1a2b; refunded at \S+ UTC, re_9\.", html)
+    patient = row.payload["patient"]
+    assert f"ending {patient['phone'][-2:]}" in html
+    for value in (patient["email"], patient["phone"], patient["first_name"] + " "):
+        assert value not in html
+
+
+def test_steps_stand_in_phases_with_their_titles(as_: Login) -> None:
+    row = onboarding()
+    failure = {"error_class": "StepError", "error_code": "card_invalid", "error_message": "No."}
+    steps = [
+        {"step": "validate_payload", "outcome": "ran", "ms": 2},
+        {"step": "attach_payment_card", "outcome": "best_effort_failed", "ms": 9, **failure},
+    ]
+    rows.attempt(row, outcome="waiting", steps=steps)
+    html = unescape(page(as_("support"), row))
+    assert "Attach the card: The card cannot be used." in html
+    assert re.search(r'<details class="phase phase-failed"[^>]* open>\s*<summary>Payment', html)
+    assert re.search(r'<details class="phase phase-current"[^>]* open>\s*<summary>Account', html)
+    assert re.search(r'<details class="phase phase-ahead"[^>]*">\s*<summary>Enrolment', html)
+
+
+def test_the_page_of_one_under_way_keeps_itself_up_to_date(as_: Login) -> None:
+    html = page(as_("support"), rows.workflow())
+    assert 'data-at-rest="no"' in html
+    assert "Tell me when this ends" in html
+    html = page(as_("support"), rows.complete())
+    assert 'data-at-rest="yes"' in html
+    assert "Tell me when this ends" not in html
 
 
 # --- Masks --------------------------------------------------------------------------------------
