@@ -23,11 +23,11 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SERVICES_URL=https://services.example.com \
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789
 
-.PHONY: help venv test test-long test-faults mutants bench bench-big lint format demo db-start db-stop clean
+.PHONY: help venv test test-long test-faults test-browser mutants bench bench-big lint format demo db-start db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo '  Arguments go through ARGS: make test ARGS="-x tests/config", make demo ARGS="--exit --submissions 60"'
 	@echo '  make test runs $(TESTS_AT_ONCE) tests at a time; one after another: make test TESTS_AT_ONCE=0'
@@ -45,6 +45,10 @@ test-long: $(INSTALLED) ## Run the long ones: scenarios in real workers, consume
 test-faults: export DEBUG = 1
 test-faults: $(INSTALLED) ## Run the tests that kill, crash and hang worker processes (some minutes)
 	@$(VENV) -m pytest -m faults -n $(FAULTS_AT_ONCE) $(ARGS)
+
+test-browser: export DEBUG = 1
+test-browser: $(INSTALLED) ## Run the tests that use the console in a real browser (Debian's chromium)
+	@$(VENV) -m pytest -m browser -n $(FAULTS_AT_ONCE) $(ARGS)
 
 mutants: export DEBUG = 1
 mutants: $(INSTALLED) ## Take each fence, lock, order and half of a waker out in turn, and see a test fail (some minutes)

@@ -1,0 +1,94 @@
+"""The console as people meet it: a real server, a real browser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.conf import settings
+from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.test import Client
+
+from tests.servers import Gunicorn, gunicorn
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install -e '.[dev]'")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+# A person's page, logged in as somebody of that group: what tests take.
+Open = Callable[..., Any]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.django_db(transaction=True))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("No Chromium on this machine: apt-get install chromium")
+    with playwright.sync_playwright() as started, _database_beside_its_event_loop():
+        # Without a sandbox of its own: CI runs it as root.
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@contextmanager
+def _database_beside_its_event_loop() -> Iterator[None]:
+    """Playwright's event loop is in this thread, and Django would not ask the database beside one."""
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    yield
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def server(transactional_db: None, tmp_path: Path) -> Iterator[Gunicorn]:
+    with gunicorn("config.wsgi", tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def open_as(browser: Any, server: Gunicorn) -> Iterator[Open]:
+    """Opens the console in a browser of its own, as somebody of that group. No page may log an error."""
+    contexts: list[Any] = []
+    errors: list[str] = []
+
+    def open_as(group: str, path: str = "/admin/", **how: Any) -> Any:
+        context = browser.new_context(base_url=f"http://127.0.0.1:{server.port}", **how)
+        contexts.append(context)
+        context.add_cookies([{**_session_of(group), "url": f"http://127.0.0.1:{server.port}"}])
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.goto(path)
+        return page
+
+    yield open_as
+    for context in contexts:
+        context.close()
+    assert [error for error in errors if "favicon" not in error and "404" not in error] == []
+
+
+def _session_of(group: str) -> dict[str, str]:
+    user, _ = User.objects.get_or_create(username=f"some-{group}", is_staff=True, is_superuser=(group == "superuser"))
+    if group != "superuser":
+        # A test with transactions of its own empties all tables behind it, the groups' too.
+        with connection.schema_editor() as editor:
+            import_module("workflows.migrations.0002_groups").create_groups(apps, editor)
+        user.groups.set([Group.objects.get(name=group)])
+    client = Client()
+    client.force_login(user)
+    return {"name": settings.SESSION_COOKIE_NAME, "value": client.cookies[settings.SESSION_COOKIE_NAME].value}
