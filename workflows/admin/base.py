@@ -39,6 +39,46 @@ class ReasonForm(forms.Form):
     )
 
 
+class OptionalReasonForm(ReasonForm):
+    """Nothing is refused, reversed or answered by it: who has no reason to give need not make one up."""
+
+    reason = forms.CharField(
+        max_length=500,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="If there is something to say. Kept in the history, with your name. No patient data, please.",
+    )
+
+
+class RetryForm(ReasonForm):
+    """The usual reasons, and a field for any other."""
+
+    USUAL = ("The cause is mended.", "The patient has asked for it.", "It may have been passing: one more try.")
+
+    why = forms.ChoiceField(
+        label="Why",
+        choices=[*((usual, usual) for usual in USUAL), ("other", "Another reason")],
+        widget=forms.RadioSelect,
+    )
+    reason = forms.CharField(
+        label="Another reason",
+        max_length=500,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="Kept in the history, with your name. No patient data, please.",
+    )
+    field_order = ("why", "reason")
+
+    def clean(self) -> dict[str, Any]:
+        """The reason alone: what was chosen, or written."""
+        cleaned = super().clean() or self.cleaned_data
+        why, written = cleaned.pop("why", ""), cleaned.get("reason", "").strip()
+        if why == "other" and not written:
+            self.add_error("reason", "Say why.")
+        cleaned["reason"] = written if why == "other" else " ".join(filter(None, (why, written)))
+        return cleaned
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
     """An operation on a row: a button on the row's page, a page that says what will happen, and a POST.
@@ -47,7 +87,7 @@ class Verb:
     happen, in sentences. `done`: the message afterwards, unless the operation returns one. `seen`: the ids that the
     page was made of, and the operation's argument for them, so that it can check what became of them since. `asks`: the
     title of the page, where the label and the row's name do not make a sentence. `form` asks for the operation's
-    arguments.
+    arguments. `dangerous`: it takes something away from a patient, and looks like it.
     """
 
     slug: str
@@ -60,6 +100,7 @@ class Verb:
     seen: tuple[str, Callable[[Any], list[int]]] | None = None
     asks: str = ""
     form: type[ReasonForm] = ReasonForm
+    dangerous: bool = False
 
 
 class BoundedPaginator(_Paginator):

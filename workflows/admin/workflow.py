@@ -19,8 +19,8 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.admin import words, workflow_page
-from workflows.admin.base import ConsoleAdmin, ReasonForm, Verb
+from workflows.admin import consequences, words, workflow_page
+from workflows.admin.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, RetryForm, Verb
 from workflows.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.definition import definitions
 from workflows.doubts import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
@@ -39,10 +39,8 @@ RETRY = Verb(
     permission=operations.RETRY,
     operation=operations.retry,
     applies=lambda row: row.state in (State.FAILED, State.CANCELLED),
-    consequences=lambda row: [
-        "A worker takes it up before what is queued and has not begun, and starts again from the first step.",
-        *_WHAT_A_RETRY_DOES,
-    ],
+    consequences=lambda row: list(consequences.of_retry(row)),
+    form=RetryForm,
     done="It will be tried again from the first step.",
 )
 RUN_NOW = Verb(
@@ -51,8 +49,12 @@ RUN_NOW = Verb(
     permission=operations.RUN_NOW,
     operation=operations.run_now,
     applies=lambda row: (
-        row.status == Workflow.Status.PENDING and row.state != State.RUNNING and row.invisible_until > timezone.now()
+        row.status == Workflow.Status.PENDING
+        and row.state != State.RUNNING
+        and row.invisible_until > timezone.now()
+        and consequences.may_run_early(row)
     ),
+    form=OptionalReasonForm,
     consequences=lambda row: [
         f"A worker takes it up at once instead of at {words.clock(row.invisible_until)}.",
         _if_it_does_not_help(row),
@@ -67,9 +69,7 @@ CANCEL = Verb(
     operation=operations.cancel,
     applies=lambda row: row.status == Workflow.Status.PENDING and not row.compensating,
     consequences=lambda row: [
-        "It is cancelled: at once, or, if a worker is running it just now, before its next step, if there is one.",
-        "What it has done in other systems is undone, newest first, where that is possible; the page tells what was.",
-        "It can be retried afterwards: what was undone is then done again.",
+        *consequences.of_cancel(row),
         *(
             f"This question is closed: {task.question}"
             for task in _open_tasks(row)
@@ -77,6 +77,7 @@ CANCEL = Verb(
         ),
     ],
     done="It is cancelled.",
+    dangerous=True,
     seen=("open_tasks", lambda row: [task.pk for task in _open_tasks(row)]),
 )
 

@@ -1,0 +1,173 @@
+"""Before somebody confirms: what will happen to this very workflow."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from onboarding.samples import Kind, sample
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
+from workflows.admin.consequences import may_run_early, of_cancel, of_retry
+from workflows.models import Event, Workflow
+
+pytestmark = pytest.mark.django_db
+
+PAYLOAD = sample(Kind.NET_NEW).payload | {
+    "checkout": {"program": "body", "plan": "monthly", "amount_cents": 14500, "currency": "usd"}
+}
+LATER = timedelta(hours=3)
+
+
+def onboarding(**fields: Any) -> Workflow:
+    return rows.workflow(workflow_type="onboarding", payload=PAYLOAD, **fields)
+
+
+def failed(**fields: Any) -> Workflow:
+    return onboarding(status="FAILED", completed_at=timezone.now(), **fields)
+
+
+def call(row: Workflow, step: str, state: str = "done", generation: int = 1, **result: Any) -> None:
+    key = f"{row.key}:{step}:{generation}"
+    row.effects.create(
+        step=step, state=state, generation=generation, attempt=1, idempotency_key=key, result=result or {}
+    )
+
+
+def test_a_retry_tells_which_calls_are_on_record_and_which_are_made() -> None:
+    row = failed(last_error_code="program_full")
+    call(row, "create_account")
+    call(row, "execute_checkout", "undone", charge_id="ch_1")
+    call(row, "enroll_in_program", "not_done")
+    call(row, "start_visit", "unknown")
+    told = list(of_retry(row))
+    assert "1 call is on record and not made again: “Create the account”." in told
+    assert "It is found out first what became of: “Start the visit”." in told
+    assert "Made anew, for it was reversed: “Charge the card”." in told
+    (made,) = [line for line in told if line.startswith("Made where it applies")]
+    assert "“Enrol in the program”" in made
+    assert "“Charge the card”" not in made
+    assert "It failed for this: The program is full. A retry alone may not mend that." in told
+
+
+@pytest.mark.parametrize("fields", [{"last_error_code": "unreachable"}, {"cancelled_at": timezone.now()}])
+def test_what_may_pass_or_was_cancelled_needs_no_warning(fields: dict[str, Any]) -> None:
+    assert not [line for line in of_retry(failed(**fields)) if "may not mend" in line]
+
+
+def test_only_the_latest_call_of_a_step_counts() -> None:
+    row = failed()
+    call(row, "execute_checkout", "undone", charge_id="ch_1")
+    call(row, "execute_checkout", "done", generation=2, charge_id="ch_2")
+    assert "1 call is on record and not made again: “Charge the card”." in list(of_retry(row))
+
+
+def test_cancelling_tells_what_is_given_back_what_is_reversed_and_what_stays() -> None:
+    row = onboarding()
+    call(row, "create_account")
+    call(row, "start_visit")
+    call(row, "execute_checkout", charge_id="ch_1")
+    call(row, "enroll_in_program", "intent")
+    told = list(of_cancel(row))
+    assert "$145.00 is given back." in told
+    assert "Reversed: “Charge the card”." in told
+    assert "This stays: “Create the account”, “Start the visit”." in told
+    assert "Unclear: “Enrol in the program”. That is found out, and what happened is reversed where it can be." in told
+
+
+@pytest.mark.parametrize(
+    ("step", "state", "result"), [("execute_checkout", "undone", "ch_1"), ("execute_checkout", "done", None)]
+)
+def test_nothing_is_given_back_that_was_not_paid_or_is_given_back_already(
+    step: str, state: str, result: str | None
+) -> None:
+    row = onboarding()
+    call(row, step, state, charge_id=result, payment_status="?")
+    assert not [line for line in of_cancel(row) if "given back" in line]
+
+
+def test_before_anything_was_done_nothing_has_to_be_reversed() -> None:
+    assert "Nothing has been done in other systems, so nothing has to be reversed." in list(of_cancel(onboarding()))
+
+
+def test_a_type_that_this_release_does_not_know_can_still_be_cancelled() -> None:
+    row = rows.workflow(workflow_type="stranger")
+    call(row, "charge")
+    assert "This stays: “Charge”." in list(of_cancel(row))
+    assert list(of_retry(row))
+
+
+# --- Run now --------------------------------------------------------------------------------------------
+
+
+def wait(row: Workflow, kind: str, *, deadline: timedelta) -> Workflow:
+    row.waits.create(kind=kind, name="it", waiting_for="it", deadline=row.invisible_until + deadline)
+    return row
+
+
+def asleep(**fields: Any) -> Workflow:
+    return onboarding(invisible_until=timezone.now() + LATER, **fields)
+
+
+def test_run_now_is_offered_where_it_could_change_anything() -> None:
+    assert may_run_early(asleep(retry_count=1))
+    assert may_run_early(asleep(waiting_for="the service", parked_on="programs", parked_at=timezone.now()))
+    looks_for_itself = wait(asleep(waiting_for="an account"), "signal", deadline=LATER)
+    assert may_run_early(looks_for_itself)
+
+
+@pytest.mark.parametrize("kind", ["approval", "time", "children", "signal"])
+def test_while_nothing_can_have_changed_it_is_not(kind: str) -> None:
+    assert not may_run_early(wait(asleep(waiting_for="it"), kind, deadline=timedelta(0)))
+
+
+@pytest.mark.parametrize("kind", ["approval", "time", "children"])
+def test_nor_by_a_look_that_is_not_of_a_signal(kind: str) -> None:
+    assert not may_run_early(wait(asleep(waiting_for="it"), kind, deadline=LATER))
+
+
+def test_the_button_is_not_there_while_a_person_is_awaited(as_: Login) -> None:
+    row = rows.waiting()
+    assert "Run now" not in as_("support").get(f"/admin/workflows/workflow/{row.pk}/change/").content.decode()
+
+
+# --- Reasons --------------------------------------------------------------------------------------------
+
+
+def post(client: Any, row: Workflow, verb: str, **data: str) -> str:
+    response = client.post(f"/admin/workflows/workflow/{row.pk}/{verb}/", data, follow=True)
+    return unescape(response.content.decode())
+
+
+def test_a_retry_has_the_usual_reasons_and_none_is_chosen_for_anybody(as_: Login) -> None:
+    row, client = failed(last_error_code="program_full"), as_("support")
+    page = unescape(client.get(f"/admin/workflows/workflow/{row.pk}/retry/").content.decode())
+    assert "The cause is mended." in page
+    assert " checked" not in page
+    assert "This field is required" in post(client, row, "retry")
+    assert "Say why." in post(client, row, "retry", why="other", reason=" ")
+    assert not Event.objects.exists()
+    post(client, row, "retry", why="The cause is mended.", reason="Ticket 12.")
+    assert Event.objects.get(kind="retried").detail["reason"] == "The cause is mended. Ticket 12."
+
+
+def test_a_reason_of_ones_own_is_kept_as_it_is(as_: Login) -> None:
+    row = failed()
+    post(as_("support"), row, "retry", why="other", reason=" They rang twice. ")
+    assert Event.objects.get(kind="retried").detail["reason"] == "They rang twice."
+
+
+def test_to_run_it_now_needs_no_reason(as_: Login) -> None:
+    row = asleep(retry_count=1)
+    assert "It is due now." in post(as_("support"), row, "run_now")
+
+
+def test_what_takes_something_away_looks_like_it(as_: Login) -> None:
+    row, client = onboarding(invisible_until=timezone.now() + LATER), as_("support")
+    for page in ("change", "cancel"):
+        assert "button-danger" in client.get(f"/admin/workflows/workflow/{row.pk}/{page}/").content.decode()
+    assert "button-danger" not in client.get(f"/admin/workflows/workflow/{failed().pk}/retry/").content.decode()
