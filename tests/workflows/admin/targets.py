@@ -16,7 +16,7 @@ Target = tuple[str, dict[str, str]]
 
 
 def retry() -> Target:
-    return f"/admin/workflows/workflow/{rows.failed().pk}/retry/", {"reason": "Again."}
+    return f"/admin/workflows/workflow/{rows.failed().pk}/retry/", {"why": "other", "reason": "Again."}
 
 
 def retry_selected() -> Target:

@@ -19,7 +19,8 @@ def test_the_page_of_a_verb_says_what_will_happen_and_asks_for_a_reason(as_: Log
     client = as_("support")
     html = client.get(url).content.decode()
     assert "before what is queued and has not begun, and starts again from the first step" in html
-    assert "reason" in client.post(url, {"reason": " "}).context["form"].errors
+    assert "why" in client.post(url, {"reason": " "}).context["form"].errors
+    assert "reason" in client.post(url, {"why": "other", "reason": " "}).context["form"].errors
     assert Workflow.objects.get().status == "FAILED"
 
 
@@ -47,7 +48,7 @@ def test_a_refusal_is_told_in_words(as_: Login) -> None:
         (rows.failed, "support", ["Retry"]),
         (rows.cancelled, "support", ["Retry"]),
         (rows.retrying, "support", ["Run now", "Cancel"]),
-        (rows.waiting, "support", ["Run now", "Cancel"]),
+        (rows.waiting, "support", ["Cancel"]),
         (rows.running, "support", ["Cancel"]),
         (rows.workflow, "support", ["Cancel"]),
         (rows.compensating, "support", []),
@@ -131,7 +132,7 @@ def test_a_cancellation_says_what_will_happen_and_then_what_has(as_: Login) -> N
     url = f"/admin/workflows/workflow/{row.pk}/cancel/"
     client = as_("support")
     html = client.get(url).content.decode()
-    assert "is undone, newest first" in html
+    assert "so nothing has to be reversed" in html
     assert f">Cancel workflow {row.pk}<" in html
     html = client.post(url, {"reason": "Asked for by phone."}, follow=True).content.decode()
     assert "It is cancelled." in html
