@@ -171,8 +171,15 @@ class Results:
         self.context_json: dict[str, Any] = self.context.model_dump(mode="json")
 
     def resume(self, recorded: Mapping[str, Any]) -> None:
-        """Begin with the context as it was recorded. Raises StepError for one that this release cannot read."""
-        known = {name: value for name, value in recorded.items() if name in type(self.context).model_fields}
+        """Begin with the context as it was recorded. Raises StepError for one that this release cannot read.
+
+        A field that is as no step has set it is left out: its type need not allow what it is without that.
+        """
+        known = {
+            name: value
+            for name, value in recorded.items()
+            if name in type(self.context).model_fields and value != self.context_json.get(name)
+        }
         self.merge(removed_step("the recorded context"), known)
 
     def merge(self, step: Step, result: Mapping[str, Any], *, recorded_before: bool = False) -> None:

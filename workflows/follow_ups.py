@@ -15,7 +15,8 @@ time. What is done next is a decision, or a next try much later; after ten of th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,6 +27,7 @@ from django.db.models import F
 from workflows import executor, history, journal
 from workflows.backoff import Policy, delay_seconds, merge_policies
 from workflows.definition import Step, WorkflowDefinition, definitions
+from workflows.doubts import Unsettled
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend
 from workflows.executor import Failed, MustStop, Results, WorkerStopping
 from workflows.journal import FENCE, OpenAttempt
@@ -35,12 +37,14 @@ from workflows.models.clock import ClockTimestamp
 from workflows.outages import circuits, unavailable_service
 from workflows.outages.parking import PATIENCE
 from workflows.postgres.statements import server_side_binding
+from workflows.redaction import class_name
 
 logger = logging.getLogger(__name__)
 
 # Workers that may begin one without a decision, before it is given up; the next try comes after 60 s, doubling.
 MAX_TRIES = 10
 FIRST_DELAY, LONGEST_DELAY = 60.0, 3600.0
+LONGEST = timedelta(seconds=LONGEST_DELAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +110,13 @@ def begin(claim: Claim) -> FollowUp | None:
 
 def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt, *, may_begin: Callable[[Step], bool]) -> Outcome:
     """Run the one step, in a savepoint of the claim's transaction. Raises ClaimLost when the row is no longer ours."""
+    attempt.may_wait = False
     definition = definitions()[workflow.workflow_type]
     step = definition.find_or_removed_step(follow_up.step)
     if follow_up.tries > MAX_TRIES:
         return _failed_before(step, f"{follow_up.tries - 1} workers began it, and none came to its end.", "poison")
     if not step.follow_up:
-        # A release that does, of the two of a deploy, may be the next one.
-        unknown = RetryableStepError(
-            f"This release does not follow up {step.name}.", code="step_undeclared", base_delay=600, max_delay=3600
-        )
+        unknown = _for_another_release(f"This release does not follow up {step.name}.", "step_undeclared")
         return Failed(None, step, unknown, retryable=True, description=executor.describe_engine_error(unknown))
     results = Results(definition, workflow)
     outcome = _run(definition, step, workflow, results, attempt, may_begin)
@@ -134,7 +136,8 @@ def _run(
         with journal.bind_attempt(attempt), transaction.atomic():
             if not may_begin(step):
                 raise MustStop
-            results.resume(workflow.context)
+            with _reading_the_context(attempt):
+                results.resume(workflow.context)
             executor.run_alone(step, workflow, results, attempt, Ledger(definition, results.workflow_copy, attempt))
             executor.reset_session(attempt)
     except MustStop:
@@ -147,6 +150,22 @@ def _run(
     except BaseException as caught:  # a step's SystemExit, too, is the step's failure and not the worker's
         return executor.failed(step, caught, results, attempt)
     return Done(step)
+
+
+@contextmanager
+def _reading_the_context(attempt: OpenAttempt) -> Iterator[None]:
+    """A context that this release cannot read, the one that recorded it can. What its model says may hold any value."""
+    try:
+        with journal.attribute_to_step(attempt):
+            yield
+    except Exception as error:
+        why = str(error) if isinstance(error, StepError) else class_name(error)
+        raise _for_another_release(f"This release cannot read the context: {why}", "context_unreadable") from None
+
+
+def _for_another_release(message: str, code: str) -> RetryableStepError:
+    """What this release cannot do another may, until a deploy is surely over: ten looks in eight hours."""
+    return RetryableStepError(message, code=code, max_attempts=10, base_delay=600, max_delay=3600)
 
 
 def _failed_before(step: Step, message: str, code: str) -> Failed:
@@ -183,15 +202,16 @@ def _fail(follow_up: FollowUp, attempt: OpenAttempt, outcome: Failed) -> Attempt
     """Try again later, or give it up: then it stays, without a time, for people to see."""
     service = unavailable_service(outcome.error)
     row = FollowUp.objects.filter(pk=follow_up.pk)
-    after_trial = _after_trial(service) if service else None
+    after_trial = _after_trial(follow_up, service) if service else None
     if after_trial:
         row.update(due_at=after_trial, tries=0)
         return Attempt.Outcome.WAITING
-    failures, unavailable = follow_up.failures + (not service), follow_up.unavailable + bool(service)
+    is_failure = not isinstance(outcome.error, Unsettled)  # as for a workflow: see workflows.decisions
+    failures, unavailable = follow_up.failures + (is_failure and not service), follow_up.unavailable + bool(service)
     policy = _policy(outcome.step, outcome.error)
     is_over = unavailable >= max(policy.max_attempts, PATIENCE) if service else failures >= policy.max_attempts
-    gives_up = is_over or not outcome.retryable
-    due = None if gives_up else policy.due_after(failures + unavailable)
+    gives_up = (is_failure and is_over) or not outcome.retryable
+    due = None if gives_up else policy.due_after(max(failures + unavailable, 1))
     row.update(due_at=due, tries=0, failures=failures, unavailable=unavailable)
     history.record(
         attempt.workflow_id,
@@ -203,13 +223,18 @@ def _fail(follow_up: FollowUp, attempt: OpenAttempt, outcome: Failed) -> Attempt
     return Attempt.Outcome.FOLLOW_UP_FAILED
 
 
-def _after_trial(service: str) -> datetime | None:
-    """While the service's circuit is open: a time after its next trial, which this is not to be. Else None."""
-    circuit = circuits.find_open(service)
+def _after_trial(follow_up: FollowUp, service: str) -> datetime | None:
+    """While the service's circuit is open: a time after its next trial, which this is not to be. Else None.
+
+    As far ahead as the follow-up is old, for each look is an attempt: one a minute would be 1,400 of each in an outage
+    of a day. But no more than an hour: a person may end a hold early.
+    """
+    circuit: Any = circuits.find_open(service)
     if circuit is None or circuit.retry_at is None:
         return None
+    ahead = min(max(circuit.retry_at, circuit.now + (circuit.now - follow_up.created_at)), circuit.now + LONGEST)
     later = delay_seconds(1, base_delay=circuit.cool_off, max_delay=circuits.LONGEST_COOL_OFF, jitter_factor=0.5)
-    return circuit.retry_at + timedelta(seconds=later)
+    return ahead + timedelta(seconds=later)  # type: ignore[no-any-return]
 
 
 def _policy(step: Step, error: BaseException | None) -> Policy:

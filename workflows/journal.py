@@ -73,6 +73,7 @@ class OpenAttempt:
     deferred_step: str = ""  # the step that the deferred statement is about
     on_call: Callable[[Step], None] = lambda step: None  # called just before a step's own code is
     suspended: Suspend | None = None  # by a wait
+    may_wait: bool = True  # a follow-up may not: its workflow is COMPLETE
     lost: ClaimLost | None = None  # the journal has failed
     step_error: BaseException | None = None  # the last one that came from a step author's code
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first

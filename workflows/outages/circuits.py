@@ -80,8 +80,8 @@ def locked(name: str, *, using: str = DEFAULT_DB_ALIAS, wait: bool = False) -> I
 
 
 def find_open(name: str) -> Service | None:
-    """The service, if its circuit is open just now. A name without a row is closed."""
-    return Service.objects.filter(name=name, opened_at__isnull=False).first()
+    """The service, if its circuit is open just now, with the attribute `now`. A name without a row is closed."""
+    return Service.objects.filter(name=name, opened_at__isnull=False).annotate(now=ClockTimestamp()).first()
 
 
 class CircuitState(models.TextChoices):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.utils import timezone
+
 from workflows import journal
 from workflows.errors import ClaimLost, StepError, Suspend, error_chain
 from workflows.journal import FENCE, OpenAttempt
@@ -133,8 +135,14 @@ INSERT_WAIT = f"""
 def insert_parameters(
     attempt: OpenAttempt, kind: Wait.Kind, name: str, waiting_for: str, timeout: timedelta
 ) -> dict[str, Any]:
-    """The parameters of INSERT_WAIT. Raises WaitError for what no row could hold."""
+    """The parameters of INSERT_WAIT. Raises WaitError for what no row could hold.
+
+    Raises Suspend where nothing may wait: a question that nobody waits for is not asked, and no children are started.
+    """
     ensure_text("What a wait is for", waiting_for)
+    if not attempt.may_wait:
+        attempt.suspended = Suspend(waiting_for, wake_on=(), until=timezone.now())
+        raise attempt.suspended
     ensure_time("A wait's timeout", timeout)
     return {
         "workflow_id": attempt.workflow_id,

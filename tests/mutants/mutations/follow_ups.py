@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import FOLLOW_UPS
+from tests.mutants.mutations.seen_by import ATTACKED, FOLLOW_UPS
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -59,8 +59,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "an earlier step's results are forgotten",
-            "            results.resume(workflow.context)\n",
-            "",
+            "                results.resume(workflow.context)\n",
+            "                pass\n",
             f"{FOLLOW_UPS}test_no_earlier_step_is_run_and_the_context_is_what_was_recorded",
         ),
         (
@@ -71,8 +71,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a refusal is followed up for as long as an outage",
-            "gives_up = is_over or not outcome.retryable",
-            "gives_up = is_over",
+            "gives_up = (is_failure and is_over) or not outcome.retryable",
+            "gives_up = is_failure and is_over",
             f"{FOLLOW_UPS}test_a_refusal_gives_it_up_at_once",
         ),
         (
@@ -80,6 +80,36 @@ MUTANTS: list[Mutant] = [
             "unavailable >= max(policy.max_attempts, PATIENCE) if service",
             "unavailable >= policy.max_attempts if service",
             f"{FOLLOW_UPS}test_an_outage_has_its_patience_here_too",
+        ),
+        (
+            "a follow-up may wait",
+            "    attempt.may_wait = False\n",
+            "",
+            f"{ATTACKED}test_what_it_may_not_wait_for_is_not_begun",
+        ),
+        (
+            "that it is too early to tell is a failure of a follow-up",
+            "is_failure = not isinstance(outcome.error, Unsettled)",
+            "is_failure = True",
+            f"{ATTACKED}test_a_call_in_doubt_is_looked_up_and_that_it_is_too_early_is_no_failure",
+        ),
+        (
+            "in an outage each follow-up is looked at once a minute",
+            "max(circuit.retry_at, circuit.now + (circuit.now - follow_up.created_at))",
+            "circuit.retry_at",
+            f"{ATTACKED}test_in_a_long_outage_it_is_looked_at_once_an_hour",
+        ),
+        (
+            "a hold that a person has ended holds up the follow-ups",
+            ", circuit.now + LONGEST)",
+            ", circuit.now + LONGEST * 1000)",
+            f"{ATTACKED}test_a_hold_that_ends_early_holds_it_up_for_an_hour_at_most",
+        ),
+        (
+            "a context that this release cannot read is given up",
+            'raise _for_another_release(f"This release cannot read the context: {why}", "context_unreadable") from None',
+            "raise",
+            f"{ATTACKED}test_a_release_that_cannot_read_the_recorded_context_leaves_it_to_one_that_can",
         ),
     ),
     *in_(
@@ -89,6 +119,12 @@ MUTANTS: list[Mutant] = [
             "if step.follow_up and is_retryable(error):",
             "if step.follow_up:",
             f"{FOLLOW_UPS}test_what_is_refused_is_not_followed_up",
+        ),
+        (
+            "a default that its model refuses cannot be read back",
+            " and value != self.context_json.get(name)",
+            "",
+            f"{ATTACKED}test_a_default_that_its_own_model_refuses_is_no_reason_to_give_up",
         ),
     ),
     *in_(
