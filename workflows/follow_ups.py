@@ -115,7 +115,7 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt, *, may_be
     step = definition.find_or_removed_step(follow_up.step)
     if follow_up.tries > MAX_TRIES:
         return _failed_before(step, f"{follow_up.tries - 1} workers began it, and none came to its end.", "poison")
-    if not step.follow_up:
+    if definition.find_step(follow_up.step) is None or not (step.follow_up or follow_up.asked_by):
         unknown = _for_another_release(f"This release does not follow up {step.name}.", "step_undeclared")
         return Failed(None, step, unknown, retryable=True, description=executor.describe_engine_error(unknown))
     results = Results(definition, workflow)

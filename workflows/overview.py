@@ -11,7 +11,7 @@ from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
 from workflows.definition import definitions
-from workflows.models import Chore, CircuitEvent, ManualTask, Service, State, Workflow
+from workflows.models import Chore, CircuitEvent, FollowUp, ManualTask, Service, State, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import DUE
 from workflows.outages import circuits, parking
@@ -56,6 +56,7 @@ class Summary:
     at: datetime
     states: list[Count]
     tasks: Count
+    given_up: Count
     oldest_due: Workflow | None
     next_task: ManualTask | None
     failing_chores: list[Chore]
@@ -68,11 +69,17 @@ def summary() -> Summary:
         at=timezone.now(),
         states=[_count_in_state(state) for state in State],
         tasks=Count("open tasks", "open", tasks[: COUNT_LIMIT + 1].count()),
+        given_up=Count("follow-ups given up", "given-up", given_up()[: COUNT_LIMIT + 1].count()),
         oldest_due=_oldest_due(),
         next_task=tasks.only("due_at", "expires_at").order_by(DUE, "id").first(),
         failing_chores=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
         hidden=_hidden(),
     )
+
+
+def given_up() -> QuerySet[Any, Any]:
+    """The ids of the workflows that have a follow-up which was given up, each once."""
+    return FollowUp.objects.filter(due_at=None).order_by("workflow_id").values("workflow_id").distinct()
 
 
 def _count_in_state(state: State) -> Count:

@@ -12,7 +12,17 @@ from django.utils import timezone
 from pydantic import BaseModel, Field
 
 from workflows.definition import Step, WorkflowDefinition
-from workflows.models import Attempt, Effect, Event, ManualTask, UndeliveredMessage, Wait, WorkerProcess, Workflow
+from workflows.models import (
+    Attempt,
+    Effect,
+    Event,
+    FollowUp,
+    ManualTask,
+    UndeliveredMessage,
+    Wait,
+    WorkerProcess,
+    Workflow,
+)
 
 
 class Context(BaseModel):
@@ -28,6 +38,9 @@ def review(**_: Any) -> None: ...
 def charge(**_: Any) -> None: ...
 def thank(**_: Any) -> None: ...
 
+
+# A best-effort step whose call is kept, for the tests that add it to the list.
+TELL = Step(thank, name="tell", best_effort=True, once=True, key_ttl=timedelta(days=1), returns=())
 
 PARCEL = WorkflowDefinition(
     name="parcel",
@@ -103,6 +116,25 @@ def failed(**fields: Any) -> Workflow:
 
 def complete(**fields: Any) -> Workflow:
     return workflow(**{"status": "COMPLETE", "completed_at": Now(), **fields})
+
+
+def left_undone(step: str = "thank", **fields: Any) -> Workflow:
+    """A complete workflow whose best-effort step failed and was passed over."""
+    row = complete(**fields)
+    error = {"error_class": "StepError", "error_code": "no_address", "error_message": "There is no address."}
+    attempt(row, outcome="complete", steps=[{"step": step, "outcome": "best_effort_failed", "ms": 12, **error}])
+    event(row, "best_effort_failed", attempt=1, step=step, detail=error)
+    event(row, "completed", attempt=1)
+    return row
+
+
+def given_up(step: str = "thank", **fields: Any) -> Workflow:
+    """A complete workflow whose follow-up was given up after three failures."""
+    row = left_undone(step, **fields)
+    FollowUp.objects.create(workflow=row, step=step, queue=row.queue, due_at=None, failures=3)
+    error = {"error_class": "StepError", "error_code": "gone", "error_message": "The address is gone."}
+    event(row, "follow_up_given_up", attempt=2, step=step, detail=error)
+    return row
 
 
 def retrying(**fields: Any) -> Workflow:

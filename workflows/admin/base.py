@@ -32,11 +32,17 @@ else:
 
 
 class ReasonForm(forms.Form):
+    """What a verb asks for; `row` is what it is about, None for several rows."""
+
     reason = forms.CharField(
         max_length=500,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text="Kept in the history, with your name. No patient data, please.",
     )
+
+    def __init__(self, *args: Any, row: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.row = row
 
 
 class OptionalReasonForm(ReasonForm):
@@ -224,7 +230,7 @@ class ConsoleAdmin(ModelAdmin):
         if not request.user.has_perm(verb.permission):
             raise PermissionDenied
         row = self.visible_row(request, unquote(row_id))
-        form = verb.form(request.POST if request.method == "POST" else None)
+        form = verb.form(request.POST if request.method == "POST" else None, row=row)
         seen = _seen(request, verb, row)
         if form.is_valid():
             self.carry_out(request, verb.done, verb.operation, row.pk, **form.cleaned_data, **seen)

@@ -36,6 +36,10 @@ def age(since: datetime) -> str:
     return "now"
 
 
+def times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
 def error(*, code: str = "", error_class: str = "", message: str = "") -> str:
     """An error in one line: its code, or its class where it has none, and its message."""
     return ": ".join(part for part in (code or error_class, message) if part)

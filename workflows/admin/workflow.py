@@ -18,8 +18,8 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from workflows import operations
-from workflows.admin import consequences, words, workflow_page
+from workflows import operations, overview
+from workflows.admin import consequences, follow_ups, words, workflow_page
 from workflows.admin.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, RetryForm, Verb
 from workflows.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.definition import definitions
@@ -128,7 +128,12 @@ class PresetFilter(admin.SimpleListFilter):
     parameter_name = "preset"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [("attention", "Needs attention"), ("failed-today", "Failed today"), ("decision", "Needs a decision")]
+        return [
+            ("attention", "Needs attention"),
+            ("failed-today", "Failed today"),
+            ("decision", "Needs a decision"),
+            ("given-up", "Follow-up given up"),
+        ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         match self.value():
@@ -144,6 +149,8 @@ class PresetFilter(admin.SimpleListFilter):
                 return queryset.filter(status="FAILED", cancelled_at=None, completed_at__gte=midnight)
             case "decision":
                 return queryset.filter(status="PENDING", pk__in=ManualTask.objects.open().values("workflow_id"))
+            case "given-up":
+                return queryset.filter(status="COMPLETE", pk__in=overview.given_up())
         return queryset
 
 
@@ -181,7 +188,7 @@ class WorkflowAdmin(ConsoleAdmin):
     search_help_text = "Number, idempotency key, business key or linking id, in full."
     actions = ("retry_selected",)
     page_template = "admin/workflows/workflow/page.html"
-    verbs = (RETRY, RUN_NOW, CANCEL)
+    verbs = (RETRY, RUN_NOW, CANCEL, follow_ups.RUN_AGAIN)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
         latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]

@@ -10,14 +10,14 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from workflows.admin import words
+from workflows.admin import follow_ups, words
 from workflows.admin.connections import related_rows
 from workflows.admin.money import money_line
 from workflows.admin.patient import caller, to_tell
 from workflows.admin.phases import phases
 from workflows.admin.steps import lines_of, recorded_error, step_lines, undone_steps
 from workflows.definition import WorkflowDefinition, definitions, undo_of
-from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, StepOutcome, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, State, StepOutcome, Workflow
 from workflows.wording import CodeWords, StepWords, Wording, words_for_code, words_for_step
 
 ATTEMPTS_SHOWN = 20
@@ -43,7 +43,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     last = _last_run(attempts)
     effects = list(Effect.objects.filter(workflow=workflow).defer("error_message").order_by("id"))
     definition = definitions().get(workflow.workflow_type)
-    steps, passed_over = step_lines(definition, last, effects), _passed_over(last)
+    steps, passed_over = step_lines(definition, last, effects), _passed_over(workflow, last)
     history = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
@@ -73,11 +73,16 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     }
 
 
-def _passed_over(attempt: Attempt | None) -> dict[str, str]:
-    """The best-effort steps that failed in an attempt, each with its error's code."""
+def _passed_over(workflow: Workflow, attempt: Attempt | None) -> dict[str, str]:
+    """The best-effort steps that failed in an attempt, and were not done since, each with its error's code."""
     steps: Sequence[Mapping[str, Any]] = attempt.steps if attempt else []
     failed = [step for step in steps if step["outcome"] == StepOutcome.BEST_EFFORT_FAILED]
-    return {step["step"]: str(step.get("error_code") or "") for step in failed}
+    if not failed:
+        return {}
+    done = set(
+        Event.objects.filter(workflow=workflow, kind=Event.Kind.FOLLOWED_UP).values_list("step", flat=True)
+    )
+    return {step["step"]: str(step.get("error_code") or "") for step in failed if step["step"] not in done}
 
 
 def _in_words(
@@ -113,7 +118,8 @@ def status_sentence(workflow: Workflow, attempt: Attempt | None, last: Attempt |
     match workflow.state:
         case State.COMPLETE:
             number = f"attempt {last.number}" if last else number
-            return f"Complete since {_at(workflow.completed_at)}, on {number}.{_still_to_do(workflow)}"
+            lines = ["", *follow_ups.lines(workflow, is_running=bool(attempt and attempt.closed_at is None))]
+            return f"Complete since {_at(workflow.completed_at)}, on {number}." + "\n".join(lines)
         case State.FAILED:
             where = f" at {workflow.current_step}" if workflow.current_step else ""
             number = f"attempt {last.number}" if last else number
@@ -143,13 +149,6 @@ def status_sentence(workflow: Workflow, attempt: Attempt | None, last: Attempt |
     return f"Due since {_at(workflow.invisible_until)}: a worker takes it as soon as one is free."
 
 
-def _still_to_do(workflow: Workflow) -> str:
-    """A line for each best-effort step that is followed up."""
-    lines = []
-    for each in FollowUp.objects.filter(workflow=workflow).order_by("id"):
-        when = f"the next try is at {_at(each.due_at)}" if each.due_at else "given up"
-        lines.append(f"\nStill to be done: {each.step}, {when}.")
-    return "".join(lines)
 
 
 def _undoing(workflow: Workflow, attempt: Attempt | None) -> str:

@@ -25,6 +25,7 @@ class Event(models.Model):
         FOLLOWED_UP = "followed_up", "Followed up"
         FOLLOW_UP_FAILED = "follow_up_failed", "Follow-up failed"
         FOLLOW_UP_GIVEN_UP = "follow_up_given_up", "Follow-up given up"
+        FOLLOW_UP_ASKED = "follow_up_asked", "Run again"
         TASK_CLAIMED = "task_claimed", "Task claimed"
         TASK_RELEASED = "task_released", "Task released"
         APPROVED = "approved"

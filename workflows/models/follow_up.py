@@ -16,6 +16,7 @@ class FollowUp(models.Model):
     step = models.CharField(max_length=100)
     queue = models.CharField(max_length=63)
     created_at = models.DateTimeField(db_default=ClockTimestamp())
+    asked_by = models.CharField(max_length=150, db_default="", help_text="The user who had it run again, if one has.")
     due_at = models.DateTimeField(null=True, help_text="No worker takes it before this time; empty once given up.")
     tries = models.PositiveIntegerField(db_default=0, help_text="Workers that have begun it since its last decision.")
     failures = models.PositiveIntegerField(db_default=0)
@@ -24,7 +25,10 @@ class FollowUp(models.Model):
     class Meta:
         default_permissions = ("view",)
         constraints = [models.UniqueConstraint(name="follow_up_unique_step", fields=["workflow", "step"])]
-        indexes = [models.Index(name="follow_up_due", fields=["queue", "due_at", "id"], condition=~Q(due_at=None))]
+        indexes = [
+            models.Index(name="follow_up_due", fields=["queue", "due_at", "id"], condition=~Q(due_at=None)),
+            models.Index(name="follow_up_given_up", fields=["workflow"], condition=Q(due_at=None)),
+        ]
 
     def __str__(self) -> str:
         return f"{self.step} of workflow {self.workflow_id}"

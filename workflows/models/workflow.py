@@ -148,6 +148,7 @@ class Workflow(models.Model):
             ("retry_workflow", "Can retry a failed workflow"),
             ("run_workflow_now", "Can run a waiting workflow now"),
             ("cancel_workflow", "Can cancel a workflow"),
+            ("follow_up_workflow", "Can have a failed best-effort step of a complete workflow run again"),
         ]
         constraints = [
             models.CheckConstraint(

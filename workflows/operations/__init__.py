@@ -6,7 +6,8 @@ its refusals and its wake-up must be about committed rows.
 """
 
 from workflows.operations.answers import answer_model
-from workflows.operations.guards import CANCEL, DECIDE, HOLD, RETRY, REVOKE, RUN_NOW, TRY_NOW, WorkflowBusy
+from workflows.operations.follow_ups import LeftUndone, follow_up, left_undone
+from workflows.operations.guards import CANCEL, DECIDE, FOLLOW_UP, HOLD, RETRY, REVOKE, RUN_NOW, TRY_NOW, WorkflowBusy
 from workflows.operations.keys import revoke
 from workflows.operations.services import LONGEST_HOLD, hold, try_now, why_not_hold_until
 from workflows.operations.tasks import (
@@ -24,18 +25,22 @@ from workflows.operations.workflows import cancel, retry, run_now
 __all__ = [
     "CANCEL",
     "DECIDE",
+    "FOLLOW_UP",
     "HOLD",
     "LONGEST_HOLD",
     "RETRY",
     "REVOKE",
     "RUN_NOW",
     "TRY_NOW",
+    "LeftUndone",
     "WorkflowBusy",
     "answer_model",
     "approve",
     "cancel",
     "claim_task",
+    "follow_up",
     "hold",
+    "left_undone",
     "reject",
     "release_task",
     "retry",

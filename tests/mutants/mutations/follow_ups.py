@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import ATTACKED, FOLLOW_UPS
+from tests.mutants.mutations.seen_by import ATTACKED, FOLLOW_UPS, GIVEN_UP, RUN_AGAIN
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -82,6 +82,12 @@ MUTANTS: list[Mutant] = [
             f"{FOLLOW_UPS}test_an_outage_has_its_patience_here_too",
         ),
         (
+            "a step that this release does not have was run again",
+            "if definition.find_step(follow_up.step) is None or not",
+            "if not",
+            f"{RUN_AGAIN}test_a_release_that_has_lost_the_step_since_leaves_it_to_one_that_has_it",
+        ),
+        (
             "a follow-up may wait",
             "    attempt.may_wait = False\n",
             "",
@@ -107,8 +113,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a context that this release cannot read is given up",
-            'raise _for_another_release(f"This release cannot read the context: {why}", "context_unreadable") from None',
-            "raise",
+            "    except Exception as error:\n        why =",
+            "    except ClaimLost as error:\n        why =",
             f"{ATTACKED}test_a_release_that_cannot_read_the_recorded_context_leaves_it_to_one_that_can",
         ),
     ),
@@ -125,6 +131,42 @@ MUTANTS: list[Mutant] = [
             " and value != self.context_json.get(name)",
             "",
             f"{ATTACKED}test_a_default_that_its_own_model_refuses_is_no_reason_to_give_up",
+        ),
+    ),
+    *in_(
+        "operations/follow_ups.py",
+        (
+            "a step of a failed workflow is run by itself",
+            "if workflow.status != Workflow.Status.COMPLETE:",
+            "if False:",
+            f"{RUN_AGAIN}test_of_a_failed_workflow_it_is_refused_for_a_retry_does_all_of_it",
+        ),
+        (
+            "anybody may have a step run again",
+            "    require(user, FOLLOW_UP)\n",
+            "",
+            f"{RUN_AGAIN}test_it_is_refused_without_the_permission",
+        ),
+        (
+            "what has been done since is done again",
+            "failed.pop(event.step, None)",
+            "pass",
+            f"{RUN_AGAIN}test_it_is_refused_when_it_has_been_done",
+        ),
+        (
+            "a call in doubt that nothing can settle is begun",
+            "and not _can_be_told(step, effect):",
+            "and False:",
+            f"{RUN_AGAIN}test_a_call_in_doubt_that_nothing_can_settle_is_not_begun",
+        ),
+    ),
+    *in_(
+        "overview.py",
+        (
+            "home counts follow-ups that are still to come as given up",
+            "FollowUp.objects.filter(due_at=None).order_by",
+            "FollowUp.objects.order_by",
+            f"{GIVEN_UP}test_home_counts_the_workflows_whose_follow_up_was_given_up_and_links_to_just_these",
         ),
     ),
     *in_(

@@ -41,6 +41,7 @@ def as_(db: None) -> Login:
                 import_module("workflows.migrations.0006_groups_see_workers").let_see(apps, editor)
                 import_module("workflows.migrations.0021_undelivered_message").let_see(apps, editor)
                 import_module("workflows.migrations.0038_groups_see_services").let_see(apps, editor)
+                import_module("workflows.migrations.0041_who_runs_again").let_run_again(apps, editor)
             user.groups.set([Group.objects.get(name=role)])
         client = Client(enforce_csrf_checks=csrf)
         client.force_login(user)

@@ -32,6 +32,11 @@ def cancel() -> Target:
     return f"/admin/workflows/workflow/{rows.retrying().pk}/cancel/", {"reason": "Asked for by phone."}
 
 
+def run_again() -> Target:
+    url = f"/admin/workflows/workflow/{rows.given_up().pk}/follow_up/"
+    return url, {"step": "thank", "reason": "The address is right now."}
+
+
 def approve() -> Target:
     rows.waiting()
     return f"/admin/workflows/manualtask/{ManualTask.objects.get().pk}/decide/", {"decision": "approve", "reason": ""}

@@ -23,6 +23,7 @@ from tests.workflows.admin.targets import (
     retry,
     retry_selected,
     revoke,
+    run_again,
     run_now,
     try_now,
 )
@@ -33,6 +34,7 @@ MAY: dict[Callable[[], Target], set[str]] = {
     retry: {"support", "engineer", "superuser"},
     retry_selected: {"support", "engineer", "superuser"},
     run_now: {"support", "engineer", "superuser"},
+    run_again: {"support", "engineer", "superuser"},
     cancel: {"support", "engineer", "superuser"},
     approve: {"approver", "superuser"},
     reject: {"approver", "superuser"},
@@ -85,7 +87,7 @@ def test_a_stranger_is_sent_to_the_login(db: None, verb: Callable[[], Target]) -
 
 
 def test_looking_at_every_page_changes_nothing(as_: Login) -> None:
-    for verb in (retry, run_now, approve, revoke, try_now):
+    for verb in (retry, run_now, run_again, approve, revoke, try_now):
         verb()
     client = as_("superuser")
     before = tables()
@@ -94,6 +96,7 @@ def test_looking_at_every_page_changes_nothing(as_: Login) -> None:
         "change",
         "retry",
         "run_now",
+        "follow_up",
         "revoke",
         "hold",
         "try_now",
@@ -163,12 +166,12 @@ def test_a_fresh_database_has_the_groups_with_their_permissions() -> None:
         for group in Group.objects.order_by("name")
     }
     assert list(held) == ["approver", "auditor", "engineer", "support"]
-    operations = {"retry_workflow", "run_workflow_now", "cancel_workflow"}
+    operations = {"retry_workflow", "run_workflow_now", "cancel_workflow", "follow_up_workflow"}
     seen = {"view_workflow", "view_manualtask", "view_workerprocess", "view_service"}
     assert held["support"] == {*seen, *operations}
     assert held["approver"] == {"view_workflow", "view_manualtask", "decide_manualtask"}
     assert {*operations, "revoke_apikey", "view_apikey"} <= held["engineer"]
     assert {"view_service", "hold_service", "try_service"} <= held["engineer"]
     assert "decide_manualtask" not in held["engineer"]
-    assert "view_undeliveredmessage" in held["engineer"] & held["auditor"]
+    assert {"view_undeliveredmessage", "view_service"} <= held["engineer"] & held["auditor"]
     assert all(codename.startswith("view_") for codename in held["auditor"])

@@ -1,0 +1,120 @@
+"""What people may do with a best-effort step that failed: have it run again, once its workflow is COMPLETE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.db.models import BooleanField, ExpressionWrapper, Q
+from django.utils import timezone
+
+from workflows.definition import Step, definitions
+from workflows.doubts import DOES_NOT_APPLY
+from workflows.effects import IN_DOUBT
+from workflows.errors import NotAllowed
+from workflows.models import Effect, Event, FollowUp, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.operations.guards import FOLLOW_UP, lock_workflow, record_event, require
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+@dataclass(frozen=True, slots=True)
+class LeftUndone:
+    """A best-effort step of a COMPLETE workflow that failed, and was not done since.
+
+    `name` is the step's as it was recorded, `effect` its call, if that is on the ledger. `why_not` says why it cannot
+    be run again, in a sentence; it is empty if it can.
+    """
+
+    name: str
+    step: Step
+    effect: Effect | None
+    failed_with: Event
+    why_not: str
+
+
+def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> None:
+    """Have a worker run a failed best-effort step of a COMPLETE workflow again, at once, and no other step.
+
+    It may fail as often as at first before it is given up. Its workflow stays COMPLETE whatever comes of it.
+    """
+    require(user, FOLLOW_UP)
+    with transaction.atomic(durable=True):
+        workflow, state = lock_workflow(workflow_id)
+        if workflow.status != Workflow.Status.COMPLETE:
+            raise NotAllowed(
+                f"Only a complete workflow has a step run again by itself; this one is {state.label.lower()}."
+            )
+        left = next((each for each in left_undone(workflow) if step == each.name), None)
+        if left is None:
+            raise NotAllowed(f"{step} has not failed, or was done since.")
+        if left.why_not:
+            raise NotAllowed(left.why_not)
+        _make_due(workflow, left.name, by=user.get_username())
+        record_event(workflow_id, Event.Kind.FOLLOW_UP_ASKED, user, step=left.name, reason=reason)
+
+
+def _make_due(workflow: Workflow, step: str, *, by: str) -> None:
+    """Whether it was given up, is to be tried later, or was never followed up: it begins anew."""
+    row = FollowUp(
+        workflow=workflow,
+        step=step,
+        queue=workflow.queue,
+        asked_by=by,
+        due_at=ClockTimestamp(),
+        created_at=ClockTimestamp(),
+        tries=0,
+        failures=0,
+        unavailable=0,
+    )
+    FollowUp.objects.bulk_create(
+        [row],
+        update_conflicts=True,
+        unique_fields=["workflow", "step"],
+        update_fields=["asked_by", "due_at", "tries", "failures", "unavailable", "created_at"],
+    )
+
+
+def left_undone(workflow: Workflow) -> list[LeftUndone]:
+    """The best-effort steps of a workflow that failed, and were not done since, in the order in which they failed."""
+    definition = definitions().get(workflow.workflow_type)
+    if workflow.status != Workflow.Status.COMPLETE or definition is None:
+        return []
+    kinds = [Event.Kind.BEST_EFFORT_FAILED, Event.Kind.FOLLOWED_UP, Event.Kind.FOLLOW_UP_GIVEN_UP]
+    failed: dict[str, Event] = {}
+    for event in Event.objects.filter(workflow=workflow.pk, kind__in=kinds).order_by("id"):
+        if event.kind == Event.Kind.FOLLOWED_UP:
+            failed.pop(event.step, None)
+        else:
+            failed[event.step] = event
+    if not failed:
+        return []
+    is_due = ExpressionWrapper(Q(due_at__lte=ClockTimestamp()), BooleanField())
+    due = FollowUp.objects.filter(workflow=workflow.pk).annotate(is_due=is_due).filter(is_due=True)
+    are_due = set(due.values_list("step", flat=True))
+    effects = list(Effect.objects.filter(workflow=workflow.pk, undo=False).order_by("id"))
+    return [
+        _left_undone(name, event, step, effects, is_due=name in are_due)
+        for name, event in failed.items()
+        if (step := definition.find_step(name))
+    ]
+
+
+def _left_undone(name: str, failed_with: Event, step: Step, effects: list[Effect], *, is_due: bool) -> LeftUndone:
+    effect = next((each for each in reversed(effects) if each.step in step.names), None)
+    why_not = ""
+    if is_due:
+        why_not = f"{name} is due already: a worker takes it as soon as one is free."
+    elif step.once and effect and effect.state in IN_DOUBT and not _can_be_told(step, effect):
+        why_not = f"Whether the call of {name} has happened cannot be told any more: it would be given up again."
+    return LeftUndone(name, step, effect, failed_with, why_not)
+
+
+def _can_be_told(step: Step, effect: Effect) -> bool:
+    """As `workflows.doubts` finds out: by the step's lookup, or by a repeat while its key is honoured."""
+    honoured = timezone.now() - effect.first_begun_at < (step.key_ttl or timedelta(0))
+    return bool(step.lookup) or (honoured and effect.error_code != DOES_NOT_APPLY)
