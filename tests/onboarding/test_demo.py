@@ -13,17 +13,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from time import sleep
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from django.conf import settings
 
-from onboarding.demo import report
+from onboarding.demo import outages, report
 from onboarding.demo.report import Expected
 from onboarding.samples import Sample, samples
 from tests.processes import children_of, is_alive, until
 from tests.servers import database_url
-from workflows.models import State, Workflow
+from workflows.models import CircuitEvent, Event, State, Workflow
 
 PURPOSES = ("intake", "console", "sandbox")
 
@@ -191,6 +192,66 @@ def test_a_review_that_is_left_open_should_be_waiting(sample: Sample) -> None:
     assert report.expect(review, "reject") == Expected(
         State.FAILED, "approval_rejected", report.expect(review, "leave").effects
     )
+
+
+# --- The outage ---------------------------------------------------------------------------------
+
+
+def parked(sample: Sample, **fields: Any) -> Workflow:
+    row = complete(sample)
+    Event.objects.create(workflow=row, kind="parked", step="start_visit", detail={"service": "visits"})
+    Workflow.objects.filter(pk=row.pk).update(**fields)
+    return row
+
+
+def test_it_tells_once_that_a_service_is_down_and_that_it_answers_again(sample: Sample) -> None:
+    CircuitEvent.objects.create(service="visits", kind="opened", reason="Of another day.")
+    told = outages.Outages()
+    assert told.news([]) == []
+    CircuitEvent.objects.create(service="visits", kind="opened", reason="5 of 5 votes found it unavailable.")
+    (down,) = told.news([])
+    assert down.startswith("The visits service is down: 5 of 5 votes found it unavailable. No workflow calls it")
+    row = parked(sample)
+    CircuitEvent.objects.create(service="visits", kind="closed", reason="A call was answered.")
+    (back,) = told.news([row.pk])
+    assert back.startswith("The visits service answers again. 1 workflow was parked meanwhile, and")
+    assert told.news([row.pk]) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, "All of them went on when it was back; none has failed for it."),
+        (
+            {"status": "PENDING", "completed_at": None, "parked_on": "visits", "invisible_until": "2100-01-01T00:00Z"},
+            "1 of them still wait for it; none has failed for it.",
+        ),
+        (
+            {"status": "FAILED", "last_error_code": "service_unavailable"},
+            "All of them went on when it was back; 1 of them failed, and should not have.",
+        ),
+    ],
+)
+def test_it_says_what_became_of_those_that_were_parked(sample: Sample, fields: dict[str, Any], told: str) -> None:
+    parked(sample, **fields)
+    wanted = {sample.idempotency_key: report.expect(sample, None)}
+    sentences = outages.summary(wanted, report.results([sample]))
+    assert sentences == [f"1 workflow was parked while the visits service was down. {told}"]
+
+
+def test_where_nothing_was_parked_it_says_so(sample: Sample) -> None:
+    complete(sample)
+    wanted = {sample.idempotency_key: report.expect(sample, None)}
+    told = "The outage was over before a workflow had to be parked for it."
+    assert outages.summary(wanted, report.results([sample])) == [told]
+
+
+def test_it_says_why_those_have_failed_that_should_have(sample: Sample) -> None:
+    complete(sample)
+    Workflow.objects.update(status="FAILED", last_error_code="card_declined")
+    wanted = {sample.idempotency_key: Expected(State.FAILED, "card_declined", Counter())}
+    *_, last = outages.summary(wanted, report.results([sample]))
+    assert last == "Those that failed should have: they were refused (card_declined 1)."
 
 
 # What the command does when it is interrupted, with a stop that takes its time and a process that it starts for it.

@@ -23,7 +23,7 @@ from django.db import connections
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from onboarding.demo import report, traffic
+from onboarding.demo import outages, report, traffic
 from onboarding.demo.processes import DemoError, Processes, require_free_ports
 from onboarding.samples import Sample, samples
 from workflows.ingress import api_keys, webhooks
@@ -106,7 +106,7 @@ class Command(BaseCommand):
                 sent = traffic.send_all(intake, api_key, plan)
                 screen.print(
                     f"{len(sent.ids)} stored in {monotonic() - began:.1f} s; {sent.replayed} duplicates recognised. "
-                    "The visits service is about to go down for a while."
+                    "The visits service is about to go down for a while; nobody has to do anything about it."
                 )
                 expected = self._drain(screen, processes, plan, login)
             found = report.results(plan)
@@ -116,6 +116,8 @@ class Command(BaseCommand):
             total = sum(sum(effects[key].values()) for key in expected)
             verdict = "each once, none missing" if not faults else f"{len(faults)} things are wrong"
             screen.print(f"{total} effects performed downstream: {verdict}.")
+            for sentence in outages.summary(expected, found):
+                screen.print(sentence)
             for fault in faults[:20]:
                 screen.print(f"  {fault}", style="red")
             if options["exit"]:
@@ -146,6 +148,7 @@ class Command(BaseCommand):
         expected = {
             sample.idempotency_key: report.expect(sample, decisions.get(sample.idempotency_key)) for sample in plan
         }
+        told = outages.Outages()
         patience = monotonic() + PATIENCE + PATIENCE_PER_SUBMISSION * len(plan)
         bar = Progress(
             TextColumn("At rest"),
@@ -161,6 +164,8 @@ class Command(BaseCommand):
                 processes.check()
                 traffic.review(clinician, decisions)
                 found = report.results(plan)
+                for sentence in told.news([result.id for result in found.values()]):
+                    screen.print(sentence)
                 at_rest = sum(report.is_at_rest(found[key], expected[key]) for key in found)
                 states = Counter(result.state for result in found.values())
                 counts = "  ".join(f"{states[state]} {state.label.lower()}" for state in State if states[state])

@@ -1,0 +1,72 @@
+"""What the demo tells of the outage: when it begins, when it is over, and what became of the workflows that waited."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from uuid import UUID
+
+from django.db.models import Max
+
+from onboarding.demo.report import Expected, Result
+from workflows.models import CircuitEvent, Event, State
+
+
+class Outages:
+    """The outages since it was made: what there is to tell of them, each thing once."""
+
+    def __init__(self) -> None:
+        self._told = CircuitEvent.objects.aggregate(last=Max("id"))["last"] or 0
+
+    def news(self, workflows: Collection[int]) -> list[str]:
+        """A sentence for each circuit that has opened or closed since the last look; `workflows` are the demo's."""
+        sentences = []
+        for event in CircuitEvent.objects.filter(id__gt=self._told).order_by("id"):
+            self._told = event.pk
+            match event.kind:
+                case CircuitEvent.Kind.OPENED:
+                    sentences.append(
+                        f"The {event.service} service is down: {event.reason} No workflow calls it any more: "
+                        "those that need it are parked, the others go on."
+                    )
+                case CircuitEvent.Kind.CLOSED:
+                    number = len(parked(workflows).get(event.service, ()))
+                    go_on = f"{_workflows(number)} parked meanwhile, and they go on by themselves, a few at first."
+                    sentences.append(f"The {event.service} service answers again. {go_on if number else ''}".rstrip())
+        return sentences
+
+
+def summary(expected: Mapping[UUID, Expected], found: Mapping[UUID, Result]) -> list[str]:
+    """What became of the workflows that were parked, in a sentence for each service; and why others have failed."""
+    keys = {result.id: key for key, result in found.items()}
+    sentences = []
+    for service, workflows in sorted(parked(keys).items()):
+        results = [(found[keys[each]], expected[keys[each]]) for each in workflows]
+        still = sum(result.state == State.PARKED for result, _ in results)
+        failed = sum(result.state == State.FAILED and wanted.state != State.FAILED for result, wanted in results)
+        went_on = "All of them went on when it was back" if not still else f"{still} of them still wait for it"
+        verdict = "none has failed for it" if not failed else f"{failed} of them failed, and should not have"
+        sentences.append(
+            f"{_workflows(len(workflows))} parked while the {service} service was down. {went_on}; {verdict}."
+        )
+    refused = Counter(
+        result.code for key, result in found.items() if result.state == expected[key].state == State.FAILED
+    )
+    codes = ", ".join(f"{code} {number}" for code, number in refused.most_common())
+    return [
+        *(sentences or ["The outage was over before a workflow had to be parked for it."]),
+        *([f"Those that failed should have: they were refused ({codes})."] if refused else []),
+    ]
+
+
+def parked(workflows: Collection[int]) -> dict[str, set[int]]:
+    """Of these workflows, those that were parked, by the service that they waited for."""
+    events = Event.objects.filter(kind=Event.Kind.PARKED, workflow__in=list(workflows))
+    found: dict[str, set[int]] = {}
+    for workflow, detail in events.values_list("workflow", "detail"):
+        found.setdefault(detail["service"], set()).add(workflow)
+    return found
+
+
+def _workflows(number: int) -> str:
+    return "1 workflow was" if number == 1 else f"{number} workflows were"
