@@ -10,6 +10,7 @@ from django.utils import timezone
 from workflows import operations
 from workflows.admin import words
 from workflows.admin.base import ReasonForm, Verb
+from workflows.admin.steps import recorded_error
 from workflows.effects import DONE, IN_DOUBT
 from workflows.models import Event, FollowUp, Workflow
 from workflows.operations import LeftUndone
@@ -20,7 +21,7 @@ from workflows.operations import LeftUndone
 class RunAgainForm(ReasonForm):
     """Asks which step, if there are several."""
 
-    step = forms.ChoiceField(widget=forms.RadioSelect, label="Step")
+    step = forms.ChoiceField(widget=forms.RadioSelect, label="Step", error_messages={"required": "Say which step."})
     field_order = ("step", "reason")
 
     def __init__(self, *args: Any, row: Any = None, **kwargs: Any) -> None:
@@ -31,6 +32,7 @@ class RunAgainForm(ReasonForm):
         if len(names) == 1:
             self.initial["step"] = names[0]
         self.fields["reason"].required = False
+        self.fields["reason"].label = "Reason (optional)"
 
 
 def _can_be_run(row: Any) -> list[LeftUndone]:
@@ -65,8 +67,7 @@ def _what_of_its_call(left: LeftUndone) -> str:
 
 
 def _error(event: Event) -> str:
-    code, error_class, message = (str(event.detail.get(f"error_{part}") or "") for part in ("code", "class", "message"))
-    error = words.error(code=code, error_class=error_class, message=message) or "no error that was recorded"
+    error = recorded_error(event.detail) or "no error that was recorded"
     return error if error.endswith((".", "!", "?")) else f"{error}."
 
 
@@ -78,7 +79,7 @@ RUN_AGAIN = Verb(
     applies=lambda row: bool(_can_be_run(row)),
     consequences=_consequences,
     done="A worker runs it as soon as one is free.",
-    asks="Run the failed step again",
+    asks="Run a failed step again",
     form=RunAgainForm,
 )
 

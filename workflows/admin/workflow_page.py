@@ -17,7 +17,7 @@ from workflows.admin.patient import caller, to_tell
 from workflows.admin.phases import phases
 from workflows.admin.steps import lines_of, recorded_error, step_lines, undone_steps
 from workflows.definition import WorkflowDefinition, definitions, undo_of
-from workflows.models import Attempt, Effect, Event, ManualTask, State, StepOutcome, Workflow
+from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, StepOutcome, Workflow
 from workflows.wording import CodeWords, StepWords, Wording, words_for_code, words_for_step
 
 ATTEMPTS_SHOWN = 20
@@ -59,7 +59,10 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "money": money_line(definition, payload, effects),
         "attempt": last,
         "phases": phases(definition.wording if definition else Wording(), steps),
-        "passed_over": [f"{step.title}: {code.staff}" for step, code in _in_words(definition, passed_over)],
+        "passed_over": [
+            f"{step.title}: {code.staff}"
+            for step, code in _in_words(definition, _without_a_line(workflow, passed_over))
+        ],
         "attempts": [(attempt, lines_of(attempt, definition)) for attempt in attempts if attempt is not last],
         "attempts_left_out": attempts[-1].number - 1 if attempts else 0,
         "effects": effects,
@@ -79,10 +82,15 @@ def _passed_over(workflow: Workflow, attempt: Attempt | None) -> dict[str, str]:
     failed = [step for step in steps if step["outcome"] == StepOutcome.BEST_EFFORT_FAILED]
     if not failed:
         return {}
-    done = set(
-        Event.objects.filter(workflow=workflow, kind=Event.Kind.FOLLOWED_UP).values_list("step", flat=True)
-    )
+    followed_up = Event.objects.filter(workflow=workflow, kind=Event.Kind.FOLLOWED_UP)
+    done = set(followed_up.values_list("step", flat=True))
     return {step["step"]: str(step.get("error_code") or "") for step in failed if step["step"] not in done}
+
+
+def _without_a_line(workflow: Workflow, passed_over: Mapping[str, str]) -> dict[str, str]:
+    """Those of which the sentence does not say already that they are to be done."""
+    to_do = set(FollowUp.objects.filter(workflow=workflow).values_list("step", flat=True)) if passed_over else ()
+    return {step: code for step, code in passed_over.items() if step not in to_do}
 
 
 def _in_words(
@@ -147,8 +155,6 @@ def status_sentence(workflow: Workflow, attempt: Attempt | None, last: Attempt |
     if workflow.invisible_until > timezone.now():
         return f"Put off until {_at(workflow.invisible_until)}."
     return f"Due since {_at(workflow.invisible_until)}: a worker takes it as soon as one is free."
-
-
 
 
 def _undoing(workflow: Workflow, attempt: Attempt | None) -> str:

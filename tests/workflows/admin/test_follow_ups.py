@@ -60,9 +60,10 @@ def test_of_one_that_is_under_way_it_says_so_and_of_one_whose_workers_died_how_m
 
 def test_what_was_done_since_was_not_passed_over(as_: Login) -> None:
     row = rows.left_undone()
-    assert "Failed and passed over: thank." in page(as_("support"), row)
+    assert "Passed over, for it failed. Thank:" in page(as_("support"), row)
+    assert "Passed over" not in page(as_("support"), rows.given_up()), "it has a line of its own"
     rows.event(row, "followed_up", attempt=2, step="thank")
-    assert "passed over:" not in page(as_("support"), row)
+    assert "Passed over" not in page(as_("support"), row)
 
 
 # --- Run again ----------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ def test_it_is_not_offered_once_it_is_due(as_: Login) -> None:
 def test_its_page_says_what_will_happen_to_this_one(as_: Login) -> None:
     url, _ = run_again()
     shown = text(as_("support"), url)
-    assert "Run the failed step again?" in shown
+    assert "Run a failed step again?" in shown
     assert "thank is run as soon as a worker is free: whatever it calls is called again." in shown
     assert "It failed last with gone: The address is gone." in shown
     assert "No other step is run, and the workflow stays complete" in shown
