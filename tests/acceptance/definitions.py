@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from pydantic import BaseModel
 
 from workflows.definition import Retry, Step, WorkflowDefinition
+from workflows.errors import RetryableStepError
 from workflows.models import Workflow
 from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
@@ -112,6 +113,24 @@ STUCK = WorkflowDefinition(
     steps=[begin, Step(never_return, timeout=0.5, retry=Retry(max_attempts=2, base_delay=0.1))],
 )
 HARMFUL = WorkflowDefinition(name="harmful", context_class=Context, steps=[begin, do_harm, end])
+
+
+def let_go_then_harm(*, workflow: Workflow, context: Context) -> None:
+    """Let go at first; followed up, it does what the payload says to its worker."""
+    if f"{workflow.pk} let_go " not in Path(workflow.payload["log"]).read_text():
+        _note(workflow, "let_go")
+        raise RetryableStepError("Not now.")
+    _note(workflow, "begin")
+    if workflow.payload["harm"] == "loop":
+        never_return(workflow=workflow, context=context)
+    do_harm(workflow=workflow, context=context)
+
+
+FOLLOWED = WorkflowDefinition(
+    name="followed",
+    context_class=Context,
+    steps=[Step(let_go_then_harm, best_effort=True, timeout=0.5, follow_up=Retry(base_delay=60))],
+)
 
 
 def hook_that_hangs(*, workflow: Workflow, context: Context) -> None:
