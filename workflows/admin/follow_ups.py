@@ -21,12 +21,17 @@ from workflows.operations import LeftUndone
 class RunAgainForm(ReasonForm):
     """Asks which step, if there are several."""
 
-    step = forms.ChoiceField(widget=forms.RadioSelect, label="Step", error_messages={"required": "Say which step."})
+    step = forms.ChoiceField(
+        widget=forms.RadioSelect,
+        label="Step",
+        error_messages={"required": "Say which step.", "invalid_choice": "It has not failed, or was done since."},
+    )
     field_order = ("step", "reason")
 
     def __init__(self, *args: Any, row: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, row=row, **kwargs)
-        names = [each.name for each in _can_be_run(row)]
+        # What cannot be run any more since the page was made, the operation refuses, and says why.
+        names = [each.name for each in operations.left_undone(row) if self.is_bound or not each.why_not]
         step: Any = self.fields["step"]
         step.choices = [(name, name) for name in names]
         if len(names) == 1:

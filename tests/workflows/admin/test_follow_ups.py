@@ -144,8 +144,18 @@ def test_what_was_done_since_the_page_was_opened_is_not_done_again(as_: Login) -
     url, data = run_again()
     FollowUp.objects.all().delete()
     rows.event(Workflow.objects.get(), "followed_up", attempt=3, step="thank")
-    assert "step" in as_("support").post(url, data).context["form"].errors
+    (told,) = as_("support").post(url, data).context["form"].errors["step"]
+    assert told == "It has not failed, or was done since."
     assert not FollowUp.objects.exists()
+
+
+def test_what_is_due_since_the_page_was_opened_is_refused_in_words(as_: Login) -> None:
+    url, data = run_again()
+    client = as_("support")
+    client.post(url, data, follow=True)
+    (told,) = client.post(url, data, follow=True).context["messages"]
+    assert str(told) == "thank is due already: a worker takes it as soon as one is free."
+    assert Event.objects.filter(kind="follow_up_asked").count() == 1
 
 
 # --- Home ---------------------------------------------------------------------------------------
