@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import ATTACKED, FOLLOW_UPS, GIVEN_UP, RUN_AGAIN
+from tests.mutants.mutations.seen_by import AMONG_OTHERS, ATTACKED, FOLLOW_UPS, GIVEN_UP, RUN_AGAIN
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -103,19 +103,19 @@ MUTANTS: list[Mutant] = [
             "in an outage each follow-up is looked at once a minute",
             "max(circuit.retry_at, circuit.now + (circuit.now - follow_up.created_at))",
             "circuit.retry_at",
-            f"{ATTACKED}test_in_a_long_outage_it_is_looked_at_once_an_hour",
+            f"{AMONG_OTHERS}test_in_a_long_outage_it_is_looked_at_once_an_hour",
         ),
         (
             "a hold that a person has ended holds up the follow-ups",
             ", circuit.now + LONGEST)",
             ", circuit.now + LONGEST * 1000)",
-            f"{ATTACKED}test_a_hold_that_ends_early_holds_it_up_for_an_hour_at_most",
+            f"{AMONG_OTHERS}test_a_hold_that_ends_early_holds_it_up_for_an_hour_at_most",
         ),
         (
             "a context that this release cannot read is given up",
             "    except Exception as error:\n        why =",
             "    except ClaimLost as error:\n        why =",
-            f"{ATTACKED}test_a_release_that_cannot_read_the_recorded_context_leaves_it_to_one_that_can",
+            f"{AMONG_OTHERS}test_a_release_that_cannot_read_the_recorded_context_leaves_it_to_one_that_can",
         ),
     ),
     *in_(
@@ -130,7 +130,7 @@ MUTANTS: list[Mutant] = [
             "a default that its model refuses cannot be read back",
             " and value != self.context_json.get(name)",
             "",
-            f"{ATTACKED}test_a_default_that_its_own_model_refuses_is_no_reason_to_give_up",
+            f"{AMONG_OTHERS}test_a_default_that_its_own_model_refuses_is_no_reason_to_give_up",
         ),
     ),
     *in_(
