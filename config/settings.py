@@ -51,6 +51,16 @@ if not DEBUG:
     if proxy_header := env.str("SECURE_PROXY_SSL_HEADER", default=""):
         SECURE_PROXY_SSL_HEADER = (f"HTTP_{proxy_header.upper().replace('-', '_')}", "https")
 
+# --- Sign-in (staff/) ---------------------------------------------------------------------------
+
+_RULES = "django.contrib.auth.password_validation"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"{_RULES}.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": f"{_RULES}.CommonPasswordValidator"},
+    {"NAME": f"{_RULES}.UserAttributeSimilarityValidator"},
+    {"NAME": f"{_RULES}.NumericPasswordValidator"},
+]
+
 # A whole shift of support work; the console shows people's data, so no longer.
 SESSION_COOKIE_AGE = 12 * 60 * 60
 
@@ -109,6 +119,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [
     "config.apps.ConsoleConfig",
+    "staff",  # before auth, for its `createsuperuser`
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

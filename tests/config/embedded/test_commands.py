@@ -19,7 +19,7 @@ class TestCommands:
 
     @pytest.fixture
     def project(self, open_folder: Path) -> Iterator[Path]:
-        for name in ["config", "workflows", "onboarding", "manage.py"]:
+        for name in ["config", "workflows", "onboarding", "staff", "manage.py"]:
             source = settings.BASE_DIR / name
             if source.is_dir():
                 shutil.copytree(source, open_folder / name, ignore=shutil.ignore_patterns("__pycache__"))

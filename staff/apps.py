@@ -1,0 +1,7 @@
+from django.apps import AppConfig
+
+
+class StaffConfig(AppConfig):
+    """The people of the console: how they sign in, for how long, and who may administer whom."""
+
+    name = "staff"
