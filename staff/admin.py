@@ -1,0 +1,89 @@
+"""Users and groups: whoever is not a superuser gives no right that they lack. The rules are in `rights`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from django.contrib import admin
+from django.contrib.auth import admin as django_admin
+from django.contrib.auth.models import Group, Permission, User
+from django.db.models import ManyToManyField, QuerySet
+from django.forms import ModelMultipleChoiceField
+from django.http import HttpRequest
+
+from staff.rights import groups_of, may_administer, may_administer_group, permissions_of
+
+if TYPE_CHECKING:
+    ManyToMany = ManyToManyField[Any, Any]
+    ModelAdmin = admin.ModelAdmin[Any]
+    DjangoUserAdmin = django_admin.UserAdmin[User]
+else:
+    ManyToMany = ManyToManyField
+    ModelAdmin = admin.ModelAdmin
+    DjangoUserAdmin = django_admin.UserAdmin
+
+admin.site.unregister([User, Group])
+
+
+def _user(request: HttpRequest) -> User:
+    return cast(User, request.user)
+
+
+class GivesOwnRights(ModelAdmin):
+    """Offers the permissions and groups that the user has themselves; a form that names others is refused."""
+
+    def formfield_for_manytomany(
+        self, db_field: ManyToMany, request: HttpRequest, **kwargs: Any
+    ) -> ModelMultipleChoiceField[Any] | None:
+        if db_field.remote_field.model is Permission:
+            kwargs["queryset"] = permissions_of(_user(request)).select_related("content_type")
+        elif db_field.remote_field.model is Group:
+            kwargs["queryset"] = groups_of(_user(request))
+        return super().formfield_for_manytomany(db_field, request, **kwargs)
+
+
+@admin.register(User)
+class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
+    """Superusers are seen by superusers only. Users who have a right that one lacks can be looked at, and no more."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        users = super().get_queryset(request)
+        return users if _user(request).is_superuser else users.filter(is_superuser=False)
+
+    def get_list_filter(self, request: HttpRequest) -> list[Any]:
+        offered = list(super().get_list_filter(request))
+        return offered if _user(request).is_superuser else [each for each in offered if each != "is_superuser"]
+
+    def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
+        fieldsets = super().get_fieldsets(request, obj)
+        if _user(request).is_superuser:
+            return fieldsets
+        return [
+            (title, {**options, "fields": [field for field in options["fields"] if field != "is_superuser"]})
+            for title, options in fieldsets
+        ]
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        may = super().has_change_permission(request, obj)
+        return may and (obj is None or may_administer(_user(request), obj))
+
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        may = super().has_delete_permission(request, obj)
+        return may and (obj is None or may_administer(_user(request), obj))
+
+
+@admin.register(Group)
+class StaffGroupAdmin(GivesOwnRights, django_admin.GroupAdmin):  # type: ignore[misc]  # of the same hook
+    """A group can be changed by its members, within the permissions that they have; only superusers rename one."""
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Group | None = None) -> Any:
+        # By another name it would be another team.
+        return ["name"] if obj and not _user(request).is_superuser else []
+
+    def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        may = super().has_change_permission(request, obj)
+        return may and (obj is None or may_administer_group(_user(request), obj))
+
+    def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        may = super().has_delete_permission(request, obj)
+        return may and (obj is None or may_administer_group(_user(request), obj))

@@ -1,0 +1,246 @@
+"""Whoever administers users, and is no superuser, ends with no right more: neither of their own nor within reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.test import Client
+
+from staff.rights import groups_of, permissions_of
+from tests.staff.conftest import CountingHasher
+
+CHOSEN = "chosen by the attacker"
+
+ADMINISTERS = [f"{verb}_{model}" for verb in ("add", "change", "delete", "view") for model in ("user", "group")]
+SEES = "view_workflow"
+LACKS = "cancel_workflow"
+
+
+def permission(codename: str) -> Permission:
+    return Permission.objects.get(codename=codename)
+
+
+class House:
+    """A console with an administrator of users who is in the groups `reception` and `lead`, and no superuser."""
+
+    def __init__(self) -> None:
+        self.reception = self.group("reception", SEES)
+        self.lead = self.group("lead", *ADMINISTERS)
+        self.engineers = self.group("engineers", SEES, LACKS)
+        self.team = self.group("clinicians")  # a team: without permissions, but its name decides who decides
+        self.root = User.objects.create_superuser("root")
+        self.engineer = self.user("engineer", self.engineers)
+        self.clinician = self.user("clinician", self.team)
+        self.retired = self.user("retired", self.engineers, is_active=False)
+        self.own_way = self.user("own-way", self.reception)
+        self.own_way.user_permissions.add(permission(LACKS))
+        self.colleague = self.user("colleague", self.reception)
+        self.attacker = self.user("attacker", self.reception, self.lead)
+        self.client = Client()
+        self.client.force_login(self.attacker)
+
+    def group(self, name: str, *codenames: str) -> Group:
+        group = Group.objects.create(name=name)
+        group.permissions.set(Permission.objects.filter(codename__in=codenames))
+        return group
+
+    def user(self, name: str, *groups: Group, **fields: Any) -> User:
+        user = User.objects.create_user(name, is_staff=True, **fields)
+        user.groups.set(groups)
+        return user
+
+    def restore(self) -> None:
+        """Give the attacker back what they took from themselves: with less, everything else would be refused."""
+        self.reception.permissions.set([permission(SEES)])
+        self.lead.permissions.set(Permission.objects.filter(codename__in=ADMINISTERS))
+        self.attacker.groups.set([self.reception, self.lead])
+        User.objects.filter(pk=self.attacker.pk).update(is_active=True, is_staff=True, username="attacker")
+        self.client.force_login(User.objects.get(pk=self.attacker.pk))
+
+    @property
+    def above(self) -> list[User]:
+        """The users who have something that the attacker has not."""
+        return [self.root, self.engineer, self.clinician, self.retired, self.own_way]
+
+
+@pytest.fixture
+def house(db: None, hasher: type[CountingHasher]) -> House:
+    return House()
+
+
+def rights(user: User) -> set[Any]:
+    user = User.objects.get(pk=user.pk)
+    return {*permissions_of(user), *groups_of(user), *(["superuser"] if user.is_superuser else [])}
+
+
+def within_reach(house: House) -> set[Any]:
+    """What the attacker can do: as themselves, or as anybody whose password they chose."""
+    chosen = [user for user in User.objects.all() if user.check_password(CHOSEN)]
+    return set().union(*(rights(user) for user in [house.attacker, *chosen]))
+
+
+def everything(users: list[User]) -> list[Any]:
+    return [
+        (values, sorted(user.groups.values_list("pk")), sorted(user.user_permissions.values_list("pk")))
+        for user in users
+        for values in User.objects.filter(pk=user.pk).exclude(pk=None).values()
+    ]
+
+
+def forms_of_users(user: User | None) -> Iterator[dict[str, Any]]:
+    """What may be sent to a page of a user, with everything that one could wish for, and with one thing alone."""
+    base: dict[str, Any] = {
+        "username": user.username if user else "puppet",
+        "is_active": "on",
+        "is_staff": "on",
+        "date_joined_0": "2026-01-01",
+        "date_joined_1": "00:00:00",
+        "email": "",
+        "first_name": "",
+        "last_name": "",
+        "usable_password": "true",
+        "password1": CHOSEN,
+        "password2": CHOSEN,
+        "password": CHOSEN,
+        "_continue": "1",
+        "set-password": "1",
+        "post": "yes",
+    }
+    wishes: list[dict[str, Any]] = [
+        {},
+        {"is_superuser": "on"},
+        *({"groups": [group.pk]} for group in Group.objects.all()),
+        *({"user_permissions": [permission(code).pk]} for code in (LACKS, SEES)),
+        {"groups": list(Group.objects.values_list("pk", flat=True)), "is_superuser": "on"},
+    ]
+    for wish in wishes:
+        yield {**base, **wish}
+
+
+def forms_of_groups(group: Group | None) -> Iterator[dict[str, Any]]:
+    for name, codes in product([group.name if group else "mine", "clinicians", "new team"], [[], [SEES], [LACKS]]):
+        yield {"name": name, "permissions": [permission(code).pk for code in codes], "post": "yes", "_continue": "1"}
+
+
+def every_post(house: House) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Deletions last: what is deleted can no longer be tried."""
+    users, groups = list(User.objects.all()), list(Group.objects.all())
+    for form in forms_of_users(None):
+        yield "/admin/auth/user/add/", form
+    for user in [*users, *User.objects.exclude(pk__in=[user.pk for user in users])]:
+        for page, form in product(("change", "password", "history"), forms_of_users(user)):
+            yield f"/admin/auth/user/{user.pk}/{page}/", form
+    for form in forms_of_groups(None):
+        yield "/admin/auth/group/add/", form
+    for group in groups:
+        for form in forms_of_groups(group):
+            yield f"/admin/auth/group/{group.pk}/change/", form
+    for puppet in User.objects.filter(username__startswith="puppet"):  # once more, with the groups as they are now
+        for page, form in product(("change", "password"), forms_of_users(puppet)):
+            yield f"/admin/auth/user/{puppet.pk}/{page}/", form
+    for form in forms_of_users(house.attacker):
+        yield f"/admin/auth/user/{house.attacker.pk}/change/", form
+    for model, pks in (("user", [u.pk for u in house.above]), ("group", [house.engineers.pk, house.team.pk])):
+        for pk in pks:
+            yield f"/admin/auth/{model}/{pk}/delete/", {"post": "yes"}
+            yield f"/admin/auth/{model}/", {"action": "delete_selected", "_selected_action": [pk], "post": "yes"}
+            yield f"/admin/auth/{model}/", {"_save": "1", "form-TOTAL_FORMS": "1", "form-INITIAL_FORMS": "1"}
+
+
+def test_every_post_there_is_ends_with_no_right_more(house: House) -> None:
+    before, untouched = within_reach(house), everything(house.above)
+    giving = set(Group.objects.filter(permissions__codename=LACKS))
+    refused, taken = 0, 0
+    for url, form in every_post(house):
+        answer = house.client.post(url, form)
+        refused, taken = refused + (answer.status_code != 302), taken + (answer.status_code == 302)
+        assert within_reach(house) <= before, (url, form)
+        house.restore()
+    assert everything(house.above) == untouched
+    assert set(Group.objects.filter(permissions__codename=LACKS)) == giving
+    assert Group.objects.filter(name="clinicians").get() == house.team
+    assert refused > 100
+    assert taken > 20  # what they may do they can
+
+
+def test_what_they_may_do_they_can(house: House) -> None:
+    client, colleague = house.client, house.colleague
+    form = {"username": "eve", "usable_password": "true", "password1": CHOSEN, "password2": CHOSEN}
+    assert client.post("/admin/auth/user/add/", form).status_code == 302
+    eve = User.objects.get(username="eve")
+    given = {
+        "username": "eve",
+        "is_active": "on",
+        "is_staff": "on",
+        "groups": [house.reception.pk],
+        "date_joined_0": "2026-01-01",
+        "date_joined_1": "00:00:00",
+    }
+    assert client.post(f"/admin/auth/user/{eve.pk}/change/", given).status_code == 302
+    assert rights(eve) == rights(colleague)
+    changed = {"usable_password": "true", "set-password": "1", "password1": CHOSEN, "password2": CHOSEN}
+    assert client.post(f"/admin/auth/user/{colleague.pk}/password/", changed).status_code == 302
+    assert User.objects.get(pk=colleague.pk).check_password(CHOSEN)
+    narrowed = {"permissions": []}
+    assert client.post(f"/admin/auth/group/{house.reception.pk}/change/", narrowed).status_code == 302
+    assert not house.reception.permissions.exists()
+    assert client.post(f"/admin/auth/user/{eve.pk}/delete/", {"post": "yes"}).status_code == 302
+    assert not User.objects.filter(pk=eve.pk).exists()
+
+
+def test_superusers_are_not_seen(house: House) -> None:
+    users = "/admin/auth/user/"
+    assert "root" not in house.client.get(users).content.decode()
+    assert "superuser" not in house.client.get(users).content.decode()
+    assert "root" not in house.client.get(f"{users}?is_superuser__exact=1", follow=True).content.decode()
+    for page in ("change", "delete", "history"):
+        answer = house.client.get(f"{users}{house.root.pk}/{page}/")
+        assert (answer.status_code, answer["Location"]) == (302, "/admin/")
+    assert house.client.get(f"{users}{house.root.pk}/password/").status_code == 404
+    assert "is_superuser" not in house.client.get(f"{users}{house.colleague.pk}/change/").content.decode()
+
+
+def test_users_with_more_rights_can_be_looked_at_and_no_more(house: House) -> None:
+    for user in house.above[1:]:
+        page = house.client.get(f"/admin/auth/user/{user.pk}/change/")
+        assert page.status_code == 200
+        assert 'name="username"' not in page.content.decode()
+        for verb in ("password", "delete"):
+            assert house.client.get(f"/admin/auth/user/{user.pk}/{verb}/").status_code == 403
+
+
+def test_only_what_they_have_is_offered(house: House) -> None:
+    page = house.client.get(f"/admin/auth/user/{house.colleague.pk}/change/").content.decode()
+    assert "engineers" not in page
+    assert "Can cancel" not in page
+    assert "reception" in page
+
+
+def test_the_name_of_a_group_is_for_superusers_to_change(house: House) -> None:
+    url, form = f"/admin/auth/group/{house.reception.pk}/change/", {"name": "front desk", "permissions": []}
+    house.client.post(url, form)
+    assert Group.objects.get(pk=house.reception.pk).name == "reception"
+    house.client.force_login(house.root)
+    house.client.post(url, form)
+    assert Group.objects.get(pk=house.reception.pk).name == "front desk"
+
+
+def test_a_superuser_does_everything(house: House) -> None:
+    house.client.force_login(house.root)
+    assert "is_superuser" in house.client.get("/admin/auth/user/").content.decode()
+    form = {
+        "username": "colleague",
+        "is_active": "on",
+        "is_staff": "on",
+        "is_superuser": "on",
+        "groups": [house.engineers.pk],
+        "user_permissions": [permission(LACKS).pk],
+        "date_joined_0": "2026-01-01",
+        "date_joined_1": "00:00:00",
+    }
+    assert house.client.post(f"/admin/auth/user/{house.colleague.pk}/change/", form).status_code == 302
+    assert "superuser" in rights(house.colleague)
