@@ -2,6 +2,6 @@ from django.contrib.admin.apps import AdminConfig
 
 
 class ConsoleConfig(AdminConfig):
-    """The operations console: Django's admin on a site of our own."""
+    """The operations console: Django's admin on a site of our own, with our way in."""
 
-    default_site = "workflows.console.ConsoleSite"
+    default_site = "staff.site.StaffSite"

@@ -1,5 +1,6 @@
 """Settings, from the environment only (django-environ); `.env` in the project's folder is read when it is there."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -60,6 +61,35 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"{_RULES}.UserAttributeSimilarityValidator"},
     {"NAME": f"{_RULES}.NumericPasswordValidator"},
 ]
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",  # the throttle: before a password is compared
+    "django.contrib.auth.backends.ModelBackend",
+]
+
+# An account is refused after so many failures, an address after four times as many, until so long after the last one
+# that was counted. What is refused is not counted: the pause does not grow.
+AXES_FAILURE_LIMIT = env.int("SIGN_IN_FAILURES", default=5)
+AXES_COOLOFF_TIME = timedelta(minutes=env.int("SIGN_IN_PAUSE_MINUTES", default=15))
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = True
+AXES_HANDLER = "staff.sign_in.Throttle"
+AXES_LOCKOUT_PARAMETERS = "staff.sign_in.counted_by"
+AXES_LOCKOUT_CALLABLE = "staff.sign_in.refuse"
+AXES_USERNAME_CALLABLE = "staff.sign_in.name_of"
+AXES_CLIENT_IP_CALLABLE = "staff.sign_in.address_of"
+AXES_CLIENT_STR_CALLABLE = "staff.sign_in.described"
+# Of these fields of a failed sign-in's form it is kept that they were sent, and not what: people type passwords there.
+AXES_SENSITIVE_PARAMETERS = ["username", "csrfmiddlewaretoken"]
+AXES_VERBOSE = False
+AXES_ENABLE_ADMIN = False
+AXES_ENABLE_ACCESS_FAILURE_LOG = True
+
+# For so many days sign-ins, sign-outs and failures stay on record.
+SIGN_INS_KEPT_DAYS = env.int("SIGN_INS_KEPT_DAYS", default=365)
+
+# The header in which our own proxy names the client's address, such as X-Forwarded-For. Only when there is a proxy, and
+# it appends to that header or sets it: with any other, whoever guesses passwords chooses what they are counted by.
+CLIENT_ADDRESS_HEADER = env.str("CLIENT_ADDRESS_HEADER", default="")
 
 # A whole shift of support work; the console shows people's data, so no longer.
 SESSION_COOKIE_AGE = 12 * 60 * 60
@@ -125,6 +155,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "axes",
     "workflows",
     "onboarding",
 ]
@@ -140,6 +171,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
 ]
 
 ROOT_URLCONF = "config.urls"
@@ -214,6 +246,8 @@ LOGGING = {
         "django": {"handlers": [], "level": "INFO"},
         # httpx logs the URL of every request at INFO.
         "httpx": {"level": "WARNING"},
+        # axes tells each of its steps at INFO; failed sign-ins and refusals are warnings.
+        "axes": {"level": "WARNING"},
     },
 }
 

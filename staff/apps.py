@@ -5,3 +5,8 @@ class StaffConfig(AppConfig):
     """The people of the console: how they sign in, for how long, and who may administer whom."""
 
     name = "staff"
+
+    def ready(self) -> None:
+        from staff import checks
+
+        checks.register_all()

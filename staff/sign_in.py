@@ -1,0 +1,147 @@
+"""Who gets in: the throttle of sign-ins (django-axes, fitted by its own hooks), and what is kept of them.
+
+The settings name these functions: AXES_HANDLER, AXES_USERNAME_CALLABLE, AXES_CLIENT_IP_CALLABLE and so on. Why axes,
+and why so: docs/adr/0015.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Any
+
+from axes.handlers.database import AxesDatabaseHandler
+from axes.models import AccessAttempt, AccessFailureLog, AccessLog
+from django.conf import settings
+from django.contrib.admin.forms import AdminAuthenticationForm
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_login_failed
+from django.contrib.sessions.models import Session
+from django.core.exceptions import ValidationError
+from django.db.models import Sum
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+# An office shares an address: it has four times as many failures as one account.
+FAILURES_OF_ADDRESS = 4
+
+# For so long after a sign-in, an address is one where the account is known.
+ADDRESS_KNOWN_FOR = timedelta(days=30)
+
+
+class SignInForm(AdminAuthenticationForm):
+    """The admin's form. It says when sign-ins are refused, and counts a user who may not use the console as a failure.
+
+    Such a user's right password would otherwise be the one guess that the throttle does not count.
+    """
+
+    def get_invalid_login_error(self) -> ValidationError:
+        if not getattr(self.request, "axes_locked_out", False):
+            return super().get_invalid_login_error()
+        minutes = round(settings.AXES_COOLOFF_TIME.total_seconds() / 60)
+        return ValidationError(
+            "There were too many failed sign-ins for this user name, or from this address. Wait %(minutes)s minutes, "
+            "then sign in again; until then the right password is refused, too. If you cannot wait, or if this was "
+            "not you, ask the person who administers your account.",
+            code="too_many",
+            params={"minutes": minutes},
+        )
+
+    def confirm_login_allowed(self, user: User) -> None:
+        try:
+            super().confirm_login_allowed(user)
+        except ValidationError:
+            credentials = {"username": user.get_username()}
+            user_login_failed.send(sender=__name__, credentials=credentials, request=self.request)
+            raise self.get_invalid_login_error() from None
+
+
+def refuse(request: HttpRequest, response: HttpResponse, credentials: dict[str, Any] | None) -> HttpResponse:
+    """The page of the form above, as the answer to a sign-in that the throttle has refused."""
+    response.status_code = 429
+    response.headers["Retry-After"] = str(round(settings.AXES_COOLOFF_TIME.total_seconds()))
+    return response
+
+
+# --- What is counted together -------------------------------------------------------------------
+
+
+def name_of(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str:
+    """The user who was named. What is no user's name may be a password that slipped: of that a keyed hash is kept."""
+    typed = str((credentials or {}).get("username") or request.POST.get("username", ""))
+    if User.objects.filter(username=typed).exists():
+        return typed
+    return f"unknown:{salted_hmac('staff.sign_in', typed, algorithm='sha256').hexdigest()[:16]}"
+
+
+def address_of(request: HttpRequest) -> str | None:
+    """The address that a request comes from; None if it cannot be told, which is counted as one address.
+
+    Behind a proxy it is the last one in CLIENT_ADDRESS_HEADER: that one our own proxy has written, and those before it
+    anybody may have. Of IPv6 it is the /64, within which a client chooses its address.
+    """
+    name = settings.CLIENT_ADDRESS_HEADER
+    told = request.headers.get(name, "") if name else request.META.get("REMOTE_ADDR", "")
+    try:
+        address = ip_address(told.rpartition(",")[2].strip())
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address):
+        address = address.ipv4_mapped or ip_network((address, 64), strict=False).network_address
+    return str(address)
+
+
+def counted_by(request: HttpRequest, credentials: dict[str, Any] | None = None) -> list[str | list[str]]:
+    """By what failures are counted, the address last.
+
+    By the account, and by the address. But where the account has signed in lately, its failures are counted apart:
+    whoever locks it from elsewhere does not lock out its owner.
+    """
+    since = timezone.now() - ADDRESS_KNOWN_FOR
+    address = address_of(request)
+    known = AccessLog.objects.filter(
+        username=name_of(request, credentials), ip_address=address, attempt_time__gte=since
+    ).exists()
+    return [["username", "ip_address"] if address and known else "username", "ip_address"]
+
+
+def described(name: str, address: str | None, agent: str, path: str, request: HttpRequest) -> str:
+    """A sign-in as a log line names it."""
+    return f"{name} from {address or 'an unknown address'}"
+
+
+class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
+    """The failures of the last minutes, in the database: all processes count together."""
+
+    def get_failures(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:
+        """The account's failures, or those of the address in the same measure, whichever is more."""
+        account, address = (
+            attempts.aggregate(failures=Sum("failures_since_start"))["failures"] or 0
+            for attempts in self.get_user_attempts(request, credentials)
+        )
+        return int(max(account, address // FAILURES_OF_ADDRESS))
+
+    def reset_user_attempts(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:
+        """Forget this account's failures from this address only.
+
+        Axes forgets all that the address did: one account of one's own would do to go on guessing at those of others.
+        """
+        forgotten = AccessAttempt.objects.filter(username=name_of(request, credentials), ip_address=address_of(request))
+        return int(forgotten.delete()[0])
+
+    def user_logged_in(self, sender: Any, request: HttpRequest, user: User, **kwargs: Any) -> None:
+        super().user_logged_in(sender, request, user, **kwargs)
+        prune()
+
+    def remove_out_of_limit_failure_logs(self, *, username: str, limit: int | None = None) -> int:
+        """Keep them all until `prune`. Axes would keep a thousand of a user, and drop the newest of them."""
+        return 0
+
+
+def prune() -> None:
+    """Drop what was recorded of sign-ins longer ago than it is kept, and the sessions that are over."""
+    now = timezone.now()
+    for model in (AccessLog, AccessFailureLog):
+        model.objects.filter(attempt_time__lt=now - timedelta(days=settings.SIGN_INS_KEPT_DAYS)).delete()
+    Session.objects.filter(expire_date__lt=now).delete()

@@ -1,0 +1,189 @@
+"""Sign-ins that fail are counted by account and by address; beyond that nothing is compared, and nothing hashed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from axes.models import AccessAttempt
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from tests.staff.conftest import PASSWORD, CountingHasher, sign_in
+
+REFUSED = "too many failed sign-ins"
+OFFICE, HOME = "192.0.2.1", "198.51.100.7"
+
+
+def refused(answer: Any) -> bool:
+    said = REFUSED in answer.content.decode()
+    assert (answer.status_code == 429) == said
+    return said
+
+
+def pause_is_over() -> None:
+    AccessAttempt.objects.update(attempt_time=timezone.now() - timedelta(minutes=15, seconds=1))
+
+
+def test_the_right_password_signs_in(ada: User) -> None:
+    assert sign_in().status_code == 302
+
+
+def test_forty_wrong_passwords_from_one_address_cost_five_hashes(ada: User, hasher: type[CountingHasher]) -> None:
+    answers = [sign_in(password=f"guess {number}") for number in range(40)]
+    assert [refused(each) for each in answers] == [False] * 4 + [True] * 36
+    assert hasher.hashed == 5
+    assert refused(sign_in())
+    assert hasher.hashed == 5
+
+
+def test_forty_wrong_passwords_from_forty_addresses_cost_five_hashes(ada: User, hasher: type[CountingHasher]) -> None:
+    answers = [sign_in(password="guess", address=f"198.51.100.{number}") for number in range(40)]
+    assert [refused(each) for each in answers] == [False] * 4 + [True] * 36
+    assert hasher.hashed == 5
+
+
+def test_forty_accounts_from_one_address_cost_twenty_hashes(ada: User, hasher: type[CountingHasher]) -> None:
+    users = [User.objects.create_user(f"user{number}", password=PASSWORD, is_staff=True) for number in range(40)]
+    hasher.hashed = 0
+    answers = [sign_in(user.username, "Summer 2026 again") for user in users]
+    assert [refused(each) for each in answers] == [False] * 19 + [True] * 21
+    assert hasher.hashed == 20
+    assert refused(sign_in())
+    assert sign_in(address=HOME).status_code == 302
+
+
+def test_another_browser_is_no_new_beginning(ada: User) -> None:
+    answers = [sign_in(password="guess", HTTP_USER_AGENT=f"browser {number}") for number in range(6)]
+    assert [refused(each) for each in answers] == [False] * 4 + [True] * 2
+
+
+def test_the_refusal_says_what_happened_until_when_and_whom_to_ask(ada: User) -> None:
+    answer = [sign_in(password="guess") for _ in range(6)][-1]
+    page = answer.content.decode()
+    assert "There were too many failed sign-ins for this user name, or from this address." in page
+    assert "Wait 15 minutes" in page
+    assert "ask the person who administers your account" in page
+    assert answer.headers["Retry-After"] == "900"
+    assert 'name="password"' in page
+    assert "'self'" in answer.headers["Content-Security-Policy"]
+
+
+def test_the_right_password_works_again_after_the_pause(ada: User) -> None:
+    for _ in range(40):
+        sign_in(password="guess")
+    assert refused(sign_in())
+    pause_is_over()
+    assert sign_in().status_code == 302
+
+
+def test_what_is_refused_does_not_make_the_pause_longer(ada: User) -> None:
+    for _ in range(5):
+        sign_in(password="guess")
+    (before,) = AccessAttempt.objects.values("failures_since_start", "attempt_time")
+    for _ in range(5):
+        assert refused(sign_in(password="guess"))
+    assert AccessAttempt.objects.values("failures_since_start", "attempt_time").get() == before
+
+
+def test_whoever_locks_an_account_does_not_lock_out_its_owner_at_a_known_address(ada: User) -> None:
+    assert sign_in(address=OFFICE).status_code == 302
+    for _ in range(40):
+        sign_in(password="guess", address=HOME)
+    assert refused(sign_in(address=HOME))
+    assert refused(sign_in(address="203.0.113.1"))
+    assert sign_in(address=OFFICE).status_code == 302
+
+
+def test_at_a_known_address_guesses_are_counted_too(ada: User, hasher: type[CountingHasher]) -> None:
+    assert sign_in().status_code == 302
+    hasher.hashed = 0
+    answers = [sign_in(password="guess") for _ in range(6)]
+    assert [refused(each) for each in answers] == [False] * 4 + [True] * 2
+    assert hasher.hashed == 5
+
+
+def test_an_account_of_ones_own_does_not_begin_the_count_of_an_address_anew(ada: User) -> None:
+    for number in range(19):
+        sign_in(f"user{number}", "guess")
+    assert sign_in().status_code == 302
+    assert refused(sign_in("user20", "guess"))
+
+
+def test_a_typing_error_is_forgotten_with_the_sign_in(ada: User) -> None:
+    for _ in range(2):
+        for _ in range(4):
+            assert not refused(sign_in(password="typo"))
+        assert sign_in().status_code == 302
+
+
+def test_an_unknown_user_costs_as_much_as_a_known_one_and_reads_the_same(
+    ada: User, hasher: type[CountingHasher]
+) -> None:
+    def page(answer: Any) -> str:
+        return str(answer.content.decode().replace(answer.wsgi_request.META["CSRF_COOKIE"], "").split("<form")[0])
+
+    for _ in range(6):
+        before = hasher.hashed
+        known = sign_in(password="guess", address=OFFICE)
+        of_known, before = hasher.hashed - before, hasher.hashed
+        unknown = sign_in("nobody", "guess", address=HOME)
+        assert hasher.hashed - before == of_known
+        assert unknown.status_code == known.status_code
+        assert page(unknown).replace("nobody", "ada") == page(known)
+
+
+def test_the_right_password_of_a_user_without_the_console_counts_like_a_wrong_one(
+    db: None, hasher: type[CountingHasher]
+) -> None:
+    User.objects.create_user("bob", password=PASSWORD)
+    answers = [sign_in("bob") for _ in range(6)]
+    assert [refused(each) for each in answers] == [False] * 4 + [True] * 2
+    User.objects.update(is_staff=True)
+    assert refused(sign_in("bob"))
+
+
+def test_no_user_and_a_locked_one_in_one_browser_are_no_server_error(ada: User) -> None:
+    client = Client(raise_request_exception=True)
+    for name in ("", "ada", "x" * 500, "né\u0301", "a\x00b"):
+        assert client.post("/admin/login/", {"username": name, "password": "guess"}).status_code == 200
+
+
+# --- The address --------------------------------------------------------------------------------
+
+
+def test_a_header_of_the_client_does_not_tell_its_address(ada: User) -> None:
+    for number in range(5):
+        sign_in("ada", "guess", HTTP_X_FORWARDED_FOR=f"198.51.100.{number}")
+    assert set(AccessAttempt.objects.values_list("ip_address", flat=True)) == {OFFICE}
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [
+        ("203.0.113.9", "203.0.113.9"),
+        ("10.0.0.1, 203.0.113.9", "203.0.113.9"),  # what our proxy has appended, not what the client claims
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("nonsense", None),
+        ("", None),
+    ],
+)
+def test_behind_a_proxy_its_header_tells_the_address(ada: User, settings: Any, told: str, address: str | None) -> None:
+    settings.CLIENT_ADDRESS_HEADER = "X-Forwarded-For"
+    for _ in range(6):
+        answer = sign_in("ada", "guess", HTTP_X_FORWARDED_FOR=told)
+    assert refused(answer)
+    assert AccessAttempt.objects.get().ip_address == address
+
+
+def test_a_deployment_behind_a_proxy_is_warned_that_the_address_is_not_told(settings: Any) -> None:
+    from staff.checks import proxy_tells_the_address
+
+    assert proxy_tells_the_address() == []
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    assert [each.id for each in proxy_tells_the_address()] == ["staff.W001"]
+    settings.CLIENT_ADDRESS_HEADER = "X-Forwarded-For"
+    assert proxy_tells_the_address() == []
