@@ -91,8 +91,14 @@ SIGN_INS_KEPT_DAYS = env.int("SIGN_INS_KEPT_DAYS", default=365)
 # it appends to that header or sets it: with any other, whoever guesses passwords chooses what they are counted by.
 CLIENT_ADDRESS_HEADER = env.str("CLIENT_ADDRESS_HEADER", default="")
 
-# A whole shift of support work; the console shows people's data, so no longer.
-SESSION_COOKIE_AGE = 12 * 60 * 60
+# --- Sessions (staff/sessions.py) ---------------------------------------------------------------
+
+# A shift of support work, at most; the console shows people's data, so no longer than 15 minutes without activity.
+SESSION_COOKIE_AGE = 8 * 60 * 60
+SESSION_IDLE_SECONDS = 15 * 60
+SESSION_WARNING_SECONDS = 2 * 60  # before either end
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 
 # --- Database -----------------------------------------------------------------------------------
 
@@ -171,6 +177,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "staff.sessions.limit_sessions",
     "axes.middleware.AxesMiddleware",
 ]
 

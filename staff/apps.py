@@ -7,6 +7,7 @@ class StaffConfig(AppConfig):
     name = "staff"
 
     def ready(self) -> None:
-        from staff import checks
+        from staff import checks, sessions
 
         checks.register_all()
+        sessions.count_from_sign_in()

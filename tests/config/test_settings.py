@@ -95,6 +95,12 @@ def test_health_is_answered_in_plain_http() -> None:
     assert not answers(PRODUCTION, "/healthz").startswith("301")
 
 
+@pytest.mark.parametrize(("environment", "secure"), [(PRODUCTION, "True True"), ({"DEBUG": "1"}, "False False")])
+def test_the_cookies_of_production_are_for_https_only(environment: dict[str, str], secure: str) -> None:
+    result = python("print(settings.SESSION_COOKIE_SECURE, settings.CSRF_COOKIE_SECURE)", **environment)
+    assert result.stdout.strip() == secure, result.stderr
+
+
 def test_debug_answers_plain_http() -> None:
     assert answers({"DEBUG": "1", "ALLOWED_HOSTS": "onramp.example.com"}, "/nothing/") == "404"
 

@@ -1,0 +1,117 @@
+"""How long a session lasts: 15 idle minutes, 8 hours at most. The page warns two minutes before (session.js)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import logout
+from django.contrib.auth.signals import user_logged_in
+from django.contrib.auth.views import redirect_to_login
+from django.contrib.sessions.backends.base import SessionBase
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+# What a page of ours asks for by itself, such as its own refresh, says so in this header: it is no activity.
+BACKGROUND = "X-Background"
+
+BEGAN, SEEN = "session_began", "session_seen"
+
+# The part of the idle time that `SEEN` may lag behind (5 s of 15 minutes): a burst of requests is one UPDATE.
+LAG = 1 / 180
+
+NOTHING_DONE = "Nothing was done: look at the page, and send it again."
+
+
+def count_from_sign_in() -> None:
+    user_logged_in.connect(_begin, dispatch_uid="staff.sessions")
+
+
+def _begin(sender: Any, request: HttpRequest, **kwargs: Any) -> None:
+    request.session[BEGAN] = request.session[SEEN] = time()
+
+
+def limit_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """End the session that is over, before anything is done for it; what else comes in is activity."""
+
+    def respond(request: HttpRequest) -> HttpResponse:
+        if not request.user.is_authenticated:
+            if request.method == "POST" and _needs_session(request):
+                return _to_sign_in(request, "You are not signed in.")
+            return get_response(request)
+        if why := _over(request.session):
+            logout(request)
+            return _to_sign_in(request, why)
+        if not _is_background(request):
+            _note_activity(request.session)
+        return get_response(request)
+
+    return respond
+
+
+def left(session: SessionBase) -> dict[str, int]:
+    """Seconds that are left to the session: without activity, and at most."""
+    now = time()
+    return {
+        "idle": round(session.get(SEEN, now) + settings.SESSION_IDLE_SECONDS - now),
+        "most": round(session.get(BEGAN, now) + settings.SESSION_COOKIE_AGE - now),
+    }
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def session_view(request: HttpRequest) -> HttpResponse:
+    """How long the session has left; asked by POST, it is activity (see `limit_sessions`)."""
+    if not request.user.is_authenticated:
+        return HttpResponse(status=401)
+    return JsonResponse(left(request.session))
+
+
+def _over(session: SessionBase) -> str:
+    """Why the session is over, as a sentence; empty while it is not."""
+    remaining = left(session)
+    if remaining["most"] <= 0:
+        return f"You were signed out {settings.SESSION_COOKIE_AGE // 3600} hours after you had signed in."
+    if remaining["idle"] <= 0:
+        return f"You were signed out after {settings.SESSION_IDLE_SECONDS // 60} minutes without activity."
+    return ""
+
+
+def _note_activity(session: SessionBase) -> None:
+    now = time()
+    session.setdefault(BEGAN, now)  # a session of the release before has neither
+    if now - session.get(SEEN, 0) >= settings.SESSION_IDLE_SECONDS * LAG:
+        session[SEEN] = now
+
+
+def _needs_session(request: HttpRequest) -> bool:
+    return request.path.startswith(reverse("admin:index")) and request.path != reverse("admin:login")
+
+
+def _is_background(request: HttpRequest) -> bool:
+    return BACKGROUND in request.headers or (request.method == "GET" and request.path == reverse("admin:session"))
+
+
+def _to_sign_in(request: HttpRequest, why: str) -> HttpResponse:
+    """To the sign-in page, and from there back to the page that the user was on."""
+    if _is_background(request) or request.path == reverse("admin:session"):
+        messages.warning(request, f"{why} Sign in to go on.")
+        return HttpResponse(status=401)
+    sent = request.method == "POST"
+    messages.warning(request, f"{why} {NOTHING_DONE if sent else 'Sign in to go on.'}")
+    back = _page_of(request) if sent else request.get_full_path()
+    return redirect_to_login(back, reverse("admin:login"))
+
+
+def _page_of(request: HttpRequest) -> str:
+    """The page on which the form was: a form may be sent to an address that has no page."""
+    page = urlsplit(request.headers.get("Referer", ""))
+    if page.netloc == request.get_host() and page.path != reverse("admin:login"):
+        return f"{page.path}?{page.query}" if page.query else page.path
+    return reverse("admin:index")

@@ -1,0 +1,131 @@
+"""The script of the console's pages in a browser: it warns before a session ends, and keeps a reason that was typed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from tests.servers import Gunicorn, database_url
+from tests.workflows import rows
+from workflows.definition import definitions
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PASSWORD = "correct horse battery"
+TYPED = "They called and asked for"
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    pytest.mark.long,
+    pytest.mark.django_db(transaction=True),
+]
+
+
+@pytest.fixture
+def url(tmp_path: Path, settings: Any, db: None) -> Iterator[str]:
+    """A console with a failed workflow and two users; sessions end after twelve idle seconds."""
+    settings.WORKFLOWS = ["tests.workflows.rows.PARCEL"]
+    definitions.cache_clear()
+    for name in ("ada", "bob"):
+        User.objects.create_superuser(name, password=PASSWORD)
+    environment = {"DJANGO_SETTINGS_MODULE": "tests.staff.short_sessions", "WORKFLOWS": "tests.workflows.rows.PARCEL"}
+    with Gunicorn("config.wsgi", tmp_path / "log", database_url(), **environment) as server:
+        yield f"http://127.0.0.1:{server.port}/admin/workflows/workflow/{rows.failed().pk}/retry/"
+    definitions.cache_clear()
+
+
+@pytest.fixture
+def page(url: str) -> Iterator[Any]:
+    """A tab in which ada is signed in, on the page that asks for the reason of a retry."""
+    # Playwright runs a loop in this thread, in which Django would refuse to touch the database.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_context().new_page()
+        wrong: list[str] = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+        page.goto(url)
+        sign_in(page)
+        yield page
+        browser.close()
+        assert not wrong
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+def sign_in(page: Any, name: str = "ada") -> None:
+    page.fill("[name=username]", name)
+    page.fill("[name=password]", PASSWORD)
+    page.press("[name=password]", "Enter")
+    page.wait_for_load_state()
+
+
+def warning(page: Any) -> Any:
+    return page.get_by_role("alert")
+
+
+@pytest.mark.parametrize("focused", ["[name=reason]", ""])
+def test_it_warns_and_one_key_keeps_the_session(page: Any, url: str, focused: str) -> None:
+    if focused:
+        page.focus(focused)
+    warning(page).wait_for(timeout=8000)
+    assert "you will be signed out, because nothing was done here" in warning(page).inner_text()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Stay signed in"
+    page.keyboard.press("Enter")
+    warning(page).wait_for(state="detached", timeout=4000)
+    warning(page).wait_for(timeout=8000)  # and warns once more
+    assert page.url == url
+
+
+def test_a_session_that_ends_leaves_the_page_and_the_reason_is_there_again(page: Any, url: str) -> None:
+    page.fill("[name=reason]", TYPED)
+    page.wait_for_url("**/admin/login/**", timeout=20000)
+    assert "without activity" in page.inner_text("body")
+    assert TYPED not in page.content()
+    sign_in(page)
+    assert page.url == url
+    assert page.input_value("[name=reason]") == TYPED
+
+
+def test_a_reason_sent_too_late_is_there_again_and_gone_when_it_was_taken(page: Any, url: str) -> None:
+    page.fill("[name=reason]", TYPED)
+    page.context.clear_cookies(name="sessionid")
+    page.click("#content button[type=submit]")
+    page.wait_for_url("**/admin/login/**")
+    assert "Nothing was done" in page.inner_text("body")
+    sign_in(page)
+    assert page.url == url
+    assert page.input_value("[name=reason]") == TYPED
+    page.click("#content button[type=submit]")
+    page.wait_for_url("**/change/")
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_reason_is_not_for_the_next_user_nor_kept_after_a_sign_out(page: Any, url: str) -> None:
+    page.fill("[name=reason]", TYPED)
+    page.context.clear_cookies(name="sessionid")
+    page.goto(url)
+    sign_in(page, "bob")
+    assert page.input_value("[name=reason]") == ""
+    assert page.evaluate("sessionStorage.length") == 0
+    page.fill("[name=reason]", TYPED)
+    assert page.evaluate("sessionStorage.length") == 1
+    page.click("#logout-form button")
+    page.wait_for_load_state()
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_another_tab_that_is_used_keeps_the_session_without_a_warning(page: Any, url: str) -> None:
+    other = page.context.new_page()
+    for _ in range(14):
+        other.goto(url)
+        page.wait_for_timeout(1000)
+        assert not warning(page).is_visible()
