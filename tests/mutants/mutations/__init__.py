@@ -1,4 +1,4 @@
-"""The list of mutants, of the engine and of onboarding: what is taken away, where, and the tests that should see it."""
+"""The list of mutants: what is taken away, where, and the tests that should see it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.mutants.mutations import (
     questions,
     services,
     sessions,
+    staff,
     transitions,
     waits,
     waking,
@@ -45,4 +46,5 @@ MUTANTS: list[Mutant] = [
     *services.MUTANTS,
     *lost.MUTANTS,
     *onboarding.MUTANTS,
+    *staff.MUTANTS,
 ]
