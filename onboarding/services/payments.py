@@ -22,8 +22,13 @@ class _Refund(Answer):
     refund_id: str
 
 
+class _FoundRefund(Answer):
+    refund_id: str
+    charge_id: str
+
+
 class _Refunds(Answer):
-    refunds: list[_Refund]
+    refunds: list[_FoundRefund]
 
 
 class _Charges(Answer):
@@ -89,6 +94,9 @@ def find_charge(idempotency_key: str) -> str | None:
 
 
 def find_refund(charge_id: str) -> str | None:
-    """Return the id of the refund by which a charge was given back, by whomever; None when it was not."""
+    """Return the id of the refund by which a charge was given back, by whomever; None when it was not.
+
+    A refund of another charge is none: a service may leave a filter unheeded that it does not know.
+    """
     found = payments.read("find_refund", "/refunds", query={"charge_id": charge_id}, answer=_Refunds)
-    return found.refunds[0].refund_id if found.refunds else None
+    return next((each.refund_id for each in found.refunds if each.charge_id == charge_id), None)

@@ -68,4 +68,4 @@ def has_ended(enrollment_id: str) -> bool:
     """Whether an enrolment has been ended, by whomever."""
     query = {"enrollment_id": enrollment_id}
     found = programs.read("find_withdrawal", "/withdrawals", query=query, answer=_Withdrawals)
-    return bool(found.withdrawals)
+    return any(each.enrollment_id == enrollment_id for each in found.withdrawals)

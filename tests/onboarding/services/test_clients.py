@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from onboarding.services import accounts, insurance, messages, payments, profiles, programs, tokens, visits
+from onboarding.services.http import Service
 from tests.sandbox_process import SandboxProcess
 from workflows.errors import StepError
 
@@ -186,6 +188,21 @@ def test_what_was_given_back_is_found_whoever_did_it(patient: UUID) -> None:
     refunded = payments.refund(charged, idempotency_key=str(uuid4()))
     assert payments.find_refund(charged) == refunded
     assert payments.refund(charged, idempotency_key=str(uuid4())) is None, "it had been given back before"
+
+
+def unfiltered(monkeypatch: pytest.MonkeyPatch, body: dict[str, Any]) -> None:
+    """Let every service answer each question with this, whatever it was asked for."""
+    monkeypatch.setattr(Service, "read", lambda *_, answer, **__: answer.model_validate(body))
+
+
+def test_the_refund_of_another_charge_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    unfiltered(monkeypatch, {"refunds": [{"refund_id": "re_1", "charge_id": "ch_1"}]})
+    assert (payments.find_refund("ch_1"), payments.find_refund("ch_2")) == ("re_1", None)
+
+
+def test_the_end_of_another_enrolment_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    unfiltered(monkeypatch, {"withdrawals": [{"enrollment_id": "en_1"}]})
+    assert (programs.has_ended("en_1"), programs.has_ended("en_2")) == (True, False)
 
 
 def test_a_key_that_comes_back_with_another_amount_is_refused(patient: UUID) -> None:
