@@ -206,8 +206,9 @@ class EffectRows:
             parameters,
         )
         known = self._known[effect.step]
-        error_line = _error_line(*description.values())
-        return self.remember(replace(known, undo_failures=failures, undo_unavailable=unavailable, error=error_line))
+        counted = replace(known, undo_failures=failures, undo_unavailable=unavailable)
+        code, line = description["error_code"], _error_line(*description.values())
+        return self.remember(replace(counted, error=line, error_code=code))
 
     def _resolve_parameters(
         self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str

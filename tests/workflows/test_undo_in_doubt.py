@@ -66,7 +66,8 @@ def test_a_lookup_that_keeps_failing_is_a_question(world: World) -> None:
     workflow = in_doubt(world, lookup=broken)
     for _ in range(5):
         workflow = again(workflow)
-    assert world.log.count("look for charge") == 3
+    assert world.log.count("look for charge") == 5, "until a person is asked, and twice since"
+    assert Effect.objects.get(step="charge").undo_failures == 3
     assert workflow.waiting_for == "The lookup of charge failed 3 times. Is it dealt with?"
     operations.approve(ManualTask.objects.get().pk, user=ada(), reason="By phone.", answer=BY_HAND)
     assert to_rest(workflow).status == "FAILED"
