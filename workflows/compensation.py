@@ -11,7 +11,7 @@ For each effect that may have happened and whose step has an `undo`, in the reve
    its service is unavailable there is more patience, and the workflow may be parked (`workflows.outages`).
 4. Such a question may answer itself: the step's `lookup`, if the call is in doubt, or its `undo_lookup`, if the undo
    has failed, is asked again every hour and, after an outage, when the service is back. What has been undone is
-   UNDONE. What still stands, and failed for an outage alone, is undone now. Else the question stays.
+   UNDONE. What still stands, and failed for an outage alone, is undone now, once. Else the question stays.
 
 Then the workflow is FAILED. A retry begins new generations of what was undone.
 """
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
@@ -28,7 +27,7 @@ from django.db.models import QuerySet
 
 from workflows import inbox, journal, transitions, waits
 from workflows.definition import Step, Undo, WorkflowDefinition, definitions, removed_step, undo_of
-from workflows.doubts import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, Unsettled
+from workflows.doubts import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, Unsettled, found_by
 from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
 from workflows.errors import ClaimLost, StepError, Suspend
 from workflows.executor import (
@@ -47,7 +46,6 @@ from workflows.ledger import Ledger
 from workflows.models import Effect, ManualTask, StepOutcome, Wait, Workflow
 from workflows.outages import calls, unavailable_service
 from workflows.outages.parking import PATIENCE, find_parking
-from workflows.postgres.jsonb import as_json
 from workflows.transitions import UNCHANGED, ExtraColumns, Parking
 
 # Failures of an undo before a person is asked.
@@ -58,8 +56,6 @@ UNDO_TASK_TYPE = "undo_in_doubt"
 DEATHS_TASK_TYPE, LOSSES_TASK_TYPE = "keeps_dying", "keeps_being_lost"
 # Questions that a person has to answer though the workflow is cancelled.
 KEPT_ON_CANCEL = (DOUBT_TASK_TYPE, UNDO_TASK_TYPE)
-# The longest time between two lookups that may answer the question to a person.
-LOOK_EVERY = timedelta(hours=1)
 # The names of the waits for an answer about an undo begin with it.
 QUESTION_PREFIX = "undo:"
 
@@ -296,6 +292,7 @@ class _Compensation:
         except BaseException as error:  # a lookup's SystemExit, too, is the lookup's failure
             journal.ensure_from_step(self.attempt, error)
             journal.require_claim(self.attempt)
+            self.attempt.steps[-1].update(describe(error, self.results))  # else nobody would know of it
             calls.vote()  # if that opens the circuit, the workflow is parked
             self.parking = find_parking(self.workflow, error)
             return None
@@ -304,28 +301,40 @@ class _Compensation:
         """What the service says of the effect, written on the ledger; None when a person goes on being asked.
 
         The question is withdrawn first, unless it has been answered meanwhile: then it is the answer that counts, or
-        what a person has undone by hand would be undone again.
+        what a person has undone by hand would be undone again. What a person has claimed is not undone again either.
         """
-        rows, context = self.ledger.rows, self._context()
+        rows, doubts, question = self.ledger.rows, self.ledger.doubts, _question(effect)
+        lookup, context = step.undo_lookup, self._context()
         if effect.state != Effect.State.DONE:
-            found = self.ledger.doubts.resolve(step, context, effect)
+            assert step.lookup is not None
+            found = doubts.find(step, step.lookup, context, effect)
             _ensure_sound(f"lookup of {step.name}")
-            if not waits.withdraw_unanswered(self.workflow, _question(effect)):
+            if not waits.withdraw_unanswered(self.workflow, question):
                 return None
-            return rows.set_undo_failures(found, 0) if found.state == Effect.State.DONE else found
-        assert step.undo_lookup is not None
-        lookup = step.undo_lookup
+            # The failures first: a retry may make this very call, and its undo has not failed.
+            return doubts.settle(rows.set_undo_failures(effect, 0), found)
+        assert lookup is not None
         result = call_in_time(
             step, self.attempt, lambda: lookup(workflow=self.workflow, context=context, effect=effect)
         )
+        with journal.attribute_to_step(self.attempt):
+            result = found_by("undo_lookup", step, result)
         _ensure_sound(f"lookup of the undo of {step.name}")
-        result = None if result is None else as_json(result)
-        still_asked = result is None and effect.undo_unavailable < PATIENCE  # it was refused, and would be again
-        if still_asked or not waits.withdraw_unanswered(self.workflow, _question(effect)):
+        if result is None and not self._may_be_undone_now(effect):
+            return None
+        if not waits.withdraw_unanswered(self.workflow, question, even_claimed=result is not None):
             return None
         if result is None:
             return rows.set_undo_failures(effect, 0)
         return rows.resolve_undo(effect, Effect.State.UNDONE, by="lookup", result=result)
+
+    def _may_be_undone_now(self, effect: KnownEffect) -> bool:
+        """Whether what still stands is undone without a person's word: after an outage, and once.
+
+        What was refused would be again. And a service that answers each undo of this charge as if it were down, but its
+        lookup, would have the question withdrawn whenever it is asked, so that no person ever saw it.
+        """
+        return effect.undo_unavailable >= PATIENCE and not waits.was_withdrawn(self.workflow, _question(effect))
 
     def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:
         """Have a person decide. Returns the effect: UNDONE or KEPT, or as it was, to be tried again."""

@@ -5,6 +5,7 @@ It also asks a person about a call whose step has left the list: is that right?
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +30,9 @@ DOES_NOT_APPLY = "does_not_apply"
 UNDECLARED_PATIENCE = timedelta(hours=1)
 UNDECLARED_LOOK = timedelta(minutes=1)
 UNDECLARED_TASK_TYPE = "step_undeclared"
+
+# The longest time between two lookups that may answer the question to a person.
+LOOK_EVERY = timedelta(hours=1)
 
 
 class Unanswered(waits.WaitFailed):
@@ -75,7 +79,7 @@ class Doubts:
         3. By asking a person, also only after `settle` seconds: a person's no gives the call a new key.
         """
         if step.lookup:
-            return self._look_up(step, step.lookup, context, effect)
+            return self.settle(effect, self.find(step, step.lookup, context, effect))
         honoured = step.key_ttl is not None and effect.since_key() < step.key_ttl.total_seconds()
         if honoured and effect.error_code != DOES_NOT_APPLY:
             return effect
@@ -92,7 +96,7 @@ class Doubts:
         A question that no person has answered in time is asked again.
         """
         if step.lookup:
-            return self._look_up(step, step.lookup, context, effect)
+            return self.settle(effect, self.find(step, step.lookup, context, effect))
         self._require_settled(step, effect)
         while True:
             try:
@@ -113,20 +117,33 @@ class Doubts:
             if effect.state in IN_DOUBT and not step.best_effort:
                 self.resolve(step, context, effect, look_every=UNDECLARED_PATIENCE)
 
-    def _look_up(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> KnownEffect:
+    def find(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> dict[str, Any] | None:
+        """Let the lookup find a call's result. None: it has not happened. Raises Unsettled while it still may."""
         journal.flush(self.attempt)
         journal.require_claim(self.attempt)
         self.attempt.on_call(step)
         with journal.attribute_to_step(self.attempt):
             result = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
-            found = None if result is None else as_json(result)
+            found = found_by("lookup", step, result)
         if found is None:
             self._require_settled(step, effect)
-            effect = self.rows.resolve(effect, NOT_DONE, by="lookup")
-        else:
-            effect = self.rows.resolve(effect, DONE, result=found, by="lookup")
+        return found
+
+    def settle(self, effect: KnownEffect, found: dict[str, Any] | None) -> KnownEffect:
+        """Write what a lookup has found. Returns the effect, DONE or NOT_DONE.
+
+        A release without a lookup may have asked a person. If nothing was found, their answer counts: a service may
+        have mislaid the call. What was found counts against their no, or the call would be made a second time.
+        """
+        if found is None and self._is_answered(_doubt(effect)):
+            return self._ask(effect)
+        state = NOT_DONE if found is None else DONE
+        effect = self.rows.resolve(effect, state, result=found, by="lookup")
         waits.withdraw(self.workflow, _doubt(effect))  # a release without a lookup may have asked
         return effect
+
+    def _is_answered(self, question: str) -> bool:
+        return not waits.withdraw_unanswered(self.workflow, question) and waits.is_answered(self.workflow, question)
 
     def _require_settled(self, step: Step, effect: KnownEffect) -> None:
         unsettled = step.settle - effect.since_call()
@@ -208,6 +225,18 @@ class Doubts:
                 waits.withdraw(self.workflow, name)
 
 
+def found_by(what: str, step: Step, result: Any) -> dict[str, Any] | None:
+    """What a lookup returned, in its JSON form. Raises StepError for what is neither None nor a mapping.
+
+    An empty list would be taken for a result without fields: a charge that nobody has given back would be settled.
+    """
+    if result is None:
+        return None
+    if not isinstance(result, Mapping):
+        raise StepError(f"The {what} of {step.name} returned {type(result).__name__}, and no mapping or None.")
+    return as_json(result)
+
+
 def _doubt(effect: KnownEffect) -> str:
     """The name of the wait for the answer whether the call happened."""
     return f"effect:{effect.step}:{effect.generation}"
@@ -226,13 +255,14 @@ def _undeclared_question(effect: KnownEffect) -> str:
 def make_answerable_due(queue: str) -> int:
     """Make the workflows of `queue` due whose open question this release has a lookup for; how many.
 
-    A release that had none has asked a person. Called once by each worker, as it starts.
+    A release that had none has asked a person, and sleeps until the answer; what looks for itself within LOOK_EVERY is
+    left alone, however often workers start. Called once by each worker, as it starts.
     """
     steps = [(each.name, step, name) for each in definitions().values() for step in each.steps for name in step.names]
     questions = [(kind, f"effect:{name}") for kind, step, name in steps if step.lookup]
     questions += [(kind, f"undo:{name}") for kind, step, name in steps if step.undo_lookup]
     return transitions.make_due_where(
-        """w.queue = %(queue)s AND w.id IN (
+        """w.queue = %(queue)s AND w.invisible_until > statement_timestamp() + %(look_every)s::interval AND w.id IN (
             SELECT t.workflow_id FROM workflows_manualtask t JOIN workflows_wait q ON q.id = t.wait_id
              WHERE t.state = 'open' AND t.task_type IN ('effect_in_doubt', 'undo_in_doubt'))
            AND EXISTS (
@@ -242,6 +272,7 @@ def make_answerable_due(queue: str) -> int:
                AND regexp_replace(q.name, ':[0-9]+$', '') = known.name)""",
         {
             "queue": queue,
+            "look_every": LOOK_EVERY,
             "types": [workflow_type for workflow_type, _ in questions],
             "names": [name for _, name in questions],
         },

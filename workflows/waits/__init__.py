@@ -12,7 +12,9 @@ from workflows.waits.approval import (
     ApprovalExpired,
     ApprovalRejected,
     ask,
+    is_answered,
     require_approval,
+    was_withdrawn,
     withdraw,
     withdraw_unanswered,
 )
@@ -33,11 +35,13 @@ __all__ = [
     "WaitExpired",
     "WaitFailed",
     "ask",
+    "is_answered",
     "require_approval",
     "supersede_failed",
     "wait_for_children",
     "wait_for_signal",
     "wait_for_time",
+    "was_withdrawn",
     "withdraw",
     "withdraw_unanswered",
 ]

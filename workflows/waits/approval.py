@@ -146,25 +146,46 @@ def withdraw(workflow: Workflow, name: str) -> None:
     )
 
 
-def withdraw_unanswered(workflow: Workflow, name: str) -> bool:
+def withdraw_unanswered(workflow: Workflow, name: str, *, even_claimed: bool = True) -> bool:
     """Withdraw a question that has answered itself. False when a person has answered it just now: that answer counts.
 
-    The task's row is the arbiter: a person's decision changes it from open, too.
+    Also False, unless `even_claimed`, when somebody has claimed it. The task's row is the arbiter: a person's decision
+    changes it from open, too.
     """
     attempt = journal.attempt_of(workflow)
     rows = journal.execute(
         f"""
         WITH unanswered AS (
             UPDATE workflows_manualtask SET state = 'closed'
-             WHERE state = 'open' AND {FENCE} AND wait_id = (
+             WHERE state = 'open' AND {FENCE} AND (%(even_claimed)s OR assignee_id IS NULL) AND wait_id = (
                    SELECT id FROM workflows_wait
                     WHERE workflow_id = %(workflow_id)s AND name = %(name)s AND NOT superseded)
             RETURNING wait_id)
         UPDATE workflows_wait SET superseded = true FROM unanswered WHERE id = unanswered.wait_id RETURNING id
         """,  # noqa: S608 (FENCE is ours)
-        {"workflow_id": attempt.workflow_id, "name": name, "claim_xid": attempt.claim_xid},
+        {
+            "workflow_id": attempt.workflow_id,
+            "name": name,
+            "claim_xid": attempt.claim_xid,
+            "even_claimed": even_claimed,
+        },
     )
     return bool(rows)
+
+
+def is_answered(workflow: Workflow, name: str) -> bool:
+    """Whether a person has answered a question, and `ask` returns the answer."""
+    workflow_id = journal.attempt_of(workflow).workflow_id
+    sql = """SELECT 1 FROM workflows_wait q JOIN workflows_manualtask t ON t.wait_id = q.id
+              WHERE q.workflow_id = %s AND q.name = %s AND NOT q.superseded AND t.state IN ('approved', 'rejected')"""
+    return bool(journal.execute(sql, [workflow_id, name]))
+
+
+def was_withdrawn(workflow: Workflow, name: str) -> bool:
+    """Whether a question of this name was asked before, and is asked anew now."""
+    workflow_id = journal.attempt_of(workflow).workflow_id
+    sql = "SELECT 1 FROM workflows_wait WHERE workflow_id = %s AND name = %s AND superseded LIMIT 1"
+    return bool(journal.execute(sql, [workflow_id, name]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ MUTANTS: list[Mutant] = [
         (
             "not found counts at once",
             "        if found is None:\n            self._require_settled(step, effect)\n",
-            "        if found is None:\n",
+            "",
             f"{LEDGER}test_not_found_counts_only_when_the_call_can_no_longer_be_on_its_way",
         ),
         (

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_, unfenced
-from tests.mutants.mutations.seen_by import ANSWER_THEMSELVES
+from tests.mutants.mutations.seen_by import ANSWER_THEMSELVES, STAY
 
 MUTANTS: list[Mutant] = [
     *in_(
         "compensation.py",
         (
             "what a person answers while it is looked up does not count",
-            "still_asked or not waits.withdraw_unanswered(self.workflow, _question(effect))",
-            "still_asked",
+            "        if not waits.withdraw_unanswered(self.workflow, question, even_claimed=result is not None):\n"
+            "            return None\n",
+            "        waits.withdraw_unanswered(self.workflow, question)\n",
             f"{ANSWER_THEMSELVES}test_what_a_person_answers_while_it_is_looked_up_counts",
         ),
         (
             "what was refused, and still stands, is undone again and again",
-            "still_asked = result is None and effect.undo_unavailable < PATIENCE",
-            "still_asked = False",
+            "return effect.undo_unavailable >= PATIENCE and not waits.",
+            "return not waits.",
             f"{ANSWER_THEMSELVES}test_what_was_refused_and_still_stands_stays_a_question",
         ),
         (
             "what failed for an outage alone stays a question",
-            "still_asked = result is None and effect.undo_unavailable < PATIENCE",
-            "still_asked = result is None",
+            "return effect.undo_unavailable >= PATIENCE and not waits.was_withdrawn(self.workflow, _question(effect))",
+            "return False",
             f"{ANSWER_THEMSELVES}test_what_failed_for_an_outage_alone_and_still_stands_is_undone_now",
             f"{ANSWER_THEMSELVES}test_when_the_service_is_back_it_is_looked_up_and_undone",
         ),
@@ -39,6 +40,7 @@ MUTANTS: list[Mutant] = [
             "    if effect.error_code in (DEATHS_TASK_TYPE, LOSSES_TASK_TYPE):\n        return False\n",
             "",
             f"{ANSWER_THEMSELVES}test_what_killed_its_workers_is_not_looked_up",
+            f"{STAY}test_what_has_killed_its_workers_is_not_looked_up_as_it_is_given_up",
         ),
         (
             "a lookup fails that finds the question's own suspension",
@@ -60,9 +62,40 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what turns out to have happened is a question again, as if its undo had failed",
-            "return rows.set_undo_failures(found, 0) if found.state == Effect.State.DONE else found",
-            "return found",
+            "return doubts.settle(rows.set_undo_failures(effect, 0), found)",
+            "return doubts.settle(effect, found)",
             f"{ANSWER_THEMSELVES}test_what_turns_out_to_have_happened_is_undone",
+            f"{STAY}test_what_did_not_happen_is_undone_when_it_has_happened_after_a_retry",
+        ),
+        (
+            "what a person answers while a call is looked up does not count",
+            "            if not waits.withdraw_unanswered(self.workflow, question):\n                return None\n",
+            "            waits.withdraw_unanswered(self.workflow, question)\n",
+            f"{STAY}test_what_a_person_answers_while_a_call_is_looked_up_counts",
+        ),
+        (
+            "a question is withdrawn as often as it is asked, and no person sees it",
+            " and not waits.was_withdrawn(self.workflow, _question(effect))",
+            "",
+            f"{STAY}test_what_is_always_answered_with_an_outage_is_a_persons_question_at_last",
+        ),
+        (
+            "why a lookup has failed is told to nobody",
+            "self.attempt.steps[-1].update(describe(error, self.results))",
+            "pass",
+            f"{STAY}test_why_a_lookup_has_failed_is_told_with_the_attempt",
+        ),
+        (
+            "what a person has claimed is undone meanwhile",
+            "withdraw_unanswered(self.workflow, question, even_claimed=result is not None)",
+            "withdraw_unanswered(self.workflow, question)",
+            f"{STAY}test_what_a_person_has_claimed_is_not_undone_meanwhile",
+        ),
+        (
+            "what a lookup returns fails as the engine's own statement",
+            "        with journal.attribute_to_step(self.attempt):\n            result = found_by(",
+            "        if True:\n            result = found_by(",
+            f"{STAY}test_a_lookups_result_that_fails_as_it_is_read_changes_nothing",
         ),
     ),
     *in_(
@@ -78,18 +111,52 @@ MUTANTS: list[Mutant] = [
         "waits/approval.py",
         unfenced(
             "fence: withdrawing a question that has answered itself",
-            "WHERE state = 'open' AND {FENCE} AND wait_id",
+            "WHERE state = 'open' AND {FENCE} AND (%(even",
             "concurrency/test_late_writers.py::test_it_withdraws_no_question_that_has_answered_itself",
         ),
         (
             "an answer that was given is withdrawn",
-            "WHERE state = 'open' AND {FENCE} AND wait_id",
-            "WHERE {FENCE} AND wait_id",
+            "WHERE state = 'open' AND {FENCE} AND (%(even",
+            "WHERE {FENCE} AND (%(even",
             f"{ANSWER_THEMSELVES}test_what_a_person_answers_while_it_is_looked_up_counts",
         ),
     ),
     *in_(
+        "effect_rows.py",
+        (
+            "what has just been given up is looked up, and kills one more worker",
+            "error=line, error_code=code)",
+            "error=line)",
+            f"{STAY}test_what_has_killed_its_workers_is_not_looked_up_as_it_is_given_up",
+        ),
+    ),
+    *in_(
         "doubts.py",
+        (
+            "an empty list closes the question about a charge that nobody has given back",
+            "    if not isinstance(result, Mapping):\n",
+            "    if False:\n",
+            f"{STAY}test_what_is_no_mapping_closes_no_question",
+        ),
+        (
+            "what a person says of a call while nothing is found of it is lost",
+            "if found is None and self._is_answered(_doubt(effect)):",
+            "if False:",
+            f"{STAY}test_what_a_person_says_of_a_call_while_nothing_is_found_of_it_counts",
+            f"{STAY}test_what_a_person_has_said_of_a_call_counts_though_a_new_release_finds_nothing",
+        ),
+        (
+            "what is found is charged anew, for a person said that it did not happen",
+            "if found is None and self._is_answered(",
+            "if self._is_answered(",
+            f"{STAY}test_what_is_found_of_a_call_counts_though_a_person_says_just_then_that_it_did_not_happen",
+        ),
+        (
+            "each worker that starts has every open question looked up",
+            " AND w.invisible_until > statement_timestamp() + %(look_every)s::interval",
+            "",
+            f"{STAY}test_a_worker_that_starts_leaves_alone_what_is_looked_at_within_the_hour",
+        ),
         (
             "a release that can look a call up leaves the question to people",
             'questions = [(kind, f"effect:{name}") for kind, step, name in steps if step.lookup]',

@@ -67,6 +67,7 @@ STATED = "workflows/postgres/test_session_settings.py::"
 
 APPROVAL = "workflows/waits/test_approval.py::"
 ANSWER_THEMSELVES = "workflows/test_questions_that_answer_themselves.py::"
+STAY = "workflows/test_questions_that_stay.py::"
 ASKING_AGAIN = "workflows/waits/test_asking_again.py::"
 CHILDREN = "workflows/waits/test_children.py::"
 SIGNAL = "workflows/waits/test_signal.py::"
