@@ -240,7 +240,6 @@ def charge(call: Call) -> dict[str, Any]:
         "charge_id": f"ch_{uuid4().hex}",
         "patient_uuid": patient,
         "amount_cents": amount,
-        "refunded": False,
     }
     call.store.put("charge", made["charge_id"], made)
     call.store.put("charge_by_key", call.idempotency_key, {"id": made["charge_id"]})
@@ -252,22 +251,32 @@ def find_charge(call: Call) -> dict[str, Any]:
 
 
 def refund(call: Call) -> dict[str, Any]:
+    """Give back `amount_cents` of a charge; without it, all that is left of it."""
     made = call.record("charge", call.text("charge_id"))
-    if made["refunded"]:
+    left = made["amount_cents"] - sum(each["amount_cents"] for each in _refunds_of(call, made["charge_id"]))
+    amount = call.body.get("amount_cents", left)
+    if not left:
         raise Refused(409, "already_refunded")
-    call.store.put("charge", made["charge_id"], made | {"refunded": True})
+    if not isinstance(amount, int) or not 0 < amount <= left:
+        raise Refused(400, "malformed", f"amount_cents: from 1 to {left}, which is left of the charge")
     given_back = {
         "refund_id": f"re_{uuid4().hex}",
         "charge_id": made["charge_id"],
+        "amount_cents": amount,
         "patient_uuid": made["patient_uuid"],
     }
-    call.store.put("refund", made["charge_id"], given_back)
+    refunds = [*_refunds_of(call, made["charge_id"]), given_back]
+    call.store.put("refunds", made["charge_id"], {"refunds": refunds})
     return given_back
 
 
 def find_refund(call: Call) -> dict[str, Any]:
-    given_back = call.store.get("refund", call.query.get("charge_id", ""))
-    return {"refunds": [given_back] if given_back else []}
+    return {"refunds": _refunds_of(call, call.query.get("charge_id", ""))}
+
+
+def _refunds_of(call: Call, charge_id: str) -> list[dict[str, Any]]:
+    kept: dict[str, list[dict[str, Any]]] = call.store.get("refunds", charge_id) or {"refunds": []}
+    return kept["refunds"]
 
 
 # --- programs, messages --------------------------------------------------------------------------

@@ -25,6 +25,7 @@ class _Refund(Answer):
 class _FoundRefund(Answer):
     refund_id: str
     charge_id: str
+    amount_cents: int
 
 
 class _Refunds(Answer):
@@ -93,10 +94,12 @@ def find_charge(idempotency_key: str) -> str | None:
     return found.charges[0].charge_id if found.charges else None
 
 
-def find_refund(charge_id: str) -> str | None:
-    """Return the id of the refund by which a charge was given back, by whomever; None when it was not.
+def find_refund(charge_id: str, *, amount_cents: int) -> str | None:
+    """Return the id of the refund by which all of a charge was given back, by whomever; None when it was not.
 
-    A refund of another charge is none: a service may leave a filter unheeded that it does not know.
+    Of several that make up the amount together, the last. A part of it is not enough, and a refund of another charge is
+    none: a service may leave a filter unheeded that it does not know.
     """
     found = payments.read("find_refund", "/refunds", query={"charge_id": charge_id}, answer=_Refunds)
-    return next((each.refund_id for each in found.refunds if each.charge_id == charge_id), None)
+    ours = [each for each in found.refunds if each.charge_id == charge_id]
+    return ours[-1].refund_id if ours and sum(each.amount_cents for each in ours) >= amount_cents else None

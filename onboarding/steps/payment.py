@@ -64,5 +64,6 @@ def find_refund(*, workflow: Workflow, context: OnboardingContext, effect: Known
     """Whether what `execute_checkout` has charged is given back: by us, or by hand; or nothing was charged."""
     if context.charge_id is None:
         return {}
-    refund_id = payments.find_refund(context.charge_id)
+    amount_cents = submission_of(workflow).checkout.amount_cents
+    refund_id = payments.find_refund(context.charge_id, amount_cents=amount_cents)
     return None if refund_id is None else {"refund_id": refund_id}

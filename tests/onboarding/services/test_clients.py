@@ -7,6 +7,7 @@ from datetime import date
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 import pytest
 
 from onboarding.services import accounts, insurance, messages, payments, profiles, programs, tokens, visits
@@ -184,10 +185,24 @@ def test_a_card_is_attached_and_charged_once_and_the_charge_is_found_by_its_key(
 
 def test_what_was_given_back_is_found_whoever_did_it(patient: UUID) -> None:
     charged = charge(patient, payments.attach_card(patient, "tok_visa", idempotency_key=str(uuid4())), str(uuid4()))
-    assert payments.find_refund(charged) is None
+    assert payments.find_refund(charged, amount_cents=14500) is None
     refunded = payments.refund(charged, idempotency_key=str(uuid4()))
-    assert payments.find_refund(charged) == refunded
+    assert payments.find_refund(charged, amount_cents=14500) == refunded
     assert payments.refund(charged, idempotency_key=str(uuid4())) is None, "it had been given back before"
+
+
+def test_a_part_of_a_charge_is_not_all_of_it(sandbox: SandboxProcess, patient: UUID) -> None:
+    """A goodwill refund of five dollars, by hand, must not pass for the refund that is due."""
+    charged = charge(patient, payments.attach_card(patient, "tok_visa", idempotency_key=str(uuid4())), str(uuid4()))
+    goodwill = httpx.post(
+        f"{sandbox.url}/payments/refunds",
+        json={"charge_id": charged, "amount_cents": 500},
+        headers={"Idempotency-Key": str(uuid4())},
+    )
+    assert goodwill.status_code == 201
+    assert payments.find_refund(charged, amount_cents=14500) is None
+    rest = payments.refund(charged, idempotency_key=str(uuid4()))
+    assert payments.find_refund(charged, amount_cents=14500) == rest
 
 
 def unfiltered(monkeypatch: pytest.MonkeyPatch, body: dict[str, Any]) -> None:
@@ -196,8 +211,9 @@ def unfiltered(monkeypatch: pytest.MonkeyPatch, body: dict[str, Any]) -> None:
 
 
 def test_the_refund_of_another_charge_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    unfiltered(monkeypatch, {"refunds": [{"refund_id": "re_1", "charge_id": "ch_1"}]})
-    assert (payments.find_refund("ch_1"), payments.find_refund("ch_2")) == ("re_1", None)
+    unfiltered(monkeypatch, {"refunds": [{"refund_id": "re_1", "charge_id": "ch_1", "amount_cents": 500}]})
+    found = [payments.find_refund(charge_id, amount_cents=500) for charge_id in ("ch_1", "ch_2")]
+    assert found == ["re_1", None]
 
 
 def test_the_end_of_another_enrolment_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@
   async function refresh() {
     try {
       const answer = await fetch(window.location.href, {
-        headers: { "X-Live-Refresh": "1" },
+        headers: { "X-Background": "1" }, // no sign of life of the person
         credentials: "same-origin",
         redirect: "error",
       });
