@@ -35,6 +35,7 @@ class EffectRows:
         self.workflow = workflow
         self.attempt = attempt
         self._known = _load(attempt)
+        self._is_complete = workflow.status == Workflow.Status.COMPLETE
         # The parameters for the workflow and the attempt.
         self._ours = {
             "workflow_id": workflow.pk,
@@ -84,10 +85,13 @@ class EffectRows:
     ) -> tuple[int, float, int] | None:
         """Write the INTENT. Returns the effect's id, its key's age and its call's number; None if it was not written.
 
-        `expected` is the state that was read of this generation's effect, or of its undo; None when there was none.
+        `expected` is the state that was read of this generation's effect, or of its undo; None when there was none. It
+        is not written if a person has asked to cancel the workflow. An undo heeds no such request; nor does a
+        follow-up, for its workflow is complete: the request came too late.
         """
         at = _failpoint_place(step, undo)
         intent = {"step": step, "generation": generation, "undo": undo, "key": key, "has_undo": has_undo}
+        intent["heedless"] = undo or self._is_complete
         failpoints.reach("before_intent", at)
         while True:
             sent_at = monotonic()
@@ -235,7 +239,7 @@ _WRITE_INTENT = f"""
            (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, has_undo)
     SELECT %(workflow_id)s, %(step)s, %(generation)s, %(undo)s, 'intent', %(key)s, %(attempt)s, %(attempt_token)s,
            %(has_undo)s
-     WHERE {FENCE} AND (%(undo)s OR NOT {inbox.cancel_requested_sql("%(workflow_id)s")})
+     WHERE {FENCE} AND (%(heedless)s OR NOT {inbox.cancel_requested_sql("%(workflow_id)s")})
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
        SET state = 'intent', attempt = excluded.attempt, attempt_token = excluded.attempt_token,
            begun_at = clock_timestamp(),

@@ -10,9 +10,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import another_connection, define, elsewhere, kinds, last_attempt, submit, work, worker
+from tests.engine import another_connection, define, do_chores, elsewhere, kinds, last_attempt, submit, work, worker
+from tests.workflows.cancelling import BY_PHONE
 from tests.workflows.outages.services import Downstream, open_circuit, trial_is_due
-from workflows import effects, follow_ups
+from workflows import effects, follow_ups, inbox
 from workflows.definition import Retry, Step
 from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
 from workflows.follow_ups import MAX_TRIES
@@ -157,6 +158,18 @@ def test_a_refusal_gives_it_up_at_once(messages: Downstream) -> None:
     follow_up()
     assert FollowUp.objects.get().due_at is None
     assert kinds(workflow)[-1] == "follow_up_given_up"
+
+
+def test_a_request_to_cancel_that_came_too_late_does_not_end_it(messages: Downstream) -> None:
+    """It came as the workflow was completing, and the chores have not said yet that it was too late."""
+    workflow = let_go(messages)
+    late = {"source": "console", "dedupe_key": "late", "workflow_id": workflow.pk}
+    inbox.send(**late, name=inbox.CANCEL, payload={"by": "ada", "reason": BY_PHONE})
+    messages.state = "well"
+    assert follow_up()
+    assert not FollowUp.objects.exists(), Event.objects.filter(kind="follow_up_given_up").values("detail")
+    do_chores()
+    assert kinds(workflow)[-2:] == ["followed_up", "cancel_too_late"]
 
 
 def test_an_outage_has_its_patience_here_too(messages: Downstream) -> None:

@@ -8,6 +8,7 @@ from tests.mutants.mutations.seen_by import (
     CANCELLATION_REQUESTS,
     EFFECT_ROWS,
     EFFECTS,
+    FOLLOW_UPS,
     LATE,
     LEDGER,
     REMOVED_STEPS,
@@ -21,7 +22,7 @@ MUTANTS: list[Mutant] = [
         # --- The fence ---
         unfenced(
             "fence: beginning a call, or an undo",
-            "{FENCE} AND (%(undo)s OR NOT",
+            "{FENCE} AND (%(heedless)s OR NOT",
             f"{LATE}test_it_begins_no_call",
             f"{LATE}test_it_begins_no_undo",
         ),
@@ -68,15 +69,21 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a call is begun although somebody wants the workflow cancelled",
-            "AND (%(undo)s OR NOT {inbox",
-            "AND (true OR %(undo)s OR NOT {inbox",
+            "AND (%(heedless)s OR NOT {inbox",
+            "AND (true OR %(heedless)s OR NOT {inbox",
             f"{CANCELLATION_REQUESTS}test_one_that_is_running_ends_before_its_next_call",
         ),
         (
             "an undo is not begun because somebody wants the workflow cancelled",
-            "AND (%(undo)s OR NOT {inbox",
-            "AND (false AND %(undo)s OR NOT {inbox",
+            'intent["heedless"] = undo or self._is_complete',
+            'intent["heedless"] = self._is_complete',
             f"{EFFECTS}test_a_request_to_cancel_does_not_keep_an_undo_from_being_called",
+        ),
+        (
+            "a follow-up is given up because somebody wanted the workflow cancelled, too late",
+            'intent["heedless"] = undo or self._is_complete',
+            'intent["heedless"] = undo',
+            f"{FOLLOW_UPS}test_a_request_to_cancel_that_came_too_late_does_not_end_it",
         ),
         (
             "a key's time runs from when the step did not apply",
