@@ -85,6 +85,11 @@ class SandboxProcess:
         fault: dict[str, Any] = self.http.post("/_faults", json=asked).raise_for_status().json()
         return fault
 
+    def lift_fault(self, id: int) -> dict[str, Any]:
+        """Take one fault out of force; with how often it has struck."""
+        lifted: dict[str, Any] = self.http.delete(f"/_faults/{id}").raise_for_status().json()
+        return lifted
+
     def clear_faults(self) -> None:
         self.http.delete("/_faults").raise_for_status()
 

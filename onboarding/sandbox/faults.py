@@ -94,15 +94,27 @@ class FaultBook:
         self._random = random.Random(seed)  # noqa: S311
         self._lock = threading.Lock()
         self._faults = [ArmedFault.model_validate(data) for data in store.all("fault")]
+        self._last_id = max((fault.id for fault in self._faults), default=0)
 
     def add(self, asked: Any) -> ArmedFault:
         """Put a fault in force, or raise BadFault."""
         fault = self._validated(asked)
         with self._lock:
-            armed = ArmedFault(id=len(self._faults) + 1, **fault.model_dump())
+            self._last_id += 1
+            armed = ArmedFault(id=self._last_id, **fault.model_dump())
             self._faults.append(armed)
             self._keep(armed)
         return armed
+
+    def lift(self, id: str) -> ArmedFault | None:
+        """Take one fault out of force, and return it; None if there is none of this id. Keys that are stuck stay so."""
+        with self._lock:
+            for fault in self._faults:
+                if str(fault.id) == id:
+                    self._faults.remove(fault)
+                    self._store.delete("fault", _record_id(fault))
+                    return fault
+        return None
 
     def clear(self) -> None:
         """Take all faults out of force; keys that were answered with 500 every time are free again too."""
@@ -149,4 +161,8 @@ class FaultBook:
         return fault
 
     def _keep(self, fault: ArmedFault) -> None:
-        self._store.put("fault", f"{fault.id:09}", fault.model_dump())
+        self._store.put("fault", _record_id(fault), fault.model_dump())
+
+
+def _record_id(fault: ArmedFault) -> str:
+    return f"{fault.id:09}"  # the records are read in the order of these

@@ -175,6 +175,10 @@ class Sandbox:
             case "DELETE", ("_faults",):
                 self.faults.clear()
                 return Response(200, {"faults": []})
+            case "DELETE", ("_faults", id):
+                if (lifted := self.faults.lift(id)) is None:
+                    raise Refused(404, "no_such_fault")
+                return Response(200, lifted.model_dump())
             case "POST", ("_accounts",):
                 with self.store.transaction():
                     return Response(201, arrange_account(Call(self.store, {}, {}, request.json)))

@@ -76,6 +76,9 @@ class Store:
     def put(self, kind: str, id: str, data: dict[str, Any]) -> None:
         self._run("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", kind, id, json.dumps(data))
 
+    def delete(self, kind: str, id: str) -> None:
+        self._run("DELETE FROM record WHERE kind = ? AND id = ?", kind, id)
+
     def all(self, kind: str) -> list[dict[str, Any]]:
         with self._lock:
             rows = self._db.execute("SELECT data FROM record WHERE kind = ? ORDER BY id", (kind,)).fetchall()

@@ -35,6 +35,19 @@ def test_delete_clears_them(sandbox: SandboxProcess, patient: str) -> None:
     assert attach_card(sandbox, patient, str(uuid4())).status_code == 201
 
 
+def test_one_is_lifted_and_the_others_go_on(sandbox: SandboxProcess, patient: str) -> None:
+    first, second = (sandbox.fault("payments", None, "status", status=status) for status in (500, 503))
+    assert attach_card(sandbox, patient, str(uuid4())).status_code == 500
+    assert sandbox.lift_fault(first["id"]) == first | {"fired": 1}
+    assert attach_card(sandbox, patient, str(uuid4())).status_code == 503
+    assert [each["id"] for each in sandbox.http.get("/_faults").json()["faults"]] == [second["id"]]
+    third = sandbox.fault("payments", None, "status", status=429)
+    assert third["id"] not in (first["id"], second["id"])
+    for nobodys in (first["id"], "a"):
+        answer = sandbox.http.delete(f"/_faults/{nobodys}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "no_such_fault")
+
+
 def test_status_answers_without_performing(sandbox: SandboxProcess, patient: str) -> None:
     sandbox.fault("payments", "attach_card", "status", status=503, count=1)
     key = str(uuid4())

@@ -237,6 +237,7 @@ def test_killed_and_started_again_it_has_forgotten_nothing(own_sandbox: SandboxP
     token = own_sandbox.http.post("/tokens/issue", json={"patient_uuid": patient}).json()["access_token"]
     answer = attach_card(own_sandbox, patient, key)
     fault = own_sandbox.fault("payments", "charge", "status", status=502, count=3)
+    own_sandbox.lift_fault(own_sandbox.fault("payments", "refund", "status", status=502)["id"])
     effects = own_sandbox.effects()
     own_sandbox.kill()
     own_sandbox.start()
