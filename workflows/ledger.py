@@ -78,6 +78,8 @@ class Ledger:
         try:
             return self._call(begun, call, describe, timeout=step.timeout, repeats_a_doubt=repeats), False
         except DoesNotApply as error:
+            if step.best_effort:  # no person is asked about it, and no later try finds out more
+                raise StepError(str(error), code=error.code) from error
             # This is no failure of the step: a person is asked as soon as no call can be on its way any more.
             raise Unsettled(str(error), code=error.code, seconds=step.settle) from error
 

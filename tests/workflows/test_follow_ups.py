@@ -10,7 +10,18 @@ from django.db import transaction
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import another_connection, define, do_chores, elsewhere, kinds, last_attempt, submit, work, worker
+from tests.engine import (
+    another_connection,
+    define,
+    do_chores,
+    elsewhere,
+    kinds,
+    last_attempt,
+    make_due,
+    submit,
+    work,
+    worker,
+)
 from tests.workflows.cancelling import BY_PHONE
 from tests.workflows.outages.services import Downstream, open_circuit, trial_is_due
 from workflows import effects, follow_ups, inbox
@@ -81,6 +92,28 @@ def test_the_workflow_stays_as_it_is(messages: Downstream) -> None:
 
 def test_what_is_refused_is_not_followed_up(messages: Downstream) -> None:
     let_go(messages, "refusing")
+    assert not FollowUp.objects.exists()
+
+
+def test_a_call_in_doubt_that_does_not_apply_any_more_is_not_followed_up() -> None:
+    """As one whose worker died before it had found that it does not apply: no later try finds out more."""
+    attempts = []
+
+    def confirm(*, workflow: Workflow, context: Any) -> None:
+        attempts.append(workflow.pk)
+        if len(attempts) == 1:
+            raise UnknownOutcome("Silence.")
+
+    def come_again(*, workflow: Workflow, context: Any) -> None:
+        if len(attempts) == 1:
+            raise RetryableStepError
+
+    define([Step(confirm, best_effort=True, once=True, key_ttl=HOUR, follow_up=LATER), come_again])
+    workflow = work(submit())
+    make_due(workflow)
+    assert work(workflow).status == "COMPLETE"
+    assert Event.objects.get(kind="best_effort_failed").detail["error_code"] == "does_not_apply"
+    assert Effect.objects.get().state == "unknown"
     assert not FollowUp.objects.exists()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import DOUBTS, EFFECTS, LEDGER, REMOVED_STEPS, UNDO, UNKNOWN_OUTCOMES
+from tests.mutants.mutations.seen_by import DOUBTS, EFFECTS, FOLLOW_UPS, LEDGER, REMOVED_STEPS, UNDO, UNKNOWN_OUTCOMES
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -45,6 +45,12 @@ MUTANTS: list[Mutant] = [
             "if result is None and repeats_a_doubt:",
             "if False:",
             f"{DOUBTS}test_a_repeat_that_does_not_apply_leaves_the_call_in_doubt_and_is_a_failure",
+        ),
+        (
+            "what does not apply any more is followed up",
+            "            if step.best_effort:  # no person",
+            "            if False:  # no person",
+            f"{FOLLOW_UPS}test_a_call_in_doubt_that_does_not_apply_any_more_is_not_followed_up",
         ),
         (
             "a step that had its key in hand and returned None says that it did not call",
