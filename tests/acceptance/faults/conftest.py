@@ -11,6 +11,7 @@ from tests.acceptance.faults import definitions
 from tests.acceptance.faults.definitions import SETTLE
 from tests.acceptance.faults.harness import System
 from tests.acceptance.faults.money import NAMES, OTHERS, Till
+from tests.acceptance.faults.road import Road
 from tests.sandbox_process import SandboxProcess
 from workflows.definition import definitions as known
 
@@ -40,6 +41,13 @@ def till(tmp_path: Path, runworker: Start, seed: int) -> Iterator[Till]:
     till = Till(tmp_path / "forgetful", runworker, seed)
     yield till
     till.sandbox.kill()
+
+
+@pytest.fixture
+def road(system: System) -> Iterator[Road]:
+    """A road to its services, closed at first."""
+    with Road(system.sandbox.url) as road:
+        yield road
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.sandbox_process import SandboxProcess
 from workflows import inbox, operations
 from workflows.definition import Step, WorkflowDefinition
 from workflows.errors import NotAllowed
-from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
+from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, Service, Workflow
 
 # Those whose fate does not hang on a best-effort step: in a card's stead a bill is sent.
 STEADY = frozenset(Kind) - {Kind.CARD_DECLINED}
@@ -35,6 +35,9 @@ BEST_EFFORT = {
     ("accounts", "link_identity_verification"),
     ("messages", "send_confirmation"),
 }
+
+# The operations, and steps, that are done later when they were let go for a reason that passes.
+FOLLOWED_UP = {step.name for step in definitions.ONBOARDING.steps if step.follow_up}
 
 # The event that tells of an attempt's end. A wait is told of when it begins, and not each time it is met.
 TOLD_BY = {
@@ -48,9 +51,13 @@ TOLD_BY = {
     "crashed": "crashed",
     "killed": "killed",
     "interrupted": "interrupted",
+    "followed_up": "followed_up",
+    "follow_up_failed": "follow_up_failed",
 }
 
 DEATHS = ("vanished", "crashed", "killed", "interrupted", "lost")
+# How an attempt of a workflow that is complete may end, beside that: "waiting" while a circuit is open.
+OF_FOLLOW_UPS = ("followed_up", "follow_up_failed", "waiting", "put_back")
 
 # Seconds until everything is at rest: a machine that is busy may take some, only a defect takes all of them.
 PATIENCE = 240.0
@@ -136,18 +143,22 @@ class System:
             )
             rows = off.select_for_update(skip_locked=True, no_key=True).values_list("pk", flat=True)
             Workflow.objects.filter(pk__in=list(rows)).update(invisible_until=Now())
+        if not Service.objects.filter(opened_at__isnull=False).exists():  # while one is open, they are put off anew
+            FollowUp.objects.filter(workflow__in=self.given, due_at__gt=Now()).update(due_at=Now())
 
     def at_rest(self) -> bool:
         self.answer()
         pending = Workflow.objects.filter(pk__in=self.given, status="PENDING")
         # Of one that was cancelled while its host was lost nobody tells: no worker comes by any more.
         untold = Attempt.objects.filter(workflow__in=self.given, closed_at=None, workflow__cancelled_at=None)
-        return not pending.exists() and not untold.exists()
+        to_do = FollowUp.objects.filter(workflow__in=self.given, due_at__isnull=False)
+        return not pending.exists() and not untold.exists() and not to_do.exists()
 
     def what_is_left(self) -> str:
         rows = Workflow.objects.with_state().filter(pk__in=self.given, status="PENDING")
         left = [(row.pk, row.state, row.current_step, row.waiting_for, row.last_error_message) for row in rows]
-        return f"seed {self.seed}, {len(left)} left: {left[:10]}\n{self.output[-5000:]}"
+        to_do = list(FollowUp.objects.filter(workflow__in=self.given).values("workflow", "step", "due_at", "tries"))
+        return f"seed {self.seed}, {len(left)} left: {left[:10]}, to be followed up: {to_do}\n{self.output[-5000:]}"
 
     @property
     def output(self) -> str:
@@ -331,13 +342,20 @@ def history_is_complete(workflow: Workflow) -> None:
             kind = "undo_failed"
         if attempt.outcome == "failed" and told[attempt.number, "cancelled"]:
             kind = "cancelled"
+        if attempt.outcome == "follow_up_failed" and told[attempt.number, "follow_up_given_up"]:
+            kind = "follow_up_given_up"
         if kind and not (attempt.outcome == "put_back" and not told[attempt.number, kind]):
             assert told[attempt.number, kind] == 1, (workflow.pk, attempt.number, attempt.outcome, told)
         others = set(TOLD_BY.values()) - {kind, "put_back"}
         assert not [other for other in others if told[attempt.number, other]], (workflow.pk, attempt.number, told)
     assert [attempt.number for attempt in attempts] == list(range(1, len(attempts) + 1))
     may_follow = ["cancel_requested", "cancel_too_late", *(DEATHS if workflow.cancelled_at else ())]
-    last = Event.objects.filter(workflow=workflow).exclude(kind__in=may_follow).latest("id")
+    events = Event.objects.filter(workflow=workflow).exclude(kind__in=may_follow)
+    for completed in [attempt for attempt in attempts if attempt.outcome == "complete"]:
+        events = events.exclude(attempt__gt=completed.number)
+        followed = {attempt.outcome for attempt in attempts if attempt.number > completed.number}
+        assert followed <= {*OF_FOLLOW_UPS, *DEATHS}, (workflow.pk, followed)
+    last = events.latest("id")
     ends = {"COMPLETE": {"completed"}, "FAILED": {"failed", "compensated", "cancelled"}}
     assert last.kind in ends[workflow.status], (workflow.pk, told)
     assert not workflow.compensating
@@ -346,48 +364,23 @@ def history_is_complete(workflow: Workflow) -> None:
 def is_as_expected(workflow: Workflow, own: list[dict[str, str]], sample: Sample) -> None:
     assert (workflow.status, workflow.last_error_code) == (sample.status, sample.code), workflow.last_error_message
     did = [(effect["service"], effect["operation"]) for effect in own]
+    # What is followed up is done, once the workflow is complete.
     may_be_missing = set(BEST_EFFORT)
+    if workflow.status == "COMPLETE":
+        may_be_missing -= {each for each in BEST_EFFORT if each[1] in FOLLOWED_UP - refused(workflow)}
     if workflow.context.get("payment_status") == "payment_due":
         may_be_missing |= {("payments", "charge"), ("payments", "refund")}
     assert set(did) <= set(sample.effects), (workflow.pk, did)
     assert set(sample.effects) - may_be_missing <= set(did), (workflow.pk, did)
 
 
+def refused(workflow: Workflow) -> set[str]:
+    """The best-effort steps that were let go for good, by a real answer of their service."""
+    answer = {"detail__error_class": "workflows.errors.StepError", "detail__error_message__contains": " refused "}
+    let_go = Event.objects.filter(workflow=workflow, kind__in=("best_effort_failed", "follow_up_given_up"), **answer)
+    return set(let_go.values_list("step", flat=True))
+
+
 def outcomes(system: System) -> Counter[str]:
     """How the attempts of all workflows ended."""
     return Counter(Attempt.objects.filter(workflow__in=system.given).values_list("outcome", flat=True))
-
-
-# The definition and the step of each call that is looked up, and never repeated while it is in doubt.
-LOOKED_UP = {
-    (each.name, step.identity)
-    for each in vars(definitions).values()
-    if isinstance(each, WorkflowDefinition)
-    for step in each.steps
-    if step.lookup
-}
-
-
-def how_doubts_ended(system: System) -> Counter[tuple[str, str]]:
-    """Of each effect that an attempt told to be in doubt: the step, and how it was found out what had become of it."""
-    ways: Counter[tuple[str, str]] = Counter()
-    for effect in Effect.objects.filter(workflow__in=system.given, state="done").select_related("workflow"):
-        told = [
-            entry
-            for attempt in Attempt.objects.filter(workflow=effect.workflow_id)
-            for entry in attempt.steps
-            if entry["step"] == effect.step and entry["outcome"] == "failed"
-        ]
-        if not [entry for entry in told if entry.get("error_class", "").endswith("UnknownOutcome")]:
-            continue
-        if effect.settled_by == "lookup":
-            ways[effect.step, "looked up, found"] += 1
-        elif effect.settled_by != "call":
-            ways[effect.step, "a person's yes"] += 1
-        elif effect.generation > 1:
-            ways[effect.step, "a person's no, called again under a new key"] += 1
-        elif (effect.workflow.workflow_type, effect.step) in LOOKED_UP:
-            ways[effect.step, "looked up, not found, called again"] += 1
-        else:
-            ways[effect.step, "repeated under its key"] += 1
-    return ways

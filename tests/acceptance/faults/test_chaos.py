@@ -20,8 +20,16 @@ from django.db.models.functions import Now
 
 from tests.acceptance.faults import definitions
 from tests.acceptance.faults.audit import Audit
-from tests.acceptance.faults.harness import System, assert_nothing_twice, end_connection, how_doubts_ended, outcomes
+from tests.acceptance.faults.doubts import how_doubts_ended
+from tests.acceptance.faults.harness import System, assert_nothing_twice, end_connection, outcomes
 from tests.acceptance.faults.money import Till
+from tests.acceptance.faults.outages import (
+    OUTAGES,
+    Outages,
+    assert_all_is_followed_up,
+    assert_no_verdict_for_an_outage,
+)
+from tests.acceptance.faults.road import Road
 from tests.acceptance.faults.test_kill import CALL, OF_CALLS
 from tests.processes import Runworker
 from workflows.models import Attempt, Event, Workflow
@@ -35,6 +43,7 @@ A_SECOND = 10
 IN_A_BURST = 20
 HOSTS, PROCESSES = 3, 3  # and one more, of those that pay
 BACKLOG = 15
+PARKED = 40  # when so many wait for services, no more come: they would all have to be worked off in the quiet
 THAT_PAY = 40  # under way at a time; most of them are put off, or wait for a person
 LOOK_EVERY = 0.5
 LEASE = 2
@@ -84,7 +93,7 @@ BOUNDARIES = [*OF_CALLS, *(f"{boundary}:{call}" for boundary in CALL for call in
 
 
 class Chaos:
-    def __init__(self, system: System, till: Till, latches: Path) -> None:
+    def __init__(self, system: System, till: Till, road: Road, latches: Path) -> None:
         self.system = system
         self.till = till
         self.random = random.Random(system.seed)
@@ -92,11 +101,14 @@ class Chaos:
         self.look_at = 0.0
         self.latches = latches
         self.struck: Counter[str] = Counter()
+        # What was missing when the time was over, and every ten seconds from then on.
+        self.came_late: list[set[str]] = []
         self.stopped: dict[int, float] = {}  # until when, by process
         self.hung: set[int] = set()
         self.armed: set[str] = set()
         for boundary in BOUNDARIES:
             (latches / boundary).touch()  # passed already: it does nothing until it is armed
+        self.outages = Outages(system, road, self.random, self.struck)
         self.hosts = [(of, self.host(of)) for of in (*[system] * HOSTS, till)]
         self.kinds: dict[str, Callable[[], bool]] = {
             "kill a worker": self.kill,
@@ -114,6 +126,7 @@ class Chaos:
 
     def host(self, of: System) -> Runworker:
         environ = {"ONRAMP_FAILPOINT": ",".join(BOUNDARIES), "ONRAMP_FAILPOINT_ONCE": str(self.latches)}
+        environ |= {} if of is self.till else self.outages.environ
         return of.work(
             *(() if of is self.till else ("ONBOARDING", "ASKED")),
             processes=PROCESSES,
@@ -131,6 +144,8 @@ class Chaos:
         while time.monotonic() < until:
             self.feed()
             self.let_go_on()
+            self.outages.strike()
+            self.outages.let_be_tried()
             # As many as are due: a machine that is busy strikes in bursts, and if too busy for those leaves some out.
             due = int((time.monotonic() - since) * a_second)
             for _ in range(min(due - strikes, IN_A_BURST)):
@@ -139,7 +154,8 @@ class Chaos:
             self.till.cancel_as_planned()
             self.answer_and_look()
             time.sleep(0.05)
-            if time.monotonic() >= until and self.missing() and until < began + AT_THE_LONGEST:
+            if time.monotonic() >= until and (late := self.missing()) and until < began + AT_THE_LONGEST:
+                self.came_late.append(late)
                 # A machine that is slow gets nowhere under as many strikes a second.
                 since, strikes, a_second = time.monotonic(), 0, a_second * 0.7
                 until = since + 10
@@ -149,8 +165,8 @@ class Chaos:
         told, ways = outcomes(self.system), {way for _, way in how_doubts_ended(self.system)}
         self.note_deaths()
         return {
-            *(kind for kind in WEIGHTS if not self.struck[kind]),
-            *(kind for kind, count in self.services().items() if not count),
+            *(kind for kind in (*WEIGHTS, *OUTAGES) if not self.struck[kind]),
+            *(kind for kind, count in {**self.services(), **self.outages.met()}.items() if not count),
             *({"crashed", "killed", "vanished", "lost", "interrupted"} - set(told)),
             *({"fenced"} if not self.fenced() else ()),
             *(WAYS - ways),
@@ -167,7 +183,8 @@ class Chaos:
 
     def feed(self) -> None:
         pending = Workflow.objects.filter(status="PENDING")
-        if pending.filter(queue="default", invisible_until__lte=Now()).count() < BACKLOG:
+        due = pending.filter(queue="default", invisible_until__lte=Now())
+        if due.count() < BACKLOG and pending.exclude(parked_on="").count() < PARKED:
             self.system.submit(4)
             for _ in range(4):
                 self.system.enter("asked")
@@ -190,6 +207,7 @@ class Chaos:
 
     def quiet(self) -> None:
         """No fault any more. What is stopped for good is left to its supervisor."""
+        self.outages.end()
         self.system.sandbox.clear_faults()
         self.till.sandbox.clear_faults()
         self.note_deaths()
@@ -304,34 +322,42 @@ def name(worker: int) -> str:
 
 
 def test_in_a_minute_of_chaos_nothing_is_done_twice_or_forgotten(
-    slow_disk: None, system: System, till: Till, seed: int, tmp_path: Path
+    slow_disk: None, system: System, till: Till, road: Road, seed: int, tmp_path: Path
 ) -> None:
     (latches := tmp_path / "latches").mkdir()
-    chaos = Chaos(system, till, latches)
+    chaos = Chaos(system, till, road, latches)
+    began = time.monotonic()
     chaos.run()
     services = chaos.services()
+    quiet_at = time.monotonic()
     chaos.quiet()
 
     def at_rest() -> bool:
         chaos.let_go_on()
+        chaos.outages.let_be_tried()
         system.hurry()
         till.hurry()
         chaos.answer_and_look()
         return not chaos.stopped and system.at_rest() and till.at_rest()
 
     system.wait_until(at_rest)
+    took = f"{quiet_at - began:.0f} s, and {time.monotonic() - quiet_at:.0f} s until all was at rest"
     missing = chaos.missing() - set(SANDBOX)  # whose faults are cleared, and their counts with them
     missing |= {kind for kind in SANDBOX if not services[kind]}
     system.stop()
     till.stop()
     ways = Counter(way for (_, way), count in how_doubts_ended(system).items() for _ in range(count))
     looks = (chaos.audit.seen, till.audit.seen)
-    counts = (chaos.struck, services, outcomes(system), ways, outcomes(till), till.what_was_met(), *looks)
+    of_outages = chaos.outages.met()
+    counts = (chaos.struck, services, of_outages, outcomes(system), ways, outcomes(till), till.what_was_met(), *looks)
     given = f"{len(system.given)} workflows and {len(till.given)} that pay"
-    report = f"seed {seed}, {given}: {'; '.join(map(str, counts))}; fenced: {chaos.fenced()}"
+    took += f" (late: {chaos.came_late})" if chaos.came_late else ""
+    report = f"seed {seed}, {took}, {given}: {'; '.join(map(str, counts))}; fenced: {chaos.fenced()}"
     print(report)  # noqa: T201 (the figures, for -s and for whoever reads of a failure)
     till.assert_the_books_are_right()
     chaos.audit.look(system.given)
     chaos.audit.assert_nothing_wrong(seed)
+    assert_no_verdict_for_an_outage(system, till)
+    assert_all_is_followed_up(system)
     assert_nothing_twice(system, definitions.ASKED)
     assert not missing, f"not reached: {missing}; {report}"

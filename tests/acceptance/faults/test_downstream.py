@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tests.acceptance.faults import definitions
-from tests.acceptance.faults.harness import System, assert_nothing_twice, fired, how_doubts_ended, of
+from tests.acceptance.faults.doubts import how_doubts_ended
+from tests.acceptance.faults.harness import System, assert_nothing_twice, fired, of
 from tests.acceptance.outside import attempts
-from workflows.models import Attempt, Event, Workflow
+from workflows.models import Attempt, Event, FollowUp, Workflow
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 
@@ -56,8 +57,9 @@ def test_onboarding_completes_whatever_its_services_do(system: System) -> None:
     assert ways["start_visit", "repeated under its key"] >= 1
     assert ways["enroll_in_program", "looked up, found"] == EACH
     assert ways["execute_checkout", "looked up, not found, called again"] >= 1
-    passed_over = Counter(Event.objects.filter(kind="best_effort_failed").values_list("step", flat=True))
-    assert passed_over["send_confirmation"] == EACH
+    failed = Event.objects.filter(kind__in=("best_effort_failed", "follow_up_failed"))
+    assert Counter(failed.values_list("step", flat=True))["send_confirmation"] == EACH
+    assert not FollowUp.objects.exists()
 
 
 def keys_of(workflow: Workflow, operation: str, system: System) -> list[str]:

@@ -97,18 +97,17 @@ def test_a_long_outage_fails_nobody(system: System, outage: str) -> None:
     print(f"{calls} calls on the dead service; at rest {timezone.now() - back_at} after it was back")  # noqa: T201
 
 
-def test_a_long_outage_in_which_connections_are_refused_fails_nobody(system: System) -> None:
-    with Road(system.sandbox.url) as road:
-        system.work("OUTAGE", processes=WORKERS, PROGRAMS_URL=f"{road.url}/programs")
-        given = keep_submitting(system, 160, 20)
-        system.wait_until(lambda: is_open("programs"))
-        assert not system.sandbox.calls("programs")
-        attempts = Attempt.objects.filter(workflow__in=given)
-        refused = [each for attempt in attempts for each in attempt.steps if each.get("error_code") == "unreachable"]
-        back_at = timezone.now()
-        road.open()
-        wait_until_done(system, given)
-        system.stop()
+def test_a_long_outage_in_which_connections_are_refused_fails_nobody(system: System, road: Road) -> None:
+    system.work("OUTAGE", processes=WORKERS, PROGRAMS_URL=f"{road.url}/programs")
+    given = keep_submitting(system, 160, 20)
+    system.wait_until(lambda: is_open("programs"))
+    assert not system.sandbox.calls("programs")
+    attempts = Attempt.objects.filter(workflow__in=given)
+    refused = [each for attempt in attempts for each in attempt.steps if each.get("error_code") == "unreachable"]
+    back_at = timezone.now()
+    road.open()
+    wait_until_done(system, given)
+    system.stop()
     assert_all_is_well(system, given)
     assert 5 <= len(refused) < 60
     assert_nobody_paid_while_it_was_down(system, given, back_at)
