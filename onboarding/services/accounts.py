@@ -7,6 +7,8 @@ from uuid import UUID
 from onboarding.services.http import Answer, Confirmation, Service
 
 accounts = Service("accounts")
+# Nobody's account waits for it.
+identity = Service("accounts", circuit="identity link")
 
 
 class Account(Answer):
@@ -46,7 +48,7 @@ def create(
 
 
 def link_identity_verification(patient: UUID, verification_id: str, *, idempotency_key: str) -> None:
-    accounts.change(
+    identity.change(
         "link_identity_verification",
         "PUT",
         f"/accounts/{patient}/identity-verification",

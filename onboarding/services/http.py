@@ -71,9 +71,12 @@ class Service:
     """A downstream service by its name in `settings.SERVICES`.
 
     `operation` names a call for people. Paths and queries carry no more than ids: they end up in the logs of others.
+    Calls that can be in an outage alone, while others of the service are answered, have a `circuit` of their own: the
+    answers of the others would keep that of the service closed.
     """
 
     name: str
+    circuit: str = ""
 
     def read(
         self,
@@ -119,7 +122,7 @@ class Service:
         Raises ServiceUnavailable, and sends nothing, while the service is known to be unavailable.
         """
         url = self._url(path)
-        with call_to(self.name) as call:
+        with call_to(self.circuit or self.name) as call:
             try:
                 response = _client().request(method, url, timeout=_timeout(), **request)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):

@@ -7,6 +7,8 @@ from uuid import UUID
 from onboarding.services.http import Confirmation, Service
 
 insurance = Service("insurance")
+# It asks the payer, who can be out while policies are saved.
+verification = Service("insurance", circuit="insurance verification")
 
 
 def save(patient: UUID, *, payer: str, member_id: str, group_number: str | None, idempotency_key: str) -> None:
@@ -22,7 +24,7 @@ def save(patient: UUID, *, payer: str, member_id: str, group_number: str | None,
 
 def verify(patient: UUID, program: str, *, idempotency_key: str) -> None:
     """Have the payer confirm that the saved policy covers a program. StepError `insurance_not_eligible` if not."""
-    insurance.change(
+    verification.change(
         "verify_insurance",
         "POST",
         f"/patients/{patient}/verifications",

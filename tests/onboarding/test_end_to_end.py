@@ -17,7 +17,7 @@ from tests.sandbox_process import SandboxProcess
 from tests.workflows.outages.services import open_circuit, trial_is_due
 from workflows import operations
 from workflows.compensation import MAX_UNDO_FAILURES
-from workflows.models import Attempt, Effect, ManualTask, Workflow
+from workflows.models import Attempt, Effect, ManualTask, Service, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])
 
@@ -173,6 +173,27 @@ def test_a_session_that_cannot_be_checked_for_an_outage_is_checked_afterwards_an
     assert (workflow.status, workflow.parked_on) == ("COMPLETE", "")
     assert sandbox.effects_of(workflow.key) == list(returning_patient.effects)
     assert not ManualTask.objects.filter(workflow=workflow).exists()
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "circuit"),
+    [
+        ("insurance", "verify_insurance", "insurance verification"),
+        ("accounts", "link_identity_verification", "identity link"),
+        ("insurance", "save_insurance", "insurance"),
+        ("messages", "send_confirmation", "messages"),
+    ],
+)
+def test_what_nobody_waits_for_is_in_an_outage_alone_where_the_rest_of_its_service_matters(
+    service: str, operation: str, circuit: str, sandbox: SandboxProcess
+) -> None:
+    """Else the answers of the others would keep its circuit closed, and each of its calls would take its time."""
+    sandbox.fault(service, operation, "status", status=503)
+    wanted = (each for each in samples(200, seed=12) if each.kind is Kind.NET_NEW)
+    patient = next(each for each in wanted if each.payload["insurance"] and each.payload["identity_verification_id"])
+    workflow = work(enter(patient))
+    assert workflow.status == ("PENDING" if operation == "save_insurance" else "COMPLETE")
+    assert [each.name for each in Service.objects.filter(since__isnull=False)] == [circuit]
 
 
 def test_a_session_that_is_over_before_it_was_checked_changes_nothing_anywhere(

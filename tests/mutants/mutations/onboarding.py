@@ -44,4 +44,11 @@ MUTANTS: list[Mutant] = [
         "key_ttl=KEY_TTL, settle=0,",
         (f"{COMPENSATION}test_a_death_while_the_session_is_checked_asks_nobody_and_waits_for_nothing",),
     ),
+    Mutant(
+        "verifications that hang are outvoted by the policies that are saved",
+        "onboarding/services/http.py",
+        "call_to(self.circuit or self.name)",
+        "call_to(self.name)",
+        (f"{END_TO_END}test_what_nobody_waits_for_is_in_an_outage_alone_where_the_rest_of_its_service_matters",),
+    ),
 ]
