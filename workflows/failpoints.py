@@ -10,6 +10,8 @@
 | `after_result` | the call's outcome is on the ledger |
 | `before_commit`, `after_commit` | of the claim's transaction; `before_commit:complete` names what was decided |
 | `after_commit:message` | of a message's signal, by `consumekafka`: its offset is not committed yet |
+| `before_release`, `after_release` | around the statement that makes a `trial` or a `cohort` of the parked due |
+| `before_chore`, `after_chore` | around the commit of a slice with changes; `before_chore:release parked` names it |
 
 The process that gets there ends by SIGKILL, as by a power cut. For tests: refused unless DEBUG is on.
 """
@@ -25,7 +27,10 @@ from pathlib import Path
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+# Of an attempt, and of what the chores do beside them.
 BOUNDARIES = ("before_intent", "after_intent", "after_call", "after_result", "before_commit", "after_commit")
+OF_CHORES = ("before_release", "after_release", "before_chore", "after_chore")
+KNOWN = (*BOUNDARIES, *OF_CHORES)
 
 _armed: dict[str, Callable[[], None]] = {}
 _once = os.environ.get("ONRAMP_FAILPOINT_ONCE", "")
@@ -39,8 +44,8 @@ def _die() -> None:
 _armed |= {name.strip(): _die for name in os.environ.get("ONRAMP_FAILPOINT", "").split(",") if name.strip()}
 if _armed and not settings.DEBUG:
     raise ImproperlyConfigured("ONRAMP_FAILPOINT kills workers, for tests. Unset it, or set DEBUG=1.")
-if unknown := {name.partition(":")[0] for name in _armed} - {*BOUNDARIES}:
-    raise ImproperlyConfigured(f"ONRAMP_FAILPOINT knows no {', '.join(sorted(unknown))}: {', '.join(BOUNDARIES)}.")
+if unknown := {name.partition(":")[0] for name in _armed} - {*KNOWN}:
+    raise ImproperlyConfigured(f"ONRAMP_FAILPOINT knows no {', '.join(sorted(unknown))}: {', '.join(KNOWN)}.")
 
 
 def reach(boundary: str, at: str = "") -> None:

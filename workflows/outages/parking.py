@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 from datetime import timedelta
 
-from workflows import transitions
+from workflows import failpoints, transitions
 from workflows.errors import ServiceUnavailable, error_chain
 from workflows.models import Service, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -101,10 +101,13 @@ def _release(name: str) -> int:
                 size = _next_cohort(service)
         else:
             size = _next_cohort(service)
+        what = "trial" if service.opened_at is not None else "cohort"
+        failpoints.reach("before_release", what)
         released = 0
         if circuits.is_stubborn(service) and random.randrange(circuits.IN_EARNEST_EVERY) == 0:  # noqa: S311 (no secret)
             released = transitions.release_parked(name, limit=1, over=PACE, due_after=HOUR)
         released = released or transitions.release_parked(name, limit=size, over=PACE)
+        failpoints.reach("after_release", what)
         if released:
             service.cohort, service.released_at = size, service.now  # type: ignore[attr-defined]  # annotated
         return released

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from django.db import connection, transaction
 
-from workflows import inbox, waking
+from workflows import failpoints, inbox, waking
 from workflows.outages import parking
 from workflows.postgres import sqlstates
 from workflows.postgres.statements import execute, fetch_one
@@ -80,7 +80,11 @@ def _run_slice() -> bool:
         took = monotonic() - started
         rest = 0.0 if changed else min(took * REST, AFTER_FAILURE)
         _succeed(name, next_after, rest if changed or next_after else max(rest, CHORES[name].every))
-        return True
+        if changed:
+            failpoints.reach("before_chore", name)
+    if changed:
+        failpoints.reach("after_chore", name)
+    return True
 
 
 def do_slice(chore: Chore, after: int) -> Slice:

@@ -74,6 +74,7 @@ OUTAGES: dict[str, dict[str, object]] = {
     "silent": {"kind": "silent"},
     "broken connections": {"kind": "drop_after"},
 }
+SUBMISSIONS = {"503": 300}
 
 
 @pytest.mark.parametrize("outage", OUTAGES)
@@ -82,7 +83,7 @@ def test_a_long_outage_fails_nobody(system: System, outage: str) -> None:
     fault = system.sandbox.fault("programs", None, str(kind.pop("kind")), **kind)["id"]
     # Of a service that is silent each call takes that long: with 2 s the circuit opens too late to show anything.
     system.work("OUTAGE", processes=WORKERS, SERVICES_TIMEOUT="0.5" if outage == "silent" else "2")
-    given = keep_submitting(system, 160, 20)
+    given = keep_submitting(system, SUBMISSIONS.get(outage, 160), 20)
     system.wait_until(lambda: is_open("programs"))
     calls = fired(system.sandbox)[fault]
     back_at = timezone.now()

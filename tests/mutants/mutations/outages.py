@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import AROUND_CALLS, CALLS, CIRCUITS, LEASE, PARKING, RELEASE, TRANSITIONS, TRIALS
+from tests.mutants.mutations.seen_by import (
+    AROUND_CALLS,
+    CALLS,
+    CIRCUITS,
+    LEADERS,
+    LEASE,
+    PARKING,
+    RELEASE,
+    TRANSITIONS,
+    TRIALS,
+)
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -344,6 +354,15 @@ MUTANTS: list[Mutant] = [
             "is_outage = bool(unavailable_service(error)) and not patience_is_over",
             "is_outage = not patience_is_over",
             f"{PARKING}test_a_best_effort_step_that_parks_is_let_go_for_what_is_no_outage",
+        ),
+    ),
+    *in_(
+        "worker/chores.py",
+        (
+            "what a leader has released that died before it was told is released again",
+            "    with transaction.atomic(durable=True):\n        due = _lock_due()",
+            "    if True:\n        due = _lock_due()",
+            f"{LEADERS}test_the_next_one_releases_as_many_and_no_more",
         ),
     ),
     *in_(

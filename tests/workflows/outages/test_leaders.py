@@ -1,0 +1,82 @@
+"""A worker that dies while it releases what was parked leaves everything as it was: the next one does the same."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from tests import engine
+from tests.engine import define, do_chores
+from tests.workflows.outages.services import (
+    SECOND,
+    Downstream,
+    circuit,
+    open_circuit,
+    story,
+    submit_and_work,
+    trial_is_due,
+)
+from workflows import failpoints
+from workflows.failpoints import OF_CHORES
+from workflows.models import Service, Workflow
+
+pytestmark = engine.ENGINE
+
+
+class Died(BaseException):
+    pass
+
+
+def die() -> None:
+    raise Died
+
+
+@pytest.fixture(autouse=True)
+def cohorts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflows.outages.parking.PACE", timedelta(0))
+    monkeypatch.setattr("workflows.outages.parking.JUST_DUE", timedelta(0))
+
+
+def let_a_trial_be_due() -> None:
+    trial_is_due()
+
+
+def let_a_trial_have_made_no_call() -> None:
+    trial_is_due()
+    do_chores()
+    Workflow.objects.due().update(status="COMPLETE", completed_at=timezone.now(), parked_on="")
+
+
+def let_the_circuit_be_closed() -> None:
+    then = timezone.now() - 2 * SECOND
+    Service.objects.update(
+        opened_at=None, retry_at=None, since=None, closed_at=then, failed_at=None, released_at=then, cohort=2
+    )
+
+
+# What is due then, and the story.
+STATES = {
+    "trial": (let_a_trial_be_due, 1, []),
+    "probation": (let_a_trial_have_made_no_call, 1, ["closed"]),
+    "cohort": (let_the_circuit_be_closed, 4, []),
+}
+
+
+@pytest.mark.parametrize("boundary", OF_CHORES)
+@pytest.mark.parametrize("state", STATES)
+def test_the_next_one_releases_as_many_and_no_more(state: str, boundary: str) -> None:
+    bring_about, due, told = STATES[state]
+    define([Downstream().step])
+    open_circuit()
+    submit_and_work(8)
+    bring_about()
+    before = (Workflow.objects.due().count(), story(), circuit().cohort)
+    with failpoints.armed(boundary, die), pytest.raises(Died):
+        do_chores()
+    after = (Workflow.objects.due().count(), story(), circuit().cohort)
+    assert after == ((due, told, due) if boundary == "after_chore" else before)
+    for _ in range(2):
+        do_chores()
+        assert (Workflow.objects.due().count(), story(), circuit().cohort) == (due, told, due)
