@@ -97,9 +97,9 @@ class System:
         self.given[workflow.pk] = None
         return workflow
 
-    def notes(self, count: int) -> list[int]:
-        """Enter so many workflows of one call each, all for one patient; their ids."""
-        fields = {"workflow_type": "note", "payload": {"patient": self.patient("note")}}
+    def notes(self, count: int, workflow_type: str = "note") -> list[int]:
+        """Enter so many workflows of one step each, all for one patient; their ids."""
+        fields = {"workflow_type": workflow_type, "payload": {"patient": self.patient(workflow_type)}}
         notes = Workflow.objects.bulk_create(Workflow(idempotency_key=uuid4(), **fields) for _ in range(count))
         return [each.pk for each in notes]
 

@@ -44,10 +44,12 @@ def assert_the_circuit_stayed_closed(given: list[int], retries: int) -> None:
     assert Attempt.objects.filter(workflow__in=given, outcome="retry").count() == retries
 
 
-def test_two_errors_in_a_hundred_calls(system: System) -> None:
+@pytest.mark.parametrize(("definition", "workflows"), [("NOTE", 1500), ("NOTES", 750)])
+def test_two_errors_in_a_hundred_calls(system: System, definition: str, workflows: int) -> None:
+    """As many calls as the machine can make: some 200 a second are reached where several are of one step."""
     fault = system.sandbox.fault("messages", None, "status", status=500, rate=0.02)["id"]
-    given = system.notes(1500)
-    system.work("NOTE", processes=WORKERS)
+    given = system.notes(workflows, definition.lower())
+    system.work(definition, processes=WORKERS)
     wait_until_done(system, given)
     assert_the_circuit_stayed_closed(given, fired(system.sandbox)[fault])
     assert fired(system.sandbox)[fault] > 5

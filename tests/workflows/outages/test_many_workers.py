@@ -147,7 +147,8 @@ def test_it_closes_when_the_service_is_back(the_time: Time) -> None:
 
 
 def test_two_percent_of_errors_open_nothing(the_time: Time) -> None:
-    Simulation(the_time, lambda: random.random() < 0.02, workers=8, rate=50).run(60)
+    """Of 200 calls a second."""
+    Simulation(the_time, lambda: random.random() < 0.02, workers=8, rate=100).run(45)
     assert story() == []
 
 
