@@ -119,10 +119,15 @@ class Known(NamedTuple):
 
 
 class Met(NamedTuple):
-    """What the calls of one step to a service have met."""
+    """How many calls to a service met it unavailable, how many were answered, and which workflow's met it last."""
 
-    unavailable: bool = False
-    answered: bool = False
+    unavailable: int = 0
+    answered: int = 0
+    suspect: int = 0
+
+    def plus(self, later: Met) -> Met:
+        suspect = later.suspect or self.suspect
+        return Met(self.unavailable + later.unavailable, self.answered + later.answered, suspect)
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +135,8 @@ class WorkersCalls:
     """The calls of one worker: what it knows of the circuits as of its claim, and what the calls of a step have met."""
 
     known: dict[str, Known] = field(default_factory=dict)
-    met: dict[str, Met] = field(default_factory=dict)
+    met: dict[str, Met] = field(default_factory=dict)  # by the calls of one step
+    unvoted: dict[str, Met] = field(default_factory=dict)  # by those of the steps since the last vote
     voted_at: dict[str, float] = field(default_factory=dict)
     trying: set[str] = field(default_factory=set)  # the services of which it has the lease for a trial
     workflow: Workflow | None = None
@@ -146,6 +152,8 @@ class WorkersCalls:
             name: Known(is_open, monotonic() if circuits.is_over(seconds or 0.0, held=held) else monotonic() + seconds)
             for name, is_open, seconds, held in not_closed or ()
         }
+        suspected = {name for name, circuit in self.known.items() if not circuit.open}
+        self.unvoted = {name: met for name, met in self.unvoted.items() if name in suspected}
         token = _current.set(self)
         _all_at_work.append(self)
         try:
@@ -200,17 +208,22 @@ class WorkersCalls:
     def note(self, service: str, *, unavailable: bool) -> None:
         """Remember what a call met, for the next vote. Answers count only while there is something to decide."""
         if unavailable or service in self.known:
-            met = self.met.get(service, Met())
-            self.met[service] = Met(met.unavailable or unavailable, met.answered or not unavailable)
+            assert self.workflow is not None
+            met = Met(unavailable=1, suspect=self.workflow.pk) if unavailable else Met(answered=1)
+            self.met[service] = self.met.get(service, Met()).plus(met)
 
     def vote(self) -> None:
         """Write what the calls of a step have met: once a second at most, but the outcome of a trial always.
+
+        The next vote stands for the calls since the last one: where each second ends with a few that were too many for
+        the service, a worker that voted about one call alone would do so about one of these, second after second.
 
         A workflow that was released from parking also tells of each call in vain: the release goes by that. On the
         journal, so that it outlives the attempt. Raises ClaimLost when the journal fails.
         """
         assert self.workflow is not None
         for service, met in list(self.met.items()):  # a step may have left a thread that goes on calling
+            self.unvoted[service] = self.unvoted.get(service, Met()).plus(met)
             if monotonic() < self.voted_at.get(service, float("-inf")) + VOTE_EVERY and not self.is_open(service):
                 if met.unavailable and self.workflow.parked_on == service:
                     self._tell_the_release(service)
@@ -223,12 +236,16 @@ class WorkersCalls:
 
     def _write(self, service: str, met: Met) -> bool:
         """Vote about one service. False when its row is locked: another worker votes just now, or a chore releases."""
-        assert self.workflow is not None
         with journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
             if row is None:
                 return False
-            circuits.vote(row, **met._asdict(), workflow_id=self.workflow.pk)
+            answered = met.answered > 0
+            if row.opened_at is None:  # else it is the outcome of a trial
+                met = self.unvoted[service]
+                answered = met.unavailable < circuits.TO_ONE_ANSWER * met.answered
+            circuits.vote(row, unavailable=met.unavailable > 0, answered=answered, workflow_id=met.suspect)
         self.voted_at[service] = monotonic()
+        self.unvoted.pop(service)
         # The next call of this attempt is made, or not, by what the circuit is now.
         self.known[service] = Known(row.opened_at is not None, _trial_at(row))
         self.trying.discard(service)

@@ -8,8 +8,8 @@ from tests.mutants.mutations.seen_by import (
     AROUND_CALLS,
     CALLS,
     CIRCUITS,
-    LEADERS,
     LEASE,
+    MANY_WORKERS,
     PARKING,
     RELEASE,
     TRANSITIONS,
@@ -112,9 +112,24 @@ MUTANTS: list[Mutant] = [
             "if False:",
             f"{PARKING}test_a_step_is_not_begun_without_a_service_that_it_needs",
         ),
-    ),
-    *in_(
-        "outages/calls.py",
+        (
+            "a vote is about one call, and not about all since the last one",
+            "self.unvoted.get(service, Met()).plus(met)",
+            "met",
+            f"{MANY_WORKERS}test_what_comes_back_a_little_too_fast_opens_nothing",
+        ),
+        (
+            "one bad payload makes suspects of those that come after it",
+            "workflow_id=met.suspect)",
+            "workflow_id=self.workflow.pk)",
+            f"{MANY_WORKERS}test_one_bad_payload_makes_no_suspects_of_those_that_come_after_it",
+        ),
+        (
+            "answers from before a circuit opened are the outcome of its trial",
+            "if row.opened_at is None:  # else it is the outcome of a trial",
+            "if True:",
+            f"{MANY_WORKERS}test_what_was_answered_before_a_circuit_opened_is_not_the_outcome_of_its_trial",
+        ),
         (
             "a worker that has voted keeps to itself that a released workflow has called in vain",
             "                    self._tell_the_release(service)\n",
@@ -354,15 +369,6 @@ MUTANTS: list[Mutant] = [
             "is_outage = bool(unavailable_service(error)) and not patience_is_over",
             "is_outage = not patience_is_over",
             f"{PARKING}test_a_best_effort_step_that_parks_is_let_go_for_what_is_no_outage",
-        ),
-    ),
-    *in_(
-        "worker/chores.py",
-        (
-            "what a leader has released that died before it was told is released again",
-            "    with transaction.atomic(durable=True):\n        due = _lock_due()",
-            "    if True:\n        due = _lock_due()",
-            f"{LEADERS}test_the_next_one_releases_as_many_and_no_more",
         ),
     ),
     *in_(

@@ -13,6 +13,7 @@ from tests.mutants.mutations.seen_by import (
     FAULTS,
     HEARTBEAT,
     JOURNAL,
+    LEADERS,
     LEASE,
     MULTIXACTS,
     PACE,
@@ -235,6 +236,12 @@ MUTANTS: list[Mutant] = [
     ),
     *in_(
         "worker/chores.py",
+        (
+            "what a leader has released that died before it was told is released again",
+            "    with transaction.atomic(durable=True):\n        due = _lock_due()",
+            "    if True:\n        due = _lock_due()",
+            f"{LEADERS}test_the_next_one_releases_as_many_and_no_more",
+        ),
         (
             "two workers do a chore at once",
             "LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) due",

@@ -152,6 +152,54 @@ def test_two_percent_of_errors_open_nothing(the_time: Time) -> None:
     assert story() == []
 
 
+def test_what_comes_back_a_little_too_fast_opens_nothing(the_time: Time) -> None:
+    """The last calls of each second are too many, and each worker votes a second after it met the first of them."""
+    simulation = Simulation(the_time, lambda: False)
+    workers = [WorkersCalls() for _ in range(4)]
+    for number in range(10 * 16):
+        the_time.seconds = number / 16
+        worker = workers[number % 4]
+        workflow: Any = SimpleNamespace(pk=number, parked_on="programs")
+        with worker.of(workflow, simulation.not_closed()):
+            worker.require_callable("programs")
+            worker.note("programs", unavailable=number % 16 >= 10)
+            worker.vote()
+    assert story() == []
+    assert Service.objects.get().failed_at == START + timedelta(seconds=number / 16), "the release goes by that"
+
+
+def test_one_bad_payload_makes_no_suspects_of_those_that_come_after_it(the_time: Time) -> None:
+    simulation, worker = Simulation(the_time, lambda: False), WorkersCalls()
+    for number in range(40):
+        the_time.seconds = number * 0.3
+        is_bad = number % 4 != 0 or number == 0  # it is just after those of others that the worker votes
+        workflow: Any = SimpleNamespace(pk=1 if is_bad else number, parked_on="")
+        with worker.of(workflow, simulation.not_closed()):
+            worker.note("programs", unavailable=is_bad)
+            worker.vote()
+    assert Service.objects.get().suspects == [1]
+
+
+def test_what_was_answered_before_a_circuit_opened_is_not_the_outcome_of_its_trial(the_time: Time) -> None:
+    """The worker's call was begun while the circuit was suspected still, and ends in vain when a trial is due."""
+    simulation = Simulation(the_time, lambda: False)
+    Service.objects.create(name="programs", since=START, failed=1, suspects=[1])
+    worker = WorkersCalls()
+    workflow: Any = SimpleNamespace(pk=1, parked_on="")
+    for at in (1.0, 1.1):
+        the_time.seconds = at
+        with worker.of(workflow, simulation.not_closed()):
+            worker.note("programs", unavailable=False)
+            worker.vote()
+    with worker.of(workflow, simulation.not_closed()):
+        Service.objects.update(opened_at=the_time.now, retry_at=START + timedelta(seconds=6))
+        the_time.seconds = 11
+        worker.note("programs", unavailable=True)
+        worker.vote()
+    assert circuits.find_open("programs")
+    assert Service.objects.get().cool_off == 10
+
+
 def test_thirty_percent_of_errors_may_open_it_and_it_closes_again(the_time: Time) -> None:
     simulation = Simulation(the_time, lambda: random.random() < 0.3, workers=8, rate=10).run(300)
     simulation.fails = lambda: False
