@@ -21,9 +21,11 @@ INSTALLED = .venv/.installed
 # What production must set: the checks are of settings as they are there. Nothing connects to this database.
 PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://onramp@127.0.0.1:1/onramp \
 	SERVICES_URL=https://services.example.com \
-	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789
+	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789 \
+	SEARCH_KEYS=only-for-the-checks-another-one-of-many-characters-0123456789
 
-.PHONY: help venv test test-long test-faults test-browser mutants bench bench-big lint format demo db-start db-stop clean
+.PHONY: help venv test test-long test-faults test-browser mutants bench bench-big bench-intake lint format demo db-start \
+	db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -61,6 +63,10 @@ bench: $(INSTALLED) ## Measure the engine against a bare loop, and how soon a ki
 bench-big: export DEBUG = 1
 bench-big: $(INSTALLED) ## Measure the chores and the claim on a table of 3,000,000 rows
 	@$(VENV) -m tests.benchmark.big $(ARGS)
+
+bench-intake: export DEBUG = 1
+bench-intake: $(INSTALLED) ## Measure what the search keys cost the intake, over HTTP
+	@$(VENV) -m tests.benchmark.intake $(ARGS)
 
 lint: export DEBUG = 1
 lint: $(INSTALLED) ## Check style, types, imports, settings and migrations

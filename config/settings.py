@@ -226,6 +226,12 @@ WORKFLOWS = env.list("WORKFLOWS", default=["onboarding.workflow.ONBOARDING"])
 # The name of the definition that POST /v1/submissions enters; empty where no submission comes in, as for a worker.
 SUBMISSION_WORKFLOW = env.str("SUBMISSION_WORKFLOW", default="onboarding")
 
+# The secrets that search keys are hashed with, comma-separated: the first one writes, all are searched. Empty outside
+# DEBUG: one made of SECRET_KEY, of which a check warns. See docs/deployment.md.
+SEARCH_KEYS = [key.strip() for key in env.list("SEARCH_KEYS", default=[]) if key.strip()]
+if DEBUG and not SEARCH_KEYS:
+    SEARCH_KEYS = ["insecure-and-only-for-debug-on-this-machine"]
+
 # --- Kafka (`manage.py consumekafka`) -------------------------------------------------------------
 
 KAFKA_BROKERS = env.str("KAFKA_BROKERS", default="")

@@ -32,7 +32,9 @@ from onboarding.steps.profile import update_address, update_personal_information
 from onboarding.steps.program import enroll_in_program, find_enrollment, find_withdrawal, withdraw_from_program
 from onboarding.steps.visit import save_questionnaire, start_visit
 from onboarding.wording import WORDING
+from workflows import normalise
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
+from workflows.search_keys import SearchKey
 
 # After its signal it may still look in vain: a night's outage of the accounts service must not end a wait of two days.
 LINKED_ACCOUNT = Retry(base_delay=5, max_delay=15 * 60, max_attempts=200)
@@ -112,11 +114,19 @@ STEPS: Sequence[Step | WorkflowStep] = [
 # The fields that say what a submission is about, and nothing about the patient.
 PUBLIC_FIELDS = ("authentication_mode", "checkout", "preferences")
 
+# By what support finds a patient's submission. The website sends phone numbers with their country; staff type what they
+# are told, so without one it is a number of the United States.
+SEARCH_KEYS = {
+    "email": SearchKey("patient.email", normalise.email, label="e-mail address"),
+    "phone": SearchKey("patient.phone", normalise.phone("1"), label="phone number"),
+}
+
 ONBOARDING = WorkflowDefinition(
     name="onboarding",
     steps=STEPS,
     context_class=OnboardingContext,
     linking_id="linking_id",
+    search_keys=SEARCH_KEYS,
     expires_after=EXPIRES_AFTER,
     public_fields=PUBLIC_FIELDS,
     wording=WORDING,

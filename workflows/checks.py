@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -21,6 +22,10 @@ from workflows.wording import ENGINE_CODES
 
 # Of the workflows that have failed, newest first.
 FAILURES_CHECKED = 5_000
+from workflows.search_keys import FROM_SECRET_KEY, SearchKey
+
+# Characters of a secret for search keys: 128 bits and more, however it is written.
+SHORTEST_KEY = 32
 
 
 def check_definitions(**kwargs: Any) -> list[CheckMessage]:
@@ -88,7 +93,23 @@ def _check_steps(definition: WorkflowDefinition) -> list[CheckMessage]:
     lets_go = [message for step in definition.steps for message in _check_best_effort(step, definition)]
     policies = [message for step in definition.steps for message in _check_policy(step, definition)]
     returns = [message for step in definition.steps for message in _check_returns(step, definition)]
-    return twins + lets_go + policies + _check_repeats(definition) + returns
+    return twins + lets_go + policies + _check_repeats(definition) + returns + _check_keys(definition)
+
+
+def _check_keys(definition: WorkflowDefinition) -> list[CheckMessage]:
+    """Each search key is a SearchKey of a field, and its kind a word: it is part of each hash, and on record."""
+    wrong = [
+        str(kind)[:20]
+        for kind, key in definition.search_keys.items()
+        if not isinstance(key, SearchKey) or not all(key.path) or not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", kind)
+    ]
+    if not wrong:
+        return []
+    message = f"Of {definition.name!r} these search keys are not valid: {', '.join(wrong)}."
+    hint = (
+        'Each is a lower-case word and a SearchKey of a field: {"email": SearchKey("patient.email", normalise.email)}.'
+    )
+    return [Error(message, hint=hint, obj=definition, id="workflows.E013")]
 
 
 def _check_repeats(definition: WorkflowDefinition) -> list[CheckMessage]:
@@ -258,6 +279,29 @@ def check_submission_workflow(**kwargs: Any) -> list[CheckMessage]:
             "for processes that take no submissions.",
             id="workflows.W012",
         )
+    ]
+
+
+def check_search_keys(**kwargs: Any) -> list[CheckMessage]:
+    """SEARCH_KEYS is set, and to what nobody guesses: with the key, lists of addresses are hashed in a minute."""
+    hint = 'Set it to a secret: python -c "import secrets; print(secrets.token_urlsafe(32))". '
+    texts = list(settings.SEARCH_KEYS)
+    if not texts:
+        return [
+            Warning(
+                "SEARCH_KEYS is not set: search keys are made with SECRET_KEY, and once that changes nobody is "
+                "found by e-mail or phone any more.",
+                hint=f"{hint}Where search keys are stored already, add what they were made with, for now: "
+                f"SEARCH_KEYS=<new>,{FROM_SECRET_KEY}. Then see manage.py searchkeys --help.",
+                id="workflows.W013",
+            )
+        ]
+    short = sum(len(text) < SHORTEST_KEY for text in texts if text != FROM_SECRET_KEY)
+    if not short and len(set(texts)) == len(texts):
+        return []
+    what = f"{short} of them shorter than {SHORTEST_KEY} characters" if short else "one of them twice"
+    return [
+        Warning(f"SEARCH_KEYS has {what}.", hint=f"{hint}Then see manage.py searchkeys --help.", id="workflows.W014")
     ]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
+from django.urls import path
 
 from workflows.overview import summary, troubled
 
@@ -21,6 +23,11 @@ class ConsoleSite(admin.AdminSite):
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
         """Django's list, with the console's own pages before users and groups."""
         return sorted(super().get_app_list(request, app_label), key=lambda app: app["app_label"] == "auth")
+
+    def get_urls(self) -> list[Any]:
+        from workflows.admin import find  # whose pages need this site
+
+        return [path("find/", self.admin_view(partial(find.view, site=self)), name="find"), *super().get_urls()]
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         shown = summary() if request.user.has_perm("workflows.view_workflow") else None

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from workflows.errors import policy_number
 from workflows.models import Workflow
+from workflows.search_keys import SearchKey, hashes_to_store
 from workflows.wording import Wording
 
 
@@ -150,6 +151,7 @@ class WorkflowDefinition:
 
     `retry` is the policy of steps that state none; `queue` the pool of workers that runs it; `linking_id` the name of
     the payload's field (dotted for a nested one) that is copied to the column of that name when a submission enters.
+    `search_keys` are the fields by which people find a workflow, by kind: hashes of them are stored with it.
     `public_fields` are those of the payload (dotted too) whose values say nothing of a person: errors may repeat them.
     `input_class` is the model that `POST /v1/workflows` checks an input against before it is stored, as it was sent;
     without one any object is taken, as in a submission, and the first step checks it.
@@ -168,6 +170,7 @@ class WorkflowDefinition:
         retry: Retry | None = None,
         queue: str = "default",
         linking_id: str = "",
+        search_keys: Mapping[str, SearchKey] | None = None,
         expires_after: timedelta | None = None,
         public_fields: Sequence[str] = (),
         input_class: type[BaseModel] | None = None,
@@ -180,6 +183,7 @@ class WorkflowDefinition:
         self.retry = retry
         self.queue = queue
         self.linking_id = linking_id
+        self.search_keys = dict(search_keys or {})
         self.expires_after = expires_after
         self.public_fields = frozenset(public_fields)
         self.input_class = input_class
@@ -205,13 +209,24 @@ class WorkflowDefinition:
 
     def linking_id_in(self, payload: Mapping[str, Any]) -> str | None:
         """The value of the field that `linking_id` names; None if it is missing or too long. A step checks it."""
-        value: Any = payload
-        for name in filter(None, self.linking_id.split(".")):
-            value = value.get(name) if isinstance(value, dict) else None
+        value = _value_at(payload, self.linking_id)
         return value if isinstance(value, str) and 0 < len(value) <= 200 else None
+
+    def search_hashes_in(self, payload: Mapping[str, Any]) -> list[bytes]:
+        """The hashes of the fields that `search_keys` names; none of what is missing, or is not of its kind."""
+        values = {kind: _value_at(payload, key.field) for kind, key in self.search_keys.items()}
+        return hashes_to_store(self.search_keys, values)
 
     def __repr__(self) -> str:
         return f"<WorkflowDefinition {self.name}: {len(self.steps)} steps>"
+
+
+def _value_at(payload: Mapping[str, Any], field: str) -> Any:
+    """The value of a field, dotted for a nested one; None if there is none."""
+    value: Any = payload
+    for name in filter(None, field.split(".")):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 @cache

@@ -15,6 +15,7 @@ from django.db.models import BooleanField, Q
 from django.db.models.expressions import RawSQL
 from pydantic import ValidationError
 
+from workflows import search_keys
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.models import State, Workflow
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
@@ -33,6 +34,15 @@ _INSERT = f"""
 """  # noqa: S608 (ours)
 _INSERT_SUBMISSION = _INSERT.format(target="(idempotency_key)")
 _INSERT_STARTED = _INSERT.format(target="(business_key, workflow_type, tenant) WHERE business_key IS NOT NULL")
+
+# The search keys are stored with the row or not at all, and cost no statement and no commit of their own.
+_WITH_SEARCH_KEYS = """
+    WITH entered AS ({insert}),
+    keyed AS (
+        INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
+        SELECT hash, id, %(search_key_id)s FROM entered, unnest(%(search_hashes)s::bytea[]) AS hash)
+    SELECT id FROM entered
+"""
 
 # The name that PostgreSQL gave the constraint of `Workflow.idempotency_key`.
 _IDEMPOTENCY_KEY_CONSTRAINT = "workflows_workflow_idempotency_key_key"
@@ -81,7 +91,7 @@ def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Doc
     Raises KeyTaken, KeyReused, DatabaseUnavailable, and DataError for values that `jsonb` did not foresee.
     """
     inserted = query_in_time(
-        lambda: fetch_one(_INSERT_SUBMISSION, _parameters(definition, idempotency_key, payload, submitted_by))
+        lambda: _insert(_INSERT_SUBMISSION, _parameters(definition, idempotency_key, payload, submitted_by))
     )
     if inserted is not None:
         return _new(inserted[0], idempotency_key)
@@ -106,7 +116,7 @@ def start(
     _check_input(definition, payload)
     parameters = _parameters(definition, idempotency_key or uuid4(), payload, submitted_by, tenant, business_key)
     try:
-        inserted = query_in_time(lambda: fetch_one(_INSERT_STARTED, parameters))
+        inserted = query_in_time(lambda: _insert(_INSERT_STARTED, parameters))
     except IntegrityError as error:
         # The business key is new, or was taken just now: PostgreSQL checks one constraint after the other.
         if not _violates_idempotency_key(error):
@@ -117,6 +127,12 @@ def start(
     return query_in_time(
         lambda: _replay_start(definition, tenant, business_key, payload, submitted_by, idempotency_key)
     )
+
+
+def _insert(statement: str, parameters: dict[str, Any]) -> tuple[Any, ...] | None:
+    if parameters["search_hashes"]:
+        statement = _WITH_SEARCH_KEYS.format(insert=statement)
+    return fetch_one(statement, parameters)
 
 
 def _parameters(
@@ -133,6 +149,8 @@ def _parameters(
         "submitted_by": submitted_by,
         "queue": definition.queue,
         "linking_id": definition.linking_id_in(payload.value),
+        "search_hashes": definition.search_hashes_in(payload.value),
+        "search_key_id": search_keys.keys()[0].id,
         **payload.parameters,
         "expires_after": definition.expires_after,
         "tenant": tenant,

@@ -84,7 +84,8 @@ def production(url: str) -> dict[str, str]:
     }
 
 
-def manage(url: str, *arguments: str) -> None:
+def manage(url: str, *arguments: str) -> str:
+    """Run a command of manage.py on this database; return what it prints."""
     done = subprocess.run(
         [sys.executable, "manage.py", *arguments],
         cwd=ROOT,
@@ -97,3 +98,4 @@ def manage(url: str, *arguments: str) -> None:
     )
     if done.returncode:
         raise BenchmarkError(f"manage.py {' '.join(arguments)} failed:\n{done.stderr}")
+    return done.stdout

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from onboarding.workflow import SEARCH_KEYS
 from tests.benchmark import STEPS
 from workflows.definition import Step, WorkflowDefinition
 from workflows.models import Attempt, Workflow
@@ -44,5 +45,11 @@ HELD = WorkflowDefinition(name="held", context_class=Context, steps=[hold_at_fir
 def await_paid(*, workflow: Workflow, context: Context) -> None:
     wait_for_signal(workflow, "payment", "paid", timeout=timedelta(days=1))
 
+
+# What a submission costs on its way in: the second as onboarding's, with an e-mail address and a phone number.
+ENTERED = WorkflowDefinition(name="entered", context_class=Context, steps=[call_nobody])
+ENTERED_WITH_KEYS = WorkflowDefinition(
+    name="entered_with_keys", context_class=Context, steps=[call_nobody], search_keys=SEARCH_KEYS
+)
 
 AWAITS = WorkflowDefinition(name="awaits", context_class=Context, steps=[await_paid])

@@ -10,6 +10,7 @@ SECRET_KEY = "long-and-of-many-characters-0123456789-abcdefghijklmnopqrstuvwxyz"
 PRODUCTION = {
     "DEBUG": "0",
     "SECRET_KEY": SECRET_KEY,
+    "SEARCH_KEYS": "another-one-of-many-characters-0123456789-abcdefghijklmn",
     "ALLOWED_HOSTS": "onramp.example.com",
     "DATABASE_URL": "postgres://onramp@127.0.0.1:1/onramp",
     "SERVICES_URL": "https://services.example.com",
@@ -19,6 +20,7 @@ PRODUCTION = {
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run code in a fresh Python where the settings can be imported, with this environment."""
     names = ["DEBUG", "SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "SECURE_PROXY_SSL_HEADER", "SERVICES_URL"]
+    names.append("SEARCH_KEYS")
     # Empty, not absent: what is absent may come from a developer's .env.
     unset = dict.fromkeys(names, "")
     return subprocess.run(

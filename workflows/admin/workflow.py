@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import UTC, datetime, time
 from typing import Any
-from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -184,8 +182,6 @@ class WorkflowAdmin(ConsoleAdmin):
     list_display = ("number", "type", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
     list_filter = (PresetFilter, StateFilter, TypeFilter, ParkedFilter)
     ordering = ("-id",)
-    search_fields = ("id",)  # shows the box; `get_search_results` does the search
-    search_help_text = "Number, idempotency key, business key or linking id, in full."
     actions = ("retry_selected",)
     page_template = "admin/workflows/workflow/page.html"
     verbs = (RETRY, RUN_NOW, CANCEL, follow_ups.RUN_AGAIN)
@@ -193,20 +189,6 @@ class WorkflowAdmin(ConsoleAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
         latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]
         return Workflow.objects.with_state().annotate(attempt_number=Subquery(latest)).defer("payload", "context")
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Workflow], search_term: str
-    ) -> tuple[QuerySet[Workflow], bool]:
-        """Compare each kind of key as what it is: the admin's own search casts to text, and reads the whole table."""
-        term = search_term.strip()
-        if not term:
-            return queryset, False
-        keys = Q(business_key=term) | Q(linking_id=term)
-        if term.isdecimal():
-            keys |= Q(pk=int(term))
-        with suppress(ValueError):
-            keys |= Q(idempotency_key=UUID(term))
-        return queryset.filter(keys), False
 
     def page(self, request: HttpRequest, row: Workflow) -> dict[str, Any]:
         return workflow_page.page(row, before=request.GET.get("before", ""))

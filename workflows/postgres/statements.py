@@ -41,3 +41,10 @@ def fetch_one(sql: str, parameters: Parameters) -> tuple[Any, ...] | None:
     connection.ensure_connection()
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
         return cursor.execute(sql, parameters).fetchone()
+
+
+def fetch_all(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+    """Run one statement of the engine; return its rows."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        return cursor.execute(sql, parameters).fetchall()

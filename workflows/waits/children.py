@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from workflows import inbox, journal
+from workflows import inbox, journal, search_keys
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Workflow
@@ -115,13 +115,22 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
                    place int, workflow_type text, queue text, linking_id text, payload jsonb, expires_after float,
                    child_key text)
              ORDER BY place
-            ON CONFLICT (parent_id, parent_wait, child_key) WHERE parent_id IS NOT NULL DO NOTHING)
+            ON CONFLICT (parent_id, parent_wait, child_key) WHERE parent_id IS NOT NULL DO NOTHING
+            RETURNING id, child_key),
+        keyed AS (
+            INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
+            SELECT decode(hash, 'hex'), id, %(search_key_id)s
+              FROM started
+              JOIN jsonb_to_recordset(%(children)s::jsonb) AS child (child_key text, search_hashes jsonb)
+                   USING (child_key),
+                   jsonb_array_elements_text(search_hashes) AS hash)
         SELECT id, deadline, deadline <= clock_timestamp(), deadline FROM wait
         """,  # noqa: S608 (INSERT_WAIT is ours)
         {
             **insert_parameters(attempt, Kind.CHILDREN, name, _waiting_for(name), timeout),
             "tenant": workflow.tenant,
             "children": to_json(rows).decode(),
+            "search_key_id": search_keys.keys()[0].id,
         },
     )
     return WaitRow(*row_or_claim_lost(started))
@@ -135,6 +144,7 @@ def _row(child: Child, key: str) -> dict[str, Any]:
         "workflow_type": definition.name,
         "queue": definition.queue,
         "linking_id": definition.linking_id_in(payload),
+        "search_hashes": [each.hex() for each in definition.search_hashes_in(payload)],
         "payload": payload,
         "expires_after": definition.expires_after and definition.expires_after.total_seconds(),
         "child_key": key,

@@ -175,8 +175,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "children that are there already are started again by a retry",
-            "            ON CONFLICT (parent_id, parent_wait, child_key) WHERE parent_id IS NOT NULL DO NOTHING)",
-            "            )",
+            "            ON CONFLICT (parent_id, parent_wait, child_key) WHERE parent_id IS NOT NULL DO NOTHING\n",
+            "",
             f"{CHILDREN}test_a_retried_parent_looks_anew_how_its_children_have_ended_and_starts_none_again",
         ),
     ),

@@ -1,0 +1,209 @@
+"""Search keys are stored with the row, or not at all; and nobody's submission is refused for want of one."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import IntegrityError
+
+from tests import engine
+from tests.servers import ROOT
+from workflows import normalise
+from workflows.definition import WorkflowDefinition, definitions
+from workflows.models import SearchKeyHash, Workflow
+from workflows.postgres import statements
+from workflows.postgres.jsonb import parse
+from workflows.search_keys import FROM_SECRET_KEY, SearchKey, hashes_to_find, hashes_to_store, keys
+from workflows.submissions import Entry, enter, start
+from workflows.waits import Child, wait_for_children
+
+pytestmark = engine.ENGINE
+
+
+def step(*, workflow: Workflow, context: Any) -> None: ...
+
+
+def fails(text: str) -> Sequence[str]:
+    raise ValueError(text)
+
+
+BY = {"email": SearchKey("patient.email", normalise.email), "phone": SearchKey("patient.phone", normalise.phone("1"))}
+KEYED = WorkflowDefinition(name="keyed", steps=[step], context_class=engine.Context, search_keys=BY)
+PLAIN = WorkflowDefinition(name="plain", steps=[step], context_class=engine.Context)
+BROKEN = WorkflowDefinition(
+    name="broken", steps=[step], context_class=engine.Context, search_keys={"email": SearchKey("patient.email", fails)}
+)
+CANARY = "canary-7f3a@example.com"
+SENT = '{"patient": {"email": "%s", "phone": "+15550102323"}}'
+
+
+def send(payload: str = SENT % CANARY, definition: WorkflowDefinition = KEYED, **fields: Any) -> Entry:
+    key = fields.pop("key", None) or uuid4()
+    return enter(definition, idempotency_key=key, payload=parse(payload.encode()), submitted_by="shop")
+
+
+def found(kind: str, text: str) -> list[int]:
+    """The workflows with a search key, as a search looks for it."""
+    hashes = hashes_to_find(kind, BY[kind].read(text))
+    return sorted(SearchKeyHash.objects.filter(hash__in=hashes).values_list("workflow_id", flat=True))
+
+
+def test_a_submission_is_found_by_each_of_its_search_keys() -> None:
+    mine, other = send(), send(SENT % "john@example.com")
+    assert found("email", " CANARY-7f3a@example.com") == [mine.id]
+    assert found("phone", "(555) 010-2323") == [mine.id, other.id]
+    assert found("email", "jane@example.com") == []
+
+
+def test_a_kind_is_part_of_its_hash() -> None:
+    assert hashes_to_find("email", ["a"]) != hashes_to_find("phone", ["a"])
+
+
+def test_what_is_stored_is_a_hash_of_sixteen_bytes_and_nothing_of_the_value() -> None:
+    send()
+    stored = list(SearchKeyHash.objects.values())
+    assert [len(bytes(each["hash"])) for each in stored] == [16, 16]
+    assert "canary" not in str(stored)
+    assert {each["key_id"] for each in stored} == {keys()[0].id}
+
+
+def test_it_is_one_statement_with_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed: list[str] = []
+    execute = statements.psycopg.Cursor.execute
+
+    def listening(self: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
+        executed.append(str(query))
+        return execute(self, query, *args, **kwargs)
+
+    send()
+    monkeypatch.setattr(statements.psycopg.Cursor, "execute", listening)
+    send()
+    assert len(executed) == 1
+    assert CANARY not in executed[0]
+
+
+def test_without_its_search_keys_a_row_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KEYED, "search_hashes_in", lambda payload: [b"1", b"1"])
+    with pytest.raises(IntegrityError):
+        send()
+    assert not Workflow.objects.exists()
+
+
+def test_sent_again_it_has_them_once() -> None:
+    key = uuid4()
+    send(key=key)
+    assert send(key=key).replayed
+    assert SearchKeyHash.objects.count() == 2
+
+
+def test_a_workflow_that_is_started_by_its_business_key_has_them_too() -> None:
+    for _ in range(2):
+        entry = start(
+            KEYED, tenant="", business_key="b-1", payload=parse((SENT % CANARY).encode()), submitted_by="shop"
+        )
+    assert found("email", CANARY) == [entry.id]
+    assert found("phone", "5550102323") == [entry.id]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "{}",
+        '{"patient": null}',
+        '{"patient": {"email": 1, "phone": 15550102323}}',
+        '{"patient": {"email": "nobody", "phone": "none"}}',
+        '{"patient": {"email": ["a@example.com"], "phone": {"a": 1}}}',
+        '{"patient": "a@example.com"}',
+        '{"patient": {"email": "%s"}}' % ("a" * 1000 + "@example.com"),
+    ],
+)
+def test_what_cannot_be_normalised_gets_no_key_and_is_taken_as_any_other(payload: str) -> None:
+    assert not send(payload).replayed
+    assert not SearchKeyHash.objects.exists()
+
+
+def test_a_definition_without_search_keys_stores_none() -> None:
+    send(definition=PLAIN)
+    assert not SearchKeyHash.objects.exists()
+
+
+def test_an_author_s_mistake_refuses_nobody_and_the_log_holds_no_value(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        send(definition=BROKEN)
+    assert Workflow.objects.count() == 1
+    assert "patient.email cannot be normalised: ValueError" in caplog.text
+    assert "canary" not in caplog.text
+
+
+# --- Children -----------------------------------------------------------------------------------
+
+
+def fan_out(*, workflow: Workflow, context: Any) -> None:
+    payloads = [{"patient": {"email": f"{n}@example.com"}} for n in range(3)]
+    children = [Child("keyed", payload, key=f"c{n}") for n, payload in enumerate(payloads)]
+    wait_for_children(workflow, "all", [*children, Child("plain", payloads[0])], timeout=timedelta(hours=1))
+
+
+PARENT = WorkflowDefinition(name="parent", steps=[fan_out], context_class=engine.Context)
+
+
+@pytest.fixture
+def known(settings: Any) -> Iterator[None]:
+    settings.WORKFLOWS = [f"{__name__}.{name}" for name in ("KEYED", "PLAIN", "PARENT")]
+    definitions.cache_clear()
+    yield
+    definitions.cache_clear()
+
+
+def test_each_child_has_its_own(known: None) -> None:
+    parent = engine.submit({}, workflow_type="parent")
+    engine.worker().process_next()
+    children = {child.child_key: child.pk for child in Workflow.objects.filter(parent=parent)}
+    for number in range(3):
+        assert found("email", f"{number}@example.com") == [children[f"c{number}"]]
+    assert SearchKeyHash.objects.count() == 3
+
+
+# --- Keys ---------------------------------------------------------------------------------------
+
+
+def test_the_first_key_writes_and_all_are_searched(settings: Any) -> None:
+    settings.SEARCH_KEYS = ["the-old-one"]
+    old = send()
+    settings.SEARCH_KEYS = ["the-new-one", "the-old-one"]
+    new = send()
+    assert found("email", CANARY) == [old.id, new.id]
+    settings.SEARCH_KEYS = ["the-new-one"]
+    assert found("email", CANARY) == [new.id]
+
+
+def test_without_a_setting_it_is_made_of_the_secret_key_and_is_not_that(settings: Any) -> None:
+    settings.SEARCH_KEYS = []
+    made = send()
+    settings.SEARCH_KEYS = ["a-new-one", FROM_SECRET_KEY]
+    assert found("email", CANARY) == [made.id]
+    settings.SEARCH_KEYS = [settings.SECRET_KEY]
+    assert found("email", CANARY) == []
+    settings.SEARCH_KEYS, settings.SECRET_KEY = [], "another"
+    assert found("email", CANARY) == []
+
+
+def test_hashes_are_in_one_order_and_each_is_there_once() -> None:
+    values = {"email": CANARY, "phone": "+15550102323"}
+    assert hashes_to_store(BY, values) == sorted(hashes_to_store(BY, values))
+    assert len(hashes_to_store({"a": BY["email"]}, {"a": CANARY})) == 1
+
+
+def test_every_insert_of_a_workflow_is_one_that_knows_search_keys() -> None:
+    """A new way in must store them as well: these are the two there are."""
+    root = ROOT / "workflows"
+    sources = {str(path.relative_to(root)): path.read_text() for path in root.rglob("*.py")}
+    inserting = {name for name, text in sources.items() if re.search(r"INSERT INTO workflows_workflow\b", text)}
+    assert inserting == {"submissions.py", "waits/children.py"}
+    assert all("INSERT INTO workflows_searchkey" in sources[name] for name in inserting)

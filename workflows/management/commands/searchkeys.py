@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import Error
+
+from workflows import search_key_rows
+from workflows.management.database import DatabaseCommand
+from workflows.postgres import sqlstates
+from workflows.search_key_rows import Progress
+
+HELP = """\
+The search keys by which the console finds a workflow (an e-mail address, a phone number).
+
+They are stored with each submission as it comes in. What came in before a release with search
+keys, or under another key of the setting SEARCH_KEYS, is what these commands are for:
+
+  fill      give each workflow the search keys that it lacks, the newest first
+  rotate    the same, and then remove those that were not made with the first of SEARCH_KEYS
+
+Both go in slices beside the intake and the workers, rest for as long as each slice took, and may
+be stopped (Ctrl-C) and run again at any time: what is there already stays.
+
+To change the key without a gap:
+
+  1. SEARCH_KEYS=<new>,<old>      in the environment of every process; restart the intake, the
+                                  console and the workers. From now on the new one writes, and
+                                  both are searched.
+  2. manage.py searchkeys rotate  with that same environment. If it says that a process still
+                                  writes with another key, restart that one, and run it again.
+  3. SEARCH_KEYS=<new>            and restart.
+
+Where SEARCH_KEYS was not set before, the old one is from-SECRET_KEY, spelled like that. A new
+one: python -c "import secrets; print(secrets.token_urlsafe(32))"
+"""
+
+EXAMPLES = """\
+examples:
+  manage.py searchkeys fill                    after the first release with search keys
+  manage.py searchkeys fill --below 4711       go on where it was stopped
+  manage.py searchkeys rotate                  after a new key was put first in SEARCH_KEYS
+"""
+
+# Seconds between two lines that say how far it is.
+SAY_EVERY = 5.0
+
+
+class Command(DatabaseCommand):
+    help = HELP
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        return super().create_parser(
+            prog_name, subcommand, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter, **kwargs
+        )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True, metavar="fill | rotate")
+        for name, what in (
+            ("fill", "Give each workflow the search keys that it lacks, the newest first."),
+            ("rotate", "Make all search keys anew with the first of SEARCH_KEYS, then remove the others."),
+        ):
+            action = actions.add_parser(name, help=what, description=what)
+            action.add_argument(
+                "--below", type=int, metavar="NUMBER", help="begin with the workflows below this number, not the newest"
+            )
+
+    def handle(self, *args: Any, action: str, below: int | None, **options: Any) -> None:
+        try:
+            progress = self._fill(below, action)
+            if action == "rotate":
+                self._remove_old(progress)
+        except KeyboardInterrupt:
+            raise CommandError(f"Stopped. {self._go_on}", returncode=130) from None
+        except Error as error:
+            raise CommandError(f"The database failed: {sqlstates.loggable(error)}. {self._go_on}") from None
+
+    def _fill(self, below: int | None, action: str) -> Progress:
+        self._go_on = f"Go on later with: manage.py searchkeys {action}{f' --below {below}' if below else ''}"
+        progress = Progress(below=0, newest=0)
+        for progress in self._told(search_key_rows.fill(below), self._how_far):
+            self._go_on = f"Go on later with: manage.py searchkeys {action} --below {progress.below}"
+        self.stdout.write(f"Each workflow has its search keys: {progress.written:,} were missing.")
+        return progress
+
+    def _remove_old(self, progress: Progress) -> None:
+        self._go_on = "Go on later with: manage.py searchkeys rotate --below 1"
+        for _ in self._told(search_key_rows.remove_old(progress), lambda so_far: f"{so_far.removed:,} removed"):
+            pass
+        self.stdout.write(f"{progress.removed:,} search keys of other keys are removed.")
+        if progress.of_other_types:
+            self.stdout.write(
+                f"{progress.of_other_types:,} stay: they are of workflows of types that WORKFLOWS does not name here. "
+                "Run this with a setting that does, or leave the old key in SEARCH_KEYS."
+            )
+        if progress.too_new:
+            raise CommandError(
+                f"{progress.too_new:,} were written with another key while this ran, and stay: a process has not been "
+                "restarted since SEARCH_KEYS was changed. Restart it, and run this again."
+            )
+
+    def _told(self, slices: Iterator[Progress], words: Callable[[Progress], str]) -> Iterator[Progress]:
+        """The same, and a line now and then that says how far it is."""
+        said = monotonic()
+        for progress in slices:
+            yield progress
+            if monotonic() - said >= SAY_EVERY:
+                said = monotonic()
+                self.stdout.write(words(progress))
+
+    def _how_far(self, progress: Progress) -> str:
+        done = progress.newest + 1 - progress.below
+        share = 100 * done / max(1, progress.newest)
+        return f"{share:.0f} %, down to workflow {progress.below:,}; {progress.written:,} search keys written"

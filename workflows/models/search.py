@@ -1,0 +1,73 @@
+"""By what a workflow is found, as hashes; and that somebody has looked."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+
+from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import Workflow
+
+
+class SearchKeyHash(models.Model):
+    """A hash by which a workflow is found (`workflows.search_keys`).
+
+    A table of its own, and not an array in the workflow's row: each decision updates that row, and would write an index
+    on it anew (docs/adr/0014). The primary key is the one index: a search reads it from the newest workflow down.
+    """
+
+    pk = models.CompositePrimaryKey("hash", "workflow_id")
+    hash = models.BinaryField()
+    workflow = models.ForeignKey(  # without a constraint: see Attempt
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="search_key_hashes"
+    )
+    key_id = models.IntegerField(help_text="Which of SEARCH_KEYS it was made with.")
+
+    class Meta:
+        db_table = "workflows_searchkey"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"a search key of workflow {self.workflow_id}"
+
+
+class AppendOnly(models.QuerySet["Search"]):
+    """Rows that stay as they were written. (No trigger holds it: see the tests of the submissions.)"""
+
+    def update(self, **kwargs: Any) -> int:
+        raise TypeError("What is on record stays as it is.")
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        raise TypeError("What is on record stays.")
+
+
+class Search(models.Model):
+    """Somebody looked for a workflow: who, when, as what, and how many there were. Never what they typed, nor its hash.
+
+    Rows are added, and neither changed nor removed.
+    """
+
+    at = models.DateTimeField(db_default=ClockTimestamp())
+    # By name: the record outlives the user.
+    actor = models.CharField(max_length=150)
+    tried = ArrayField(models.CharField(max_length=100), help_text="What the text could have been, such as email.")
+    hits = models.PositiveIntegerField(help_text="Workflows found; one more than is shown means that there are more.")
+
+    objects: ClassVar[models.Manager[Search]] = AppendOnly.as_manager()
+
+    class Meta:
+        default_permissions = ("view",)
+        indexes = [models.Index(name="search_of_actor", fields=["actor", "-id"])]
+
+    def __str__(self) -> str:
+        return f"search {self.pk} by {self.actor}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding:
+            raise TypeError("What is on record stays as it is.")
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        raise TypeError("What is on record stays.")

@@ -1,0 +1,69 @@
+"""What a text may mean as a search key: the likeliest reading first, and none if it is nothing of the kind.
+
+The first reading is what is stored; each of them is looked for. So what a website sent and what a member of staff types
+meet, however either of them wrote it. Nothing here raises an error, whatever the text; it is short (`LONGEST_TEXT`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+
+# Zero-width characters and a byte order mark: they come along when somebody copies from a page.
+_INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"))
+_IN_ANGLE_BRACKETS = re.compile(r"[^<>]*<([^<>]*)>")
+_EMAIL = re.compile(r"[^\s@<>]+@[^\s@<>]+")
+
+# Digits, and what people write between them; an extension is no part of the number.
+_EXTENSION = re.compile(r"(?:;ext=|ext\.?|x|#)\s*[0-9]{1,6}$")
+_PHONE = re.compile(r"\+?[0-9()\[\] ./\u00b7\u2010-\u2015-]+")
+# Of E.164: the longest number, and the shortest that we take for one.
+_FEWEST_DIGITS, _MOST_DIGITS = 8, 15
+
+
+def email(text: str) -> Sequence[str]:
+    """An e-mail address, in lower case. Dots, and what follows a plus, make a difference for most hosts."""
+    plain = _plain(text).removeprefix("mailto:")
+    if inside := _IN_ANGLE_BRACKETS.fullmatch(plain):
+        plain = inside[1].strip()
+    return [plain] if _EMAIL.fullmatch(plain) else []
+
+
+def phone(country: str = "1") -> Callable[[str], Sequence[str]]:
+    """A phone number, as the digits of E.164 without the plus; `country` is the code of numbers that are without one.
+
+    `(555) 010-2323`, `555.010.2323 x12`, `1 555 010 2323`, `+1 555 010 2323` and `011 1 555 010 2323` are all the same
+    number where `country` is "1".
+    """
+
+    def read(text: str) -> Sequence[str]:
+        plain = _EXTENSION.sub("", _plain(text).removeprefix("tel:")).strip()
+        if not _PHONE.fullmatch(plain):
+            return []
+        digits = re.sub(r"[^0-9]", "", plain)
+        readings = [digits] if plain.startswith("+") else _readings(digits, country)
+        return [each for each in readings if _is_number(each)]
+
+    return read
+
+
+def _readings(digits: str, country: str) -> list[str]:
+    """What digits without a plus may mean: one with an international prefix, a national one, one with its code."""
+    for prefix in ("00", "011"):
+        if digits.startswith(prefix):
+            return [digits.removeprefix(prefix)]
+    if country == "1":  # the North American plan has national numbers of ten digits, and no others
+        return [country + digits, digits] if len(digits) == 10 else [digits]
+    if digits.startswith("0"):
+        return [country + digits.removeprefix("0")]
+    return [digits, country + digits] if digits.startswith(country) else [country + digits, digits]
+
+
+def _is_number(digits: str) -> bool:
+    return _FEWEST_DIGITS <= len(digits) <= _MOST_DIGITS and not digits.startswith("0")
+
+
+def _plain(text: str) -> str:
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return folded.translate(_INVISIBLE).strip()
