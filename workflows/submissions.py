@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -36,13 +37,13 @@ _INSERT_SUBMISSION = _INSERT.format(target="(idempotency_key)")
 _INSERT_STARTED = _INSERT.format(target="(business_key, workflow_type, tenant) WHERE business_key IS NOT NULL")
 
 # The search keys are stored with the row or not at all, and cost no statement and no commit of their own.
+# A SELECT for each hash: an array of them costs the server, and psycopg, twice as much.
 _WITH_SEARCH_KEYS = """
     WITH entered AS ({insert}),
-    keyed AS (
-        INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
-        SELECT hash, id, %(search_key_id)s FROM entered, unnest(%(search_hashes)s::bytea[]) AS hash)
+    keyed AS (INSERT INTO workflows_searchkey (hash, workflow_id, key_id) {keys})
     SELECT id FROM entered
 """
+_SEARCH_KEY = "SELECT %(search_hash_{number})s::bytea, id, %(search_key_id)s::int FROM entered"
 
 # The name that PostgreSQL gave the constraint of `Workflow.idempotency_key`.
 _IDEMPOTENCY_KEY_CONSTRAINT = "workflows_workflow_idempotency_key_key"
@@ -130,9 +131,17 @@ def start(
 
 
 def _insert(statement: str, parameters: dict[str, Any]) -> tuple[Any, ...] | None:
-    if parameters["search_hashes"]:
-        statement = _WITH_SEARCH_KEYS.format(insert=statement)
-    return fetch_one(statement, parameters)
+    hashes = parameters["search_hashes"]
+    if not hashes:
+        return fetch_one(statement, parameters)
+    numbered = {f"search_hash_{number}": each for number, each in enumerate(hashes)}
+    return fetch_one(_with_search_keys(statement, len(hashes)), {**parameters, **numbered})
+
+
+@cache
+def _with_search_keys(statement: str, count: int) -> str:
+    keys = " UNION ALL ".join(_SEARCH_KEY.format(number=number) for number in range(count))
+    return _WITH_SEARCH_KEYS.format(insert=statement, keys=keys)
 
 
 def _parameters(

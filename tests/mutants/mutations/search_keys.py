@@ -11,8 +11,8 @@ MUTANTS: list[Mutant] = [
         "submissions.py",
         (
             "a submission is stored without its search keys",
-            '    if parameters["search_hashes"]:\n',
-            "    if False:\n",
+            "    if not hashes:\n",
+            "    if True:\n",
             f"{SEARCH_KEYS}test_a_submission_is_found_by_each_of_its_search_keys",
             f"{SEARCH_KEYS}test_a_workflow_that_is_started_by_its_business_key_has_them_too",
         ),
