@@ -117,7 +117,7 @@ PUBLIC_FIELDS = ("authentication_mode", "checkout", "preferences")
 # By what support finds a patient's submission. The website sends phone numbers with their country; staff type what they
 # are told, so without one it is a number of the United States.
 SEARCH_KEYS = {
-    "email": SearchKey("patient.email", normalise.email, label="e-mail address"),
+    "email": SearchKey("patient.email", normalise.email, label="e-mail address", only_as_hash=True),
     "phone": SearchKey("patient.phone", normalise.phone("1"), label="phone number"),
 }
 

@@ -1,7 +1,7 @@
 """FIND: which workflows a person means who types an e-mail address, a number, a key, in full.
 
 What was typed is read in every way that it can be, and each reading is looked up by an index of its own. It never
-stands in a statement's text, in a log line or an error; of a search key not even the server sees it, only its hash.
+stands in a statement's text, in a log line or an error; of an e-mail address the server gets only the hash.
 """
 
 from __future__ import annotations
@@ -92,10 +92,14 @@ def what_is_found() -> list[str]:
 def _readings(text: str) -> Iterator[_Reading]:
     if not text or len(text) > LONGEST or "\x00" in text:  # no text in PostgreSQL holds it
         return
+    only_as_hash = False
     for known in definitions().values():
         for kind, key in known.search_keys.items():
             if readings := key.read(text):
                 yield _Reading(kind, key.label or kind, _BY_HASH, {"hashes": hashes_to_find(kind, readings)})
+                only_as_hash |= key.only_as_hash
+    if only_as_hash:
+        return
     by = partial(_by, text)
     if number := _NUMBER.fullmatch(text) or _PAGE.fullmatch(_path(text)):
         yield by(NUMBER, "id", int(number[1]))

@@ -29,19 +29,20 @@ _INSERT = """
 """
 
 # A key of a workflow that is of no type of ours stays, because we could not have given it a new one. So does one of a
-# workflow that was stored after we began: an intake of the old setting wrote it, and nobody has given it a new one.
+# workflow that was stored after we began: an intake of the old setting wrote it, and nobody has given it a new one. Where
+# `known` is NULL there is no workflow any more.
 _REMOVE = """
     WITH slice AS (
         SELECT hash, workflow_id, key_id FROM workflows_searchkey
          WHERE (hash, workflow_id) > (%(hash)s, %(workflow_id)s) ORDER BY hash, workflow_id LIMIT %(size)s),
     old AS (
-        SELECT slice.hash, slice.workflow_id, coalesce(workflow_type = ANY (%(types)s::text[]), true) AS known
+        SELECT slice.hash, slice.workflow_id, workflow_type = ANY (%(types)s::text[]) AS known
           FROM slice LEFT JOIN workflows_workflow ON workflows_workflow.id = slice.workflow_id
          WHERE key_id <> %(key_id)s),
     gone AS (
         DELETE FROM workflows_searchkey USING old
          WHERE workflows_searchkey.hash = old.hash AND workflows_searchkey.workflow_id = old.workflow_id
-           AND known AND old.workflow_id <= %(newest)s
+           AND (known IS NULL OR known AND old.workflow_id <= %(newest)s)
         RETURNING 1)
     SELECT hash, workflow_id, (SELECT count(*) FROM gone), (SELECT count(*) FROM old WHERE NOT known),
            (SELECT count(*) FROM old WHERE known AND workflow_id > %(newest)s)
@@ -61,13 +62,17 @@ class Progress:
     too_new: int = 0
 
 
-def fill(below: int | None = None, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
-    """Give each workflow below that number the search keys that it lacks, newest first; tell after each slice how far.
+def begin(below: int | None = None) -> Progress:
+    """Nothing is done yet: of all the workflows that there are now, or of those below that number."""
+    (newest,) = fetch_all("SELECT coalesce(max(id), 0) FROM workflows_workflow", ())[0]
+    return Progress(newest + 1 if below is None else min(below, newest + 1), newest)
+
+
+def fill(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
+    """Give each workflow the search keys that it lacks, the newest first; tell after each slice how far it is.
 
     Whoever stops it goes on later from `below`. It may run beside the intake, and twice: what is there already stays.
     """
-    newest = _newest()
-    progress = Progress(newest + 1 if below is None else min(below, newest + 1), newest)
     size = SLICE
     while progress.below > 1:
         began = time.monotonic()
@@ -85,7 +90,7 @@ def fill(below: int | None = None, *, rest: Callable[[float], None] = time.sleep
 
 
 def remove_old(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
-    """Remove the search keys that were made with another key, after `fill` has given each workflow those of ours."""
+    """Remove the search keys that were made with another key, after `fill` has given all workflows those of ours."""
     hash_, workflow_id = b"", 0
     while True:
         began = time.monotonic()
@@ -109,11 +114,6 @@ def remove_old(progress: Progress, *, rest: Callable[[float], None] = time.sleep
         progress.too_new += too_new
         yield progress
         rest(min(time.monotonic() - began, LONGEST_REST))
-
-
-def _newest() -> int:
-    (newest,) = fetch_all("SELECT coalesce(max(id), 0) FROM workflows_workflow", ())[0]
-    return int(newest)
 
 
 def _fill_slice(below: int, size: int) -> tuple[int, int]:

@@ -36,11 +36,14 @@ class SearchKey:
     `field` is dotted for a nested one. `normalise` returns what a text may mean, the likeliest first, and nothing for
     what is not of this kind (see `workflows.normalise`): the first is stored, each is looked for. A kind means the same
     in each definition, so that a patient is found in all of them. `label` is for people ("e-mail address").
+    `only_as_hash`: what reads as one is looked for by its hash alone, and not as a business key, too; so the database,
+    whose log may have the parameters of its statements, never gets it.
     """
 
     field: str
     normalise: Callable[[str], Sequence[str]]
     label: str = ""
+    only_as_hash: bool = False
 
     @property
     def path(self) -> list[str]:

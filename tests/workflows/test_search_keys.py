@@ -33,7 +33,10 @@ def fails(text: str) -> Sequence[str]:
     raise ValueError(text)
 
 
-BY = {"email": SearchKey("patient.email", normalise.email), "phone": SearchKey("patient.phone", normalise.phone("1"))}
+BY = {
+    "email": SearchKey("patient.email", normalise.email, only_as_hash=True),
+    "phone": SearchKey("patient.phone", normalise.phone("1")),
+}
 KEYED = WorkflowDefinition(name="keyed", steps=[step], context_class=engine.Context, search_keys=BY)
 PLAIN = WorkflowDefinition(name="plain", steps=[step], context_class=engine.Context)
 BROKEN = WorkflowDefinition(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import SEARCH_KEYS
+from tests.mutants.mutations.seen_by import FIND, SEARCH_KEY_ROWS, SEARCH_KEYS
+
+# The end of statements.fetch_all.
+_FETCHES_ALL = "connection.connection) as cursor:\n        return cursor.execute(sql, parameters).fetchall()"
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -57,6 +60,79 @@ MUTANTS: list[Mutant] = [
             "for key in keys() for each in readings",
             "for key in keys()[:1] for each in readings",
             f"{SEARCH_KEYS}test_the_first_key_writes_and_all_are_searched",
+        ),
+    ),
+    *in_(
+        "search_key_rows.py",
+        (
+            "the keys that a process writes with the old one meanwhile are removed",
+            "known IS NULL OR known AND old.workflow_id <= %(newest)s)",
+            "known IS NULL OR known)",
+            f"{SEARCH_KEY_ROWS}test_what_a_process_has_written_with_the_old_key_meanwhile_stays_and_is_told",
+        ),
+        (
+            "the keys of a type that is unknown here are removed",
+            "known IS NULL OR known AND old.workflow_id <= %(newest)s)",
+            "known IS NULL OR old.workflow_id <= %(newest)s)",
+            f"{SEARCH_KEY_ROWS}test_keys_of_a_type_that_is_unknown_here_stay_and_are_told",
+        ),
+        (
+            "the keys of the key that writes are removed",
+            "         WHERE key_id <> %(key_id)s),\n",
+            "         WHERE true),\n",
+            f"{SEARCH_KEY_ROWS}test_a_key_is_rotated_without_a_gap",
+        ),
+        (
+            "a number is a search key once the rows are filled",
+            "CASE jsonb_typeof(payload #> %s::text[]) WHEN 'string' THEN {text} END",
+            "CASE WHEN payload #> %s::text[] IS NOT NULL THEN {text} END",
+            f"{SEARCH_KEY_ROWS}test_it_gives_exactly_what_the_intake_gives",
+        ),
+    ),
+    *in_(
+        "find.py",
+        (
+            "an e-mail address is sent to the database",
+            "    if only_as_hash:\n",
+            "    if False:\n",
+            f"{FIND}test_what_was_typed_stands_in_no_statement",
+            f"{FIND}test_what_reads_as_an_email_address_is_looked_for_as_nothing_else",
+        ),
+        (
+            "a search is on record only if it finds something",
+            "    Search.objects.create(",
+            "    found and Search.objects.create(",
+            f"{FIND}test_a_search_is_on_record_by_kind_and_never_by_what_was_typed",
+        ),
+    ),
+    *in_(
+        "postgres/statements.py",
+        (
+            "what was typed stands in the statement's text",
+            f"psycopg.Cursor({_FETCHES_ALL}",
+            f"psycopg.ClientCursor({_FETCHES_ALL}",
+            f"{FIND}test_what_was_typed_stands_in_no_statement",
+        ),
+    ),
+    *in_(
+        "admin/find.py",
+        (
+            "anybody of the staff may search",
+            "    if not request.user.has_perm(PERMISSION):\n",
+            "    if False:\n",
+            f"{FIND}test_who_may_see_workflows_may_find_them_and_nobody_else",
+        ),
+        (
+            "an error report shows what was typed",
+            '@sensitive_post_parameters("q")\n',
+            "",
+            f"{FIND}test_an_error_report_hides_what_was_typed",
+        ),
+        (
+            "the browser offers what somebody else has typed",
+            'autocomplete": "off"',
+            'autocomplete": "on"',
+            f"{FIND}test_a_form_that_finds_offers_nothing_that_somebody_else_has_typed",
         ),
     ),
 ]

@@ -59,18 +59,22 @@ class Command(DatabaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="fill | rotate")
-        for name, what in (
-            ("fill", "Give each workflow the search keys that it lacks, the newest first."),
-            ("rotate", "Make all search keys anew with the first of SEARCH_KEYS, then remove the others."),
-        ):
-            action = actions.add_parser(name, help=what, description=what)
-            action.add_argument(
-                "--below", type=int, metavar="NUMBER", help="begin with the workflows below this number, not the newest"
-            )
+        what = "Give each workflow the search keys that it lacks, the newest first."
+        fill = actions.add_parser("fill", help=what, description=what)
+        fill.add_argument(
+            "--below",
+            type=int,
+            metavar="NUMBER",
+            help="begin with the workflows below this number, not with the newest",
+        )
+        what = "Make all search keys anew with the first of SEARCH_KEYS, then remove the others."
+        actions.add_parser("rotate", help=what, description=what)
 
-    def handle(self, *args: Any, action: str, below: int | None, **options: Any) -> None:
+    def handle(self, *args: Any, action: str, below: int | None = None, **options: Any) -> None:
+        self._go_on = f"Go on later with: manage.py searchkeys {action}"
+        progress = search_key_rows.begin(below)
         try:
-            progress = self._fill(below, action)
+            self._fill(progress, action)
             if action == "rotate":
                 self._remove_old(progress)
         except KeyboardInterrupt:
@@ -78,16 +82,13 @@ class Command(DatabaseCommand):
         except Error as error:
             raise CommandError(f"The database failed: {sqlstates.loggable(error)}. {self._go_on}") from None
 
-    def _fill(self, below: int | None, action: str) -> Progress:
-        self._go_on = f"Go on later with: manage.py searchkeys {action}{f' --below {below}' if below else ''}"
-        progress = Progress(below=0, newest=0)
-        for progress in self._told(search_key_rows.fill(below), self._how_far):
-            self._go_on = f"Go on later with: manage.py searchkeys {action} --below {progress.below}"
+    def _fill(self, progress: Progress, action: str) -> None:
+        for _ in self._told(search_key_rows.fill(progress), self._how_far):
+            if action == "fill":
+                self._go_on = f"Go on later with: manage.py searchkeys fill --below {progress.below}"
         self.stdout.write(f"Each workflow has its search keys: {progress.written:,} were missing.")
-        return progress
 
     def _remove_old(self, progress: Progress) -> None:
-        self._go_on = "Go on later with: manage.py searchkeys rotate --below 1"
         for _ in self._told(search_key_rows.remove_old(progress), lambda so_far: f"{so_far.removed:,} removed"):
             pass
         self.stdout.write(f"{progress.removed:,} search keys of other keys are removed.")

@@ -1,0 +1,379 @@
+"""Find: a patient's workflow by what staff know, and nothing of it anywhere but in the answer."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.db import connection
+from django.http import HttpResponse
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from tests import postgres
+from tests.workflows import rows
+from tests.workflows.admin.conftest import ROLES, Login, crawl
+from workflows import find as finding
+from workflows.definition import definitions
+from workflows.models import Search, Workflow
+from workflows.postgres.jsonb import document_of
+from workflows.submissions import enter
+
+FIND = "/admin/find/"
+EMAIL = "canary-4c1d@example.com"
+PHONE = "+15550102323"
+
+
+@pytest.fixture(autouse=True)
+def letters(parcels: None, settings: Any) -> Iterator[None]:
+    """One more definition: the parcels of `rows` have no search keys."""
+    settings.WORKFLOWS = ["tests.workflows.rows.PARCEL", "tests.workflows.test_search_keys.KEYED"]
+    definitions.cache_clear()
+    yield
+    definitions.cache_clear()
+
+
+def sent(email: str = EMAIL, phone: str = PHONE) -> int:
+    document = document_of({"patient": {"email": email, "phone": phone}})
+    return enter(definitions()["keyed"], idempotency_key=uuid.uuid4(), payload=document, submitted_by="web").id
+
+
+def find(client: Client, text: Any) -> HttpResponse:
+    response: Any = client.post(FIND, {"q": text})
+    return response
+
+
+def opened(client: Client, text: Any) -> int | None:
+    """The workflow that a search opens; None if it opens none."""
+    response = find(client, text)
+    found = re.fullmatch(r"/admin/workflows/workflow/(\d+)/change/", response.headers.get("Location", ""))
+    assert found or response.status_code == 200
+    return int(found[1]) if found else None
+
+
+def listed(client: Client, text: Any) -> list[int]:
+    html = find(client, text).content.decode()
+    return [int(pk) for pk in re.findall(r'<th scope="row"><a href="/admin/workflows/workflow/(\d+)/change/">', html)]
+
+
+def words(response: HttpResponse) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", response.content.decode()).split())
+
+
+# --- What is found ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", [EMAIL, f"  {EMAIL.upper()} ", f"Jane <{EMAIL}>", PHONE, "(555) 010-2323", "1 555 010 2323", "5550102323"]
+)
+def test_one_hit_opens_its_page(as_: Login, text: str) -> None:
+    mine = sent()
+    sent("john@example.com", "+15550109999")
+    assert opened(as_("support"), text) == mine
+
+
+def test_each_kind_of_key_finds_in_full(as_: Login) -> None:
+    rows.workflow(linking_id="else")
+    row = rows.workflow(business_key="order-7", linking_id="acc-9")
+    support = as_("support")
+    key = row.idempotency_key
+    page = f"/admin/workflows/workflow/{row.pk}/change/"
+    for text in [
+        *(row.pk, f"#{row.pk}", f" # {row.pk} ", f"https://onramp.example.com{page}?before=3#history", page),
+        *(key, str(key).upper(), key.hex, "order-7", "acc-9"),
+    ]:
+        assert opened(support, text) == row.pk, text
+    for text in ["order", "ORDER-7", str(key)[:8], "9" * 30, "9" * 18, uuid.uuid4(), "%", "x" * 400, "//[", "Jane Doe"]:
+        assert opened(support, text) is None, text
+
+
+def test_a_key_that_looks_like_another_kind_is_found_too(as_: Login) -> None:
+    digits = rows.workflow(business_key="4711")
+    uuids = rows.workflow(linking_id=str(uuid.uuid4()))
+    order = rows.workflow(business_key="2024-001-233")
+    support = as_("support")
+    assert opened(support, "4711") == digits.pk
+    assert opened(support, uuids.linking_id) == uuids.pk
+    assert opened(support, "2024-001-233") == order.pk  # it reads as a phone number, too
+
+
+def test_what_reads_as_an_email_address_is_looked_for_as_nothing_else(as_: Login) -> None:
+    """It would be a parameter of a statement, which the server may log."""
+    rows.workflow(business_key="order@example.com")
+    assert opened(as_("support"), "order@example.com") is None
+
+
+def test_several_are_listed_newest_first(as_: Login) -> None:
+    made = [sent(), sent(), sent()]
+    assert listed(as_("support"), EMAIL) == made[::-1]
+    assert "3 found, newest first" in words(find(as_("support"), EMAIL))
+    by_hand = rows.failed(linking_id="5550102323")
+    assert listed(as_("support"), "5550102323") == [by_hand.pk, *made[::-1]]
+
+
+def test_of_more_than_fifty_the_newest_are_listed_and_it_says_so(as_: Login) -> None:
+    made = [sent() for _ in range(51)]
+    support = as_("support")
+    assert listed(support, EMAIL) == made[:0:-1]
+    assert "The newest 50; there are more" in words(find(support, EMAIL))
+    assert Search.objects.latest("pk").hits == 51
+
+
+def test_nothing_found_says_what_was_tried(as_: Login) -> None:
+    support = as_("support")
+    assert "There is no workflow with this email." in words(find(support, "nobody@example.com"))
+    said = words(find(support, "5550109999"))
+    assert "with this phone, nor with this number, nor with this business key, nor with this linking id" in said
+    assert "Names are not searchable" in said
+
+
+@pytest.mark.parametrize("text", ["", "   ", "x" * 501, "a\0b"])
+def test_what_can_be_nothing_is_refused_beside_the_box(as_: Login, text: str) -> None:
+    response = find(as_("support"), text)
+    assert response.status_code == 200
+    assert 'aria-invalid="true"' in response.content.decode()
+    assert not Search.objects.exists()
+
+
+def test_a_workflow_that_is_gone_is_not_found_by_its_search_keys(as_: Login) -> None:
+    Workflow.objects.filter(pk=sent()).delete()
+    assert opened(as_("support"), EMAIL) is None
+
+
+# --- How fast -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["17", "00000000-0000-4000-8000-000000000000", "b17", "l17", "none", EMAIL])
+def test_a_search_reads_indexes_only(as_: Login, text: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """WITH made AS (
+               INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, business_key, linking_id)
+               SELECT gen_random_uuid(), 'keyed', '{}', 'b' || n, CASE WHEN n % 2 = 0 THEN 'l' || n % 5 END
+                 FROM generate_series(1, 5000) n RETURNING id)
+               INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
+               SELECT uuid_send(gen_random_uuid()), id, 1 FROM made"""
+        )
+        cursor.execute("ANALYZE workflows_workflow; ANALYZE workflows_searchkey")
+    for reading in finding._readings(text):
+        literals = {name: _literal(value) for name, value in {**reading.parameters, "limit": 51}.items()}
+        sql = re.sub(r"%\((\w+)\)s", lambda name: literals[name[1]], reading.sql)  # noqa: B023 (called at once)
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN {sql}")
+            plan = "\n".join(line for (line,) in cursor)
+        assert "Seq Scan" not in plan, plan
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, list):
+        return "ARRAY[{}]".format(", ".join(f"'\\x{each.hex()}'::bytea" for each in value))
+    return str(value) if isinstance(value, int) else f"'{value}'"
+
+
+def test_a_list_of_fifty_takes_as_many_queries_as_a_list_of_two(as_: Login) -> None:
+    support = as_("support")
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            find(support, EMAIL)
+        return len(captured)
+
+    sent(), sent()
+    two = queries()
+    for _ in range(48):
+        sent()
+    assert queries() == two <= 8
+
+
+# --- Who ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", [*ROLES, "nobody"])
+def test_who_may_see_workflows_may_find_them_and_nobody_else(as_: Login, role: str) -> None:
+    mine, client = sent(), as_(role)
+    if role == "nobody":
+        assert find(client, EMAIL).status_code == client.get(FIND).status_code == 403
+        assert not Search.objects.exists()
+        assert "data-find" not in client.get("/admin/").content.decode()
+    else:
+        assert opened(client, EMAIL) == mine
+        assert "data-find" in client.get("/admin/").content.decode()
+
+
+def test_a_stranger_is_sent_to_the_login_and_told_nothing(db: None) -> None:
+    sent()
+    response = find(Client(), EMAIL)
+    assert response.status_code == 302
+    assert response.headers["Location"] == f"/admin/login/?next={FIND}"
+    assert not Search.objects.exists()
+
+
+def test_a_search_without_its_csrf_token_is_refused(as_: Login) -> None:
+    sent()
+    assert find(as_("support", csrf=True), EMAIL).status_code == 403
+    assert not Search.objects.exists()
+
+
+def test_the_box_is_on_every_page_once_and_posts(as_: Login) -> None:
+    rows.failed()
+    rows.waiting()
+    for url, html in crawl(as_("superuser")).items():
+        assert html.count("data-find") == 1, url
+        assert 'method="post" action="/admin/find/"' in html or url == FIND, url
+        assert "workflows/console.js" in html, url
+    assert "data-find" not in Client().get("/admin/login/").content.decode()
+
+
+# --- On record ----------------------------------------------------------------------------------
+
+
+def test_a_search_is_on_record_by_kind_and_never_by_what_was_typed(as_: Login) -> None:
+    sent(), sent()
+    find(as_("support"), EMAIL)
+    find(as_("engineer"), "#333")
+    find(as_("engineer"), PHONE)
+    record = list(Search.objects.order_by("pk").values_list("actor", "tried", "hits"))
+    keys = ["business key", "linking id"]
+    assert record == [
+        ("some-support", ["email"], 2),
+        ("some-engineer", ["number", *keys], 0),
+        ("some-engineer", ["phone", *keys], 2),
+    ]
+    assert EMAIL not in str(list(Search.objects.values()))
+
+
+def test_nobody_sees_what_is_not_on_record(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent()
+    client = as_("support")
+    client.raise_request_exception = False
+
+    def failing(**fields: Any) -> None:
+        raise OSError("The disk is full.")
+
+    monkeypatch.setattr(Search.objects, "create", failing)
+    response = find(client, EMAIL)
+    assert response.status_code == 500
+    assert "Location" not in response.headers
+
+
+def test_what_is_on_record_stays(as_: Login) -> None:
+    sent()
+    find(as_("support"), EMAIL)
+    record = Search.objects.get()
+    for change in (
+        lambda: Search.objects.update(actor="nobody"),
+        lambda: Search.objects.all().delete(),
+        record.delete,
+        record.save,
+    ):
+        with pytest.raises(TypeError, match="on record stays"):
+            change()
+    assert Search.objects.get() == record
+
+
+# --- Nowhere else -------------------------------------------------------------------------------
+
+
+def hexes(text: str) -> list[str]:
+    return [each.hex() for reading in finding._readings(text) for each in reading.parameters.get("hashes", ())]
+
+
+@pytest.mark.parametrize("text", [EMAIL, "none-" + EMAIL, "canary-4c1d-key", "Canary-4c1d"])
+def test_what_was_typed_stands_in_no_url_log_session_message_or_title(
+    as_: Login, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent(), rows.workflow(business_key="canary-4c1d-key")
+    client = as_("superuser")
+    with caplog.at_level(logging.DEBUG):
+        for response in (find(client, text), client.post(FIND, {"q": text}, follow=True), client.get(FIND)):
+            assert "no-store" in response.headers["Cache-Control"]
+            assert "canary" not in str(dict(response.headers)).lower()
+            html = response.content.decode()
+            assert "canary" not in re.sub(r'<input type="text" name="q"[^>]*>', "", html).lower()
+            assert "canary" not in html.split("</title>")[0].lower()
+    # Django's own record of the statements is kept with DEBUG only, and is no log line elsewhere.
+    logged = [record.getMessage() for record in caplog.records if record.name != "django.db.backends"]
+    assert "canary" not in "\n".join(logged).lower()
+    sessions = [session.get_decoded() for session in Session.objects.all()]
+    assert sessions
+    assert "canary" not in str(sessions).lower()
+    assert "messagelist" not in html
+
+
+def test_a_form_that_finds_offers_nothing_that_somebody_else_has_typed(as_: Login) -> None:
+    for url in ("/admin/", FIND):
+        (box,) = re.findall(r"<input[^>]*data-find[^>]*>", as_("support").get(url).content.decode())
+        assert 'autocomplete="off"' in box
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "text", [EMAIL, PHONE, "canary-4c1d-key", "canary-4c1d-link", "6c1d0000-0000-4000-8000-000000000000"]
+)
+def test_what_was_typed_stands_in_no_statement(as_: Login, text: str) -> None:
+    """With `log_statement = all`: neither in a statement's text, nor, of a search key, among its parameters."""
+    server = postgres.embedded_server()
+    if server is None:
+        pytest.skip("the log of DATABASE_URL's server is not ours to read")
+    rows.workflow(business_key="canary-4c1d-key", linking_id="canary-4c1d-link")
+    sent()
+    client = as_("superuser")
+    before = server.log.stat().st_size
+    with connection.cursor() as cursor:
+        cursor.execute("SET log_statement = 'all'")
+    try:
+        find(client, text)
+        find(client, "x" + text)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("RESET log_statement")
+    logged = server.log.read_bytes()[before:].decode(errors="replace").lower()
+    statements = "\n".join(line for line in logged.splitlines() if "detail:" not in line)
+    assert "from workflows_" in statements
+    assert text.lower() not in statements
+    if text in (EMAIL, PHONE):
+        assert hexes(text)[0] in logged  # it did look there: by the hash, which is a parameter
+        assert hexes(text)[0] not in statements
+    if text == EMAIL:
+        assert text not in logged
+
+
+def test_an_error_report_hides_what_was_typed(as_: Login, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    from django.views.debug import get_exception_reporter_filter
+
+    client, seen = as_("support"), []
+
+    def failing(text: str, *, actor: str) -> None:
+        raise RuntimeError("No.")
+
+    monkeypatch.setattr(finding, "find", failing)
+    client.raise_request_exception = False
+
+    def report(sender: Any, request: Any, **_: Any) -> None:
+        settings.DEBUG = False
+        seen.append(dict(get_exception_reporter_filter(request).get_post_parameters(request)))
+
+    from django.core.signals import got_request_exception
+
+    got_request_exception.connect(report)
+    try:
+        find(client, EMAIL)
+    finally:
+        got_request_exception.disconnect(report)
+    assert len(seen) == 1
+    assert EMAIL not in str(seen)
+
+
+def test_the_old_search_of_the_list_is_gone(as_: Login) -> None:
+    """Its text stood in the address."""
+    rows.workflow()
+    html = as_("support").get("/admin/workflows/workflow/").content.decode()
+    assert 'name="q"' in html
+    assert "searchbar" not in html
+    assert User.objects.count() == 1
