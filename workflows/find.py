@@ -83,9 +83,9 @@ def find(text: str, *, actor: str) -> Found:
 
 
 def what_is_found() -> list[str]:
-    """What people can type, in words."""
+    """What people can type besides a workflow's number, in words."""
     labels = {kind: key.label or kind for known in definitions().values() for kind, key in known.search_keys.items()}
-    return [*labels.values(), NUMBER, IDEMPOTENCY_KEY, BUSINESS_KEY, LINKING_ID]
+    return [*labels.values(), IDEMPOTENCY_KEY, BUSINESS_KEY, LINKING_ID]
 
 
 @sensitive_variables()

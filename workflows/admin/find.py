@@ -1,7 +1,8 @@
 """Find: one box for all that people know a workflow by.
 
 What they type is sent by POST, and stands nowhere but in the answer, which no cache keeps: not in an address, which
-proxies log and browsers remember, nor in a message, which the session keeps.
+proxies log and browsers remember, nor in a message, which the session keeps. Nor does the browser of a shared desk
+offer it to the next person (`autocomplete`, in the templates).
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ class FindForm(forms.Form):
     q = forms.CharField(
         label="Find",
         max_length=finding.LONGEST,
-        error_messages={"required": "Type what you know of it."},
-        # What was typed is a patient's: the browser of a shared desk does not offer it to the next person.
-        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+        error_messages={"required": "Type what you know of the workflow."},
     )
 
 

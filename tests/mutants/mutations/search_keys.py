@@ -128,11 +128,5 @@ MUTANTS: list[Mutant] = [
             "",
             f"{FIND}test_an_error_report_hides_what_was_typed",
         ),
-        (
-            "the browser offers what somebody else has typed",
-            'autocomplete": "off"',
-            'autocomplete": "on"',
-            f"{FIND}test_a_form_that_finds_offers_nothing_that_somebody_else_has_typed",
-        ),
     ),
 ]
