@@ -1,4 +1,4 @@
-"""ENTER: a submission becomes a row. One INSERT; everything else happens later, in a worker."""
+"""ENTER: a submission becomes a row. One statement; everything else happens later, in a worker."""
 
 from __future__ import annotations
 
