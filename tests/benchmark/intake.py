@@ -13,9 +13,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -31,7 +32,9 @@ What do the search keys cost the intake? Two of it run with the settings of prod
 database: one enters submissions of a definition without search keys, the other of the same with
 an e-mail address and a phone number. Submissions are sent to them in turns, over HTTP and
 connections that stay open, and each round's ratio is of two neighbours. The goal is {GOAL} at
-the least. The database is one of its own, which is dropped at the end.
+the least. Beside it stands the processor time of a submission, in the intake and in its sessions
+on the server, which other work on the machine disturbs less. The database is one of its own,
+which is dropped at the end.
 """
 
 EPILOG = """\
@@ -69,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
         intakes = [stack.enter_context(_intake(database.url, Path(folder), name)) for name in NAMES]
         for intake in intakes:  # the first requests of a process import, connect and prepare
             _send(intake.port, key, 200, arguments.connections)
-        rates = list(_rounds(intakes, key, arguments, track))
+        rates = list(_rounds(database, intakes, key, arguments, track))
         _check(database)
     console = Console()
     console.print(
@@ -103,16 +106,33 @@ def _store(database: Database, count: int) -> None:
     database.analyze()
 
 
+class Speed(NamedTuple):
+    """Submissions a second; and milliseconds of processor time for each, of the intake and of its server sessions."""
+
+    rate: float
+    cpu: float
+
+
 def _rounds(
-    intakes: Sequence[Gunicorn], key: str, arguments: argparse.Namespace, track: Track
-) -> Iterator[tuple[float, float]]:
-    """Submissions a second without and with search keys. Each is the first of the two in every other round."""
+    database: Database, intakes: Sequence[Gunicorn], key: str, arguments: argparse.Namespace, track: Track
+) -> Iterator[tuple[Speed, Speed]]:
+    """The speed without and with search keys. Each is the first of the two in every other round."""
     advance = track("rounds", arguments.rounds)
     for number in range(arguments.rounds):
-        order = (0, 1) if number % 2 else (1, 0)
-        rate = {each: _send(intakes[each].port, key, arguments.submissions, arguments.connections) for each in order}
+        speed = {}
+        for each in (0, 1) if number % 2 else (1, 0):
+            before = _cpu(database, intakes[each])
+            rate = _send(intakes[each].port, key, arguments.submissions, arguments.connections)
+            speed[each] = Speed(rate, (_cpu(database, intakes[each]) - before) / arguments.submissions * 1000)
         advance(number + 1)
-        yield rate[0], rate[1]
+        yield speed[0], speed[1]
+
+
+def _cpu(database: Database, intake: Gunicorn) -> float:
+    """Seconds of processor time that an intake and all sessions of the database have used so far."""
+    sessions = database.ask("SELECT array_agg(pid) FROM pg_stat_activity WHERE datname = current_database()")
+    processes = [*psutil.Process(intake.process.pid).children(), *map(psutil.Process, sessions)]
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def _send(port: int, key: str, count: int, connections: int) -> float:
@@ -163,15 +183,20 @@ def _check(database: Database) -> None:
             raise BenchmarkError(f"Submissions of {name} have {stored} search keys, not {keys}.")
 
 
-def _table(rates: Sequence[tuple[float, float]]) -> Table:
+def _table(speeds: Sequence[tuple[Speed, Speed]]) -> Table:
     table = Table("submissions/s")
-    for heading in ("without", "with search keys", "with / without"):
+    for heading in ("without", "with keys", "ratio", "CPU ms", "with keys", "ratio"):
         table.add_column(heading, justify="right")
-    for number, (without, with_keys) in enumerate(rates, 1):
-        table.add_row(f"round {number}", f"{without:.0f}", f"{with_keys:.0f}", f"{with_keys / without:.2f}")
-    middle = [median(each) for each in zip(*rates, strict=True)]
-    ratio = median(with_keys / without for without, with_keys in rates)
-    table.add_row("median", f"{middle[0]:.0f}", f"{middle[1]:.0f}", f"{ratio:.2f}")
+    rows = [(a.rate, b.rate, b.rate / a.rate, a.cpu, b.cpu, a.cpu / b.cpu) for a, b in speeds]
+    medians = tuple(median(column) for column in zip(*rows, strict=True))
+    for label, row in [*((f"round {number}", row) for number, row in enumerate(rows, 1)), ("median", medians)]:
+        rate, with_keys, ratio, cpu, cpu_with_keys, cpu_ratio = row
+        table.add_row(
+            label,
+            *(f"{rate:.0f}", f"{with_keys:.0f}", f"{ratio:.2f}"),
+            *(f"{cpu:.2f}", f"{cpu_with_keys:.2f}"),
+            f"{cpu_ratio:.2f}",
+        )
     table.add_row("goal", "", "", f"{GOAL:.2f}")
     return table
 

@@ -118,3 +118,21 @@ def test_logs_go_to_stderr_one_readable_line_each() -> None:
     assert result.stdout == ""
     assert result.stderr.rstrip().endswith("workflows.worker.loop: Claimed 7")
     assert "INFO" in result.stderr
+
+
+def test_without_a_secret_for_search_keys_the_deployment_checks_say_what_to_do() -> None:
+    result = python(
+        "from django.core.management import call_command;"
+        "call_command('check', deploy=True, fail_level='WARNING', databases=None)",
+        **{**PRODUCTION, "SEARCH_KEYS": ""},
+    )
+    assert result.returncode == 1
+    assert "workflows.W013" in result.stderr
+    assert "SEARCH_KEYS=<new>,from-SECRET_KEY" in result.stderr
+
+
+def test_the_secrets_of_search_keys_are_a_list() -> None:
+    result = python("print(settings.SEARCH_KEYS)", **{**PRODUCTION, "SEARCH_KEYS": " new , old,"})
+    assert result.stdout.strip() == "['new', 'old']", result.stderr
+    result = python("print(len(settings.SEARCH_KEYS))", DEBUG="1")
+    assert result.stdout.strip() == "1", result.stderr
