@@ -18,11 +18,11 @@ from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.models import Effect, Workflow
 from workflows.outages.parking import PATIENCE
+from workflows.search_keys import FROM_SECRET_KEY, SearchKey
 from workflows.wording import ENGINE_CODES
 
 # Of the workflows that have failed, newest first.
 FAILURES_CHECKED = 5_000
-from workflows.search_keys import FROM_SECRET_KEY, SearchKey
 
 # Characters of a secret for search keys: 128 bits and more, however it is written.
 SHORTEST_KEY = 32
@@ -293,7 +293,7 @@ def check_search_keys(**kwargs: Any) -> list[CheckMessage]:
                 "found by e-mail or phone any more.",
                 hint=f"{hint}Where search keys are stored already, add what they were made with, for now: "
                 f"SEARCH_KEYS=<new>,{FROM_SECRET_KEY}. Then see manage.py searchkeys --help.",
-                id="workflows.W013",
+                id="workflows.W016",
             )
         ]
     short = sum(len(text) < SHORTEST_KEY for text in texts if text != FROM_SECRET_KEY)
@@ -301,7 +301,7 @@ def check_search_keys(**kwargs: Any) -> list[CheckMessage]:
         return []
     what = f"{short} of them shorter than {SHORTEST_KEY} characters" if short else "one of them twice"
     return [
-        Warning(f"SEARCH_KEYS has {what}.", hint=f"{hint}Then see manage.py searchkeys --help.", id="workflows.W014")
+        Warning(f"SEARCH_KEYS has {what}.", hint=f"{hint}Then see manage.py searchkeys --help.", id="workflows.W017")
     ]
 
 

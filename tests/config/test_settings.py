@@ -127,7 +127,7 @@ def test_without_a_secret_for_search_keys_the_deployment_checks_say_what_to_do()
         **{**PRODUCTION, "SEARCH_KEYS": ""},
     )
     assert result.returncode == 1
-    assert "workflows.W013" in result.stderr
+    assert "workflows.W016" in result.stderr
     assert "SEARCH_KEYS=<new>,from-SECRET_KEY" in result.stderr
 
 

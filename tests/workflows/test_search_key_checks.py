@@ -45,10 +45,10 @@ def test_a_search_key_is_a_word_and_a_field(settings: Settings, name: str, ids: 
         ([LONG], []),
         ([LONG, OTHER], []),
         ([LONG, FROM_SECRET_KEY], []),
-        ([], ["workflows.W013"]),
-        (["c" * 31], ["workflows.W014"]),
-        ([LONG, "tiny"], ["workflows.W014"]),
-        ([LONG, LONG], ["workflows.W014"]),
+        ([], ["workflows.W016"]),
+        (["c" * 31], ["workflows.W017"]),
+        ([LONG, "tiny"], ["workflows.W017"]),
+        ([LONG, LONG], ["workflows.W017"]),
     ],
 )
 def test_the_secret_is_set_and_long_and_there_once(settings: Settings, keys: list[str], ids: list[str]) -> None:
