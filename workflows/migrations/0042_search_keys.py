@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("workflows", "0040_follow_ups")]
+    dependencies = [("workflows", "0041_who_runs_again")]
 
     operations = [
         migrations.CreateModel(
