@@ -210,7 +210,8 @@ def test_a_stranger_is_sent_to_the_login_and_told_nothing(db: None) -> None:
     sent()
     response = find(Client(), EMAIL)
     assert response.status_code == 302
-    assert response.headers["Location"] == f"/admin/login/?next={FIND}"
+    assert response.headers["Location"] == "/admin/login/?next=/admin/"
+    assert "canary" not in f"{response.headers}{response.content.decode()}"
     assert not Search.objects.exists()
 
 
