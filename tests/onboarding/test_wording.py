@@ -20,7 +20,7 @@ from onboarding.workflow import ONBOARDING
 from workflows.wording import ENGINE_CODES, CodeWords, words_for_code
 
 # They are of the sandbox's own pages, and no workflow meets them.
-OF_THE_SANDBOXS_PAGES = {"bad_fault", "no_such_answer", "no_such_page"}
+OF_THE_SANDBOXS_PAGES = {"bad_fault", "no_such_fault", "no_such_answer", "no_such_page"}
 # An undo that is refused so has been done before: its client takes it for that.
 NO_FAILURES = {"already_refunded", "already_withdrawn"}
 
