@@ -59,7 +59,7 @@ def test_a_rejected_workflow_that_is_retried_asks_again_and_takes_the_new_answer
     assert work(workflow).status == "FAILED"
     assert "Rejected by anna: Too heavy." in page(anna, workflow)
 
-    anna.post(f"/admin/workflows/workflow/{workflow.pk}/retry/", {"reason": "It was weighed again."})
+    anna.post(f"/admin/workflows/workflow/{workflow.pk}/retry/", {"why": "other", "reason": "It was weighed again."})
     assert work(workflow).status == "PENDING"
     assert list(Wait.objects.order_by("id").values_list("superseded", flat=True)) == [True, False]
     decide(anna, "approve")
