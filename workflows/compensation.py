@@ -47,6 +47,7 @@ from workflows.models import Effect, ManualTask, StepOutcome, Wait, Workflow
 from workflows.outages import calls, unavailable_service
 from workflows.outages.parking import PATIENCE, find_parking
 from workflows.transitions import UNCHANGED, ExtraColumns, Parking
+from workflows.wording import words_for_step
 
 # Failures of an undo before a person is asked.
 MAX_UNDO_FAILURES = 3
@@ -338,13 +339,15 @@ class _Compensation:
 
     def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:
         """Have a person decide. Returns the effect: UNDONE or KEPT, or as it was, to be tried again."""
-        what = "undo" if effect.state == Effect.State.DONE or not step.undo else "lookup"
+        is_lookup = bool(step.undo) and effect.state != Effect.State.DONE
         failures = effect.undo_failures + effect.undo_unavailable
         why = f"failed {failures} times" if step.undo else "is not in this release"
+        titled = words_for_step(self.definition.wording, step.name).titled
         answer = waits.ask(
             self.workflow,
             _question(effect),
-            question=f"The {what} of {step.name} {why}. Is it dealt with?",
+            question=f"The {'lookup' if is_lookup else 'reversal'} of {titled} {why}. "
+            f"{'Is it dealt with?' if is_lookup else 'Has someone reversed it?'}",
             facts={
                 "What we know of the effect": Effect.State(effect.state).label,
                 "The last error": effect.error or "none",

@@ -17,6 +17,7 @@ from workflows.errors import RetryableStepError, StepError
 from workflows.models import Effect, Workflow
 from workflows.postgres.jsonb import as_json
 from workflows.timeouts import call_within
+from workflows.wording import words_for_step
 
 # How long a person has to say whether an effect happened: a month, with all holidays in it.
 DOUBT_TIMEOUT = timedelta(days=30)
@@ -157,7 +158,7 @@ class Doubts:
         answer = waits.ask(
             self.workflow,
             _doubt(effect),
-            question=f"Did {effect.step} happen?",
+            question=f"Unclear call: did {self._titled(effect)} happen?",
             facts={
                 "What we know": "The call was begun, and its answer never came.",
                 "Idempotency key": effect.idempotency_key,
@@ -173,6 +174,11 @@ class Doubts:
                 return self.rows.begin_new_generation(effect, by=answer.result["by"])
         message = f"Nobody has said whether {effect.step} happened."
         raise Unanswered(message, code="effect_in_doubt", wait_id=answer.wait_id)
+
+    def _titled(self, effect: KnownEffect) -> str:
+        """The effect's step as people know it."""
+        step = self._definition.find_or_removed_step(effect.step)
+        return words_for_step(self._definition.wording, step.name).titled
 
     # --- Removed steps ------------------------------------------------------------------------------
 

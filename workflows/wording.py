@@ -24,6 +24,11 @@ class StepWords:
     phase: str = ""
     waiting: str = ""
 
+    @property
+    def titled(self) -> str:
+        """The title in a sentence, with the quotes that set it off."""
+        return f"“{self.title}”"
+
 
 @dataclass(frozen=True, slots=True)
 class CodeWords:

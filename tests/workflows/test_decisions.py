@@ -95,7 +95,7 @@ def test_who_knows_that_a_call_happened_says_so_on_the_page_with_its_result(anna
     task = ManualTask.objects.get()
     url = f"/admin/workflows/manualtask/{task.pk}/"
     shown = anna.get(f"{url}change/").content.decode()
-    assert "Did call happen?" in shown
+    assert "Unclear call: did “Call” happen?" in shown
     assert "Result, if it happened" in shown
     refused = anna.post(f"{url}decide/", {"decision": "approve", "answer-result": "[1]"})
     assert "Give a JSON object." in refused.content.decode()
@@ -116,5 +116,5 @@ def test_the_page_tells_what_was_done_in_the_outside_world(anna: Client) -> None
     shown = page(anna, workflow)
     assert "Done in the outside world" in shown
     assert f"{workflow.key}:book" in shown
-    assert "In doubt (no_answer)" in shown
+    assert "Unclear (no_answer)" in shown
     assert "7193471" not in shown, "results are somebody's data"

@@ -82,7 +82,7 @@ def test_after_a_repeat_that_does_not_apply_a_person_is_asked_and_it_is_repeated
     workflow = died_in_its_call(service, key_ttl=KEY_TTL, settle=0)
     service.answers = [None, None]
     again(workflow)
-    assert again(workflow).waiting_for == "Did call happen?"
+    assert again(workflow).waiting_for == "Unclear call: did “Call” happen?"
     assert len(service.calls) == 2
     task, ada = ManualTask.objects.get(), User.objects.create_superuser("ada")
     if happened:
@@ -100,7 +100,7 @@ def test_a_step_that_asks_for_its_key_and_returns_none_may_have_called() -> None
     define([Step(call, once=True, settle=0)])
     workflow = work(submit())
     assert (state(), workflow.status, workflow.last_error_code) == ("unknown", "PENDING", "none_after_key")
-    assert again(workflow).waiting_for == "Did call happen?"
+    assert again(workflow).waiting_for == "Unclear call: did “Call” happen?"
 
 
 def test_nobody_is_asked_about_a_repeat_that_does_not_apply_while_the_call_may_be_on_its_way() -> None:
@@ -143,7 +143,7 @@ def test_after_a_failed_repeat_a_person_is_asked_once_the_key_is_forgotten() -> 
     service.errors = [RetryableStepError("unreachable")]
     again(workflow)
     past_its_key()
-    assert again(workflow).waiting_for.startswith("Did call happen?")
+    assert again(workflow).waiting_for.startswith("Unclear call: did “Call” happen?")
     assert len(service.calls) == 2
 
 

@@ -62,7 +62,7 @@ def test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again() ->
         worker().process_next()
     connections.close_all()
     assert (state(), service.calls) == ("intent", [])
-    assert again(workflow).waiting_for.startswith("Did call happen?")
+    assert again(workflow).waiting_for.startswith("Unclear call: did “Call” happen?")
 
 
 def test_an_undo_that_was_told_after_the_ledger_was_read_is_not_begun_again() -> None:

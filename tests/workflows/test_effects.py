@@ -118,7 +118,7 @@ def test_a_keys_time_runs_from_its_first_call(service: Service) -> None:
     age("begun_at", "first_begun_at", by=HOUR * 0.8)
     workflow = again(workflow)
     age("begun_at", "first_begun_at", by=HOUR * 0.4)
-    assert again(workflow).waiting_for.startswith("Did pay happen?")
+    assert again(workflow).waiting_for.startswith("Unclear call: did “Pay” happen?")
     assert service.log == ["pay", "pay"]
 
 
@@ -268,5 +268,5 @@ def test_an_undo_is_written_before_a_person_is_asked_about_the_next_one(service:
     Effect.objects.filter(step="pay").update(undo_failures=3)
     with at("INSERT INTO workflows_wait", states) as found:
         workflow = work(workflow)
-    assert workflow.waiting_for.startswith("The undo of pay failed 3 times")
+    assert workflow.waiting_for.startswith("The reversal of “Pay” failed 3 times")
     assert found == [{"pay": "done", "reserve": "undone", "undo reserve": "done"}]

@@ -164,13 +164,13 @@ def test_a_key_that_is_no_longer_honoured_is_not_sent_again() -> None:
     workflow = unknown(service, key_ttl=timedelta(hours=1))
     past_its_key()
     workflow = again(workflow)
-    assert workflow.waiting_for.startswith("Did call happen?")
+    assert workflow.waiting_for.startswith("Unclear call: did “Call” happen?")
     assert len(service.calls) == 1
 
 
 def in_doubt(service: Downstream) -> tuple[Workflow, ManualTask, User]:
     workflow = again(unknown(service, settle=0))
-    assert workflow.waiting_for.startswith("Did call happen?")
+    assert workflow.waiting_for.startswith("Unclear call: did “Call” happen?")
     task = ManualTask.objects.get()
     assert task.task_type == "effect_in_doubt"
     return workflow, task, User.objects.create_superuser("ada")
@@ -238,7 +238,7 @@ def test_a_retry_asks_again_what_nobody_has_said_in_time() -> None:
     workflow = work(workflow)
     assert (workflow.status, workflow.last_error_code) == ("FAILED", "effect_in_doubt")
     operations.retry(workflow.pk, user=ada)
-    assert work(workflow).waiting_for.startswith("Did call happen?")
+    assert work(workflow).waiting_for.startswith("Unclear call: did “Call” happen?")
     operations.approve(ManualTask.objects.open().get().pk, user=ada, answer={"number": 9})
     assert work(workflow).status == "COMPLETE"
 

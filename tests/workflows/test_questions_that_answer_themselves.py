@@ -170,7 +170,10 @@ def test_a_lookup_may_not_wait(world: World, books: Ledgers) -> None:
     books.found = {"reference": "re-7"}
     books.before = lambda: waits.wait_for_time(looked_up, "a while", timedelta(days=2))
     workflow = again(workflow)
-    assert (open_questions(), workflow.waiting_for) == (1, "The undo of charge failed 3 times. Is it dealt with?")
+    assert (open_questions(), workflow.waiting_for) == (
+        1,
+        "The reversal of “Charge” failed 3 times. Has someone reversed it?",
+    )
 
 
 def test_what_killed_its_workers_is_not_looked_up(world: World, books: Ledgers) -> None:
@@ -195,7 +198,7 @@ def asked_about_a_lookup(world: World) -> Workflow:
     for _ in range(4):
         workflow = again(workflow)
     assert workflow.compensating
-    assert workflow.waiting_for == "The lookup of charge failed 3 times. Is it dealt with?"
+    assert workflow.waiting_for == "The lookup of “Charge” failed 3 times. Is it dealt with?"
     define([world.step("reserve"), world.step("charge", lookup=world.lookup, settle=0)], retry=AT_ONCE)
     return workflow
 
@@ -219,7 +222,7 @@ def test_what_turns_out_to_have_happened_is_undone(world: World) -> None:
 
 def test_a_release_that_can_look_a_call_up_asks_nobody_any_more(world: World) -> None:
     workflow = again(in_doubt(world))
-    assert (workflow.waiting_for, open_questions()) == ("Did charge happen?", 1)
+    assert (workflow.waiting_for, open_questions()) == ("Unclear call: did “Charge” happen?", 1)
     worker().run(drain=True)
     assert open_questions() == 1
     world.found["charge"] = {"tags": ["charge"]}
@@ -270,7 +273,7 @@ def asked_in_an_outage(world: World, books: Ledgers, *, is_open: bool = True) ->
 def test_while_the_service_is_down_it_is_parked_and_the_question_stays_open(world: World, books: Ledgers) -> None:
     workflow, _ = asked_in_an_outage(world, books)
     assert (workflow.parked_on, open_questions(), books.asked) == ("payments", 1, 2)
-    assert workflow.waiting_for == "The undo of charge failed 45 times. Is it dealt with?"
+    assert workflow.waiting_for == "The reversal of “Charge” failed 45 times. Has someone reversed it?"
     assert timedelta(minutes=59) < workflow.invisible_until - timezone.now() <= timedelta(hours=1)
     workflow = again(workflow)
     assert (workflow.parked_on, Effect.objects.get(step="charge", undo=False).undo_unavailable) == ("payments", 45)

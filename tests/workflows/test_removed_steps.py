@@ -88,7 +88,7 @@ def test_nothing_is_complete_while_a_call_of_a_step_that_left_the_list_is_in_dou
     retired: tuple[str, ...], happened: bool
 ) -> None:
     workflow = left_in_doubt(retired=retired)
-    assert (workflow.status, workflow.waiting_for) == ("PENDING", "Did call happen?")
+    assert (workflow.status, workflow.waiting_for) == ("PENDING", "Unclear call: did “Call” happen?")
     task, ada = ManualTask.objects.get(), User.objects.create_superuser("ada")
     if happened:
         operations.approve(task.pk, user=ada, answer={})
@@ -104,7 +104,7 @@ def test_it_is_asked_about_beside_a_call_that_a_person_let_be_made() -> None:
     engine.expire(workflow)
     work(workflow)
     operations.approve(ManualTask.objects.get().pk, user=User.objects.create_superuser("ada"))
-    assert work(workflow).waiting_for == "Did call happen?"
+    assert work(workflow).waiting_for == "Unclear call: did “Call” happen?"
     assert len(service.calls) == 2
 
 
@@ -137,7 +137,7 @@ def test_it_is_asked_about_though_the_step_that_has_its_name_now_may_fail() -> N
     workflow = work(submit())
     Effect.objects.update(begun_at=workflow.created_at - timedelta(minutes=1))
     define([Step(lambda *, workflow, context: None, name="call", best_effort=True)])
-    assert again(workflow).waiting_for == "Did call happen?"
+    assert again(workflow).waiting_for == "Unclear call: did “Call” happen?"
 
 
 def test_a_call_under_another_name_of_a_step_is_looked_up() -> None:

@@ -26,7 +26,7 @@ def exhausted(world: World) -> tuple[Workflow, ManualTask]:
     for _ in range(4):
         workflow = again(workflow)
     assert world.log.count("undo charge") == 3
-    assert workflow.waiting_for == "The undo of charge failed 3 times. Is it dealt with?"
+    assert workflow.waiting_for == "The reversal of “Charge” failed 3 times. Has someone reversed it?"
     task = ManualTask.objects.get()
     assert task.task_type == compensation.UNDO_TASK_TYPE
     assert dict(task.facts)["The last error"] == "no_refunds: No."
@@ -135,7 +135,7 @@ def test_an_undo_that_this_release_lacks_is_a_question(world: World, lost: str) 
     workflow = work(submit())
     define([world.step("reserve"), *([world.step("charge", undo=None)] if lost == "its undo" else []), fail])
     workflow = work(workflow)
-    assert workflow.waiting_for == "The undo of charge is not in this release. Is it dealt with?"
+    assert workflow.waiting_for == "The reversal of “Charge” is not in this release. Has someone reversed it?"
     task = ManualTask.objects.get()
     define([world.step("reserve"), world.step("charge"), fail])  # the next release has it
     assert to_rest(workflow).status == "FAILED"

@@ -49,7 +49,7 @@ def error(*, code: str = "", error_class: str = "", message: str = "") -> str:
 SAID = {
     "happened": "It happened",
     "did_not_happen": "It did not happen",
-    "undone_by_hand": "Undone by hand",
+    "undone_by_hand": "Reversed by hand",
     "left_as_it_is": "Left as it is",
     "try_again": "To be tried again",
 }

@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
-from django.utils import timezone
 
-from workflows.admin import follow_ups, words
+from workflows.admin import words
 from workflows.admin.connections import related_rows
 from workflows.admin.money import money_line
 from workflows.admin.patient import caller, to_tell
 from workflows.admin.phases import phases
+from workflows.admin.sentence import sentence, small_print
 from workflows.admin.steps import lines_of, recorded_error, step_lines, undone_steps
 from workflows.definition import WorkflowDefinition, definitions, undo_of
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, StepOutcome, Workflow
@@ -40,15 +40,16 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     attempts = list(Attempt.objects.filter(workflow=workflow).order_by("-number")[:ATTEMPTS_SHOWN])
     tasks = list(ManualTask.objects.open().filter(workflow=workflow).only("id", "task_type", "expires_at"))
     payload, context = Workflow.objects.values_list("payload", "context").get(pk=workflow.pk)
-    last = _last_run(attempts)
+    newest, last = attempts[0] if attempts else None, _last_run(attempts)
     effects = list(Effect.objects.filter(workflow=workflow).defer("error_message").order_by("id"))
     definition = definitions().get(workflow.workflow_type)
+    wording = definition.wording if definition else Wording()
     steps, passed_over = step_lines(definition, last, effects), _passed_over(workflow, last)
     history = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
-        "standing": _put_off(workflow)
-        or status_sentence(workflow, attempts[0] if attempts else None, last, undone_steps(effects)),
+        "standing": sentence(workflow, newest, undone_steps(effects)),
+        "small_print": small_print(workflow, newest, last),
         "state_label": State(workflow.state).label,
         "is_at_rest": workflow.status != Workflow.Status.PENDING,
         "tasks": tasks,
@@ -58,14 +59,14 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "caller": caller(definition, payload),
         "money": money_line(definition, payload, effects),
         "attempt": last,
-        "phases": phases(definition.wording if definition else Wording(), steps),
+        "phases": phases(wording, steps),
         "passed_over": [
             f"{step.title}: {code.staff}"
             for step, code in _in_words(definition, _without_a_line(workflow, passed_over))
         ],
         "attempts": [(attempt, lines_of(attempt, definition)) for attempt in attempts if attempt is not last],
         "attempts_left_out": attempts[-1].number - 1 if attempts else 0,
-        "effects": effects,
+        "effects": [(effect, words_for_step(wording, effect.step).title) for effect in effects],
         **related_rows(workflow),
         "history": [_line(event) for event in history[:EVENTS_SHOWN]],
         "older": history[EVENTS_SHOWN - 1].pk if len(history) > EVENTS_SHOWN else None,
@@ -99,76 +100,6 @@ def _in_words(
     wording = definition.wording if definition else Wording()
     for step, code in failures.items():
         yield words_for_step(wording, step), words_for_code(wording, code)
-
-
-# --- Where it stands ----------------------------------------------------------------------------
-
-
-def _put_off(workflow: Workflow) -> str:
-    """The first sentence about a workflow that the engine has put off, and no step: why. Empty for any other."""
-    if workflow.state not in (State.QUEUED, State.RETRYING) or workflow.invisible_until <= timezone.now():
-        return ""
-    last = Event.objects.filter(workflow=workflow, attempt__isnull=False).order_by("-id").first()
-    if last is None or last.kind != Event.Kind.PUT_BACK:
-        return ""
-    return f"Put off until {_at(workflow.invisible_until)}: {last.detail.get('reason', 'no reason was recorded')}"
-
-
-def status_sentence(workflow: Workflow, attempt: Attempt | None, last: Attempt | None, undone: Sequence[str]) -> str:
-    """The first sentence of the page: where the workflow stands, and what happens next.
-
-    `attempt` is the last one, `last` the last that ran the list; `undone` are the steps that were undone.
-    """
-    number = f"attempt {attempt.number}" if attempt else "no attempt"
-    error = words.error(
-        code=workflow.last_error_code, error_class=workflow.last_error_class, message=workflow.last_error_message
-    )
-    match workflow.state:
-        case State.COMPLETE:
-            number = f"attempt {last.number}" if last else number
-            lines = ["", *follow_ups.lines(workflow, is_running=bool(attempt and attempt.closed_at is None))]
-            return f"Complete since {_at(workflow.completed_at)}, on {number}." + "\n".join(lines)
-        case State.FAILED:
-            where = f" at {workflow.current_step}" if workflow.current_step else ""
-            number = f"attempt {last.number}" if last else number
-            why = error or "no error was recorded"
-            since = f"\nUndone since: {', '.join(undone)}." if undone else ""
-            return f"Failed{where} on {number} at {_at(workflow.completed_at)}: {why}{since}"
-        case State.CANCELLED:
-            return f"{workflow.last_error_message} At rest since {_at(workflow.completed_at)}, on {number}."
-        case State.COMPENSATING:
-            why = "it is cancelled" if workflow.cancelled_at else f"it failed at {workflow.current_step}: {error}"
-            return f"What it has done is being undone, for {why}\n{_undoing(workflow, attempt)}"
-        case State.RUNNING if attempt:
-            return f"Running since {_at(attempt.opened_at)} by {attempt.worker}, {number}."
-        case State.PARKED:
-            return (
-                f"Parked since {_at(workflow.parked_at)}: the {workflow.parked_on} service is unavailable. "
-                "The workflow goes on by itself as soon as the service is back."
-            )
-        case State.WAITING:
-            return f"Waiting until {_at(workflow.invisible_until)}: {workflow.waiting_for}"
-        case State.RETRYING:
-            failures = "once" if workflow.retry_count == 1 else f"{workflow.retry_count} times in a row"
-            where = workflow.current_step or "it"
-            return f"Retrying at {_at(workflow.invisible_until)}: {where} failed {failures}, last with {error}"
-    if workflow.invisible_until > timezone.now():
-        return f"Put off until {_at(workflow.invisible_until)}."
-    return f"Due since {_at(workflow.invisible_until)}: a worker takes it as soon as one is free."
-
-
-def _undoing(workflow: Workflow, attempt: Attempt | None) -> str:
-    if attempt and attempt.closed_at is None:
-        return f"{attempt.worker} has been at it since {_at(attempt.opened_at)}."
-    if workflow.waiting_for:
-        return f"It waits until {_at(workflow.invisible_until)}: {workflow.waiting_for}"
-    if workflow.invisible_until > timezone.now():
-        return f"The next attempt is at {_at(workflow.invisible_until)}."
-    return "A worker does that as soon as one is free."
-
-
-def _at(at: datetime | None) -> str:
-    return words.clock(at)
 
 
 # --- Steps --------------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ class Effect(models.Model):
         DONE = "done"
         NOT_DONE = "not_done", "Not done"
         SKIPPED = "skipped", "Did not apply"
-        UNKNOWN = "unknown", "In doubt"
-        UNDONE = "undone", "Undone"
+        UNKNOWN = "unknown", "Unclear"
+        UNDONE = "undone", "Reversed"
         KEPT = "kept", "Left as it is"
 
     workflow = models.ForeignKey(  # without a constraint: see Attempt

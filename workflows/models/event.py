@@ -15,7 +15,7 @@ class Event(models.Model):
         RETRY_SCHEDULED = "retry_scheduled", "Retry scheduled"
         WAITING = "waiting"
         PARKED = "parked"
-        PUT_BACK = "put_back", "Put back"
+        PUT_BACK = "put_back", "Paused"
         VANISHED = "vanished", "Worker vanished"
         CRASHED = "crashed", "Worker crashed"
         KILLED = "killed", "Worker killed"
@@ -37,9 +37,9 @@ class Event(models.Model):
         CANCEL_REQUESTED = "cancel_requested", "Cancellation requested"
         CANCEL_TOO_LATE = "cancel_too_late", "Too late to cancel"
         CANCELLED = "cancelled"
-        COMPENSATING = "compensating", "Compensation began"
-        UNDO_FAILED = "undo_failed", "Undo failed"
-        COMPENSATED = "compensated"
+        COMPENSATING = "compensating", "Reversal began"
+        UNDO_FAILED = "undo_failed", "Reversal failed"
+        COMPENSATED = "compensated", "Reversed"
 
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="events"

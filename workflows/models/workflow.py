@@ -20,7 +20,7 @@ class State(models.TextChoices):
     RETRYING = "retrying", "Retrying"
     WAITING = "waiting", "Waiting"
     PARKED = "parked", "Parked"
-    COMPENSATING = "compensating", "Compensating"
+    COMPENSATING = "compensating", "Reversing"
     COMPLETE = "complete", "Complete"
     FAILED = "failed", "Failed"
     CANCELLED = "cancelled", "Cancelled"

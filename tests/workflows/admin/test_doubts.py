@@ -136,7 +136,10 @@ def test_the_history_and_the_tasks_page_say_what_was_answered(as_: Login) -> Non
     ("typed", "said"),
     [
         ({"decision": "approve", "answer-how": "kept"}, "Left as it is"),
-        ({"decision": "approve", "answer-how": "undone", "answer-reference": "re-9"}, "Undone by hand: reference re-9"),
+        (
+            {"decision": "approve", "answer-how": "undone", "answer-reference": "re-9"},
+            "Reversed by hand: reference re-9",
+        ),
         ({"decision": "reject"}, "To be tried again"),
     ],
 )

@@ -41,14 +41,15 @@ def test_it_says_where_a_workflow_failed_and_why(as_: Login) -> None:
     row = rows.failed()
     row.refresh_from_db()
     assert sentence(page(as_("support"), row)) == (
-        f"Failed at charge on attempt 1 at {clock(row.completed_at)}: card_declined: The card was declined."
+        f"Failed at “Charge”: card_declined: The card was declined. Ended at {clock(row.completed_at)}."
     )
 
 
 def test_it_says_when_a_failed_step_is_tried_again(as_: Login) -> None:
     row = rows.retrying()
     assert sentence(page(as_("support"), row)) == (
-        f"Retrying at {clock(row.invisible_until)}: charge failed 2 times in a row, last with payments_unavailable"
+        f"“Charge” failed twice in a row, last for this: payments_unavailable. "
+        f"The next try is at {clock(row.invisible_until)}."
     )
 
 
@@ -65,40 +66,40 @@ def test_it_says_what_a_workflow_waits_for_and_links_to_the_task(as_: Login) -> 
 def test_it_says_who_runs_a_workflow_since_when(as_: Login) -> None:
     row = rows.running()
     opened = Attempt.objects.get().opened_at
-    assert sentence(page(as_("support"), row)) == f"Running since {clock(opened)} by host-a:41, attempt 1."
+    assert sentence(page(as_("support"), row)) == f"Running since {clock(opened)}."
 
 
 def test_it_says_that_a_workflow_is_due_complete_or_put_back(as_: Login) -> None:
     support = as_("support")
-    assert sentence(page(support, rows.workflow())).startswith("Due since ")
+    assert sentence(page(support, rows.workflow())).startswith("Waiting for a worker since ")
     assert sentence(page(support, rows.complete())).startswith("Complete since ")
     put_back = rows.workflow(invisible_until=timezone.now() + timedelta(minutes=1))
     lost = rows.retrying()
     rows.event(lost, "put_back", attempt=2, detail={"reason": "Its claim was lost 3 times in a row."})
     assert sentence(page(support, lost)) == (
-        f"Put off until {clock(lost.invisible_until)}: Its claim was lost 3 times in a row."
+        f"Paused until {clock(lost.invisible_until)}: Its claim was lost 3 times in a row."
     )
-    assert sentence(page(support, put_back)) == f"Put off until {clock(put_back.invisible_until)}."
+    assert sentence(page(support, put_back)) == f"Paused until {clock(put_back.invisible_until)}."
 
 
 def test_it_says_why_a_workflow_is_undone_and_what_comes_next(as_: Login) -> None:
     support = as_("support")
     row = rows.compensating()
-    why = "What it has done is being undone, for it failed at charge: card_declined: The card was declined."
+    why = "It failed at “Charge”: card_declined: The card was declined. What it did is being reversed."
     assert sentence(page(support, row)) == f"{why} A worker does that as soon as one is free."
     Workflow.objects.update(waiting_for="Is it dealt with?", invisible_until=timezone.now() + timedelta(days=1))
     row.refresh_from_db()
-    assert sentence(page(support, row)) == f"{why} It waits until {clock(row.invisible_until)}: Is it dealt with?"
+    assert sentence(page(support, row)) == f"{why} It waits for an answer: Is it dealt with?"
     rows.attempt(row, number=2, closed_at=None)
-    assert "host-a:41 has been at it since" in sentence(page(support, row))
+    assert "A worker has been at it since" in sentence(page(support, row))
     cancelled = page(support, rows.compensating(cancelled_at=timezone.now()))
-    assert sentence(cancelled).startswith("What it has done is being undone, for it is cancelled")
+    assert sentence(cancelled).startswith("It was cancelled. What it did is being reversed.")
 
 
 def test_it_says_who_cancelled_a_workflow(as_: Login) -> None:
     row = rows.cancelled()
     told = sentence(page(as_("support"), row))
-    assert told.startswith("Cancelled by some-support: Asked for by phone. At rest since ")
+    assert told.startswith("Cancelled by some-support: Asked for by phone. Ended at ")
 
 
 # --- Steps --------------------------------------------------------------------------------------
@@ -120,10 +121,11 @@ def test_the_steps_are_those_of_the_run_that_failed_and_not_of_what_came_after(a
         ("charge", "Failed", "undone since"),
         ("thank", "Not reached", ""),
     ]
-    assert response.context["standing"].startswith("Failed at charge on attempt 1 at ")
-    assert response.context["standing"].endswith("\nUndone since: charge.")
+    assert response.context["standing"].startswith("Failed at “Charge”: ")
+    assert response.context["standing"].endswith("\nReversed since: “Charge”.")
+    assert response.context["small_print"] == "attempt 1, charge, card_declined: The card was declined."
     [(third, lines), _] = response.context["attempts"]
-    assert (third.number, lines[0].label) == (3, "Undone")
+    assert (third.number, lines[0].label) == (3, "Reversed")
     rows.attempt(row, number=4, outcome="killed", died_in="undo charge")
     rows.attempt(row, number=5, outcome="lost", died_in="undo charge", steps=[{**undone[0], "outcome": "undo_failed"}])
     assert as_("support").get(f"/admin/workflows/workflow/{row.pk}/change/").context["attempt"].number == 1
@@ -132,7 +134,7 @@ def test_the_steps_are_those_of_the_run_that_failed_and_not_of_what_came_after(a
 def test_an_undo_that_fails_is_told_beside_its_effect(as_: Login) -> None:
     row = rows.compensating()
     Effect.objects.update(undo_failures=2, error_code="busy")
-    assert "Done; its undo failed 2 times (busy)" in page(as_("support"), row)
+    assert "Done; its reversal failed 2 times (busy)" in page(as_("support"), row)
 
 
 def test_the_history_of_a_compensation_reads_as_sentences(as_: Login) -> None:
@@ -367,5 +369,5 @@ def test_the_steps_shown_are_those_of_the_run_that_completed_it(as_: Login) -> N
     rows.attempt(row, 2, outcome="follow_up_failed", steps=[{"step": "confirm", "outcome": "failed", "ms": 1}])
     rows.event(row, "followed_up", step="confirm")
     shown = page(as_("support"), row)
-    assert "on attempt 1." in sentence(shown)
+    assert '<p class="quiet small-print">attempt 1</p>' in shown
     assert "confirm has been done." in shown

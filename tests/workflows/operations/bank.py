@@ -74,7 +74,7 @@ def in_doubt(*steps: Step | WorkflowStep) -> tuple[Workflow, ManualTask]:
     """A workflow that asks whether its charge happened."""
     define(steps, retry=Retry(base_delay=0))
     workflow = again(work(submit()))
-    assert workflow.waiting_for == "Did pay happen?"
+    assert workflow.waiting_for == "Unclear call: did “Pay” happen?"
     return workflow, ManualTask.objects.get()
 
 

@@ -115,7 +115,7 @@ def undo_in_doubt(bank: Bank, *before: Step | WorkflowStep, **policy: Any) -> tu
     workflow = work(submit())
     for _ in range(4):
         workflow = again(workflow)
-    assert workflow.waiting_for == "The undo of pay failed 3 times. Is it dealt with?"
+    assert workflow.waiting_for == "The reversal of “Pay” failed 3 times. Has someone reversed it?"
     return workflow, ManualTask.objects.get()
 
 
