@@ -35,7 +35,7 @@ def not_undone(*, workflow: Workflow, context: OrderContext, effect: KnownEffect
 
 def test_an_undo_that_does_not_work_is_found() -> None:
     wrong = with_step("charge", Step(charge, once=True, undo=not_undone, lookup=find_charge))
-    with pytest.raises(AssertionError, match="The undo of charge failed 3 times"):
+    with pytest.raises(AssertionError, match="The reversal of “Charge” failed 3 times"):
         testing.check_compensation(wrong, PAYLOAD, testing.Failure("ship"))
 
 
@@ -48,7 +48,7 @@ def test_an_undo_that_relies_on_what_is_not_on_the_ledger_is_found() -> None:
 
     steps = [reserve_locally, Step(charge, once=True, undo=refund_reserved, lookup=find_charge), ship]
     wrong = WorkflowDefinition(name="order", context_class=OrderContext, steps=steps)
-    with pytest.raises(AssertionError, match="The undo of charge failed 3 times"):
+    with pytest.raises(AssertionError, match="The reversal of “Charge” failed 3 times"):
         testing.check_compensation(wrong, PAYLOAD, testing.Failure("ship"))
 
 
