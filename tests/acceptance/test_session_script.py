@@ -67,6 +67,11 @@ def sign_in(page: Any, name: str = "ada") -> None:
     page.wait_for_load_state()
 
 
+def send(page: Any) -> None:
+    page.check("[name=why][value=other]")
+    page.click("#content button[type=submit]")
+
+
 def warning(page: Any) -> Any:
     return page.get_by_role("alert")
 
@@ -98,13 +103,13 @@ def test_a_session_that_ends_leaves_the_page_and_the_reason_is_there_again(page:
 def test_a_reason_sent_too_late_is_there_again_and_gone_when_it_was_taken(page: Any, url: str) -> None:
     page.fill("[name=reason]", TYPED)
     page.context.clear_cookies(name="sessionid")
-    page.click("#content button[type=submit]")
+    send(page)
     page.wait_for_url("**/admin/login/**")
     assert "Nothing was done" in page.inner_text("body")
     sign_in(page)
     assert page.url == url
     assert page.input_value("[name=reason]") == TYPED
-    page.click("#content button[type=submit]")
+    send(page)
     page.wait_for_url("**/change/")
     assert page.evaluate("sessionStorage.length") == 0
 
