@@ -16,13 +16,16 @@ from uuid import UUID
 
 from django.views.decorators.debug import sensitive_variables
 
-from workflows.definition import definitions
+from workflows.definition import WorkflowDefinition, definitions
 from workflows.models import Search
 from workflows.postgres.statements import fetch_all
 from workflows.search_keys import hashes_to_find
+from workflows.wording import value_at
 
 # Nobody reads on; and an e-mail address of our own tests may have a million submissions.
 SHOWN = 50
+# Of a patient's other submissions, on the page of one.
+OTHERS_SHOWN = 5
 # Characters. Longer than any key is.
 LONGEST = 500
 
@@ -80,6 +83,22 @@ def find(text: str, *, actor: str) -> Found:
     Search.objects.create(actor=actor, tried=list(dict.fromkeys(each.kind for each in readings)), hits=len(found))
     labels = list(dict.fromkeys(each.label for each in readings))
     return Found(found[:SHOWN], labels, more=len(found) > SHOWN)
+
+
+@sensitive_variables()
+def others_of(workflow_id: int, definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> Found:
+    """The other workflows that share a search key with this one (of its patient, as a rule), newest first.
+
+    `tried` are the keys that this one has. No search of a person's is recorded: they see it on the page.
+    """
+    known = definition.search_keys if definition else {}
+    readings = {kind: key.read(value_at(payload, key.field)) for kind, key in known.items()}
+    hashes = [each for kind, found in readings.items() for each in hashes_to_find(kind, found[:1])]
+    limit = OTHERS_SHOWN + 2  # this one, and one more than is shown
+    ids = {pk for (pk,) in fetch_all(_BY_HASH, {"hashes": hashes, "limit": limit})} - {workflow_id} if hashes else set()
+    newest = sorted(ids, reverse=True)
+    tried = [known[kind].label or kind for kind, found in readings.items() if found]
+    return Found(newest[:OTHERS_SHOWN], tried, more=len(newest) > OTHERS_SHOWN)
 
 
 def what_is_found() -> list[str]:

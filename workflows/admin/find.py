@@ -43,12 +43,13 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         found = finding.find(form.cleaned_data["q"], actor=request.user.get_username())
         if len(found.ids) == 1:
             return HttpResponseRedirect(reverse("admin:workflows_workflow_change", args=found.ids))
-        shown = {"found": found, "rows": _rows(found), "limit": finding.SHOWN}
+        shown = {"found": found, "rows": rows_of(found), "limit": finding.SHOWN}
     context = {**site.each_context(request), "title": "Find", "form": form, "kinds": finding.what_is_found(), **shown}
     return TemplateResponse(request, "admin/workflows/find.html", context)
 
 
-def _rows(found: finding.Found) -> list[dict[str, Any]]:
+def rows_of(found: finding.Found) -> list[dict[str, Any]]:
+    """The workflows that were found, as they are listed."""
     rows = Workflow.objects.with_state().filter(pk__in=found.ids).defer("payload", "context").order_by("-pk")
     return [
         {

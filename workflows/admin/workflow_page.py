@@ -9,8 +9,10 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from workflows import find as finding
 from workflows.admin import words
 from workflows.admin.connections import related_rows
+from workflows.admin.find import rows_of
 from workflows.admin.money import money_line
 from workflows.admin.patient import caller, to_tell
 from workflows.admin.phases import phases
@@ -44,6 +46,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     effects = list(Effect.objects.filter(workflow=workflow).defer("error_message").order_by("id"))
     definition = definitions().get(workflow.workflow_type)
     wording = definition.wording if definition else Wording()
+    others = finding.others_of(workflow.pk, definition, payload)
     steps, passed_over = step_lines(definition, last, effects), _passed_over(workflow, last)
     history = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
     return {
@@ -58,6 +61,8 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         ),
         "caller": caller(definition, payload),
         "money": money_line(definition, payload, effects),
+        "others": others,
+        "other_rows": rows_of(others) if others.ids else [],
         "attempt": last,
         "phases": phases(wording, steps),
         "passed_over": [
