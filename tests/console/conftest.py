@@ -6,17 +6,15 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.models import Group, User
-from django.db import connection
 from django.test import Client
 
+from tests.groups import make_groups
 from tests.servers import Gunicorn, gunicorn
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install -e '.[dev]'")
@@ -32,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.django_db(transaction=True))
+            item.add_marker(pytest.mark.django_db(transaction=True, databases=["default", "journal"]))
 
 
 @pytest.fixture(scope="session")
@@ -55,8 +53,14 @@ def _database_beside_its_event_loop() -> Iterator[None]:
 
 
 @pytest.fixture
-def server(transactional_db: None, tmp_path: Path) -> Iterator[Gunicorn]:
-    with gunicorn("config.wsgi", tmp_path) as started:
+def server_environment() -> dict[str, str]:
+    """The variables that a module's console is started with."""
+    return {}
+
+
+@pytest.fixture
+def server(transactional_db: None, tmp_path: Path, server_environment: dict[str, str]) -> Iterator[Gunicorn]:
+    with gunicorn("config.wsgi", tmp_path, **server_environment) as started:
         yield started
 
 
@@ -85,9 +89,7 @@ def open_as(browser: Any, server: Gunicorn) -> Iterator[Open]:
 def _session_of(group: str) -> dict[str, str]:
     user, _ = User.objects.get_or_create(username=f"some-{group}", is_staff=True, is_superuser=(group == "superuser"))
     if group != "superuser":
-        # A test with transactions of its own empties all tables behind it, the groups' too.
-        with connection.schema_editor() as editor:
-            import_module("workflows.migrations.0002_groups").create_groups(apps, editor)
+        make_groups()
         user.groups.set([Group.objects.get(name=group)])
     client = Client()
     client.force_login(user)

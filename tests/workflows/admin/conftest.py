@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import Group, User
-from django.db import connection
 from django.test import Client
 
+from tests.groups import make_groups
 from workflows.definition import definitions
 
 # The fixture `as_`, as tests take it.
@@ -35,13 +33,7 @@ def as_(db: None) -> Login:
     def log_in(role: str, *, csrf: bool = False) -> Client:
         user, _ = User.objects.get_or_create(username=f"some-{role}", is_staff=True, is_superuser=(role == "superuser"))
         if role not in ("superuser", "nobody"):
-            # A test with transactions of its own empties all tables behind it, the groups' too.
-            with connection.schema_editor() as editor:
-                import_module("workflows.migrations.0002_groups").create_groups(apps, editor)
-                import_module("workflows.migrations.0006_groups_see_workers").let_see(apps, editor)
-                import_module("workflows.migrations.0021_undelivered_message").let_see(apps, editor)
-                import_module("workflows.migrations.0038_groups_see_services").let_see(apps, editor)
-                import_module("workflows.migrations.0041_who_runs_again").let_run_again(apps, editor)
+            make_groups()
             user.groups.set([Group.objects.get(name=role)])
         client = Client(enforce_csrf_checks=csrf)
         client.force_login(user)

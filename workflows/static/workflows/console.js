@@ -1,4 +1,4 @@
-// The keyboard of the console: `/` goes to the box that finds, Escape leaves it.
+// The keyboard of the console: `/` goes to the box that finds, Escape leaves it; after an error the field at fault has it.
 "use strict";
 
 document.addEventListener("keydown", (event) => {
@@ -13,4 +13,9 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault(); // or the slash would be typed into it
   box.focus();
   box.select();
+});
+
+document.addEventListener("DOMContentLoaded", () => {
+  const wrong = document.querySelector('#content [aria-invalid="true"]');
+  if (wrong) wrong.focus();
 });
