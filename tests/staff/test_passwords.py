@@ -64,6 +64,18 @@ def test_createsuperuser_takes_no_weak_password_from_the_environment(
     assert User.objects.get().check_password(PASSWORD)
 
 
+def test_with_debug_it_takes_one_to_try_the_project_out_and_says_so(
+    db: None, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.DEBUG = True
+    monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", "1")
+    told = io.StringIO()
+    command: dict[str, Any] = {"interactive": False, "username": "ada", "email": "ada@example.com"}
+    call_command("createsuperuser", **command, stdout=io.StringIO(), stderr=told)
+    assert User.objects.get().check_password("1")
+    assert "It is taken with DEBUG only" in told.getvalue()
+
+
 class Terminal:
     def isatty(self) -> bool:
         return True
