@@ -18,6 +18,7 @@ from workflows.admin import words
 from workflows.admin.base import ConsoleAdmin
 from workflows.models import Attempt, WorkerProcess
 from workflows.worker import lease
+from workflows.worker.claim import COMPENSATION
 
 
 @admin.register(WorkerProcess)
@@ -39,7 +40,7 @@ class WorkerProcessAdmin(ConsoleAdmin):
             ("Working on", self.working_on(row)),
             ("Step", self.at_step(row)),
             ("Release", row.release),
-            ("Queue", row.queue),
+            ("Queue", self.its_queue(row)),
             ("Started", self.started(row)),
             ("Last seen", self.seen(row)),
             ("Ended", self.ended(row)),
@@ -76,7 +77,9 @@ class WorkerProcessAdmin(ConsoleAdmin):
 
     @admin.display(description="Queue")
     def its_queue(self, row: WorkerProcess) -> str:
-        return row.queue
+        if not row.only:
+            return row.queue
+        return f"{row.queue} ({'reversals' if row.only == COMPENSATION else row.only} only)"
 
     @admin.display(description="Started")
     def started(self, row: WorkerProcess) -> str:

@@ -18,6 +18,9 @@ class WorkerProcess(models.Model):
     pid = models.PositiveIntegerField()
     release = models.CharField(max_length=100, db_default="")
     queue = models.CharField(max_length=63)
+    only = models.CharField(
+        max_length=20, db_default="", help_text="What it takes of the queue, such as compensation; empty for all."
+    )
     started_at = models.DateTimeField(db_default=ClockTimestamp())
     last_seen = models.DateTimeField(db_default=ClockTimestamp())
     workflow = models.ForeignKey(  # without a constraint: see Attempt

@@ -46,7 +46,7 @@ class Claim(NamedTuple):
 class DueWorkflows:
     """The due workflows of one queue, in the order in which a worker takes them. `only`: none but "compensation".
 
-    `live_workers` are the workers of the queue, this one included: they share the full looks.
+    `live_workers` are the workers that take the same of the queue, this one included: they share the full looks.
     """
 
     def __init__(self, queue: str, *, only: str = "") -> None:

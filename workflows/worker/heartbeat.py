@@ -1,6 +1,7 @@
 """HEARTBEAT: which worker works, where, since when and on what. A row for each worker process, for people to look at.
 
-The workers count these rows, to share the full looks at their queue; nothing else is decided by them.
+The workers count these rows, to share the full looks at what they take of their queue; nothing else is decided by
+them.
 
 The worker writes its row on the journal, at most once a second: between steps, and when idle. While it is inside a long
 step, its row grows old, but for no longer than its lease.
@@ -29,21 +30,21 @@ LOOKS_FOR = 5.0
 KEEP_FOR = "1 day"
 
 
-# How many other workers of the queue look at it: the heartbeat's statement reads this along the way.
+# How many other workers look for the same: the heartbeat's statement reads this along the way.
 _OTHERS = f"""(
     SELECT count(*) FROM workflows_workerprocess
-     WHERE queue = %(queue)s AND stopped_at IS NULL AND id <> %(row_id)s
+     WHERE queue = %(queue)s AND stopped_at IS NULL AND id <> %(row_id)s AND "only" = %(only)s
        AND last_seen > clock_timestamp() - interval '{LOOKS_FOR} s')"""  # noqa: S608 (ours)
 
 
 class Heartbeat:
     """This process's row. The first beat makes the row; a later beat makes it anew if the chores have deleted it."""
 
-    def __init__(self, name: str, queue: str) -> None:
+    def __init__(self, name: str, queue: str, *, only: str = "") -> None:
         self.name = name
-        self.queue = queue
+        self.queue, self.only = queue, only
         self.row_id = 0
-        self.live_workers = 1  # those of the queue that beat, this one included, as of the last beat
+        self.live_workers = 1  # those that take the same and beat, this one included, as of the last beat
         self._beaten_at = float("-inf")
 
     def beat(self, status: WorkerStatus, attempt: OpenAttempt | None) -> None:
@@ -81,7 +82,7 @@ class Heartbeat:
                       workflow_id = %(workflow_id)s, attempt = %(attempt)s, step = %(step)s,
                       since = clock_timestamp() - %(seconds)s * interval '1 second'
                 WHERE id = %(row_id)s RETURNING {_OTHERS}""",  # noqa: S608 (ours)
-            {**at, "row_id": self.row_id, "queue": self.queue},
+            {**at, "row_id": self.row_id, "queue": self.queue, "only": self.only},
         )
         for (others,) in rows:
             self.live_workers = others + 1
@@ -90,9 +91,9 @@ class Heartbeat:
     def _insert(self, at: Mapping[str, object]) -> None:
         ((self.row_id, others),) = journal.execute(
             f"""INSERT INTO workflows_workerprocess
-                      (name, host, pid, release, queue, workflow_id, attempt, step, since)
-               VALUES (%(name)s, %(host)s, %(pid)s, %(release)s, %(queue)s, %(workflow_id)s, %(attempt)s, %(step)s,
-                       clock_timestamp() - %(seconds)s * interval '1 second') RETURNING id, {_OTHERS}""",  # noqa: S608 (ours)
+                      (name, host, pid, release, queue, "only", workflow_id, attempt, step, since)
+               VALUES (%(name)s, %(host)s, %(pid)s, %(release)s, %(queue)s, %(only)s, %(workflow_id)s, %(attempt)s,
+                       %(step)s, clock_timestamp() - %(seconds)s * interval '1 second') RETURNING id, {_OTHERS}""",  # noqa: S608 (ours)
             {
                 **at,
                 "name": self.name,
@@ -100,6 +101,7 @@ class Heartbeat:
                 "pid": os.getpid(),
                 "release": settings.RELEASE,
                 "queue": self.queue,
+                "only": self.only,
                 "row_id": 0,
             },
         )

@@ -93,7 +93,7 @@ class Worker:
         self.must_stop = must_stop
         self._slot = slot or slots.allocate(1)[0]
         self._status = WorkerStatus()
-        self._heartbeat = Heartbeat(name, queue)
+        self._heartbeat = Heartbeat(name, queue, only=only)
         self._calls = WorkersCalls()
         self._attempt: OpenAttempt | None = None
         self._why_unrecorded = ""  # how that was lost

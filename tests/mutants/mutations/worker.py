@@ -42,6 +42,12 @@ MUTANTS: list[Mutant] = [
             f"{HEARTBEAT}test_a_worker_learns_with_each_beat_how_many_look_at_its_queue",
         ),
         (
+            "workers that take compensation only share the full looks of the others",
+            ' AND "only" = %(only)s',
+            "",
+            f"{HEARTBEAT}test_workers_that_take_compensation_only_share_their_looks_among_themselves",
+        ),
+        (
             "workers that are not heard of share the full looks",
             "       AND last_seen > clock_timestamp() - interval '{LOOKS_FOR} s')",
             ")",

@@ -49,6 +49,12 @@ def test_what_it_runs_is_the_attempt_that_is_open_and_not_what_the_last_heartbea
     assert "charge" not in page, "that was a step of the one before"
 
 
+def test_it_says_of_a_worker_that_it_takes_reversals_only(as_: Login) -> None:
+    row = rows.worker(only="compensation")
+    assert "default (reversals only)" in html(as_("support"))
+    assert "default (reversals only)" in html(as_("support"), f"{WORKERS}{row.pk}/change/")
+
+
 @pytest.mark.parametrize(
     ("fields", "label"),
     [

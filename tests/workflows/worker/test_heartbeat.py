@@ -76,6 +76,15 @@ def test_a_worker_learns_with_each_beat_how_many_look_at_its_queue() -> None:
     assert this._due.live_workers == 3
 
 
+def test_workers_that_take_compensation_only_share_their_looks_among_themselves() -> None:
+    this, other = worker(), worker()
+    undoing = worker(only="compensation")
+    for each in (other, undoing, this):
+        each._beat()
+    assert (this._due.live_workers, undoing._due.live_workers) == (2, 1)
+    assert sorted(WorkerProcess.objects.values_list("only", flat=True)) == ["", "", "compensation"]
+
+
 def test_a_row_that_aged_out_is_made_anew() -> None:
     this = worker()
     this._beat()
