@@ -10,7 +10,9 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import path
 
+from workflows.health import health
 from workflows.overview import summary, troubled
+from workflows.verdict import judge
 
 
 class ConsoleSite(admin.AdminSite):
@@ -30,6 +32,18 @@ class ConsoleSite(admin.AdminSite):
         return [path("find/", self.admin_view(partial(find.view, site=self)), name="find"), *super().get_urls()]
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
-        shown = summary() if request.user.has_perm("workflows.view_workflow") else None
-        services = troubled() if shown and request.user.has_perm("workflows.view_service") else []
-        return super().index(request, {"glance": shown, "services": services, **(extra_context or {})})
+        return super().index(request, {**self._glance(request), **(extra_context or {})})
+
+    def _glance(self, request: HttpRequest) -> dict[str, Any]:
+        from workflows.admin import home  # as above
+
+        if not request.user.has_perm("workflows.view_workflow"):
+            return {"glance": None}
+        shown, services = summary(), troubled()
+        found = health(shown, services)
+        return {
+            "glance": shown,
+            "services": services if request.user.has_perm("workflows.view_service") else [],
+            "verdict": home.verdict(judge(found), request.user),
+            "numbers": home.numbers(found, request.user),
+        }

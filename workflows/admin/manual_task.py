@@ -86,7 +86,7 @@ class StateFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [*ManualTask.State.choices, ("done", "Done, in any way"), ("all", "All")]
+        return [*ManualTask.State.choices, ("overdue", "Overdue"), ("done", "Done, in any way"), ("all", "All")]
 
     def choices(self, changelist: Any) -> Any:
         for value, label in self.lookup_choices:
@@ -104,6 +104,8 @@ class StateFilter(admin.SimpleListFilter):
                 return queryset.exclude(state=OPEN)
             case ManualTask.State.OPEN:
                 return cast("ManualTaskQuerySet", queryset).open()
+            case "overdue":
+                return cast("ManualTaskQuerySet", queryset).overdue()
             case state:
                 return queryset.filter(state=state)
 
@@ -311,7 +313,7 @@ def _answer(row: ManualTask) -> dict[str, Any]:
 
 def _is_inbox(request: HttpRequest) -> bool:
     """Whether the list shows the open tasks."""
-    return request.GET.get("state", OPEN) == OPEN
+    return request.GET.get("state", OPEN) in (OPEN, "overdue")
 
 
 def _fact(value: Any) -> str:

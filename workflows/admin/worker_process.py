@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from workflows import health
 from workflows.admin import words
 from workflows.admin.base import ConsoleAdmin
 from workflows.models import Attempt, WorkerProcess
@@ -21,9 +23,21 @@ from workflows.worker import lease
 from workflows.worker.claim import COMPENSATION
 
 
+class LiveFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [("live", "Live")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[WorkerProcess]) -> QuerySet[WorkerProcess]:
+        return queryset.filter(health.is_live(timezone.now())) if self.value() == "live" else queryset
+
+
 @admin.register(WorkerProcess)
 class WorkerProcessAdmin(ConsoleAdmin):
     list_display = ("worker", "badge", "working_on", "at_step", "on_release", "its_queue", "started", "seen")
+    list_filter = (LiveFilter,)
     page_template = "admin/workflows/workerprocess/page.html"
 
     def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:

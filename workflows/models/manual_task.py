@@ -6,7 +6,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import models
 from django.db.models import Exists, ExpressionWrapper, F, OuterRef, Q
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, Now
 
 from workflows.models.clock import ClockTimestamp
 from workflows.models.wait import Wait
@@ -49,6 +49,10 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         # that somebody else has decided it in the meantime.
         under_way = Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING)
         return self.filter(Exists(under_way), state=ManualTask.State.OPEN)
+
+    def overdue(self) -> ManualTaskQuerySet:
+        """The open tasks that ought to have been decided by now."""
+        return self.open().filter(due_at__lte=Now(), due_at__isnull=False)
 
     def for_members(self, user: User) -> ManualTaskQuerySet:
         """The tasks without a team, and those of a team that `user` is in. A superuser is in every team."""
@@ -142,7 +146,11 @@ class ManualTask(models.Model):
                 name="manual_task_on_expiry_is_known", condition=Q(on_expiry__in=["expired", "approved", "rejected"])
             ),
         ]
-        indexes = [models.Index(name="manual_task_open", fields=["expires_at"], condition=Q(state="open"))]
+        indexes = [
+            models.Index(name="manual_task_open", fields=["expires_at"], condition=Q(state="open")),
+            # Which of them are overdue.
+            models.Index(name="manual_task_due", fields=["due_at"], condition=Q(state="open") & ~Q(due_at=None)),
+        ]
 
     def __str__(self) -> str:
         return f"manual task {self.pk}"

@@ -198,6 +198,12 @@ class Workflow(models.Model):
             ),
             # The console's list of what failed, newest first. Few rows, and none of them on the way of a submission.
             models.Index(name="workflow_failed", fields=["-id"], condition=Q(status="FAILED")),
+            # What failed in the last hour, and in the last day: what Home's verdict compares.
+            models.Index(
+                name="workflow_failed_at",
+                fields=["completed_at"],
+                condition=Q(status="FAILED", cancelled_at=None),
+            ),
             # Whether a parent has children that have not finished: looked up when each of them finishes.
             models.Index(
                 name="workflow_children_pending",

@@ -113,8 +113,8 @@ MUTANTS: list[Mutant] = [
         "console.py",
         (
             "everybody sees the services on home",
-            'request.user.has_perm("workflows.view_service")',
-            "True",
+            'services if request.user.has_perm("workflows.view_service") else []',
+            "services",
             f"{SERVICE_PAGES}test_who_may_not_see_services_sees_none",
         ),
     ),

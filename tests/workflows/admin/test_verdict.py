@@ -1,0 +1,240 @@
+"""Home's verdict as people see it: what it rests on, where its numbers lead, who sees what, and what it costs."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
+from tests.workflows.outages.services import open_circuit
+from workflows import health
+from workflows.models import Attempt, ManualTask, Workflow
+from workflows.verdict import WAITS_LONG
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+
+
+def home(client: Client) -> str:
+    return client.get("/admin/").content.decode()
+
+
+def verdict(client: Client) -> str:
+    (html,) = re.findall(r'<p class="standing verdict.*?</p>', home(client), re.DOTALL)
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", "", html)))
+
+
+def links(client: Client) -> dict[str, str]:
+    """The verdict's and the numbers': what each says, and where it leads."""
+    html = home(client)
+    shown = [*re.findall(r'<p class="standing verdict.*?</p>', html, re.DOTALL), html.split('class="counts"')[1]]
+    found = re.findall(r'<a [^>]*href="([^"]*)"[^>]*>(.*?)</a>', "".join(shown), re.DOTALL)
+    return {" ".join(re.sub(r"<[^>]*>", "", text).split()): unescape(url) for url, text in found}
+
+
+def listed(client: Client, url: str) -> set[int]:
+    response = client.get(url)
+    assert response.status_code == 200
+    return {row.pk for row in response.context["cl"].result_list}
+
+
+def task(**fields: Any) -> ManualTask:
+    return rows.open_task(rows.waiting(task=False), **fields)
+
+
+def due(how_long: timedelta, **fields: Any) -> Workflow:
+    return rows.workflow(invisible_until=timezone.now() - how_long, **fields)
+
+
+# --- What it rests on ---------------------------------------------------------------------------
+
+
+def test_a_quiet_console_is_well(as_: Login) -> None:
+    rows.worker()
+    assert verdict(as_("support")) == (
+        "All is well: 1 live worker; nothing waits for a worker; nothing failed in the last hour."
+    )
+
+
+def test_without_a_live_worker_nothing_is_well(as_: Login) -> None:
+    rows.worker(1, stopped_at=timezone.now())
+    rows.worker(2, last_seen=timezone.now() - HOUR)
+    assert verdict(as_("support")) == "In trouble: no worker is live, so nothing is worked off."
+
+
+def test_the_oldest_is_one_that_a_live_worker_takes(as_: Login) -> None:
+    rows.worker()
+    due(9 * MINUTE, queue="elsewhere")
+    running = due(8 * MINUTE)
+    Attempt.objects.create(workflow=running, number=1, worker="host-a:41")
+    oldest = due(5.5 * MINUTE)
+    due(3 * MINUTE)
+    support = as_("support")
+    assert verdict(support) == (
+        "In trouble: no live worker takes what is due in the queue elsewhere, where the oldest waits 9 min; "
+        "the oldest waits 5 min."
+    )
+    assert links(support)["5 min"] == f"/admin/workflows/workflow/{oldest.pk}/change/"
+
+
+def test_a_worker_for_compensation_only_takes_no_submission(as_: Login) -> None:
+    rows.worker(only="compensation")
+    rows.compensating(invisible_until=timezone.now() - 7 * MINUTE)
+    support = as_("support")
+    assert verdict(support) == "Slow: the oldest waits 7 min."
+    due(2 * MINUTE)
+    assert "no live worker takes what is due in the queue default, where the oldest waits 2 min" in verdict(support)
+    rows.worker(2)
+    assert verdict(support) == "Slow: the oldest waits 7 min."
+
+
+def test_what_is_not_due_waits_for_no_worker(as_: Login) -> None:
+    rows.worker()
+    rows.retrying(created_at=timezone.now() - HOUR)
+    rows.complete(invisible_until=timezone.now() - HOUR)
+    assert "nothing waits for a worker" in verdict(as_("support"))
+    due(timedelta(seconds=WAITS_LONG / 2))
+    assert "the oldest waits 30 s" in verdict(as_("support"))
+
+
+def test_tasks_are_overdue_from_the_time_that_they_ought_to_be_decided_by(as_: Login) -> None:
+    rows.worker()
+    now = timezone.now()
+    late = task(due_at=now - MINUTE)
+    task(due_at=now + HOUR)
+    task()
+    ended = task(due_at=now - HOUR)
+    Workflow.objects.filter(pk=ended.workflow_id).update(status="FAILED", completed_at=now - 48 * HOUR)
+    approver = as_("approver")
+    assert verdict(approver) == "Slow: 1 task is overdue."
+    assert listed(approver, links(approver)["1 task is overdue"]) == {late.pk}
+
+
+# --- Its numbers --------------------------------------------------------------------------------
+
+
+def test_each_number_leads_to_exactly_the_rows_that_it_counted(as_: Login) -> None:
+    now = timezone.now()
+    workers = {rows.worker(pid).pk for pid in (1, 2)}
+    rows.worker(3, last_seen=now - HOUR)
+    hour = {rows.failed(completed_at=now - 10 * MINUTE).pk for _ in range(11)}
+    day = {rows.failed(completed_at=now - 2 * HOUR).pk, rows.failed(completed_at=now - 23 * HOUR).pk}
+    rows.failed(completed_at=now - 25 * HOUR)
+    rows.cancelled(completed_at=now - MINUTE)
+    rows.retrying()
+    open_circuit("payments")
+    parked = {rows.parked().pk for _ in range(3)}
+    rows.parked(parked_on="visits")
+    support = as_("support")
+    found = links(support)
+    rows.failed()  # after the numbers were read
+    assert listed(support, found["11 failed in the last hour"]) == hour
+    assert listed(support, found["11 Failed in the last hour"]) == hour
+    assert listed(support, found["13 Failed in the last 24 hours"]) == hour | day
+    assert listed(support, found["3 parked"]) == parked
+    assert listed(support, found["2 Live workers"]) == workers
+    assert found["payments"] == "/admin/workflows/service/payments/change/"
+
+
+def test_a_link_that_was_cut_short_shows_the_whole_list(as_: Login) -> None:
+    row = rows.complete()
+    for value in ("2026-11-23T00:10", "x/y", "%2F"):
+        assert listed(as_("support"), f"/admin/workflows/workflow/?failed={value}") == {row.pk}
+
+
+def test_counts_stop_at_their_limit(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflows.overview.COUNT_LIMIT", 2)
+    monkeypatch.setattr(health, "COUNT_LIMIT", 2)
+    for _ in range(4):
+        rows.failed()
+    assert "2+ Failed in the last hour" in links(as_("support"))
+
+
+# --- Who sees what, and what it costs -----------------------------------------------------------
+
+
+def test_it_leads_nobody_where_they_may_not_go(as_: Login) -> None:
+    rows.worker()
+    open_circuit("payments")
+    rows.parked()
+    approver = as_("approver")
+    said = verdict(approver)
+    assert said.startswith("Slow: a service is down since ")
+    assert said.endswith(", 1 parked.")
+    for url in links(approver).values():
+        assert approver.get(url).status_code == 200
+    assert "Live workers" not in home(approver)
+    assert "verdict" not in home(as_("nobody"))
+
+
+def test_it_takes_as_many_queries_for_a_thousand_rows_as_for_ten(as_: Login) -> None:
+    support = as_("support")
+    open_circuit("payments")
+
+    def fill(number: int) -> None:
+        now = timezone.now()
+        at_rest = {"status": "FAILED", "completed_at": now - MINUTE}
+        for fields in ({"invisible_until": now - MINUTE}, at_rest, {"parked_on": "payments", "parked_at": now}):
+            for queue in ("default", "elsewhere"):
+                filled = [rows.workflow(queue=queue, **fields)]
+                Workflow.objects.bulk_create(
+                    Workflow(
+                        idempotency_key=rows.uuid.uuid4(), workflow_type="parcel", payload={}, queue=queue, **fields
+                    )
+                    for _ in range(number // 6 - len(filled))
+                )
+        for _ in range(number // 100):
+            task(due_at=now - MINUTE)
+            rows.worker()
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            home(support)
+        return len(captured)
+
+    task(due_at=timezone.now())
+    fill(12)
+    ten = queries()
+    fill(1000)
+    assert queries() == ten <= 32
+
+
+@pytest.mark.parametrize(
+    ("index", "statement"),
+    [
+        ("workflow_failed_at", '"completed_at" >='),
+        ("workflow_due", "WITH RECURSIVE queues"),
+        ("manual_task_due", '"due_at" <='),
+    ],
+)
+def test_what_it_reads_it_reads_by_an_index(as_: Login, index: str, statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, status, completed_at)
+               SELECT gen_random_uuid(), 'parcel', '{}', CASE n % 50 WHEN 0 THEN 'PENDING' WHEN 1 THEN 'FAILED'
+                      ELSE 'COMPLETE' END, CASE n % 50 WHEN 0 THEN NULL ELSE now() - n * interval '1 hour' END
+                 FROM generate_series(1, 5000) n"""
+        )
+        cursor.execute(
+            """INSERT INTO workflows_manualtask (workflow_id, wait_id, task_type, question, due_at, expires_at)
+               SELECT id, id, 'review', 'May it go?', now() + interval '1 hour', now() + interval '1 day'
+                 FROM workflows_workflow"""
+        )
+        cursor.execute("ANALYZE workflows_workflow, workflows_manualtask")
+    with CaptureQueriesContext(connection) as captured:
+        home(as_("support"))
+    found = [query["sql"] for query in captured if statement in query["sql"]]
+    plans = []
+    for sql in found:
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN {sql}")
+            plans.append("\n".join(line for (line,) in cursor))
+    assert any(index in plan for plan in plans), plans

@@ -1,0 +1,138 @@
+"""The verdict on Home: which sentence follows from what was read, for each threshold from both sides."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from workflows.health import Failures, interval, usual_failures
+from workflows.overview import COUNT_LIMIT
+from workflows.verdict import Down, Health, Level, Link, Number, Waiting, judge
+
+AT = datetime(2026, 11, 23, 14, 30, tzinfo=UTC)
+
+
+def number(count: int) -> Number:
+    return Number(count, f"{count:,}", Link("workflow"))
+
+
+def ago(**how_long: float) -> datetime:
+    return AT - timedelta(**how_long)
+
+
+def waiting(queue: str = "default", **how_long: float) -> Waiting:
+    return Waiting(7, ago(**how_long), queue)
+
+
+def down(name: str = "payments", parked: int = 0, **fields: Any) -> Down:
+    return Down(name, fields.pop("since", ago(minutes=28)), number(parked), **fields)
+
+
+def health(**fields: Any) -> Health:
+    counted = {"workers": 3, "failed": 2, "failed_today": 30, "overdue": 0}
+    counts = {name: number(fields.pop(name, usual)) for name, usual in counted.items()}
+    return Health(**{"at": AT, "usual_failures": 1.2, **counts, **fields})
+
+
+WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the last hour."
+
+
+@pytest.mark.parametrize(
+    ("read", "sentence"),
+    [
+        ({}, WELL),
+        (
+            {"workers": 1, "failed": 0},
+            "All is well: 1 live worker; nothing waits for a worker; nothing failed in the last hour.",
+        ),
+        # --- The oldest that waits ---
+        ({"oldest": waiting(seconds=4)}, WELL.replace("nothing waits for a worker", "the oldest waits 4 s")),
+        ({"oldest": waiting(seconds=59)}, WELL.replace("nothing waits for a worker", "the oldest waits 59 s")),
+        ({"oldest": waiting(seconds=-3)}, WELL.replace("nothing waits for a worker", "the oldest waits 0 s")),
+        ({"oldest": waiting(minutes=1)}, "Slow: the oldest waits 1 min."),
+        ({"oldest": waiting(minutes=14.9)}, "Slow: the oldest waits 14 min."),
+        ({"oldest": waiting(minutes=15)}, "In trouble: the oldest waits 15 min."),
+        ({"oldest": waiting(days=3)}, "In trouble: the oldest waits 3 d."),
+        # --- Workers ---
+        ({"workers": 0}, "In trouble: no worker is live, so nothing is worked off."),
+        ({"workers": 0, "deserted": [waiting(hours=2)]}, "In trouble: no worker is live, so nothing is worked off."),
+        ({"deserted": [waiting("slow", seconds=59)]}, WELL),
+        (
+            {"deserted": [waiting("slow", seconds=60)]},
+            "In trouble: no live worker takes what is due in the queue slow, where the oldest waits 1 min.",
+        ),
+        # --- Failures ---
+        ({"failed": 9, "usual_failures": 0.0}, WELL.replace("2 failed", "9 failed")),
+        (
+            {"failed": 10, "usual_failures": 0.0},
+            "In trouble: 10 failed in the last hour, where less than one an hour is usual.",
+        ),
+        ({"failed": 29, "usual_failures": 10.0}, WELL.replace("2 failed", "29 failed")),
+        ({"failed": 30, "usual_failures": 10.0}, "In trouble: 30 failed in the last hour, where 10 an hour is usual."),
+        # --- What the engine itself does ---
+        (
+            {"hidden_until": ago(minutes=-5)},
+            "In trouble: the database's clock was set back, and hides workflows from the workers until 14:35 UTC.",
+        ),
+        (
+            {"failing_chores": [("wake expired", ago(days=1))]},
+            "In trouble: the chore “wake expired” has failed since 2026-11-22 14:30 UTC.",
+        ),
+        # --- Services ---
+        ({"services": [down()]}, "Slow: payments is down since 14:02 UTC."),
+        ({"services": [down(since=None, parked=2)]}, "Slow: payments is down, 2 parked."),
+        ({"services": [down(parked=212)]}, "Slow: payments is down since 14:02 UTC, 212 parked."),
+        ({"services": [down(parked=1, is_held=True)]}, "Slow: payments is held since 14:02 UTC, 1 parked."),
+        ({"services": [down(parked=5, is_back=True)]}, "Slow: payments is called again, 5 still parked."),
+        (
+            {"services": [down(name) for name in "abcd"]},
+            "Slow: a is down since 14:02 UTC; b is down since 14:02 UTC; c is down since 14:02 UTC; "
+            "other services are in trouble, too.",
+        ),
+        # --- People ---
+        ({"overdue": 1}, "Slow: 1 task is overdue."),
+        ({"overdue": 2}, "Slow: 2 tasks are overdue."),
+        # --- Several: the worst decides, and comes first ---
+        (
+            {"oldest": waiting(minutes=6), "services": [down(parked=212)], "overdue": 2},
+            "Slow: the oldest waits 6 min; payments is down since 14:02 UTC, 212 parked; 2 tasks are overdue.",
+        ),
+        (
+            {"oldest": waiting(minutes=6), "failing_chores": [("wake expired", ago(hours=1))]},
+            "In trouble: the chore “wake expired” has failed since 13:30 UTC; the oldest waits 6 min.",
+        ),
+    ],
+)
+def test_the_sentence(read: dict[str, Any], sentence: str) -> None:
+    assert str(judge(health(**read))) == sentence
+
+
+def test_every_number_leads_to_what_it_counted() -> None:
+    found = judge(health(failed=30, usual_failures=1.0, oldest=waiting(minutes=6), services=[down(parked=2)]))
+    assert found.level == Level.TROUBLE
+    for piece in [piece for reason in found.reasons for piece in reason.pieces]:
+        leads = piece.link is not None
+        assert leads == (piece.text in ("30 failed in the last hour", "6 min", "payments", "2 parked")), piece.text
+
+
+HOURS_23 = {"since": AT - timedelta(hours=23), "until": AT}
+
+
+@pytest.mark.parametrize(
+    ("before", "usual"),
+    [
+        (Failures(0, None), 0.0),
+        (Failures(46, ago(hours=22)), 2.0),
+        # More than are counted: these took five hours.
+        (Failures(COUNT_LIMIT + 1, ago(hours=5)), (COUNT_LIMIT + 1) / 5),
+    ],
+)
+def test_what_is_usual_is_of_an_hour(before: Failures, usual: float) -> None:
+    assert usual_failures(before, **HOURS_23) == pytest.approx(usual)
+
+
+@pytest.mark.parametrize("text", ["", "x", "2026-11-23T00:10:00.0Z", "a/b", "1/2/3", "\x00/\x00"])
+def test_what_is_no_interval_is_none(text: str) -> None:
+    assert interval(text) is None
