@@ -26,6 +26,12 @@ class ConsoleSite(admin.AdminSite):
         """Django's list, with the console's own pages before users and groups."""
         return sorted(super().get_app_list(request, app_label), key=lambda app: app["app_label"] == "auth")
 
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        from workflows.admin import navigation  # as below
+
+        bar = navigation.bar(request) if self.has_permission(request) else []
+        return {**super().each_context(request), "navigation": bar}
+
     def get_urls(self) -> list[Any]:
         from workflows.admin import find  # whose pages need this site
 

@@ -13,11 +13,12 @@ from django.contrib import admin
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from tests.servers import ROOT
-from workflows.admin import patient, words
+from workflows.admin import home, navigation, patient, words
 from workflows.admin.base import ConsoleAdmin, RetryForm
 from workflows.admin.workflow import PresetFilter
 from workflows.models import Attempt, Effect, Event, State, StepOutcome
 from workflows.outages.circuits import CircuitState
+from workflows.verdict import Level
 from workflows.wording import ENGINE_CODES, UNFORESEEN
 
 LIST = ROOT / "docs" / "wording.md"
@@ -40,6 +41,9 @@ def shown() -> Iterator[tuple[str, str]]:
             yield from (("Verbs", verb.label) for verb in model_admin.verbs)
     yield from (("Verbs", usual) for usual in RetryForm.USUAL)
     yield from (("Lists", label) for _, label in PresetFilter.lookups(None, None, None))  # type: ignore[arg-type]
+    yield from (("Home", level.word) for level in Level)
+    yield from (("Home", label) for label in home.NUMBERS.values())
+    yield from (("Pages", label) for label, _, _ in navigation.PAGES)
     patients = [*patient.LINES.values(), patient.REFUNDED, patient.BEING_REFUNDED]
     yield from (("What to tell the patient", line) for line in patients if line)
     for heading, codes in (("Codes of the engine", ENGINE_CODES), ("Codes of onboarding", CODES)):

@@ -1,0 +1,37 @@
+"""The bar on every page: the pages that people work with, and of them those that this user may see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+# Label, page, and the permission to see it.
+PAGES = (
+    ("Find", "admin:find", "workflows.view_workflow"),
+    ("Workflows", "admin:workflows_workflow_changelist", "workflows.view_workflow"),
+    ("Inbox", "admin:workflows_manualtask_changelist", "workflows.view_manualtask"),
+    ("Services", "admin:workflows_service_changelist", "workflows.view_service"),
+    ("Workers", "admin:workflows_workerprocess_changelist", "workflows.view_workerprocess"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """`current` is the value of aria-current: "page" on the page itself, "true" on a page below it, else empty."""
+
+    label: str
+    url: str
+    current: str
+
+
+def bar(request: HttpRequest) -> list[Item]:
+    seen = [(label, reverse(name)) for label, name, permission in PAGES if request.user.has_perm(permission)]
+    return [Item(label, url, _current(request.path, url)) for label, url in seen]
+
+
+def _current(path: str, url: str) -> str:
+    if path == url:
+        return "page"
+    return "true" if path.startswith(url) else ""
