@@ -1,0 +1,84 @@
+"""What people read when a page cannot be shown: what it means, whether anything was done, and where to go from there.
+
+No word of the exception: it may be about a patient, and helps nobody who does not read code. The log has it. With DEBUG
+Django's own pages come first, for whoever develops.
+"""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.utils.cache import add_never_cache_headers
+from django.views.decorators.csrf import requires_csrf_token
+
+FORBIDDEN = {
+    "title": "You may not do this",
+    "said": "Your account has no permission for this page, or for what you have just sent.",
+    "help": "Nothing was done. If you need it for your work, ask the person who administers your account.",
+}
+NOT_FOUND = {
+    "title": "There is nothing here",
+    "said": "No page has this address. The number may be mistyped, or the link may have been cut short.",
+    "help": "Look at the address again, or start from Home. A workflow is found by its number, or by the patient's "
+    "e-mail address or phone number.",
+}
+STALE_FORM = {
+    "title": "Send it once more, please",
+    "said": "This form was too old, or was open while you signed in again elsewhere.",
+    "help": "Nothing was done. Go back, load the page again, and send it once more. If that does not help, allow "
+    "cookies for this site.",
+}
+BAD_REQUEST = {
+    "title": "This could not be read",
+    "said": "What your browser sent makes no sense here.",
+    "help": "Nothing was done. Go back, load the page again, and try once more.",
+}
+BROKEN = {
+    "title": "Something is wrong on our side",
+    "said": "This page could not be shown.",
+    "help": "Wait a minute, then load it again. If you had sent a form, look first whether it was done: the history of "
+    "the workflow says so. If it stays like this, tell an engineer the time and the address of this page.",
+}
+
+
+@requires_csrf_token
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _page(request, 403, FORBIDDEN)
+
+
+@requires_csrf_token
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _page(request, 404, NOT_FOUND)
+
+
+@requires_csrf_token
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    return _page(request, 403, STALE_FORM)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _bare(400, BAD_REQUEST)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    return _bare(500, BROKEN)
+
+
+def _page(request: HttpRequest, status: int, words: dict[str, str]) -> HttpResponse:
+    """The page with the header and the bar of whoever is signed in."""
+    if not hasattr(request, "user"):  # refused before it was known who it is
+        return _bare(status, words)
+    context = {**admin.site.each_context(request), **words}
+    return _answer(status, render_to_string("errors/page.html", context, request=request))
+
+
+def _bare(status: int, words: dict[str, str]) -> HttpResponse:
+    """The page without asking the database for anything: that may be what is broken."""
+    return _answer(status, render_to_string("errors/bare.html", {**words, "site_header": admin.site.site_header}))
+
+
+def _answer(status: int, html: str) -> HttpResponse:
+    response = HttpResponse(html, status=status)
+    add_never_cache_headers(response)  # the same address may be a page in a minute, or for somebody else
+    return response
