@@ -22,6 +22,7 @@ from tests.mutants.mutations import (
     sessions,
     staff,
     transitions,
+    verdict,
     waits,
     waking,
     worker,
@@ -49,4 +50,5 @@ MUTANTS: list[Mutant] = [
     *lost.MUTANTS,
     *onboarding.MUTANTS,
     *staff.MUTANTS,
+    *verdict.MUTANTS,
 ]
