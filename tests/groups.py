@@ -15,6 +15,7 @@ MIGRATIONS = (
     ("0038_groups_see_services", "let_see"),
     ("0041_who_runs_again", "let_run_again"),
     ("0044_groups_see_searches", "let_see"),
+    ("0045_groups_of_the_console", "make_groups"),
 )
 
 

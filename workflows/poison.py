@@ -33,7 +33,7 @@ from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.executor import Failed, describe_engine_error
 from workflows.journal import OpenAttempt, PastAttempt
 from workflows.models import Attempt, Workflow
-from workflows.waits import ApprovalExpired, require_approval, withdraw
+from workflows.waits import ApprovalExpired, require_go_ahead, withdraw
 
 CRASHES_OF_POISON = 3
 DEATHS_BEFORE_A_PERSON = 10
@@ -230,7 +230,7 @@ def _ask(
     last, tenth = deaths[0], deaths[len(deaths) % DEATHS_BEFORE_A_PERSON]
     try:
         with journal.bind_attempt(attempt):
-            require_approval(
+            require_go_ahead(
                 workflow,
                 f"{DEATHS_TASK_TYPE}:{tenth.number}",
                 question="Its workers keep dying. May it be tried again?",
@@ -254,7 +254,7 @@ def _ask_about_losses(
     try:
         with journal.bind_attempt(attempt):
             try:
-                require_approval(
+                require_go_ahead(
                     workflow,
                     name,
                     question="Its workers keep losing the database. May it be tried again?",

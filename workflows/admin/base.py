@@ -93,12 +93,13 @@ class Verb:
     happen, in sentences. `done`: the message afterwards, unless the operation returns one. `seen`: the ids that the
     page was made of, and the operation's argument for them, so that it can check what became of them since. `asks`: the
     title of the page, where the label and the row's name do not make a sentence. `form` asks for the operation's
-    arguments. `dangerous`: it takes something away from a patient, and looks like it.
+    arguments. `dangerous`: it takes something away from a patient, and looks like it. Of several permissions one is
+    enough.
     """
 
     slug: str
     label: str
-    permission: str
+    permission: str | tuple[str, ...]
     operation: Callable[..., str | None]
     applies: Callable[[Any], bool]
     consequences: Callable[[Any], list[str]]
@@ -107,6 +108,10 @@ class Verb:
     asks: str = ""
     form: type[ReasonForm] = ReasonForm
     dangerous: bool = False
+
+    def is_for(self, user: Any) -> bool:
+        permissions = (self.permission,) if isinstance(self.permission, str) else self.permission
+        return any(map(user.has_perm, permissions))
 
 
 class BoundedPaginator(_Paginator):
@@ -206,7 +211,7 @@ class ConsoleAdmin(ModelAdmin):
         return row
 
     def render(self, request: HttpRequest, template: str, row: Any, **context: Any) -> TemplateResponse:
-        offered = [v for v in self.verbs if v.applies(row) and request.user.has_perm(v.permission)]
+        offered = [v for v in self.verbs if v.applies(row) and v.is_for(request.user)]
         return TemplateResponse(
             request,
             template,
@@ -227,7 +232,7 @@ class ConsoleAdmin(ModelAdmin):
 
     def verb_view(self, request: HttpRequest, row_id: str, *, verb: Verb) -> HttpResponse:
         """GET says what will happen and asks for a reason; POST does it."""
-        if not request.user.has_perm(verb.permission):
+        if not verb.is_for(request.user):
             raise PermissionDenied
         row = self.visible_row(request, unquote(row_id))
         form = verb.form(request.POST if request.method == "POST" else None, row=row)

@@ -26,7 +26,7 @@ from workflows.admin.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer
 from workflows.doubts import DOUBT_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, State, Workflow
-from workflows.models.manual_task import DUE
+from workflows.models.manual_task import DUE, OPERATIONS
 from workflows.operations import taking_back
 from workflows.operations.taking_back import Again
 
@@ -51,7 +51,7 @@ TAKE_BACK = Verb(
     slug="take_back",
     label="Take the answer back",
     asks="Take the answer back",
-    permission=operations.DECIDE,
+    permission=operations.MAY_DECIDE,
     operation=operations.take_back,
     applies=lambda row: (
         row.state in (ManualTask.State.APPROVED, ManualTask.State.REJECTED) and not taking_back.why_not(row)
@@ -180,7 +180,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         row.workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=row.workflow_id)
         late = row.state == OPEN and row.is_over
         open_to_decide = row.state == OPEN and not late and row.workflow.status == Workflow.Status.PENDING
-        may = open_to_decide and request.user.has_perm(operations.DECIDE)
+        may = open_to_decide and _may_decide(request.user)
         refusal = operations.why_not_decide(row, request.user) if may else ""
         decides = may and not refusal
         return {
@@ -249,9 +249,11 @@ class ManualTaskAdmin(ConsoleAdmin):
         return HttpResponseRedirect(self.url_of("change", row))
 
     def _row_to_change(self, request: HttpRequest, row_id: int) -> ManualTask:
-        if not request.user.has_perm(operations.DECIDE):
+        if not _may_decide(request.user):
             raise PermissionDenied
         row: ManualTask = self.visible_row(request, str(row_id))
+        if row.team != OPERATIONS and not request.user.has_perm(operations.DECIDE):
+            raise PermissionDenied
         return row
 
     # --- Columns --------------------------------------------------------------------------------
@@ -309,6 +311,10 @@ def _answer(row: ManualTask) -> dict[str, Any]:
         return {}
     said = words.SAID.get(decision.detail.get("said", ""), decision.get_kind_display())
     return {"said": ": ".join(filter(None, (said, words.answered(decision.detail)))), "taken_back": taken_back}
+
+
+def _may_decide(user: Any) -> bool:
+    return any(map(user.has_perm, operations.MAY_DECIDE))
 
 
 def _is_inbox(request: HttpRequest) -> bool:

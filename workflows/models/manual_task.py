@@ -16,21 +16,29 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 DECIDE = "workflows.decide_manualtask"
+# Whoever may answer the engine's own questions is in the team `operations`, whatever groups they are in.
+RESOLVE = "workflows.resolve_manualtask"
+OPERATIONS = "operations"
 # The order of open tasks: by when they are due. A task without a due time is due when it expires.
 DUE = Coalesce("due_at", "expires_at")
 # The users and groups of Django say which user may decide, whatever other backend logs people in.
 PERMISSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
-def has_able_assignee() -> Exists:
+def has_able_assignee() -> Q:
     """Whether the user who has claimed a task can still decide it: active staff, with the permission, of its team.
 
     If not, the claim counts for nothing: else only a superuser could help, until the task expires.
     """
-    able = get_user_model().objects.with_perm(DECIDE, backend=PERMISSION_BACKEND).filter(is_staff=True)
-    of_task = able.alias(team=ExpressionWrapper(OuterRef("team"), output_field=models.CharField()))
     in_team = Q(is_superuser=True) | Q(team="") | Q(groups__name=F("team"))
-    return Exists(of_task.filter(in_team, pk=OuterRef("assignee")))
+    return Exists(_assignee_with(DECIDE).filter(in_team)) | Q(Exists(_assignee_with(RESOLVE)), team=OPERATIONS)
+
+
+def _assignee_with(permission: str) -> models.QuerySet[User]:
+    """The task's assignee, if they are active staff and have the permission; with the task's `team`."""
+    able = get_user_model().objects.with_perm(permission, backend=PERMISSION_BACKEND).filter(is_staff=True)
+    team = ExpressionWrapper(OuterRef("team"), output_field=models.CharField())
+    return able.filter(pk=OuterRef("assignee")).alias(team=team)
 
 
 class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
@@ -41,7 +49,8 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
 
     def with_claims(self) -> ManualTaskQuerySet:
         """Annotate each task with `is_held`: whether a user who can still decide it has claimed it."""
-        return self.annotate(is_held=has_able_assignee())  # type: ignore[no-redef]  # as above
+        held = ExpressionWrapper(has_able_assignee(), output_field=models.BooleanField())
+        return self.annotate(is_held=held)  # type: ignore[no-redef]  # as above
 
     def open(self) -> ManualTaskQuerySet:
         """The tasks that are to be decided. The tasks of a workflow that has finished need no decision any more."""
@@ -58,7 +67,12 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         """The tasks without a team, and those of a team that `user` is in. A superuser is in every team."""
         if user.is_superuser:
             return self
-        return self.filter(Q(team="") | Q(team__in=user.groups.values("name")))
+        theirs = Q(team="") | Q(team__in=user.groups.values("name"))
+        return self.filter(theirs | Q(team=OPERATIONS) if user.has_perm(RESOLVE) else theirs)
+
+    def permitted_to(self, user: User) -> ManualTaskQuerySet:
+        """The tasks that the permissions of `user`, who has one of the two, are about."""
+        return self if user.has_perm(DECIDE) else self.filter(team=OPERATIONS)
 
     def free(self) -> ManualTaskQuerySet:
         """The tasks that no user who can still decide them has claimed."""
@@ -131,7 +145,10 @@ class ManualTask(models.Model):
 
     class Meta:
         default_permissions = ("view",)
-        permissions = [("decide_manualtask", "Can approve or reject a manual task")]
+        permissions = [
+            ("decide_manualtask", "Can approve or reject a manual task"),
+            ("resolve_manualtask", "Can answer the questions to the team operations"),
+        ]
         constraints = [
             models.CheckConstraint(
                 name="manual_task_decided_by_someone",

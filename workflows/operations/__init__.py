@@ -7,10 +7,22 @@ its refusals and its wake-up must be about committed rows.
 
 from workflows.operations.answers import answer_model
 from workflows.operations.follow_ups import LeftUndone, follow_up, left_undone
-from workflows.operations.guards import CANCEL, DECIDE, FOLLOW_UP, HOLD, RETRY, REVOKE, RUN_NOW, TRY_NOW, WorkflowBusy
+from workflows.operations.guards import (
+    CANCEL,
+    DECIDE,
+    FOLLOW_UP,
+    HOLD,
+    RESOLVE,
+    RETRY,
+    REVOKE,
+    RUN_NOW,
+    TRY_NOW,
+    WorkflowBusy,
+)
 from workflows.operations.keys import revoke
 from workflows.operations.services import LONGEST_HOLD, hold, try_now, why_not_hold_until
 from workflows.operations.tasks import (
+    MAY_DECIDE,
     approve,
     claim_task,
     reject,
@@ -28,6 +40,8 @@ __all__ = [
     "FOLLOW_UP",
     "HOLD",
     "LONGEST_HOLD",
+    "MAY_DECIDE",
+    "RESOLVE",
     "RETRY",
     "REVOKE",
     "RUN_NOW",

@@ -20,6 +20,7 @@ RUN_NOW = "workflows.run_workflow_now"
 CANCEL = "workflows.cancel_workflow"
 FOLLOW_UP = "workflows.follow_up_workflow"
 DECIDE = manual_task.DECIDE
+RESOLVE = manual_task.RESOLVE
 REVOKE = "workflows.revoke_apikey"
 HOLD = "workflows.hold_service"
 TRY_NOW = "workflows.try_service"
@@ -29,9 +30,10 @@ class WorkflowBusy(NotAllowed):
     """A worker holds the row."""
 
 
-def require(user: User, permission: str) -> None:
-    if not user.has_perm(permission):
-        raise PermissionDenied(permission)
+def require(user: User, *permissions: str) -> None:
+    """Raise PermissionDenied unless the user has one of the permissions."""
+    if not any(map(user.has_perm, permissions)):
+        raise PermissionDenied(" or ".join(permissions))
 
 
 def lock_workflow(workflow_id: int) -> tuple[Workflow, State]:

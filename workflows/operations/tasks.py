@@ -13,9 +13,9 @@ from workflows import compensation, inbox, waking
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.manual_task import ManualTaskQuerySet
+from workflows.models.manual_task import OPERATIONS, ManualTaskQuerySet
 from workflows.operations import answers, taking_back
-from workflows.operations.guards import DECIDE, lock_workflow, record_event, require
+from workflows.operations.guards import DECIDE, RESOLVE, lock_workflow, record_event, require
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 CHANGED = "Somebody has changed it just now: look at it again."
 OWN_REQUEST = "You requested this yourself, so another user has to decide it (four eyes)."
 FOUR_EYES = "manual_task_four_eyes"
+# One of them is enough: the second is for the tasks of the team `operations` alone.
+MAY_DECIDE = (DECIDE, RESOLVE)
 
 
 def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
@@ -31,7 +33,7 @@ def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
 
     The other users can then not decide it.
     """
-    require(user, DECIDE)
+    require(user, *MAY_DECIDE)
     with transaction.atomic(durable=True):
         row = ManualTask.objects.filter(pk=task_id)
         claimed = _decidable(row, user).free().update(assignee=user, claimed_at=ClockTimestamp())
@@ -46,7 +48,7 @@ def release_task(task_id: int, *, user: User, reason: str = "") -> None:
 
     A user may release their own task, and one whose assignee can no longer decide it; a superuser may release any.
     """
-    require(user, DECIDE)
+    require(user, *MAY_DECIDE)
     with transaction.atomic(durable=True):
         row = ManualTask.objects.filter(pk=task_id)
         claimed = row.exclude(assignee=None)
@@ -76,7 +78,7 @@ def take_back(task_id: int, *, user: User, reason: str) -> str:
 
     The workflow then asks anew (see `workflows.operations.taking_back`).
     """
-    require(user, DECIDE)
+    require(user, *MAY_DECIDE)
     if not reason.strip():
         raise NotAllowed("Say why: what is taken back needs a reason.")
     with transaction.atomic(durable=True):
@@ -112,7 +114,7 @@ def _decide(
     The workflow's row is not locked, because a worker may hold it: the decision is stored in the inbox and committed,
     and a second statement then wakes the workflow (see `workflows.inbox`).
     """
-    require(user, DECIDE)
+    require(user, *MAY_DECIDE)
     with _four_eyes_as_refusal(), transaction.atomic(durable=True):
         row = ManualTask.objects.filter(pk=task_id)
         free = _decidable(row, user).free_for(user)
@@ -204,7 +206,7 @@ def _decidable(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
 
 
 def _allowed_for(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
-    return tasks.for_members(user).for_other_eyes(user)
+    return tasks.for_members(user).permitted_to(user).for_other_eyes(user)
 
 
 def _why_over(task: ManualTask) -> str:
@@ -222,9 +224,16 @@ def _why_over(task: ManualTask) -> str:
 
 
 def _why_not_theirs(task: ManualTask, user: User) -> str:
-    if task.team and not (user.is_superuser or user.groups.filter(name=task.team).exists()):
+    if task.team and not _is_member(user, task.team):
         return f"It is for the team {task.team}, and you are not in it."
+    if task.team != OPERATIONS and not user.has_perm(DECIDE):
+        return f"You decide what is for the team {OPERATIONS}, and this is not."
     return OWN_REQUEST if task.four_eyes and task.requested_by_id == user.pk else ""
+
+
+def _is_member(user: User, team: str) -> bool:
+    resolves = team == OPERATIONS and user.has_perm(RESOLVE)
+    return resolves or user.is_superuser or user.groups.filter(name=team).exists()
 
 
 def _why_taken(task: ManualTask, user: User) -> str:

@@ -17,6 +17,7 @@ from workflows.errors import RetryableStepError
 from workflows.journal import FENCE, OpenAttempt
 from workflows.models import ManualTask, Workflow
 from workflows.redaction import field_errors
+from workflows.waits.team import team_for_the_engine
 from workflows.waits.wait import (
     INSERT_WAIT,
     Kind,
@@ -89,21 +90,32 @@ def require_approval(
     Raises ApprovalRejected or ApprovalExpired; NobodyToAsk while there is no such user or team.
     """
     task = _Task(question, facts or {}, task_type, form, team, assignee, due, on_expiry, requested_by, four_eyes)
+    return _approval(workflow, name, task, timeout)
+
+
+def require_go_ahead(
+    workflow: Workflow, name: str, *, question: str, facts: Mapping[str, str], task_type: str, timeout: timedelta
+) -> None:
+    """Go on only when the team `operations` has approved. Raises ApprovalRejected or ApprovalExpired."""
+    _approval(workflow, name, _Task(question, facts, task_type, of_engine=True), timeout)
+
+
+def _approval(workflow: Workflow, name: str, task: _Task, timeout: timedelta) -> Approval:
     answer = _ask(workflow, name, task, timeout)
     match answer.outcome:
         case "approved":
             return Approval(
                 decided_by=answer.result["by"],
                 reason=answer.result["reason"],
-                answer=_filled_in(workflow, name, form, answer.result) if form else None,
+                answer=_filled_in(workflow, name, task.form, answer.result) if task.form else None,
                 expired="expired" in answer.result,
             )
         case "rejected":
             by, reason = answer.result["by"] or "nobody", answer.result["reason"]
             raise ApprovalRejected(
-                f"{question} Rejected by {by}: {reason}", code="approval_rejected", wait_id=answer.wait_id
+                f"{task.question} Rejected by {by}: {reason}", code="approval_rejected", wait_id=answer.wait_id
             )
-    raise ApprovalExpired(f"{question} Nobody decided in time.", code="approval_expired", wait_id=answer.wait_id)
+    raise ApprovalExpired(f"{task.question} Nobody decided in time.", code="approval_expired", wait_id=answer.wait_id)
 
 
 def ask(
@@ -116,11 +128,11 @@ def ask(
     timeout: timedelta,
     look_every: timedelta | None = None,
 ) -> Answer:
-    """Put a question to a person and return the answer, "approved", "rejected" or "expired"; until then suspend.
+    """Put a question of the engine's and return the answer, "approved", "rejected" or "expired"; until then suspend.
 
     With `look_every` the workflow also runs that often meanwhile, for the question may have answered itself.
     """
-    return _ask(workflow, name, _Task(question, facts, task_type), timeout, look_every)
+    return _ask(workflow, name, _Task(question, facts, task_type, of_engine=True), timeout, look_every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +202,10 @@ def was_withdrawn(workflow: Workflow, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A manual task that is to be made; the fields are those of `require_approval`."""
+    """A manual task that is to be made; the fields are those of `require_approval`.
+
+    `of_engine`: it is for the team `operations`, or, where nobody is in that, for everybody who may decide.
+    """
 
     question: str
     facts: Mapping[str, str]
@@ -202,6 +217,7 @@ class _Task:
     on_expiry: OnExpiry = "expired"
     requested_by: str = ""
     four_eyes: bool = False
+    of_engine: bool = False
 
 
 def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta, look_every: timedelta | None = None) -> Answer:
@@ -249,7 +265,7 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
             "question": task.question,
             "facts": json.dumps(list(task.facts.items())),
             "answer_model": _path_of(task.form),
-            "team": task.team,
+            "team": team_for_the_engine() if task.of_engine else task.team,
             "assignee_id": assignee,
             "due": task.due,
             "on_expiry": task.on_expiry,

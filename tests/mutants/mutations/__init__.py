@@ -21,6 +21,7 @@ from tests.mutants.mutations import (
     services,
     sessions,
     staff,
+    team,
     transitions,
     verdict,
     waits,
@@ -51,4 +52,5 @@ MUTANTS: list[Mutant] = [
     *onboarding.MUTANTS,
     *staff.MUTANTS,
     *verdict.MUTANTS,
+    *team.MUTANTS,
 ]

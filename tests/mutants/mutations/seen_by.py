@@ -71,6 +71,7 @@ TOPICS = "acceptance/test_consumekafka_topics.py::"
 STATED = "workflows/postgres/test_session_settings.py::"
 
 APPROVAL = "workflows/waits/test_approval.py::"
+TEAM = "workflows/waits/test_team.py::"
 ANSWER_THEMSELVES = "workflows/test_questions_that_answer_themselves.py::"
 STAY = "workflows/test_questions_that_stay.py::"
 ASKING_AGAIN = "workflows/waits/test_asking_again.py::"
@@ -81,6 +82,7 @@ SIGNALS_NOBODY_WAITS_FOR = "workflows/waits/test_signals_nobody_waits_for.py::"
 
 OPERATIONS = "workflows/operations/test_operations.py::"
 SERVICES = "workflows/operations/test_services.py::"
+OPERATIONS_TEAM = "workflows/operations/test_operations_team.py::"
 TWO_AT_ONCE = "workflows/operations/test_two_at_once.py::"
 
 AROUND_CALLS = "workflows/outages/test_around_calls.py::"

@@ -14,7 +14,7 @@ from workflows.definition import definitions
 # The fixture `as_`, as tests take it.
 Login = Callable[..., Client]
 
-ROLES = ["support", "approver", "engineer", "auditor", "superuser"]
+ROLES = ["support", "support lead", "approver", "engineer", "operations", "auditor", "superuser"]
 
 
 @pytest.fixture(autouse=True)

@@ -52,6 +52,19 @@ def claim() -> Target:
     return f"/admin/workflows/manualtask/{ManualTask.objects.get().pk}/claim/", {}
 
 
+def question() -> ManualTask:
+    """A question of the engine's, to the team `operations`."""
+    return rows.open_task(rows.waiting(task=False), task_type="keeps_dying", team="operations")
+
+
+def answer() -> Target:
+    return f"/admin/workflows/manualtask/{question().pk}/decide/", {"decision": "approve", "reason": ""}
+
+
+def claim_question() -> Target:
+    return f"/admin/workflows/manualtask/{question().pk}/claim/", {}
+
+
 def release() -> Target:
     """Of a task that whoever is logged in has claimed."""
     claimer = User.objects.latest("pk") if User.objects.exists() else User.objects.create(username="some-approver")

@@ -201,29 +201,33 @@ def test_revoking_a_key_is_for_good_and_logged(boss: User) -> None:
 
 # --- Who may ------------------------------------------------------------------------------------
 
-VERBS: list[tuple[str, Callable[..., None], dict[str, Any]]] = [
-    (operations.RETRY, operations.retry, {}),
-    (operations.RUN_NOW, operations.run_now, {}),
-    (operations.DECIDE, operations.approve, {}),
-    (operations.DECIDE, operations.reject, {"reason": "No."}),
-    (operations.REVOKE, operations.revoke, {}),
+# Of several permissions one is enough.
+VERBS: list[tuple[tuple[str, ...], Callable[..., Any], dict[str, Any]]] = [
+    ((operations.RETRY,), operations.retry, {}),
+    ((operations.RUN_NOW,), operations.run_now, {}),
+    (operations.MAY_DECIDE, operations.approve, {}),
+    (operations.MAY_DECIDE, operations.reject, {"reason": "No."}),
+    ((operations.REVOKE,), operations.revoke, {}),
 ]
 
 
-@pytest.mark.parametrize(("permission", "operation", "arguments"), VERBS)
+@pytest.mark.parametrize(("permissions", "operation", "arguments"), VERBS)
 def test_each_verb_asks_for_its_own_permission(
-    db: None, permission: str, operation: Callable[..., None], arguments: dict[str, Any]
+    db: None, permissions: tuple[str, ...], operation: Callable[..., Any], arguments: dict[str, Any]
 ) -> None:
-    own = permission.removeprefix("workflows.")
+    own = [permission.removeprefix("workflows.") for permission in permissions]
     others = User.objects.create_user("others")
-    others.user_permissions.set(Permission.objects.filter(content_type__app_label="workflows").exclude(codename=own))
+    others.user_permissions.set(
+        Permission.objects.filter(content_type__app_label="workflows").exclude(codename__in=own)
+    )
     with pytest.raises(PermissionDenied):
         operation(4711, user=others, **arguments)
 
-    only = User.objects.create_user("only")
-    only.user_permissions.set(Permission.objects.filter(codename=own))
-    with pytest.raises(NotAllowed):  # allowed, and then there is no such row
-        operation(4711, user=only, **arguments)
+    for each in own:
+        only = User.objects.create_user(f"only {each}")
+        only.user_permissions.set(Permission.objects.filter(codename=each))
+        with pytest.raises(NotAllowed):  # allowed, and then there is no such row
+            operation(4711, user=only, **arguments)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,0 +1,66 @@
+"""The team `operations`: who is in it, and whom the engine asks."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutations.lines import in_
+from tests.mutants.mutations.seen_by import OPERATIONS_TEAM, TEAM
+
+_WITHOUT = f"{TEAM}test_without_the_team_everybody_who_may_decide_is_asked"
+
+MUTANTS: list[Mutant] = [
+    *in_(
+        "models/manual_task.py",
+        (
+            "who resolves decides what has no team",
+            "self if user.has_perm(DECIDE) else self.filter(team=OPERATIONS)",
+            "self",
+            f"{OPERATIONS_TEAM}test_a_member_answers_the_engines_questions_and_decides_nothing_else",
+        ),
+        (
+            "who decides answers the questions to operations",
+            "if user.has_perm(RESOLVE) else theirs",
+            "",
+            f"{OPERATIONS_TEAM}test_an_approver_is_told_that_it_is_for_the_team",
+        ),
+        (
+            "a claim of a member counts for nothing",
+            " | Q(Exists(_assignee_with(RESOLVE)), team=OPERATIONS)",
+            "",
+            f"{OPERATIONS_TEAM}test_what_a_member_has_claimed_is_theirs_until_they_leave",
+        ),
+        (
+            "a claim counts of who may resolve, whatever it is of",
+            "Q(Exists(_assignee_with(RESOLVE)), team=OPERATIONS)",
+            "Q(Exists(_assignee_with(RESOLVE)))",
+            f"{OPERATIONS_TEAM}test_a_claim_of_what_is_for_another_team_counts_for_nothing",
+        ),
+    ),
+    *in_(
+        "waits/team.py",
+        (
+            "the team is asked where there is no such group",
+            "SELECT EXISTS (SELECT FROM auth_group WHERE name = %s) AND EXISTS (",
+            "SELECT %s <> '' AND EXISTS (",
+            f"{_WITHOUT}[there_is_no_such_group]",
+        ),
+        (
+            "a team of users who have left is asked",
+            "u.is_active AND ",
+            "",
+            f"{_WITHOUT}[its_only_member_is_inactive]",
+        ),
+        (
+            "a team of users who are no staff is asked",
+            "u.is_staff AND ",
+            "",
+            f"{_WITHOUT}[its_only_member_is_no_staff]",
+        ),
+        (
+            "a team of nobody is asked",
+            'OPERATIONS if has_members else ""',
+            "OPERATIONS",
+            f"{_WITHOUT}[nobody_is_in_it]",
+        ),
+    ),
+]

@@ -1,0 +1,98 @@
+"""The engine's own questions are for the team `operations`, and find somebody where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import Group, Permission, User
+from django.db import connection
+
+from tests import engine
+from tests.engine import again, define, submit, work
+from tests.workflows.downstream import Downstream, unknown
+from tests.workflows.waits.approvals import HOURS_72
+from workflows.models import ManualTask, Workflow
+from workflows.waits import require_go_ahead
+
+pytestmark = engine.ENGINE
+
+
+@pytest.fixture(autouse=True)
+def groups(transactional_db: None) -> None:
+    with connection.schema_editor() as editor:
+        import_module("workflows.migrations.0002_groups").create_groups(apps, editor)
+        import_module("workflows.migrations.0045_groups_of_the_console").make_groups(apps, editor)
+
+
+def member(*groups: str, **fields: Any) -> User:
+    user = User.objects.create_user("lena", **{"is_staff": True, **fields})
+    user.groups.set(Group.objects.filter(name__in=groups))
+    return user
+
+
+def asked() -> str:
+    """The team that a question of the engine's is put to."""
+
+    def ask(*, workflow: Workflow, context: Any) -> None:
+        require_go_ahead(workflow, "q", question="May it?", facts={}, task_type="keeps_dying", timeout=HOURS_72)
+
+    define([ask])
+    assert work(submit()).status == "PENDING"
+    return ManualTask.objects.get().team
+
+
+@pytest.mark.parametrize("group", ["support lead", "engineer", "operations"])
+def test_the_engine_asks_the_team(group: str) -> None:
+    member(group)
+    assert asked() == "operations"
+
+
+def test_the_permission_of_a_user_alone_counts_too() -> None:
+    member().user_permissions.set(Permission.objects.filter(codename="resolve_manualtask"))
+    assert asked() == "operations"
+
+
+def nobody_is_in_it() -> None:
+    User.objects.create_superuser("boss")
+
+
+def there_is_no_such_group() -> None:
+    member("support lead")
+    Group.objects.get(name="operations").delete()
+
+
+def its_only_member_is_inactive() -> None:
+    member("support lead", is_active=False)
+
+
+def its_only_member_is_no_staff() -> None:
+    member("support lead", is_staff=False)
+
+
+def there_are_no_groups_at_all() -> None:
+    Group.objects.all().delete()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        nobody_is_in_it,
+        there_is_no_such_group,
+        its_only_member_is_inactive,
+        its_only_member_is_no_staff,
+        there_are_no_groups_at_all,
+    ],
+)
+def test_without_the_team_everybody_who_may_decide_is_asked(made: Callable[[], None]) -> None:
+    made()
+    assert asked() == ""
+
+
+def test_a_call_in_doubt_is_put_to_the_team() -> None:
+    member("support lead")
+    again(unknown(Downstream(), settle=0))
+    assert [(task.task_type, task.team) for task in ManualTask.objects.all()] == [("effect_in_doubt", "operations")]
