@@ -16,6 +16,7 @@ MIGRATIONS = (
     ("0041_who_runs_again", "let_run_again"),
     ("0044_groups_see_searches", "let_see"),
     ("0045_groups_of_the_console", "make_groups"),
+    ("0046_tasks_are_assigned", "let_assign"),
 )
 
 

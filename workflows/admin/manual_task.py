@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -21,12 +21,12 @@ from django.views.decorators.http import require_POST
 from workflows import operations
 from workflows.admin import words
 from workflows.admin.answer_form import YesForm
-from workflows.admin.base import ConsoleAdmin, Verb
+from workflows.admin.base import ConsoleAdmin, OptionalReasonForm, Verb
 from workflows.admin.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
 from workflows.doubts import DOUBT_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, State, Workflow
-from workflows.models.manual_task import DUE, OPERATIONS
+from workflows.models.manual_task import DUE, OPERATIONS, able_to_decide
 from workflows.operations import taking_back
 from workflows.operations.taking_back import Again
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 OPEN = ManualTask.State.OPEN
 
 OVERDUE = words.badge("overdue", "Overdue")
+
+# A team has fewer members, and a longer list could not be read.
+COLLEAGUES_SHOWN = 500
 
 
 def is_overdue(task: ManualTask) -> bool:
@@ -58,6 +61,46 @@ TAKE_BACK = Verb(
     ),
     consequences=lambda row: _once_taken_back(row),
     done="It is taken back.",
+)
+
+
+class AssignForm(OptionalReasonForm):
+    """To whom, of those who may decide the task, and a note to them. Nobody is chosen beforehand."""
+
+    to = forms.TypedChoiceField(label="Colleague", coerce=int)
+    field_order = ("to", "reason")
+
+    def __init__(self, *args: Any, row: ManualTask, **kwargs: Any) -> None:
+        super().__init__(*args, row=row, **kwargs)
+        users = (
+            able_to_decide(row)
+            .exclude(pk__in=[row.assignee_id] if row.assignee_id else [])
+            .order_by("username")[:COLLEAGUES_SHOWN]
+        )
+        self.fields["to"] = forms.TypedChoiceField(
+            label="Colleague",
+            coerce=int,
+            choices=[("", "Choose somebody"), *((user.pk, user.get_username()) for user in users)],
+            help_text="Those who may decide it.",
+        )
+        self.fields["reason"].label = "Note"
+
+
+ASSIGN = Verb(
+    slug="assign",
+    label="Assign to a colleague",
+    asks="Assign it to a colleague",
+    permission=(operations.ASSIGN, *operations.MAY_DECIDE),
+    operation=operations.assign,
+    applies=lambda row: False,  # the page offers it beside the buttons to claim and to release
+    consequences=lambda row: [
+        f"Now it is {f'with {row.assignee}' if row.assignee else 'unassigned'}.",
+        "Your colleague finds it in the inbox, under “Mine”, with your note in the workflow's history.",
+        "Nobody else can decide it until it is unassigned.",
+    ],
+    seen=("seen", lambda row: [row.assignee_id] if row.assignee_id else []),
+    form=AssignForm,
+    done="It is assigned.",
 )
 
 
@@ -115,7 +158,7 @@ class WhoseFilter(admin.SimpleListFilter):
     parameter_name = "whose"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [("mine", "Mine"), ("unassigned", "Nobody's yet"), ("teams", "My teams'")]
+        return [("mine", "Mine"), ("unassigned", "Unassigned"), ("teams", "My teams'")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
         assert isinstance(request.user, User)
@@ -147,7 +190,7 @@ class ManualTaskAdmin(ConsoleAdmin):
     list_filter = (StateFilter, WhoseFilter, TypeFilter)
     list_select_related = ("assignee", "decided_by")
     page_template = "admin/workflows/manual_task/page.html"
-    verbs = (TAKE_BACK,)
+    verbs = (TAKE_BACK, ASSIGN)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ManualTask]:
         return ManualTask.objects.by_the_clock().with_claims().defer("question", "facts")
@@ -163,8 +206,8 @@ class ManualTaskAdmin(ConsoleAdmin):
     def get_urls(self) -> list[URLPattern]:
         pages: list[tuple[str, Callable[..., HttpResponse]]] = [
             ("decide", self.decide_view),
-            ("claim", partial(self.claim_view, operation=operations.claim_task, done="It is yours.")),
-            ("release", partial(self.claim_view, operation=operations.release_task, done="It is nobody's again.")),
+            ("claim", self.claim_view),
+            ("release", self.release_view),
         ]
         return [
             path(
@@ -181,6 +224,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         late = row.state == OPEN and row.is_over
         open_to_decide = row.state == OPEN and not late and row.workflow.status == Workflow.Status.PENDING
         may = open_to_decide and _may_decide(request.user)
+        assigns = open_to_decide and request.user.has_perm(operations.ASSIGN)
         refusal = operations.why_not_decide(row, request.user) if may else ""
         decides = may and not refusal
         return {
@@ -196,8 +240,11 @@ class ManualTaskAdmin(ConsoleAdmin):
             "on_expiry": ON_EXPIRY.get(row.on_expiry, dialogue(row).expired),
             "refusal": refusal,
             "claim_url": self.url_of("claim", row) if may and not operations.why_not_claim(row, request.user) else "",
+            "assign_url": self.url_of("assign", row)
+            if (may or assigns) and not operations.why_not_assign(row, request.user)
+            else "",
             "release_url": self.url_of("release", row)
-            if may and not operations.why_not_release(row, request.user)
+            if (may or assigns) and not operations.why_not_release(row, request.user)
             else "",
             # Facts may be a patient's: only a user who may decide the task sees them, and only while it is open.
             "facts": [(label, _fact(value)) for label, value in row.facts] if decides else None,
@@ -241,11 +288,16 @@ class ManualTaskAdmin(ConsoleAdmin):
         said = answer.answer if answer else None
         return self.carry_out(request, done, operations.approve, row.pk, reason=reason, answer=said)
 
-    def claim_view(
-        self, request: HttpRequest, row_id: int, *, operation: Callable[..., None], done: str
-    ) -> HttpResponse:
+    def claim_view(self, request: HttpRequest, row_id: int) -> HttpResponse:
         row = self._row_to_change(request, row_id)
-        self.carry_out(request, done, operation, row.pk)
+        self.carry_out(request, "It is yours.", operations.claim_task, row.pk)
+        return HttpResponseRedirect(self.url_of("change", row))
+
+    def release_view(self, request: HttpRequest, row_id: int) -> HttpResponse:
+        if not request.user.has_perm(operations.ASSIGN):
+            self._row_to_change(request, row_id)
+        row = self.visible_row(request, str(row_id))
+        self.carry_out(request, "It is nobody's again.", operations.release_task, row.pk)
         return HttpResponseRedirect(self.url_of("change", row))
 
     def _row_to_change(self, request: HttpRequest, row_id: int) -> ManualTask:
@@ -271,8 +323,9 @@ class ManualTaskAdmin(ConsoleAdmin):
         return words.badge(row.state, row.get_state_display())
 
     @admin.display(description="Workflow")
-    def workflow_number(self, row: ManualTask) -> int:
-        return row.workflow_id
+    def workflow_number(self, row: ManualTask) -> SafeString:
+        url = reverse("admin:workflows_workflow_change", args=[row.workflow_id])
+        return format_html('<a href="{}">{}</a>', url, row.workflow_id)
 
     @admin.display(description="Assigned to")
     def assigned_to(self, row: ManualTask) -> str:

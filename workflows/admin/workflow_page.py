@@ -176,6 +176,8 @@ def _describe(event: Event) -> str:
             return f"{step}: {recorded_error(detail)}" if step else recorded_error(detail)
         case Event.Kind.WAITING:
             return f"{step}, until {_moment(detail.get('until'))}: {detail.get('waiting_for', '?')}"
+        case Event.Kind.TASK_ASSIGNED:
+            return ": ".join(part for part in (f"To {detail.get('to', '?')}", str(detail.get("reason") or "")) if part)
         case Event.Kind.FOLLOWED_UP:
             return f"{step} has been done."
         case Event.Kind.PARKED:

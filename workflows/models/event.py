@@ -27,6 +27,7 @@ class Event(models.Model):
         FOLLOW_UP_GIVEN_UP = "follow_up_given_up", "Follow-up given up"
         FOLLOW_UP_ASKED = "follow_up_asked", "Run again"
         TASK_CLAIMED = "task_claimed", "Task claimed"
+        TASK_ASSIGNED = "task_assigned", "Task assigned"
         TASK_RELEASED = "task_released", "Task released"
         APPROVED = "approved"
         REJECTED = "rejected"

@@ -41,6 +41,19 @@ def _assignee_with(permission: str) -> models.QuerySet[User]:
     return able.filter(pk=OuterRef("assignee")).alias(team=team)
 
 
+def able_to_decide(task: ManualTask) -> models.QuerySet[User]:
+    """The users who may decide the task: active staff, with the permission, of its team, and of other eyes."""
+    users = get_user_model().objects
+    able = users.with_perm(DECIDE, backend=PERMISSION_BACKEND)
+    if task.team:
+        able = able.filter(Q(is_superuser=True) | Q(pk__in=users.filter(groups__name=task.team).values("pk")))
+    theirs = Q(pk__in=able.values("pk"))
+    if task.team == OPERATIONS:
+        theirs |= Q(pk__in=users.with_perm(RESOLVE, backend=PERMISSION_BACKEND).values("pk"))
+    requester = Q(pk=task.requested_by_id) if task.four_eyes else Q(pk=None)
+    return users.filter(theirs, is_staff=True).exclude(requester)
+
+
 class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
     def by_the_clock(self) -> ManualTaskQuerySet:
         """Annotate each task with `is_over`: whether its deadline has passed, by the clock that set it."""
@@ -148,6 +161,7 @@ class ManualTask(models.Model):
         permissions = [
             ("decide_manualtask", "Can approve or reject a manual task"),
             ("resolve_manualtask", "Can answer the questions to the team operations"),
+            ("assign_manualtask", "Can assign any manual task to whoever may decide it"),
         ]
         constraints = [
             models.CheckConstraint(

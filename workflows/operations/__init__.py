@@ -8,6 +8,7 @@ its refusals and its wake-up must be about committed rows.
 from workflows.operations.answers import answer_model
 from workflows.operations.follow_ups import LeftUndone, follow_up, left_undone
 from workflows.operations.guards import (
+    ASSIGN,
     CANCEL,
     DECIDE,
     FOLLOW_UP,
@@ -24,10 +25,12 @@ from workflows.operations.services import LONGEST_HOLD, hold, try_now, why_not_h
 from workflows.operations.tasks import (
     MAY_DECIDE,
     approve,
+    assign,
     claim_task,
     reject,
     release_task,
     take_back,
+    why_not_assign,
     why_not_claim,
     why_not_decide,
     why_not_release,
@@ -35,6 +38,7 @@ from workflows.operations.tasks import (
 from workflows.operations.workflows import cancel, retry, run_now
 
 __all__ = [
+    "ASSIGN",
     "CANCEL",
     "DECIDE",
     "FOLLOW_UP",
@@ -50,6 +54,7 @@ __all__ = [
     "WorkflowBusy",
     "answer_model",
     "approve",
+    "assign",
     "cancel",
     "claim_task",
     "follow_up",
@@ -62,6 +67,7 @@ __all__ = [
     "run_now",
     "take_back",
     "try_now",
+    "why_not_assign",
     "why_not_claim",
     "why_not_decide",
     "why_not_hold_until",

@@ -21,6 +21,7 @@ CANCEL = "workflows.cancel_workflow"
 FOLLOW_UP = "workflows.follow_up_workflow"
 DECIDE = manual_task.DECIDE
 RESOLVE = manual_task.RESOLVE
+ASSIGN = "workflows.assign_manualtask"
 REVOKE = "workflows.revoke_apikey"
 HOLD = "workflows.hold_service"
 TRY_NOW = "workflows.try_service"

@@ -1,4 +1,4 @@
-"""What people may do with manual tasks: claim and release, approve and reject, take an answer back."""
+"""What people may do with manual tasks: claim, assign and release, approve and reject, take an answer back."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from django.db import IntegrityError, transaction
+import psycopg.errors
+from django.db import IntegrityError, OperationalError, transaction
 
 from workflows import compensation, inbox, waking
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.manual_task import OPERATIONS, ManualTaskQuerySet
+from workflows.models.manual_task import OPERATIONS, ManualTaskQuerySet, able_to_decide
 from workflows.operations import answers, taking_back
-from workflows.operations.guards import DECIDE, RESOLVE, lock_workflow, record_event, require
+from workflows.operations.guards import ASSIGN, DECIDE, RESOLVE, lock_workflow, record_event, require
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -43,16 +44,42 @@ def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
         record_event(task.workflow_id, Event.Kind.TASK_CLAIMED, user, reason=reason, task=task_id)
 
 
+def assign(task_id: int, *, user: User, to: int, seen: list[int], reason: str = "") -> str:
+    """Make an open task a colleague's, who may decide it; return what happened, a sentence. `reason` is a note to them.
+
+    With the permission to assign, any task. A user who may decide the task may hand on what is free, or their own.
+    `seen` holds the assignee that the user was shown, if there was one: what has become of it since is not undone.
+    """
+    require(user, ASSIGN, *MAY_DECIDE)
+    with transaction.atomic(durable=True):
+        _lock_task(task_id)
+        task = _read_task(task_id)
+        if why_not := why_not_assign(task, user):
+            raise NotAllowed(why_not)
+        if seen != [task.assignee_id] * (task.assignee_id is not None):
+            raise NotAllowed(_whose(task))
+        colleague = able_to_decide(task).filter(pk=to).first()
+        if colleague is None:
+            raise NotAllowed("This user cannot decide it: choose somebody else.")
+        name = colleague.get_username()
+        if colleague == task.assignee:
+            raise NotAllowed(f"It is assigned to {name} already.")
+        ManualTask.objects.filter(pk=task_id).update(assignee=colleague, claimed_at=None)
+        record_event(task.workflow_id, Event.Kind.TASK_ASSIGNED, user, reason=reason, task=task_id, to=name)
+    return f"It is assigned to {name}."
+
+
 def release_task(task_id: int, *, user: User, reason: str = "") -> None:
     """Give a claimed task back to all users who may decide it.
 
-    A user may release their own task, and one whose assignee can no longer decide it; a superuser may release any.
+    A user may release their own task, and one whose assignee can no longer decide it; with the permission to assign,
+    any.
     """
-    require(user, *MAY_DECIDE)
+    require(user, ASSIGN, *MAY_DECIDE)
     with transaction.atomic(durable=True):
         row = ManualTask.objects.filter(pk=task_id)
         claimed = row.exclude(assignee=None)
-        if not user.is_superuser:
+        if not user.has_perm(ASSIGN):
             claimed = row.filter(assignee=user) | _allowed_for(claimed, user).free()
         released = _undecided(claimed).update(assignee=None, claimed_at=None)
         task = _read_task(task_id)
@@ -179,14 +206,32 @@ def why_not_release(task: ManualTask, user: User) -> str:
     """Why `user` cannot release the task, in a sentence; empty if they can."""
     if not (over := _why_over(task)) and task.assignee is None:
         return "Nobody has claimed it."
-    if over or user.is_superuser or task.assignee == user:
+    if over or user.has_perm(ASSIGN) or task.assignee == user:
         return over
     return _why_taken(task, user) or _why_not_theirs(task, user)
+
+
+def why_not_assign(task: ManualTask, user: User) -> str:
+    """Why `user` cannot assign the task to anybody, in a sentence; empty if they can."""
+    if (over := _why_over(task)) or user.has_perm(ASSIGN):
+        return over
+    return _why_not_theirs(task, user) or _why_taken(task, user)
 
 
 def why_not_decide(task: ManualTask, user: User) -> str:
     """Why `user` cannot decide the task, in a sentence; empty if they can."""
     return _why_over(task) or _why_not_theirs(task, user) or _why_taken(task, user)
+
+
+def _lock_task(task_id: int) -> None:
+    """Lock a task's row without waiting for whoever decides it, or claims it, at this moment."""
+    rows = ManualTask.objects.select_for_update(nowait=True, no_key=True).filter(pk=task_id)
+    try:
+        rows.values("pk").first()
+    except OperationalError as error:
+        if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+            raise NotAllowed("Somebody is changing it at this moment: look at it again.") from error
+        raise
 
 
 def _read_task(task_id: int) -> ManualTask:
@@ -239,6 +284,12 @@ def _is_member(user: User, team: str) -> bool:
 def _why_taken(task: ManualTask, user: User) -> str:
     if task.assignee is None or task.assignee == user or not task.is_held:
         return ""
+    return _whose(task)
+
+
+def _whose(task: ManualTask) -> str:
+    if task.assignee is None:
+        return "It is nobody's any more: look at it again."
     name = task.assignee.get_username()
     if task.claimed_at:
         return f"{name} has claimed it, at {task.claimed_at:%Y-%m-%d %H:%M:%S} UTC."

@@ -82,6 +82,7 @@ SIGNALS_NOBODY_WAITS_FOR = "workflows/waits/test_signals_nobody_waits_for.py::"
 
 OPERATIONS = "workflows/operations/test_operations.py::"
 SERVICES = "workflows/operations/test_services.py::"
+ASSIGNING = "workflows/operations/test_assigning.py::"
 OPERATIONS_TEAM = "workflows/operations/test_operations_team.py::"
 TWO_AT_ONCE = "workflows/operations/test_two_at_once.py::"
 

@@ -1,10 +1,10 @@
-"""The team `operations`: who is in it, and whom the engine asks."""
+"""The team `operations`: who is in it, and whom the engine asks. And to whom tasks are assigned."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import OPERATIONS_TEAM, TEAM
+from tests.mutants.mutations.seen_by import ASSIGNING, OPERATIONS_TEAM, TEAM
 
 _WITHOUT = f"{TEAM}test_without_the_team_everybody_who_may_decide_is_asked"
 
@@ -34,6 +34,54 @@ MUTANTS: list[Mutant] = [
             "Q(Exists(_assignee_with(RESOLVE)), team=OPERATIONS)",
             "Q(Exists(_assignee_with(RESOLVE)))",
             f"{OPERATIONS_TEAM}test_a_claim_of_what_is_for_another_team_counts_for_nothing",
+        ),
+    ),
+    *in_(
+        "models/manual_task.py",
+        (
+            "a task is assigned to whoever requested it",
+            "Q(pk=task.requested_by_id) if task.four_eyes else Q(pk=None)",
+            "Q(pk=None)",
+            f"{ASSIGNING}test_it_is_assigned_only_to_who_may_decide_it",
+        ),
+        (
+            "a task is assigned to another team",
+            "    if task.team:\n",
+            "    if False:\n",
+            f"{ASSIGNING}test_it_is_assigned_only_to_who_may_decide_it",
+        ),
+        (
+            "a task is assigned to somebody who is no staff",
+            "users.filter(theirs, is_staff=True)",
+            "users.filter(theirs)",
+            f"{ASSIGNING}test_it_is_assigned_only_to_who_may_decide_it",
+        ),
+    ),
+    *in_(
+        "operations/tasks.py",
+        (
+            "an assignment waits for whoever decides",
+            "select_for_update(nowait=True, no_key=True)",
+            "select_for_update(no_key=True)",
+            f"{ASSIGNING}test_an_assignment_does_not_wait_for_whoever_decides",
+        ),
+        (
+            "an assignment undoes a claim that its user has not seen",
+            "if seen != [task.assignee_id] * (task.assignee_id is not None):",
+            "if False:",
+            f"{ASSIGNING}test_what_became_of_it_since_the_page_was_shown_is_not_undone",
+        ),
+        (
+            "an assignment does not look at what became of the task",
+            "        if why_not := why_not_assign(task, user):\n",
+            "        if why_not := '':\n",
+            f"{ASSIGNING}test_what_is_over_is_not_assigned",
+        ),
+        (
+            "an assignment does not lock its row",
+            "        _lock_task(task_id)\n",
+            "",
+            f"{ASSIGNING}test_an_assignment_does_not_wait_for_whoever_decides",
         ),
     ),
     *in_(

@@ -65,6 +65,16 @@ def claim_question() -> Target:
     return f"/admin/workflows/manualtask/{question().pk}/claim/", {}
 
 
+def assign(row: ManualTask | None = None) -> Target:
+    colleague, _ = User.objects.get_or_create(username="colleague", is_staff=True, is_superuser=True)
+    row = row or rows.open_task(rows.waiting(task=False))
+    return f"/admin/workflows/manualtask/{row.pk}/assign/", {"to": str(colleague.pk), "reason": "You know him."}
+
+
+def assign_question() -> Target:
+    return assign(question())
+
+
 def release() -> Target:
     """Of a task that whoever is logged in has claimed."""
     claimer = User.objects.latest("pk") if User.objects.exists() else User.objects.create(username="some-approver")

@@ -134,7 +134,7 @@ def test_a_rejection_needs_none_of_the_fields(as_: Login) -> None:
 def test_a_model_that_this_release_does_not_have_leaves_only_the_rejection(as_: Login) -> None:
     client, row = as_("approver"), task(answer_model="tests.nowhere.Dose")
     html = page(client, row)
-    assert offered(html) == ["Claim it", "Reject"]
+    assert offered(html) == ["Assign to me", "Reject"]
     said = (
         "“Approve” cannot be said here. This release does not have what the answer is checked by (tests.nowhere.Dose)"
     )

@@ -93,7 +93,7 @@ def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(
     as_: Login, typed: dict[str, str], stored: dict[str, Any]
 ) -> None:
     client, row = as_("approver"), undo_task()
-    assert offered(page(client, row)) == ["Claim it", "It is dealt with", "Try again"]
+    assert offered(page(client, row)) == ["Assign to me", "It is dealt with", "Try again"]
     assert "optional" not in page(client, row)
     decide(client, row, decision="approve", reason="By phone.", **typed)
     assert Signal.objects.get().payload["answer"] == stored
@@ -183,5 +183,5 @@ def test_a_release_that_does_not_know_the_type_offers_no_yes(as_: Login) -> None
     client, row = as_("approver"), task(task_type="effect_in_doubt")
     Workflow.objects.update(workflow_type="of the next release")
     html = page(client, row)
-    assert offered(html) == ["Claim it", "It did not happen"]
+    assert offered(html) == ["Assign to me", "It did not happen"]
     assert "“It happened” cannot be said here. This release does not know the type" in unescape(html)

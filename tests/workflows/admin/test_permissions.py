@@ -16,6 +16,8 @@ from tests.workflows.admin.targets import (
     Target,
     answer,
     approve,
+    assign,
+    assign_question,
     cancel,
     claim,
     claim_question,
@@ -41,17 +43,22 @@ MAY: dict[Callable[[], Target], set[str]] = {
     approve: {"approver", "superuser"},
     reject: {"approver", "superuser"},
     claim: {"approver", "superuser"},
-    release: {"approver", "superuser"},
     answer: {"support lead", "engineer", "operations", "superuser"},
     claim_question: {"support lead", "engineer", "operations", "superuser"},
+    assign: {"support lead", "approver", "superuser"},
+    assign_question: {"support lead", "engineer", "operations", "superuser"},
+    release: {"support lead", "approver", "superuser"},
     revoke: {"engineer", "superuser"},
     hold: {"engineer", "superuser"},
     try_now: {"engineer", "superuser"},
 }
 
 
-# They have the permission, and are not in the team.
-REFUSED_IN_WORDS = {(answer, "approver"), (claim_question, "approver")}
+# They have a permission, and are not in the team.
+REFUSED_IN_WORDS = {
+    *((answer, "approver"), (claim_question, "approver"), (assign_question, "approver")),
+    *((assign, "engineer"), (assign, "operations")),
+}
 
 
 def tables() -> dict[str, list[Any]]:
@@ -180,7 +187,7 @@ def test_a_fresh_database_has_the_groups_with_their_permissions() -> None:
     assert held["approver"] == {"view_workflow", "view_manualtask", "decide_manualtask"}
     assert {*operations, "revoke_apikey", "view_apikey"} <= held["engineer"]
     assert {"view_service", "hold_service", "try_service"} <= held["engineer"]
-    assert held["support lead"] == {*held["support"], "resolve_manualtask"}
+    assert held["support lead"] == {*held["support"], "resolve_manualtask", "assign_manualtask"}
     assert held["operations"] == {"view_workflow", "view_manualtask", "resolve_manualtask"}
     assert "resolve_manualtask" in held["engineer"]
     assert "decide_manualtask" not in held["engineer"] | held["support lead"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.test import Client
 from django.utils import timezone
 
 from tests.workflows.admin.conftest import Login
@@ -52,10 +53,10 @@ def test_what_an_expiry_counted_as_is_said(as_: Login) -> None:
 
 def test_it_is_claimed_and_given_back_with_a_button(as_: Login) -> None:
     client, row = as_("approver"), task()
-    assert offered(page(client, row)) == ["Claim it", "Approve", "Reject"]
+    assert offered(page(client, row)) == ["Assign to me", "Approve", "Reject"]
     html = client.post(url(row, "claim"), follow=True).content.decode()
     assert re.search(r"It is yours\..*Claimed by some-approver, since \d{4}-", words(html))
-    assert offered(html) == ["Give it back", "Approve", "Reject"]
+    assert offered(html) == ["Unassign", "Approve", "Reject"]
     html = client.post(url(row, "release"), follow=True).content.decode()
     assert re.search(r"It is nobody's again\..*Claimed by nobody", words(html))
     kinds = Event.objects.order_by("id").values_list("kind", "actor")
@@ -75,7 +76,7 @@ def test_what_would_be_refused_is_not_offered_and_the_page_says_why(as_: Login) 
         assert offered(html) == []
         assert said in words(html)
         assert "ninety-two" not in html
-    assert offered(page(as_("superuser"), task(**taken))) == ["Give it back"]
+    assert offered(page(as_("superuser"), task(**taken))) == ["Unassign"]
     assert offered(page(as_("support"), task())) == []
 
 
@@ -87,11 +88,55 @@ def test_of_a_claim_that_counts_for_nothing_the_page_says_so_and_offers_the_task
     html = page(client, row)
     assert re.search(r"Claimed by gone, since [-0-9]+ [:0-9]+ UTC, but can no longer decide it", words(html))
     assert "ninety-two" in html
-    assert offered(html) == ["Claim it", "Give it back", "Approve", "Reject"]
+    assert offered(html) == ["Assign to me", "Unassign", "Approve", "Reject"]
     assert "Assigned to gone, but can no longer decide it" in words(page(client, task(assignee=gone)))
     html = client.post(url(row, "claim"), follow=True).content.decode()
     assert re.search(r"It is yours\..*Claimed by some-approver, since [-0-9]+ [:0-9]+ UTC Expires", words(html))
     assert "can no longer" not in page(client, task(assignee=gone, state="expired")), "nobody asks any more"
+
+
+def assigned(client: Client, row: ManualTask, to: User, **data: str) -> str:
+    form = {"to": str(to.pk), "reason": "", **data}
+    return words(client.post(url(row, "assign"), form, follow=True).content.decode())
+
+
+def test_it_is_assigned_to_a_colleague_with_a_note(as_: Login) -> None:
+    client, row, boss = as_("approver"), task(), User.objects.create_superuser("boss")
+    User.objects.create_user("stranger", is_staff=True)
+    assert url(row, "assign") in page(client, row)
+    asked = client.get(url(row, "assign")).content.decode()
+    assert "Now it is unassigned." in words(asked)
+    assert re.findall(r"<option[^>]*>([^<]+)<", asked) == ["Choose somebody", "boss", "some-approver"]
+    said = assigned(client, row, boss, reason="You know him.")
+    assert "It is assigned to boss." in said
+    assert "Assigned to boss" in said
+    assert url(row, "assign") not in page(client, row), "it is boss's now"
+    history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
+    assert "Task assigned" in history
+    assert "To boss: You know him." in history
+
+
+def test_an_untouched_form_assigns_to_nobody(as_: Login) -> None:
+    client, row = as_("approver"), task()
+    assert client.post(url(row, "assign"), {"to": "", "reason": ""}).status_code == 200
+    row.refresh_from_db()
+    assert row.assignee is None
+
+
+def test_an_assignment_from_a_stale_page_is_told_whose_it_is(as_: Login) -> None:
+    lead, row = as_("support lead"), task()
+    boss, other = User.objects.create_superuser("boss"), User.objects.create_superuser("other")
+    operations.claim_task(row.pk, user=boss)
+    assert "Boss has claimed it, at " in assigned(lead, row, other)
+    assert "It is assigned to other." in assigned(lead, row, other, seen=str(boss.pk))
+
+
+def test_a_support_lead_assigns_what_they_may_not_decide_and_does_not_see_its_facts(as_: Login) -> None:
+    lead, row = as_("support lead"), task(facts=[["Weight", "ninety-two"]])
+    html = page(lead, row)
+    assert url(row, "assign") in html
+    assert "ninety-two" not in html
+    assert offered(html) == []
 
 
 def test_a_claim_that_comes_second_is_told_whose_it_is(as_: Login) -> None:

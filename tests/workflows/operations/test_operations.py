@@ -207,6 +207,8 @@ VERBS: list[tuple[tuple[str, ...], Callable[..., Any], dict[str, Any]]] = [
     ((operations.RUN_NOW,), operations.run_now, {}),
     (operations.MAY_DECIDE, operations.approve, {}),
     (operations.MAY_DECIDE, operations.reject, {"reason": "No."}),
+    ((operations.ASSIGN, *operations.MAY_DECIDE), operations.assign, {"to": 1, "seen": []}),
+    ((operations.ASSIGN, *operations.MAY_DECIDE), operations.release_task, {}),
     ((operations.REVOKE,), operations.revoke, {}),
 ]
 
