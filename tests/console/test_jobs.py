@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from onboarding.samples import Kind, sample
@@ -16,7 +17,7 @@ from tests.engine import work
 from tests.servers import Gunicorn
 from tests.workflows import rows
 from workflows.definition import definitions
-from workflows.models import Event, Workflow
+from workflows.models import Event, ManualTask, Workflow
 from workflows.postgres.jsonb import document_of
 from workflows.submissions import enter
 
@@ -126,6 +127,31 @@ def test_cancel_one_and_read_beforehand_what_is_refunded(open_as: Open) -> None:
     person.click("Cancel workflow", role="button")
     assert person.reads("It was cancelled. What it did is being reversed.")
     assert Event.objects.get(workflow=row, kind="cancelled").detail["reason"] == "Asked for by phone."
+    assert person.clicks <= 3
+
+
+def test_approve_three_reviews(open_as: Open) -> None:
+    tasks = [rows.open_task(rows.waiting(task=False)) for _ in range(3)]
+    person = Person(open_as("approver"))
+    person.click(f"task {tasks[0].pk}")
+    person.click("Approve and next (2 left)", role="button")
+    person.click("Approve and next (1 left)", role="button")
+    person.click("Approve", role="button")
+    assert set(ManualTask.objects.values_list("state", flat=True)) == {"approved"}
+    assert person.clicks <= 5
+
+
+def test_hand_a_task_to_a_colleague(open_as: Open) -> None:
+    task = rows.open_task(rows.waiting(task=False))
+    User.objects.create_superuser("carla")
+    person = Person(open_as("approver"))
+    person.click(f"task {task.pk}")
+    person.click("Assign to a colleague")
+    person.page.get_by_label("Colleague").select_option(label="carla")
+    person.page.get_by_label("Note").fill("You know her.")
+    person.click("Assign it to a colleague", role="button")
+    assert person.reads("Assigned to\ncarla")
+    assert Event.objects.get(kind="task_assigned").detail["to"] == "carla"
     assert person.clicks <= 3
 
 

@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
 from workflows import operations
-from workflows.admin import words
+from workflows.admin import next_task, words
 from workflows.admin.answer_form import YesForm
 from workflows.admin.base import ConsoleAdmin, OptionalReasonForm, Verb
 from workflows.admin.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
@@ -129,7 +129,7 @@ class StateFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [*ManualTask.State.choices, ("overdue", "Overdue"), ("done", "Done, in any way"), ("all", "All")]
+        return [*ManualTask.State.choices, ("overdue", "Overdue"), ("done", "Closed"), ("all", "All")]
 
     def choices(self, changelist: Any) -> Any:
         for value, label in self.lookup_choices:
@@ -162,14 +162,7 @@ class WhoseFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
         assert isinstance(request.user, User)
-        match self.value():
-            case "mine":
-                return queryset.filter(assignee=request.user)
-            case "unassigned":
-                return cast("ManualTaskQuerySet", queryset).free()
-            case "teams":
-                return cast("ManualTaskQuerySet", queryset.exclude(team="")).for_members(request.user)
-        return queryset
+        return next_task.of_person(cast("ManualTaskQuerySet", queryset), self.value(), request.user)
 
 
 class TypeFilter(admin.SimpleListFilter):
@@ -178,7 +171,7 @@ class TypeFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
         types = ManualTask.objects.open().order_by("task_type").values_list("task_type", flat=True)
-        return [(task_type, task_type) for task_type in types.distinct()]
+        return [(task_type, words.task_type(task_type)) for task_type in types.distinct()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
         value = self.value()
@@ -229,7 +222,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         decides = may and not refusal
         return {
             "badge": self.badge(row),
-            "type": words.plain(row.task_type),
+            "type": words.task_type(row.task_type),
             "workflow": row.workflow,
             "workflow_badge": words.badge(row.workflow.state, State(row.workflow.state).label),
             "late": late,
@@ -249,9 +242,12 @@ class ManualTaskAdmin(ConsoleAdmin):
             # Facts may be a patient's: only a user who may decide the task sees them, and only while it is open.
             "facts": [(label, _fact(value)) for label, value in row.facts] if decides else None,
             **(self._forms(row) if decides else {}),
+            # An answer about a call is found out one by one.
+            "next": next_task.after(request, row) if decides and row.task_type not in DIALOGUES else None,
+            "next_url": self.url_of("decide", row) + next_task.query(request, next="1"),
             **_answer(row),
             "dialogue": dialogue(row),
-            "decide_url": self.url_of("decide", row),
+            "decide_url": self.url_of("decide", row) + next_task.query(request),
         }
 
     def _forms(self, row: ManualTask) -> dict[str, Any]:
@@ -272,12 +268,22 @@ class ManualTaskAdmin(ConsoleAdmin):
             answer = None  # the operation refuses it, with the reason
         sound = sound and (answer is None or answer.is_valid())
         if sound and self._decide(request, row, form, answer):
-            return HttpResponseRedirect(self.url_of("change", row))
+            return HttpResponseRedirect(self._url_after(request, row))
         # The text that was typed is kept, unless there is nothing left to decide.
         row = self.visible_row(request, str(row_id))
         shown = self.page(request, row)
         typed = {"form": form, "answer": answer} if "form" in shown else {}
         return self.render(request, self.page_template, row, **{**shown, **typed})
+
+    def _url_after(self, request: HttpRequest, row: ManualTask) -> str:
+        """Where a decision leads: to its own task, or to the next one if the person asked for that."""
+        if not request.GET.get("next"):
+            return self.url_of("change", row) + next_task.query(request)
+        if following := next_task.after(request, row):
+            return self.url_of("change", following.first) + next_task.query(request)
+        self.message_user(request, "There is no other task of this type that you may decide.")
+        shown = next_task.filters(request).urlencode()
+        return reverse("admin:workflows_manualtask_changelist") + (f"?{shown}" if shown else "")
 
     def _decide(self, request: HttpRequest, row: ManualTask, form: DecisionForm, answer: YesForm | None) -> bool:
         texts, reason = dialogue(row), form.cleaned_data["reason"]
@@ -316,7 +322,7 @@ class ManualTaskAdmin(ConsoleAdmin):
 
     @admin.display(description="Type")
     def type(self, row: ManualTask) -> str:
-        return words.plain(row.task_type)
+        return words.task_type(row.task_type)
 
     @admin.display(description="State")
     def badge(self, row: ManualTask) -> SafeString:

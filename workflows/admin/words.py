@@ -55,6 +55,20 @@ SAID = {
 }
 
 
+# The types of the engine's own questions.
+TASK_TYPES = {
+    "effect_in_doubt": "Unclear call",
+    "undo_in_doubt": "Failed reversal",
+    "step_undeclared": "Step that is gone",
+    "keeps_dying": "Workers keep dying",
+    "keeps_being_lost": "Workers keep losing it",
+}
+
+
+def task_type(name: str) -> str:
+    return TASK_TYPES.get(name) or plain(name)
+
+
 def answered(detail: Mapping[str, Any]) -> str:
     """The result of a call that happened, or the reference of one that was undone: `charge_id ch_1, status paid`."""
     fields = detail.get("fields") or {}

@@ -125,6 +125,13 @@ def take_back(task_id: int, *, user: User, reason: str) -> str:
         return taking_back.take_back(answer)
 
 
+def decidable(user: User) -> ManualTaskQuerySet:
+    """The open tasks that `user` may decide now: of their permissions and teams, and not in somebody else's hands."""
+    if not any(map(user.has_perm, MAY_DECIDE)):
+        return ManualTask.objects.none()
+    return _decidable(ManualTask.objects.all(), user).free_for(user)
+
+
 # --- Deciding -----------------------------------------------------------------------------------------
 
 

@@ -59,6 +59,7 @@ UNKNOWN_TYPES = "workflows/worker/test_unknown_types.py::"
 TAKING_BACK = "workflows/operations/test_taking_back_clock.py::"
 
 FIND = "workflows/admin/test_find.py::"
+NEXT_TASK = "workflows/admin/test_next_task.py::"
 HOME = "workflows/admin/test_home.py::"
 POOLER = "acceptance/test_pooler.py::"
 PERMISSIONS = "workflows/admin/test_permissions.py::"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import ASSIGNING, OPERATIONS_TEAM, TEAM
+from tests.mutants.mutations.seen_by import ASSIGNING, NEXT_TASK, OPERATIONS_TEAM, TEAM
 
 _WITHOUT = f"{TEAM}test_without_the_team_everybody_who_may_decide_is_asked"
 
@@ -59,6 +59,18 @@ MUTANTS: list[Mutant] = [
     ),
     *in_(
         "operations/tasks.py",
+        (
+            "the next task is one that somebody else has claimed",
+            "return _decidable(ManualTask.objects.all(), user).free_for(user)",
+            "return _decidable(ManualTask.objects.all(), user)",
+            f"{NEXT_TASK}test_only_what_the_user_may_decide_and_of_the_same_type_comes_next",
+        ),
+        (
+            "the next task is for another team",
+            "return _decidable(ManualTask.objects.all(), user).free_for(user)",
+            "return _undecided(ManualTask.objects.all()).free_for(user)",
+            f"{NEXT_TASK}test_only_what_the_user_may_decide_and_of_the_same_type_comes_next",
+        ),
         (
             "an assignment waits for whoever decides",
             "select_for_update(nowait=True, no_key=True)",

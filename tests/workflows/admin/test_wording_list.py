@@ -36,6 +36,7 @@ def shown() -> Iterator[tuple[str, str]]:
     ):
         yield from ((heading, str(label)) for label in choices.labels)
     yield from (("Answers", said) for said in words.SAID.values())
+    yield from (("Types of tasks", label) for label in words.TASK_TYPES.values())
     for model_admin in admin.site._registry.values():
         if isinstance(model_admin, ConsoleAdmin):
             yield from (("Verbs", verb.label) for verb in model_admin.verbs)

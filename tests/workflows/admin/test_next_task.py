@@ -1,0 +1,116 @@
+"""Approve and next: which task comes after a decision, and how many are left."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from html import unescape
+from urllib.parse import urlencode
+
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from django.utils import timezone
+
+from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.tasks import offered, page, task, url, words
+from workflows.models import ManualTask
+
+MINE = "?" + urlencode({"_changelist_filters": "whose=mine"})
+
+
+def button(html: str) -> tuple[str, str]:
+    """Where the button leads, and its label."""
+    action, label = re.findall(r'formaction="([^"]*)">([^<]*)<', html)[0]
+    return unescape(action), label
+
+
+def approve_and_next(client: Client, html: str, **data: str) -> tuple[str, str]:
+    """Press it; return the address and the words of the page that comes."""
+    response = client.post(button(html)[0], {"decision": "approve", "reason": "", **data}, follow=True)
+    return response.redirect_chain[-1][0], words(response.content.decode())
+
+
+def hours(number: int) -> dict[str, object]:
+    return {"due_at": timezone.now() + timedelta(hours=number)}
+
+
+def test_the_next_is_due_next_and_so_on_until_none_is_left(as_: Login) -> None:
+    client = as_("approver")
+    later, overdue, soon = task(**hours(5)), task(**hours(-5)), task(**hours(1))
+    html = page(client, overdue)
+    assert button(html) == (url(overdue, "decide") + "?next=1", "Approve and next (2 left)")
+    where, _ = approve_and_next(client, html)
+    assert where == url(soon)
+    where, _ = approve_and_next(client, page(client, soon))
+    assert where == url(later)
+    assert offered(page(client, later)) == ["Assign to me", "Approve", "Reject"]
+    client.post(url(later, "decide"), {"decision": "approve", "reason": ""})
+    assert set(ManualTask.objects.values_list("state", flat=True)) == {"approved"}
+
+
+def test_only_what_the_user_may_decide_and_of_the_same_type_comes_next(as_: Login) -> None:
+    client, other = as_("approver"), User.objects.create_superuser("other")
+    me = User.objects.get(username="some-approver")
+    Group.objects.create(name="packers")
+    row = task()
+    for fields in [
+        {"task_type": "another"},
+        {"team": "packers"},
+        {"assignee": other, "claimed_at": timezone.now()},
+        {"four_eyes": True, "requested_by": me},
+        {"expires_at": timezone.now() - timedelta(seconds=1)},
+        {"state": "expired"},
+    ]:
+        task(**fields)
+    assert "and next" not in page(client, row)
+    task(assignee=me)
+    assert button(page(client, row))[1] == "Approve and next (1 left)"
+
+
+def test_it_keeps_to_the_filter_of_the_list(as_: Login) -> None:
+    client = as_("approver")
+    me = User.objects.get(username="some-approver")
+    row, mine, _free = task(assignee=me), task(assignee=me, **hours(3)), task(**hours(1))
+    listed = client.get("/admin/workflows/manualtask/?whose=mine").content.decode()
+    assert url(row) + MINE in unescape(listed)
+    html = client.get(url(row) + MINE).content.decode()
+    assert button(html)[1] == "Approve and next (1 left)"
+    where, _ = approve_and_next(client, html)
+    assert where == url(mine) + MINE
+    assert "and next" not in client.get(where).content.decode()
+
+
+def test_when_somebody_else_was_quicker_it_says_so_and_leads_to_the_list(as_: Login) -> None:
+    client = as_("approver")
+    row, last = task(), task()
+    html = page(client, row)
+    ManualTask.objects.filter(pk=last.pk).update(state="closed")
+    where, said = approve_and_next(client, html)
+    assert where == "/admin/workflows/manualtask/"
+    assert "There is no other task of this type that you may decide." in said
+
+
+def test_a_refused_form_stays_and_still_offers_the_next(as_: Login) -> None:
+    client = as_("approver")
+    row, _another = task(), task()
+    html = client.post(
+        url(row, "decide") + "?next=1", {"decision": "reject", "reason": ""}, follow=True
+    ).content.decode()
+    assert "and next (1 left)" in html
+    row.refresh_from_db()
+    assert row.state == "open"
+
+
+def test_an_answer_about_a_call_has_no_next(as_: Login) -> None:
+    client = as_("support lead")
+    row = task(task_type="effect_in_doubt", about="reserve", team="operations")
+    task(task_type="effect_in_doubt", about="reserve", team="operations")
+    assert "and next" not in page(client, row)
+
+
+def test_types_are_in_plain_words_and_the_workflow_is_a_link(as_: Login) -> None:
+    row = task(task_type="undo_in_doubt")
+    html = as_("approver").get("/admin/workflows/manualtask/").content.decode()
+    assert f'<a href="/admin/workflows/workflow/{row.workflow_id}/change/">{row.workflow_id}</a>' in html
+    assert words(html).count("Failed reversal") == 2  # in the list, and in its filter
+    assert "Undo in doubt" not in html

@@ -1,0 +1,66 @@
+"""What a person decides next: the tasks of the same type, by the same filter of the inbox, that they may decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlencode
+
+from django.contrib.auth.models import User
+from django.http import HttpRequest, QueryDict
+
+from workflows import operations
+from workflows.models import ManualTask
+from workflows.models.manual_task import DUE
+
+if TYPE_CHECKING:
+    from workflows.models.manual_task import ManualTaskQuerySet
+
+# Where the admin keeps the list's filters while a row of it is shown.
+FILTERS = "_changelist_filters"
+# Nobody decides more in a row, and the database need not count them.
+LEFT_COUNTED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The tasks that come after one: the first of them, and how many there are."""
+
+    first: ManualTask
+    number: int
+
+    @property
+    def left(self) -> str:
+        return f"{LEFT_COUNTED}+" if self.number > LEFT_COUNTED else str(self.number)
+
+
+def after(request: HttpRequest, row: ManualTask) -> Next | None:
+    user = cast("User", request.user)
+    tasks = operations.decidable(user).filter(task_type=row.task_type).exclude(pk=row.pk)
+    found = list(
+        of_person(tasks, filters(request).get("whose"), user).order_by(DUE, "id")[: LEFT_COUNTED + 1].only("id")
+    )
+    return Next(found[0], len(found)) if found else None
+
+
+def of_person(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> ManualTaskQuerySet:
+    """The tasks that the inbox's filter by person shows."""
+    match whose:
+        case "mine":
+            return tasks.filter(assignee=user)
+        case "unassigned":
+            return tasks.free()
+        case "teams":
+            return tasks.exclude(team="").for_members(user)
+    return tasks
+
+
+def filters(request: HttpRequest) -> QueryDict:
+    """The filters of the list that the person came from."""
+    return QueryDict(request.GET.get(FILTERS, ""))
+
+
+def query(request: HttpRequest, **also: str) -> str:
+    """A query string that keeps the list's filters; empty if there is nothing to keep."""
+    kept = {FILTERS: request.GET[FILTERS]} if request.GET.get(FILTERS) else {}
+    return f"?{urlencode({**kept, **also})}" if kept or also else ""
