@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -19,7 +19,7 @@ from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.models import Effect, Workflow
 from workflows.outages.parking import PATIENCE
 from workflows.search_keys import FROM_SECRET_KEY, SearchKey
-from workflows.wording import ENGINE_CODES
+from workflows.wording import known_words_for_code
 
 # Of the workflows that have failed, newest first.
 FAILURES_CHECKED = 5_000
@@ -202,12 +202,8 @@ def _check_returns(step: Step, definition: WorkflowDefinition) -> list[CheckMess
 
 def check_wording(**kwargs: Any) -> list[CheckMessage]:
     """A definition that has words at all has some for each step, and none of a step that it does not have."""
-    try:
-        known = definitions().values()
-    except (ImportError, AttributeError):  # check_definitions reports it
-        return []
     messages: list[CheckMessage] = []
-    for definition in known:
+    for definition in _readable_definitions().values():
         lacking, misspelt = wordless_steps(definition), unknown_steps(definition)
         if lacking and definition.wording.steps:
             message = f"The wording of {definition.name!r} has no words for {', '.join(lacking)}."
@@ -239,10 +235,7 @@ def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs
     """
     if not databases or DEFAULT_DB_ALIAS not in databases:
         return []
-    try:
-        known = definitions()
-    except (ImportError, AttributeError):  # check_definitions reports it
-        return []
+    known = _readable_definitions()
     newest = Workflow.objects.filter(status=Workflow.Status.FAILED).exclude(last_error_code="").order_by("-id")
     try:
         codes = set(newest.values_list("workflow_type", "last_error_code")[:FAILURES_CHECKED])
@@ -258,8 +251,7 @@ def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs
         for workflow_type, code in sorted(codes)
         if workflow_type in known
         and known[workflow_type].wording.codes
-        and code not in known[workflow_type].wording.codes
-        and code not in ENGINE_CODES
+        and known_words_for_code(known[workflow_type].wording, code) is None
     ]
 
 
@@ -319,10 +311,7 @@ def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs
         rows = list(called.annotate(workflows=Count("workflow", distinct=True)))
     except ProgrammingError:  # before the migrations of this release: `migrate` makes these checks, too
         return []
-    try:
-        known = definitions()
-    except (ImportError, AttributeError):  # check_definitions reports it
-        return []
+    known = _readable_definitions()
     return [
         Warning(
             f"This release of {workflow_type!r} declares no step {step!r}, and workflows under way have called it "
@@ -335,6 +324,14 @@ def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs
         for workflow_type, step, count in rows
         if workflow_type in known and not known[workflow_type].declares(step)
     ]
+
+
+def _readable_definitions() -> Mapping[str, WorkflowDefinition]:
+    """The definitions by name; none if one of them cannot be imported, which check_definitions reports."""
+    try:
+        return definitions()
+    except (ImportError, AttributeError):
+        return {}
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

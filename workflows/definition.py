@@ -209,24 +209,28 @@ class WorkflowDefinition:
 
     def linking_id_in(self, payload: Mapping[str, Any]) -> str | None:
         """The value of the field that `linking_id` names; None if it is missing or too long. A step checks it."""
-        value = _value_at(payload, self.linking_id)
+        value = value_at(payload, self.linking_id)
         return value if isinstance(value, str) and 0 < len(value) <= 200 else None
 
     def search_hashes_in(self, payload: Mapping[str, Any]) -> list[bytes]:
         """The hashes of the fields that `search_keys` names; none of what is missing, or is not of its kind."""
-        values = {kind: _value_at(payload, key.field) for kind, key in self.search_keys.items()}
+        values = {kind: value_at(payload, key.field) for kind, key in self.search_keys.items()}
         return hashes_to_store(self.search_keys, values)
 
     def __repr__(self) -> str:
         return f"<WorkflowDefinition {self.name}: {len(self.steps)} steps>"
 
 
-def _value_at(payload: Mapping[str, Any], field: str) -> Any:
-    """The value of a field, dotted for a nested one; None if there is none."""
-    value: Any = payload
+def value_at(payload: Any, field: str) -> Any:
+    """The value of a field of a payload, dotted for a nested one; None if there is none."""
     for name in filter(None, field.split(".")):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
+        payload = payload.get(name) if isinstance(payload, Mapping) else None
+    return payload
+
+
+def wording_of(definition: WorkflowDefinition | None) -> Wording:
+    """What people read of a definition; no words for a type that this release does not know."""
+    return definition.wording if definition else Wording()
 
 
 @cache

@@ -16,11 +16,10 @@ from uuid import UUID
 
 from django.views.decorators.debug import sensitive_variables
 
-from workflows.definition import WorkflowDefinition, definitions
+from workflows.definition import WorkflowDefinition, definitions, value_at
 from workflows.models import Search
 from workflows.postgres.statements import fetch_all
 from workflows.search_keys import hashes_to_find
-from workflows.wording import value_at
 
 # Nobody reads on; and an e-mail address of our own tests may have a million submissions.
 SHOWN = 50

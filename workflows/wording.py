@@ -148,21 +148,19 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
 UNFORESEEN = CodeWords("Something unforeseen happened. An engineer has to look before it is retried.", _LATER)
 
 
-def value_at(payload: Any, path: str) -> Any:
-    """The value of a field of the payload, by its dotted path; None if there is none."""
-    for name in path.split("."):
-        payload = payload.get(name) if isinstance(payload, Mapping) else None
-    return payload
-
-
 def words_for_step(wording: Wording, name: str) -> StepWords:
     """The words of a step, made of its name if nobody has said any."""
     return wording.steps.get(name) or StepWords(plain(name))
 
 
+def known_words_for_code(wording: Wording, code: str) -> CodeWords | None:
+    """The words of an error code: the definition's, then the engine's; None if nobody has said any."""
+    return wording.codes.get(code) or ENGINE_CODES.get(code)
+
+
 def words_for_code(wording: Wording, code: str) -> CodeWords:
-    """The words of an error code: the definition's, then the engine's."""
-    return wording.codes.get(code) or ENGINE_CODES.get(code) or UNFORESEEN
+    """The words of an error code, or those for what nobody has words for."""
+    return known_words_for_code(wording, code) or UNFORESEEN
 
 
 def label_of_result(wording: Wording, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from onboarding import checks
 from onboarding.samples import samples
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS, WORDING, masked_email, phone_ending
 from onboarding.workflow import ONBOARDING
+from workflows.definition import value_at
 from workflows.wording import ENGINE_CODES, CodeWords, words_for_code
 
 # They are of the sandbox's own pages, and no workflow meets them.
@@ -82,13 +83,6 @@ def test_the_fields_of_the_caller_and_of_the_money_are_in_the_payload() -> None:
     paths = [field.path for field in CALLER] + [WORDING.money.amount, WORDING.money.currency]
     for each in samples(20, seed=5):
         assert all(value_at(each.payload, path) is not None for path in paths)
-
-
-def value_at(payload: Mapping[str, Any], path: str) -> Any:
-    value: Any = payload
-    for name in path.split("."):
-        value = value[name]
-    return value
 
 
 @pytest.mark.parametrize(

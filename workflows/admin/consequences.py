@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from workflows.admin.money import amount
-from workflows.definition import WorkflowDefinition, definitions
+from workflows.definition import WorkflowDefinition, definitions, wording_of
 from workflows.effects import DONE, IN_DOUBT, UNDONE
 from workflows.models import Effect, Wait, Workflow
 from workflows.wording import Wording, words_for_code, words_for_step
@@ -30,7 +30,7 @@ class Calls:
 
     @property
     def wording(self) -> Wording:
-        return self.definition.wording if self.definition else Wording()
+        return wording_of(self.definition)
 
     def titles(self, *states: str) -> list[str]:
         """The titles of the steps whose calls are in one of these states."""

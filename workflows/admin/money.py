@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from workflows.admin import words
-from workflows.definition import WorkflowDefinition
+from workflows.definition import WorkflowDefinition, value_at
 from workflows.models import Effect
 from workflows.redaction import masked_reference, private_part
-from workflows.wording import Money, value_at
+from workflows.wording import Money
 
 # ISO 4217: the signs that need no explanation here, and currencies without a smaller unit.
 SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}

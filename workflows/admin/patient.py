@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workflows.definition import WorkflowDefinition
+from workflows.definition import WorkflowDefinition, value_at, wording_of
 from workflows.models import Effect, State, Workflow
-from workflows.wording import Wording, value_at, words_for_code, words_for_step
+from workflows.wording import Wording, words_for_code, words_for_step
 
 _NOTHING_TO_DO = "You need not do anything."
 LINES = {
@@ -39,7 +39,7 @@ def to_tell(
     `passed_over` are the codes of best-effort steps that failed, `effects` its calls; `asked`: it waits for a person
     of ours.
     """
-    wording = definition.wording if definition else Wording()
+    wording = wording_of(definition)
     state = State(workflow.state)
     if state == State.WAITING:
         waiting = words_for_step(wording, workflow.current_step).waiting

@@ -8,9 +8,9 @@ from django.utils import timezone
 
 from workflows.admin import follow_ups, words
 from workflows.admin.words import clock
-from workflows.definition import definitions
+from workflows.definition import definitions, wording_of
 from workflows.models import Attempt, Event, State, Workflow
-from workflows.wording import ENGINE_CODES, Wording, words_for_step
+from workflows.wording import Wording, known_words_for_code, words_for_step
 
 
 def sentence(workflow: Workflow, attempt: Attempt | None, undone: Sequence[str]) -> str:
@@ -71,8 +71,7 @@ def small_print(workflow: Workflow, attempt: Attempt | None, last: Attempt | Non
 
 def why(workflow: Workflow) -> str:
     """Why it failed, last: by the words for the code, or else as the error itself has it. Ends with a full stop."""
-    code = workflow.last_error_code
-    words_of_code = _wording(workflow).codes.get(code) or ENGINE_CODES.get(code)
+    words_of_code = known_words_for_code(_wording(workflow), workflow.last_error_code)
     told = words_of_code.staff if words_of_code else _error(workflow) or "no error was recorded"
     return told if told.endswith(".") else f"{told}."
 
@@ -119,5 +118,4 @@ def _title(wording: Wording, step: str) -> str:
 
 
 def _wording(workflow: Workflow) -> Wording:
-    definition = definitions().get(workflow.workflow_type)
-    return definition.wording if definition else Wording()
+    return wording_of(definitions().get(workflow.workflow_type))

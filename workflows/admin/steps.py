@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workflows.admin import words
-from workflows.definition import WorkflowDefinition
+from workflows.definition import WorkflowDefinition, wording_of
 from workflows.models import Attempt, Effect, StepOutcome
-from workflows.wording import Wording, words_for_step
+from workflows.wording import words_for_step
 
 OUTCOMES = {"": "Not reached", **dict(StepOutcome.choices)}
 
@@ -50,7 +50,7 @@ def step_lines(
 
 def lines_of(attempt: Attempt | None, definition: WorkflowDefinition | None = None) -> list[StepLine]:
     """What an attempt did, in the order in which it ran."""
-    wording = definition.wording if definition else Wording()
+    wording = wording_of(definition)
     steps: Sequence[Mapping[str, Any]] = attempt.steps if attempt else []
     return [
         StepLine(

@@ -18,9 +18,9 @@ from workflows.admin.patient import caller, to_tell
 from workflows.admin.phases import phases
 from workflows.admin.sentence import sentence, small_print
 from workflows.admin.steps import lines_of, recorded_error, step_lines, undone_steps
-from workflows.definition import WorkflowDefinition, definitions, undo_of
+from workflows.definition import definitions, undo_of, wording_of
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, StepOutcome, Workflow
-from workflows.wording import CodeWords, StepWords, Wording, words_for_code, words_for_step
+from workflows.wording import Wording, words_for_code, words_for_step
 
 ATTEMPTS_SHOWN = 20
 EVENTS_SHOWN = 100
@@ -45,7 +45,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     newest, last = attempts[0] if attempts else None, _last_run(attempts)
     effects = list(Effect.objects.filter(workflow=workflow).defer("error_message").order_by("id"))
     definition = definitions().get(workflow.workflow_type)
-    wording = definition.wording if definition else Wording()
+    wording = wording_of(definition)
     others = finding.others_of(workflow.pk, definition, payload)
     steps, passed_over = step_lines(definition, last, effects), _passed_over(workflow, last)
     history = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
@@ -65,10 +65,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "other_rows": rows_of(others) if others.ids else [],
         "attempt": last,
         "phases": phases(wording, steps),
-        "passed_over": [
-            f"{step.title}: {code.staff}"
-            for step, code in _in_words(definition, _without_a_line(workflow, passed_over))
-        ],
+        "passed_over": list(_in_words(wording, _without_a_line(workflow, passed_over))),
         "attempts": [(attempt, lines_of(attempt, definition)) for attempt in attempts if attempt is not last],
         "attempts_left_out": attempts[-1].number - 1 if attempts else 0,
         "effects": [(effect, words_for_step(wording, effect.step).title) for effect in effects],
@@ -99,12 +96,10 @@ def _without_a_line(workflow: Workflow, passed_over: Mapping[str, str]) -> dict[
     return {step: code for step, code in passed_over.items() if step not in to_do}
 
 
-def _in_words(
-    definition: WorkflowDefinition | None, failures: Mapping[str, str]
-) -> Iterator[tuple[StepWords, CodeWords]]:
-    wording = definition.wording if definition else Wording()
+def _in_words(wording: Wording, failures: Mapping[str, str]) -> Iterator[str]:
+    """A line for each step that failed: its title, and what its code means."""
     for step, code in failures.items():
-        yield words_for_step(wording, step), words_for_code(wording, code)
+        yield f"{words_for_step(wording, step).title}: {words_for_code(wording, code).staff}"
 
 
 # --- Steps --------------------------------------------------------------------------------------
