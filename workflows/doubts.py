@@ -268,14 +268,13 @@ def make_answerable_due(queue: str) -> int:
     questions = [(kind, f"effect:{name}") for kind, step, name in steps if step.lookup]
     questions += [(kind, f"undo:{name}") for kind, step, name in steps if step.undo_lookup]
     return transitions.make_due_where(
-        """w.queue = %(queue)s AND w.invisible_until > statement_timestamp() + %(look_every)s::interval AND w.id IN (
-            SELECT t.workflow_id FROM workflows_manualtask t JOIN workflows_wait q ON q.id = t.wait_id
-             WHERE t.state = 'open' AND t.task_type IN ('effect_in_doubt', 'undo_in_doubt'))
-           AND EXISTS (
-            SELECT FROM workflows_wait q, unnest(%(types)s::text[], %(names)s::text[]) AS known(type, name)
-             WHERE q.workflow_id = w.id AND NOT q.superseded AND q.outcome = ''
-               AND w.workflow_type = known.type AND q.name ~ '^(effect|undo):'
-               AND regexp_replace(q.name, ':[0-9]+$', '') = known.name)""",
+        """w.queue = %(queue)s AND w.invisible_until > statement_timestamp() + %(look_every)s::interval
+           AND (w.id, w.workflow_type) IN (
+            SELECT t.workflow_id, known.type
+              FROM workflows_manualtask t JOIN workflows_wait q ON q.id = t.wait_id
+              JOIN unnest(%(types)s::text[], %(names)s::text[]) AS known(type, name)
+                ON known.name = regexp_replace(q.name, ':[0-9]+$', '')
+             WHERE t.state = 'open')""",
         {
             "queue": queue,
             "look_every": LOOK_EVERY,

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from workflows.models import ManualTask, WorkerProcess, Workflow
 from workflows.outages.circuits import CircuitState
-from workflows.overview import COUNT_LIMIT, Count, Standing, Summary
+from workflows.overview import COUNT_LIMIT, Standing, Summary, counted
 from workflows.verdict import Down, Health, Link, Number, Waiting
 from workflows.worker import lease
 from workflows.worker.claim import COMPENSATION
@@ -51,7 +51,7 @@ def health(summary: Summary, standings: list[Standing]) -> Health:
 
 
 def _number(number: int, link: Link) -> Number:
-    return Number(number, str(Count("", "", number)), link)
+    return Number(number, counted(number), link)
 
 
 def _down(each: Standing) -> Down:

@@ -37,7 +37,12 @@ class Count:
     number: int
 
     def __str__(self) -> str:
-        return f"{COUNT_LIMIT:,}+" if self.number > COUNT_LIMIT else f"{self.number:,}"
+        return counted(self.number)
+
+
+def counted(number: int) -> str:
+    """A number that was counted to one above COUNT_LIMIT at the most, as people read it: `10,000+`."""
+    return f"{COUNT_LIMIT:,}+" if number > COUNT_LIMIT else f"{number:,}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 
+from workflows.wording import length
+
 # Seconds. Workers look several times a second, so on a usual day nothing waits for one; a minute is a backlog.
 WAITS_LONG = 60.0
 # A patient who was told "a few minutes" calls.
@@ -210,18 +212,11 @@ def _reason(level: Level, *pieces: Piece) -> Reason:
 
 
 def _for(waiting: Waiting, at: datetime) -> Piece:
-    return Piece(_length(_seconds(waiting.since, at)), Link("workflow", pk=str(waiting.workflow)))
+    return Piece(length(_seconds(waiting.since, at)), Link("workflow", pk=str(waiting.workflow)))
 
 
 def _seconds(since: datetime, at: datetime) -> float:
     return max(0.0, (at - since).total_seconds())
-
-
-def _length(seconds: float) -> str:
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds // length:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _clock_of(moment: datetime, at: datetime) -> str:

@@ -82,6 +82,14 @@ class Wording:
     money: Money | None = None
 
 
+def length(seconds: float) -> str:
+    """A length of time in the largest unit that fits: `26 min`."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def plain(name: str) -> str:
     """An identifier as words: `Clinical review` for `clinical_review`."""
     return name.replace("_", " ").capitalize()

@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from workflows.wording import length
 from workflows.wording import plain as plain
 
 MASK = "••••"
@@ -30,10 +31,7 @@ def clock(at: datetime | None) -> str:
 def age(since: datetime) -> str:
     """How long ago, in the largest unit that fits: `26 min`."""
     seconds = (timezone.now() - since).total_seconds()
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds // length:.0f} {unit}"
-    return "now"
+    return length(seconds) if seconds >= 60 else "now"
 
 
 def times(number: int) -> str:
