@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.db import DatabaseError, connection
@@ -15,7 +16,7 @@ from tests.engine import again, define, do_chores, elsewhere, last_attempt, outc
 from tests.workflows.outages.services import SECOND, Downstream, circuit, open_circuit, trial_is_due
 from tests.workflows.undoing import BY_HAND, World, ada, fail, in_doubt, states, to_rest
 from workflows import operations, waits
-from workflows.definition import Retry
+from workflows.definition import Retry, WorkflowDefinition, definitions
 from workflows.effects import KnownEffect
 from workflows.errors import RetryableStepError, StepError
 from workflows.models import Attempt, Effect, ManualTask, Service, Workflow
@@ -244,6 +245,30 @@ def test_a_release_that_can_look_an_undo_up_makes_it_due(world: World, books: Le
     worker().run(drain=True)
     workflow.refresh_from_db()
     assert (workflow.status, open_questions()) == ("FAILED", 0)
+
+
+def asleep_for_days(workflow: Workflow) -> bool:
+    workflow.refresh_from_db()
+    return workflow.invisible_until > timezone.now() + timedelta(days=1)
+
+
+@pytest.mark.parametrize("different", ["queue", "type", "closed"])
+def test_a_question_that_it_has_no_lookup_for_is_left_alone(world: World, different: str) -> None:
+    workflow = again(in_doubt(world))
+    assert asleep_for_days(workflow)
+    steps = [world.step("reserve"), world.step("charge", lookup=world.lookup, settle=0)]
+    if different == "closed":  # it waits for something else by now
+        ManualTask.objects.update(state="closed")
+    define([*steps[:1], world.step("charge")] if different == "type" else steps)
+    if different == "type":
+        also = WorkflowDefinition(name="another", steps=steps, context_class=engine.Context)
+        with_both = {**definitions(), also.name: also}
+        with patch("workflows.doubts.definitions", lambda: with_both):
+            worker().run(drain=True)
+    else:
+        worker(queue="elsewhere" if different == "queue" else "default").run(drain=True)
+    assert asleep_for_days(workflow)
+    assert "look for charge" not in world.log
 
 
 # --- When the service is back -------------------------------------------------------------------------

@@ -66,6 +66,24 @@ def test_only_the_latest_call_of_a_step_counts() -> None:
     assert "1 call is on record and not made again: “Charge the card”." in list(of_retry(row))
 
 
+def test_the_call_that_reversed_another_is_no_call_of_the_step() -> None:
+    row = failed()
+    call(row, "execute_checkout", "undone", charge_id="ch_1")
+    key = f"{row.key}:execute_checkout:1:undo"
+    row.effects.create(
+        step="execute_checkout", undo=True, state="done", attempt=1, idempotency_key=key, result={"refund_id": "re_1"}
+    )
+    told = list(of_retry(row))
+    assert "Made anew, for it was reversed: “Charge the card”." in told
+    assert not [line for line in told if "on record" in line]
+
+
+def test_a_step_that_is_not_kept_on_record_is_no_call_that_is_made() -> None:
+    (made,) = [line for line in of_retry(failed()) if line.startswith("Made where it applies")]
+    assert "“Create the account”" in made
+    assert "“Get access to the account”" not in made
+
+
 def test_cancelling_tells_what_is_given_back_what_is_reversed_and_what_stays() -> None:
     row = onboarding()
     call(row, "create_account")
@@ -80,7 +98,8 @@ def test_cancelling_tells_what_is_given_back_what_is_reversed_and_what_stays() -
 
 
 @pytest.mark.parametrize(
-    ("step", "state", "result"), [("execute_checkout", "undone", "ch_1"), ("execute_checkout", "done", None)]
+    ("step", "state", "result"),
+    [("execute_checkout", "undone", "ch_1"), ("execute_checkout", "done", None), ("enroll_in_program", "done", "ch_1")],
 )
 def test_nothing_is_given_back_that_was_not_paid_or_is_given_back_already(
     step: str, state: str, result: str | None
@@ -118,6 +137,13 @@ def test_run_now_is_offered_where_it_could_change_anything() -> None:
     assert may_run_early(asleep(waiting_for="the service", parked_on="programs", parked_at=timezone.now()))
     looks_for_itself = wait(asleep(waiting_for="an account"), "signal", deadline=LATER)
     assert may_run_early(looks_for_itself)
+
+
+@pytest.mark.parametrize("over", [{"superseded": True}, {"outcome": "received"}])
+def test_nor_for_a_wait_that_is_over(over: dict[str, Any]) -> None:
+    row = wait(asleep(waiting_for="it"), "signal", deadline=LATER)
+    row.waits.update(**over)
+    assert not may_run_early(row)
 
 
 @pytest.mark.parametrize("kind", ["approval", "time", "children", "signal"])

@@ -58,3 +58,11 @@ def test_the_page_of_a_payload_that_cannot_be_read_is_shown_all_the_same(as_: Lo
     for payload in ({"patient": "?"}, {"patient": {"email": ["a"]}}, {}):
         row = rows.workflow(workflow_type="keyed", payload=payload)
         assert others_on(as_("support"), row.pk) == []
+
+
+def test_a_number_means_what_is_stored_of_it_and_not_all_that_it_could_mean(as_: Login) -> None:
+    """Ten digits are a national number; as a whole one they are somebody else's, in another country."""
+    national = sent("one@example.com", "5501012323")
+    abroad = sent("two@example.com", "+5501012323")
+    assert others_on(as_("support"), national) == []
+    assert others_on(as_("support"), abroad) == []

@@ -56,6 +56,7 @@ def refund(state: str = "done", result: Any = None, **fields: Any) -> Effect:
             [charge("undone"), refund(result={"reference": "wire-77"})],
             "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; refunded at 2026-03-01 03:41 UTC, wire-77.",
         ),
+        ([charge(), refund("not_done")], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b."),
         ([charge("undone")], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; refunded by hand."),
         ([charge("kept")], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; a person decided to leave it."),
         ([charge(undo_failures=3)], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; the refund failed 3 times."),
@@ -130,6 +131,13 @@ def test_why_it_failed_and_what_became_of_the_money() -> None:
     assert told("compensating", **full, effects=[charge()]).endswith("What you paid is being given back.")
     for effects in ([], [charge(charge_id=None)], [charge("unknown")], [charge("kept")]):
         assert told("failed", **full, effects=effects) == "The program is full, so we could not enrol you."
+
+
+def test_what_the_reversal_returned_is_no_charge() -> None:
+    effects = [charge("undone"), refund(result={"refund_id": "re_9", "charge_id": "ch_1a2b"})]
+    assert told("compensating", last_error_code="program_full", effects=effects).endswith(
+        "What you paid was given back."
+    )
 
 
 def test_a_cancelled_one_that_is_still_being_undone_was_cancelled() -> None:

@@ -82,6 +82,14 @@ def test_it_says_that_a_workflow_is_due_complete_or_put_back(as_: Login) -> None
     assert sentence(page(support, put_back)) == f"Paused until {clock(put_back.invisible_until)}."
 
 
+def test_one_that_is_retried_is_paused_by_nothing_that_was_before(as_: Login) -> None:
+    row = rows.retrying()
+    rows.event(row, "put_back", attempt=1, detail={"reason": "The worker was stopped."})
+    rows.event(row, "retry_scheduled", attempt=2, detail={})
+    rows.event(row, "put_back", detail={"reason": "It waits for a release."})
+    assert sentence(page(as_("support"), row)).startswith("“Charge” failed twice in a row")
+
+
 def test_it_says_why_a_workflow_is_undone_and_what_comes_next(as_: Login) -> None:
     support = as_("support")
     row = rows.compensating()
