@@ -27,6 +27,15 @@ def parcels(settings: Any) -> Iterator[None]:
 
 
 @pytest.fixture
+def letters(parcels: None, settings: Any) -> Iterator[None]:
+    """One more definition: the parcels of `rows` have no search keys."""
+    settings.WORKFLOWS = ["tests.workflows.rows.PARCEL", "tests.workflows.test_search_keys.KEYED"]
+    definitions.cache_clear()
+    yield
+    definitions.cache_clear()
+
+
+@pytest.fixture
 def as_(db: None) -> Login:
     """A browser in which somebody of that group is logged in; CSRF tokens are asked for if `csrf` says so."""
 

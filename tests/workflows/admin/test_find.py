@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,18 +24,11 @@ from workflows.models import Search, Workflow
 from workflows.postgres.jsonb import document_of
 from workflows.submissions import enter
 
+pytestmark = pytest.mark.usefixtures("letters")
+
 FIND = "/admin/find/"
 EMAIL = "canary-4c1d@example.com"
 PHONE = "+15550102323"
-
-
-@pytest.fixture(autouse=True)
-def letters(parcels: None, settings: Any) -> Iterator[None]:
-    """One more definition: the parcels of `rows` have no search keys."""
-    settings.WORKFLOWS = ["tests.workflows.rows.PARCEL", "tests.workflows.test_search_keys.KEYED"]
-    definitions.cache_clear()
-    yield
-    definitions.cache_clear()
 
 
 def sent(email: str = EMAIL, phone: str = PHONE) -> int:

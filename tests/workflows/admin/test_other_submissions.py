@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -13,17 +11,9 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.test_find import sent
 from workflows import find as finding
-from workflows.definition import definitions
 from workflows.models import Search
 
-
-@pytest.fixture(autouse=True)
-def letters(parcels: None, settings: Any) -> Iterator[None]:
-    """One more definition: the parcels of `rows` have no search keys."""
-    settings.WORKFLOWS = ["tests.workflows.rows.PARCEL", "tests.workflows.test_search_keys.KEYED"]
-    definitions.cache_clear()
-    yield
-    definitions.cache_clear()
+pytestmark = pytest.mark.usefixtures("letters")
 
 
 def others_on(client: Client, pk: int) -> list[int]:
