@@ -68,11 +68,11 @@ def test_only_the_latest_call_of_a_step_counts() -> None:
 
 def test_the_call_that_reversed_another_is_no_call_of_the_step() -> None:
     row = failed()
-    call(row, "execute_checkout", "undone", charge_id="ch_1")
     key = f"{row.key}:execute_checkout:1:undo"
     row.effects.create(
         step="execute_checkout", undo=True, state="done", attempt=1, idempotency_key=key, result={"refund_id": "re_1"}
     )
+    call(row, "execute_checkout", "undone", charge_id="ch_1")  # written again since, as an UPDATE does
     told = list(of_retry(row))
     assert "Made anew, for it was reversed: “Charge the card”." in told
     assert not [line for line in told if "on record" in line]

@@ -2,62 +2,50 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
-from tests.servers import Gunicorn, database_url
+from tests.servers import Gunicorn
 from tests.workflows import rows
 from workflows.definition import definitions
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PASSWORD = "correct horse battery"
 TYPED = "They called and asked for"
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
-    pytest.mark.long,
-    pytest.mark.django_db(transaction=True),
-]
+
+@pytest.fixture
+def server_environment() -> dict[str, str]:
+    """Sessions end after twelve idle seconds."""
+    return {"DJANGO_SETTINGS_MODULE": "tests.staff.short_sessions", "WORKFLOWS": "tests.workflows.rows.PARCEL"}
 
 
 @pytest.fixture
-def url(tmp_path: Path, settings: Any, db: None) -> Iterator[str]:
-    """A console with a failed workflow and two users; sessions end after twelve idle seconds."""
+def url(server: Gunicorn, settings: Any) -> Iterator[str]:
+    """A page of a console with a failed workflow and two users."""
     settings.WORKFLOWS = ["tests.workflows.rows.PARCEL"]
     definitions.cache_clear()
     for name in ("ada", "bob"):
         User.objects.create_superuser(name, password=PASSWORD)
-    environment = {"DJANGO_SETTINGS_MODULE": "tests.staff.short_sessions", "WORKFLOWS": "tests.workflows.rows.PARCEL"}
-    with Gunicorn("config.wsgi", tmp_path / "log", database_url(), **environment) as server:
-        yield f"http://127.0.0.1:{server.port}/admin/workflows/workflow/{rows.failed().pk}/retry/"
+    yield f"http://127.0.0.1:{server.port}/admin/workflows/workflow/{rows.failed().pk}/retry/"
     definitions.cache_clear()
 
 
 @pytest.fixture
-def page(url: str) -> Iterator[Any]:
+def page(browser: Any, url: str) -> Iterator[Any]:
     """A tab in which ada is signed in, on the page that asks for the reason of a retry."""
-    # Playwright runs a loop in this thread, in which Django would refuse to touch the database.
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_context().new_page()
-        wrong: list[str] = []
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
-        page.goto(url)
-        sign_in(page)
-        yield page
-        browser.close()
-        assert not wrong
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+    context = browser.new_context()
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+    page.goto(url)
+    sign_in(page)
+    yield page
+    context.close()
+    assert not wrong
 
 
 def sign_in(page: Any, name: str = "ada") -> None:
