@@ -72,7 +72,7 @@ def test_the_call_that_reversed_another_is_no_call_of_the_step() -> None:
     row.effects.create(
         step="execute_checkout", undo=True, state="done", attempt=1, idempotency_key=key, result={"refund_id": "re_1"}
     )
-    call(row, "execute_checkout", "undone", charge_id="ch_1")  # written again since, as an UPDATE does
+    call(row, "execute_checkout", "undone", charge_id="ch_1")
     told = list(of_retry(row))
     assert "Made anew, for it was reversed: “Charge the card”." in told
     assert not [line for line in told if "on record" in line]
