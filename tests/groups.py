@@ -17,6 +17,7 @@ MIGRATIONS = (
     ("0044_groups_see_searches", "let_see"),
     ("0045_groups_of_the_console", "make_groups"),
     ("0046_tasks_are_assigned", "let_assign"),
+    ("0048_cancel_what_is_paid", "let_cancel_what_is_paid"),
 )
 
 

@@ -89,12 +89,13 @@ class RetryForm(ReasonForm):
 class Verb:
     """An operation on a row: a button on the row's page, a page that says what will happen, and a POST.
 
-    `applies`: whether the row's state allows it; a verb that would be refused is not offered. `consequences`: what will
-    happen, in sentences. `done`: the message afterwards, unless the operation returns one. `seen`: the ids that the
-    page was made of, and the operation's argument for them, so that it can check what became of them since. `asks`: the
-    title of the page, where the label and the row's name do not make a sentence. `form` asks for the operation's
-    arguments. `dangerous`: it takes something away from a patient, and looks like it. Of several permissions one is
-    enough.
+    `applies`: whether the row's state allows it; a verb that would be refused is not offered. `why_not`: why this user
+    may not do it to this row, though they have the permission; the page says so in place of the verb. `consequences`:
+    what will happen, in sentences. `done`: the message afterwards, unless the operation returns one. `seen`: the ids
+    that the page was made of, and the operation's argument for them, so that it can check what became of them since.
+    `asks`: the title of the page, where the label and the row's name do not make a sentence. `form` asks for the
+    operation's arguments. `dangerous`: it takes something away from a patient, and looks like it. Of several
+    permissions one is enough.
     """
 
     slug: str
@@ -106,6 +107,7 @@ class Verb:
     done: str
     seen: tuple[str, Callable[[Any], list[int]]] | None = None
     asks: str = ""
+    why_not: Callable[[Any, Any], str] = lambda row, user: ""
     form: type[ReasonForm] = ReasonForm
     dangerous: bool = False
 
@@ -211,7 +213,8 @@ class ConsoleAdmin(ModelAdmin):
         return row
 
     def render(self, request: HttpRequest, template: str, row: Any, **context: Any) -> TemplateResponse:
-        offered = [v for v in self.verbs if v.applies(row) and v.is_for(request.user)]
+        possible = [v for v in self.verbs if v.applies(row) and v.is_for(request.user)]
+        barred = {verb: why for verb in possible if (why := verb.why_not(row, request.user))}
         return TemplateResponse(
             request,
             template,
@@ -220,7 +223,8 @@ class ConsoleAdmin(ModelAdmin):
                 "opts": self.opts,
                 "row": row,
                 "title": f"{self.opts.verbose_name} {row.pk}".capitalize(),
-                "verbs": [(verb, self.url_of(verb.slug, row)) for verb in offered],
+                "verbs": [(verb, self.url_of(verb.slug, row)) for verb in possible if verb not in barred],
+                "barred": [(verb.label, why) for verb, why in barred.items()],
                 **context,
             },
         )
@@ -235,6 +239,9 @@ class ConsoleAdmin(ModelAdmin):
         if not verb.is_for(request.user):
             raise PermissionDenied
         row = self.visible_row(request, unquote(row_id))
+        if refusal := verb.why_not(row, request.user):
+            self.message_user(request, refusal, messages.ERROR)
+            return HttpResponseRedirect(self.url_of("change", row))
         form = verb.form(request.POST if request.method == "POST" else None, row=row)
         seen = _seen(request, verb, row)
         if form.is_valid():

@@ -75,6 +75,7 @@ CANCEL = Verb(
         ),
     ],
     done="It is cancelled.",
+    why_not=lambda row, user: operations.why_not_cancel(row.pk, user),
     dangerous=True,
     seen=("open_tasks", lambda row: [task.pk for task in _open_tasks(row)]),
 )

@@ -147,7 +147,8 @@ class Workflow(models.Model):
         permissions = [
             ("retry_workflow", "Can retry a failed workflow"),
             ("run_workflow_now", "Can run a waiting workflow now"),
-            ("cancel_workflow", "Can cancel a workflow"),
+            ("cancel_workflow", "Can cancel a workflow that has charged nothing"),
+            ("cancel_paid_workflow", "Can cancel a workflow whatever it has charged"),
             ("follow_up_workflow", "Can have a failed best-effort step of a complete workflow run again"),
         ]
         constraints = [

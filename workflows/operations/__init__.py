@@ -10,6 +10,7 @@ from workflows.operations.follow_ups import LeftUndone, follow_up, left_undone
 from workflows.operations.guards import (
     ASSIGN,
     CANCEL,
+    CANCEL_PAID,
     DECIDE,
     FOLLOW_UP,
     HOLD,
@@ -36,11 +37,12 @@ from workflows.operations.tasks import (
     why_not_decide,
     why_not_release,
 )
-from workflows.operations.workflows import cancel, retry, run_now
+from workflows.operations.workflows import cancel, retry, run_now, why_not_cancel
 
 __all__ = [
     "ASSIGN",
     "CANCEL",
+    "CANCEL_PAID",
     "DECIDE",
     "FOLLOW_UP",
     "HOLD",
@@ -70,6 +72,7 @@ __all__ = [
     "take_back",
     "try_now",
     "why_not_assign",
+    "why_not_cancel",
     "why_not_claim",
     "why_not_decide",
     "why_not_hold_until",

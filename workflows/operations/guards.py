@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 RETRY = "workflows.retry_workflow"
 RUN_NOW = "workflows.run_workflow_now"
 CANCEL = "workflows.cancel_workflow"
+CANCEL_PAID = "workflows.cancel_paid_workflow"
 FOLLOW_UP = "workflows.follow_up_workflow"
 DECIDE = manual_task.DECIDE
 RESOLVE = manual_task.RESOLVE

@@ -10,13 +10,22 @@ from uuid import uuid4
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from workflows import compensation, history, inbox, journal, transitions, waking
+from workflows import compensation, history, inbox, journal, payments, transitions, waking
 from workflows.definition import definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_engine_error, last_error
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.operations.guards import CANCEL, RETRY, RUN_NOW, WorkflowBusy, lock_workflow, record_event, require
+from workflows.operations.guards import (
+    CANCEL,
+    CANCEL_PAID,
+    RETRY,
+    RUN_NOW,
+    WorkflowBusy,
+    lock_workflow,
+    record_event,
+    require,
+)
 from workflows.postgres.statements import execute
 
 if TYPE_CHECKING:
@@ -103,7 +112,8 @@ def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[
     A workflow that no worker holds is cancelled here and now. For a running one the request is stored, and its worker
     obeys it before the next step, or after the run; if that completes the workflow first, it is complete. `open_tasks`
     are the ids of the tasks that the user has seen open: if another user has decided one of them since, the
-    cancellation is refused, and the user has to look again.
+    cancellation is refused, and the user has to look again. What was charged, or may have been, is cancelled only by
+    somebody with the permission for that.
     """
     require(user, CANCEL)
     if not reason.strip():
@@ -119,6 +129,7 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
     with transaction.atomic(durable=True):
         workflow, state = lock_workflow(workflow_id)
         _require_cancellable(workflow, state)
+        _require_may_cancel(workflow_id, user)
         _require_undecided(_lock_tasks(workflow_id, open_tasks))
         _close_open_attempt(workflow_id)
         compensates = compensation.fail_or_compensate(
@@ -153,6 +164,7 @@ def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tas
         tasks = _lock_tasks(workflow_id, open_tasks)  # before the row is read: another user may hold both, to cancel it
         workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=workflow_id)
         _require_cancellable(workflow, State(workflow.state))
+        _require_may_cancel(workflow_id, user)
         _require_undecided(tasks)
         if asked := inbox.cancellation(workflow_id):
             raise NotAllowed(f"{asked.by} has asked for that already; its worker will see it.")
@@ -176,6 +188,21 @@ def _require_cancellable(workflow: Workflow, state: State) -> None:
         )
     if workflow.compensating:
         raise NotAllowed("It is being undone already, and is FAILED after that.")
+
+
+def why_not_cancel(workflow_id: int, user: User) -> str:
+    """Why `user`, who may cancel, may not cancel this one: a sentence, empty if they may.
+
+    A worker that runs it may charge in the very moment after this; what it charged is given back all the same.
+    """
+    if user.has_perm(CANCEL_PAID) or not payments.may_have_been_charged(workflow_id):
+        return ""
+    return "It has been charged, or may have been: ask a support lead to cancel it."
+
+
+def _require_may_cancel(workflow_id: int, user: User) -> None:
+    if refusal := why_not_cancel(workflow_id, user):
+        raise NotAllowed(refusal)
 
 
 def _lock_tasks(workflow_id: int, open_tasks: Collection[int]) -> list[ManualTask]:

@@ -187,7 +187,11 @@ def test_a_fresh_database_has_the_groups_with_their_permissions() -> None:
     assert held["approver"] == {"view_workflow", "view_manualtask", "decide_manualtask"}
     assert {*operations, "revoke_apikey", "view_apikey"} <= held["engineer"]
     assert {"view_service", "hold_service", "try_service"} <= held["engineer"]
-    assert held["support lead"] == {*held["support"], "resolve_manualtask", "assign_manualtask"}
+    assert held["support lead"] == {
+        *held["support"],
+        *("resolve_manualtask", "assign_manualtask", "cancel_paid_workflow"),
+    }
+    assert "cancel_paid_workflow" in held["engineer"]
     assert held["operations"] == {"view_workflow", "view_manualtask", "resolve_manualtask"}
     assert "resolve_manualtask" in held["engineer"]
     assert "decide_manualtask" not in held["engineer"] | held["support lead"]
