@@ -24,12 +24,12 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789 \
 	SEARCH_KEYS=only-for-the-checks-another-one-of-many-characters-0123456789
 
-.PHONY: help venv test test-long test-faults test-browser mutants bench bench-big bench-intake lint format demo db-start \
+.PHONY: help venv test test-long test-faults test-browser mutants bench bench-big bench-intake bench-footprint lint format demo db-start \
 	db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo '  Arguments go through ARGS: make test ARGS="-x tests/config", make demo ARGS="--exit --submissions 60"'
 	@echo '  make test runs $(TESTS_AT_ONCE) tests at a time; one after another: make test TESTS_AT_ONCE=0'
@@ -67,6 +67,10 @@ bench-big: $(INSTALLED) ## Measure the chores and the claim on a table of 3,000,
 bench-intake: export DEBUG = 1
 bench-intake: $(INSTALLED) ## Measure what the search keys cost the intake, over HTTP
 	@$(VENV) -m tests.benchmark.intake $(ARGS)
+
+bench-footprint: export DEBUG = 1
+bench-footprint: $(INSTALLED) ## Measure what an onboarding leaves in PostgreSQL: bytes, WAL, transaction ids
+	@$(VENV) -m tests.benchmark.footprint $(ARGS)
 
 lint: export DEBUG = 1
 lint: $(INSTALLED) ## Check style, types, imports, settings and migrations

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -15,9 +17,9 @@ from tests.servers import database_url
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def benchmark(*arguments: str) -> subprocess.Popen[str]:
+def benchmark(*arguments: str, of: str = "tests.benchmark") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmark", *arguments],
+        [sys.executable, "-m", of, *arguments],
         cwd=settings.BASE_DIR,
         env={**os.environ, "DATABASE_URL": database_url()},
         stdout=subprocess.PIPE,
@@ -58,6 +60,25 @@ def test_it_measures_and_prints_and_leaves_no_database_behind() -> None:
         "looks, full ones shared",
     ):
         assert row in printed
+    assert_no_database_is_left(process)
+
+
+@pytest.mark.long
+def test_it_weighs_an_onboarding(tmp_path: Path) -> None:
+    written = tmp_path / "figures.json"
+    process = benchmark("--workflows", "10", "--processes", "1", "--json", str(written), of="tests.benchmark.footprint")
+    printed, complained = process.communicate(timeout=120)
+    assert process.returncode == 0, complained
+    for row in ("effect", "attempt", "all tables", "WAL, with", "transaction ids"):
+        assert row in printed
+    told = json.loads(written.read_text())
+    assert told["workflows"] == 10
+    assert 1_000 < told["bytes"] < 100_000
+    assert told["xids"] > 2  # the claim's, the attempt's, and those of its calls
+    assert_no_database_is_left(process)
+
+
+def assert_no_database_is_left(process: subprocess.Popen[str]) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT datname FROM pg_database WHERE datname = %s", [f"onramp_benchmark_{process.pid}"])
         assert cursor.fetchone() is None
