@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import resource
 import signal
@@ -63,6 +64,12 @@ def ask(*, workflow: Workflow, context: Context) -> None:
     require_approval(workflow, "review", question="May it go on?", timeout=timedelta(hours=1))
 
 
+def collect(*, workflow: Workflow, context: Context) -> None:
+    """What Python does now and then by itself."""
+    gc.collect()
+
+
+COLLECTED = WorkflowDefinition(name="collected", context_class=Context, steps=[collect])
 COUNTED = WorkflowDefinition(name="counted", context_class=Context, steps=[note])
 HELD = WorkflowDefinition(name="held", context_class=Context, steps=[begin, hold, end])
 LOADED = WorkflowDefinition(name="loaded", context_class=Context, steps=[note, take_some_time])

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from django.conf import settings
 from django.db import connection
@@ -358,3 +359,14 @@ def test_a_hook_that_hangs_after_the_commit_is_ended_with_its_worker(runworker: 
     assert attempts(workflow) == ["complete"]
     assert engine.kinds(workflow) == ["completed"]
     assert WorkerProcess.objects.filter(ended_how="overdue").count() == 1
+
+
+def test_one_more_process_needs_little_memory_of_its_own(runworker: Start, effects: Path) -> None:
+    """What was imported before the fork is shared, and stays so when the children collect their garbage."""
+    for _ in range(20):
+        submit("collected", effects)
+    worker = runworker("COLLECTED", arguments=("--processes", "2"))
+    until(lambda: Workflow.objects.filter(status="COMPLETE").count() == 20, what=lambda: worker.output)
+    own = [psutil.Process(child).memory_full_info().uss for child in worker.children()]
+    assert len(own) == 2
+    assert max(own) < 25_000_000, "bytes"

@@ -28,6 +28,15 @@ from tests.mutants.mutations.seen_by import (
 
 MUTANTS: list[Mutant] = [
     *in_(
+        "worker/supervisor.py",
+        (
+            "each worker has a copy of its own of what was imported",
+            "        gc.freeze()\n",
+            "",
+            "acceptance/test_runworker.py::test_one_more_process_needs_little_memory_of_its_own",
+        ),
+    ),
+    *in_(
         "worker/heartbeat.py",
         (
             "workers of other queues share the full looks",
