@@ -18,6 +18,7 @@ MIGRATIONS = (
     ("0045_groups_of_the_console", "make_groups"),
     ("0046_tasks_are_assigned", "let_assign"),
     ("0048_cancel_what_is_paid", "let_cancel_what_is_paid"),
+    ("0048_who_acknowledges", "let_acknowledge"),
 )
 
 

@@ -12,7 +12,8 @@ The path of a workflow, and where each part of it is:
 | succeeds, fails, is tried again | `decisions.decide`, by way of `transitions.py` |
 | is undone | `compensation.run` |
 | kills its workers | `poison.judge` |
-| is retried, cancelled, approved | `operations/`, called by `admin/` |
+| needs somebody | `needs_a_person.py` |
+| is retried, cancelled, approved, acknowledged | `operations/`, called by `admin/` |
 
 What the author of a workflow imports:
 

@@ -6,12 +6,14 @@ from functools import partial
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import path
 
 from workflows.health import health
-from workflows.overview import summary, troubled
+from workflows.needs_a_person import Asked, count
+from workflows.overview import counted, summary, troubled
 from workflows.verdict import judge
 
 
@@ -33,9 +35,14 @@ class ConsoleSite(admin.AdminSite):
         return {**super().each_context(request), "navigation": bar}
 
     def get_urls(self) -> list[Any]:
-        from workflows.admin import find  # whose pages need this site
+        from workflows.admin import find, needs_a_person  # whose pages need this site
 
-        return [path("find/", self.admin_view(partial(find.view, site=self)), name="find"), *super().get_urls()]
+        pages = {"find": find.view, "needs_a_person": needs_a_person.view}
+        ours = [
+            path(f"{name.replace('_', '-')}/", self.admin_view(partial(view, site=self)), name=name)
+            for name, view in pages.items()
+        ]
+        return [*ours, *super().get_urls()]
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         return super().index(request, {**self._glance(request), **(extra_context or {})})
@@ -45,6 +52,7 @@ class ConsoleSite(admin.AdminSite):
 
         if not request.user.has_perm("workflows.view_workflow"):
             return {"glance": None}
+        assert isinstance(request.user, User)
         shown, services = summary(), troubled()
         found = health(shown, services)
         return {
@@ -52,4 +60,5 @@ class ConsoleSite(admin.AdminSite):
             "services": services if request.user.has_perm("workflows.view_service") else [],
             "verdict": home.verdict(judge(found), request.user),
             "numbers": home.numbers(found, request.user),
+            "needs_a_person": counted(count(Asked(request.user))),
         }

@@ -13,6 +13,7 @@ from django.utils import timezone
 from workflows.definition import definitions
 from workflows.models import Chore, CircuitEvent, FollowUp, ManualTask, Service, State, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.follow_up import GIVEN_UP
 from workflows.models.manual_task import DUE
 from workflows.outages import circuits, parking
 from workflows.outages.circuits import CircuitState
@@ -83,8 +84,8 @@ def summary() -> Summary:
 
 
 def given_up() -> QuerySet[Any, Any]:
-    """The ids of the workflows that have a follow-up which was given up, each once."""
-    return FollowUp.objects.filter(due_at=None).order_by("workflow_id").values("workflow_id").distinct()
+    """The ids of the workflows that have a follow-up which was given up and not acknowledged, each once."""
+    return FollowUp.objects.filter(GIVEN_UP).order_by("workflow_id").values("workflow_id").distinct()
 
 
 def _count_in_state(state: State) -> Count:

@@ -155,6 +155,25 @@ def test_hand_a_task_to_a_colleague(open_as: Open) -> None:
     assert person.clicks <= 3
 
 
+def test_see_what_needs_a_person_and_acknowledge_a_failure(open_as: Open) -> None:
+    rows.open_task(rows.waiting(task=False), due_at=timezone.now() - timedelta(hours=1))
+    row = rows.failed(completed_at=timezone.now() - timedelta(hours=2))
+    person = Person(open_as("support"))
+    person.click("What needs a person")
+    assert person.page.locator(".needs tbody th a").all_inner_texts() == ["Parcel review", "Failed at “Charge”"]
+    assert person.page.locator(".bar [aria-current=page]").all_inner_texts() == ["Needs a person"]
+    person.click("Failed at")
+    person.click("Acknowledge")
+    assert person.reads("Nothing is called, and nothing is refunded or reversed.")
+    person.page.get_by_label("Note").fill("She was told, and sends it again.")
+    person.click("Acknowledge workflow", role="button")
+    assert person.reads("Acknowledged by some-support at")
+    assert person.clicks <= 4
+    assert Event.objects.get(workflow=row, kind="acknowledged").detail["reason"] == "She was told, and sends it again."
+    person.page.goto("/admin/needs-a-person/")
+    assert person.page.locator(".needs tbody th a").all_inner_texts() == ["Parcel review"]
+
+
 def test_each_of_these_is_done_by_the_keyboard_alone(open_as: Open) -> None:
     row = rows.failed()
     page = open_as("support")

@@ -18,11 +18,11 @@ def test_on_a_phone_all_of_it_is_seen_and_nothing_is_wider_than_the_page(open_as
     rows.failed()
     rows.workflow(invisible_until=timezone.now() - timedelta(hours=1))
     page = open_as("superuser", **PHONE, color_scheme=theme)
-    for path in ("/admin/", "/admin/find/"):
+    for path in ("/admin/", "/admin/find/", "/admin/needs-a-person/"):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         links = page.locator(".bar a")
-        assert links.all_inner_texts() == ["Find", "Workflows", "Inbox", "Services", "Workers"]
+        assert links.all_inner_texts() == ["Find", "Needs a person", "Workflows", "Inbox", "Services", "Workers"]
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in map(_box, links.all()))
         assert all(_box(link)["height"] >= 24 for link in links.all())
 

@@ -106,7 +106,8 @@ def _line(row: FollowUp, given_up: Event | None, *, is_running: bool) -> str:
     failed = "" if is_running and row.tries else _failed(row)
     if row.due_at is None:
         why = f" Last with {_error(given_up)}" if given_up else ""
-        return f"Still to be done: {row.step}, given up.{failed}{why}"
+        is_left = row.acknowledged_failure != row.created_at
+        return f"{'Still to be done' if is_left else 'Not done'}: {row.step}, given up.{failed}{why}"
     if is_running and row.tries:
         when = "a worker is at it"
     elif row.due_at <= timezone.now():

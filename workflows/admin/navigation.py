@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from django.http import HttpRequest
 from django.urls import reverse
 
-# Label, page, and the permission to see it.
+# Label, page, and the permissions of which one is enough to see it.
 PAGES = (
-    ("Find", "admin:find", "workflows.view_workflow"),
-    ("Workflows", "admin:workflows_workflow_changelist", "workflows.view_workflow"),
-    ("Inbox", "admin:workflows_manualtask_changelist", "workflows.view_manualtask"),
-    ("Services", "admin:workflows_service_changelist", "workflows.view_service"),
-    ("Workers", "admin:workflows_workerprocess_changelist", "workflows.view_workerprocess"),
+    ("Find", "admin:find", ["workflows.view_workflow"]),
+    ("Needs a person", "admin:needs_a_person", ["workflows.view_manualtask", "workflows.view_workflow"]),
+    ("Workflows", "admin:workflows_workflow_changelist", ["workflows.view_workflow"]),
+    ("Inbox", "admin:workflows_manualtask_changelist", ["workflows.view_manualtask"]),
+    ("Services", "admin:workflows_service_changelist", ["workflows.view_service"]),
+    ("Workers", "admin:workflows_workerprocess_changelist", ["workflows.view_workerprocess"]),
 )
 
 
@@ -27,7 +28,8 @@ class Item:
 
 
 def bar(request: HttpRequest) -> list[Item]:
-    seen = [(label, reverse(name)) for label, name, permission in PAGES if request.user.has_perm(permission)]
+    has_perm = request.user.has_perm
+    seen = [(label, reverse(name)) for label, name, permissions in PAGES if any(map(has_perm, permissions))]
     return [Item(label, url, _current(request.path, url)) for label, url in seen]
 
 

@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows import health, operations, overview
-from workflows.admin import consequences, follow_ups, words, workflow_page
+from workflows.admin import acknowledging, consequences, follow_ups, words, workflow_page
 from workflows.admin.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, RetryForm, Verb
 from workflows.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.definition import definitions
@@ -200,7 +200,7 @@ class WorkflowAdmin(ConsoleAdmin):
     ordering = ("-id",)
     actions = ("retry_selected",)
     page_template = "admin/workflows/workflow/page.html"
-    verbs = (RETRY, RUN_NOW, CANCEL, follow_ups.RUN_AGAIN)
+    verbs = (RETRY, RUN_NOW, CANCEL, follow_ups.RUN_AGAIN, acknowledging.ACKNOWLEDGE)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
         latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]

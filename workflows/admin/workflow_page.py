@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from workflows import find as finding
-from workflows.admin import words
+from workflows.admin import acknowledging, words
 from workflows.admin.connections import related_rows
 from workflows.admin.find import rows_of
 from workflows.admin.money import money_line
@@ -52,6 +52,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
         "standing": sentence(workflow, newest, undone_steps(effects)),
+        "acknowledged": acknowledging.line(workflow),
         "small_print": small_print(workflow, newest, last),
         "state_label": State(workflow.state).label,
         "is_at_rest": workflow.status != Workflow.Status.PENDING,
@@ -171,6 +172,8 @@ def _describe(event: Event) -> str:
             return f"{step}: {recorded_error(detail)}" if step else recorded_error(detail)
         case Event.Kind.WAITING:
             return f"{step}, until {_moment(detail.get('until'))}: {detail.get('waiting_for', '?')}"
+        case Event.Kind.ACKNOWLEDGED if detail.get("steps"):
+            return f"{', '.join(map(str, detail['steps']))}: {detail.get('reason', '')}"
         case Event.Kind.TASK_ASSIGNED:
             return ": ".join(part for part in (f"To {detail.get('to', '?')}", str(detail.get("reason") or "")) if part)
         case Event.Kind.FOLLOWED_UP:

@@ -33,6 +33,7 @@ class Event(models.Model):
         REJECTED = "rejected"
         EXPIRED = "expired"
         TAKEN_BACK = "taken_back", "Answer taken back"
+        ACKNOWLEDGED = "acknowledged"
         RETRIED = "retried", "Retried"
         RUN_NOW = "run_now", "Run now"
         CANCEL_REQUESTED = "cancel_requested", "Cancellation requested"

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
+
+# Those that need somebody. Whoever has one run again begins it anew: if that is given up, it was not acknowledged.
+GIVEN_UP = Q(due_at=None) & ~Q(acknowledged_failure=F("created_at"))
 
 
 class FollowUp(models.Model):
@@ -20,6 +23,9 @@ class FollowUp(models.Model):
     due_at = models.DateTimeField(null=True, help_text="No worker takes it before this time; empty once given up.")
     tries = models.PositiveIntegerField(db_default=0, help_text="Workers that have begun it since its last decision.")
     failures = models.PositiveIntegerField(db_default=0)
+    acknowledged_failure = models.DateTimeField(
+        null=True, help_text="What a person has acknowledged that it was given up, by the time at which it was created."
+    )
     unavailable = models.PositiveIntegerField(db_default=0, help_text="Failures at a service that was unavailable.")
 
     class Meta:
@@ -27,7 +33,9 @@ class FollowUp(models.Model):
         constraints = [models.UniqueConstraint(name="follow_up_unique_step", fields=["workflow", "step"])]
         indexes = [
             models.Index(name="follow_up_due", fields=["queue", "due_at", "id"], condition=~Q(due_at=None)),
-            models.Index(name="follow_up_given_up", fields=["workflow"], condition=Q(due_at=None)),
+            # Those that nobody has acknowledged: by workflow, to count, and the oldest first.
+            models.Index(name="follow_up_left", fields=["workflow"], condition=GIVEN_UP),
+            models.Index(name="follow_up_oldest_left", fields=["created_at", "id"], condition=GIVEN_UP),
         ]
 
     def __str__(self) -> str:

@@ -179,6 +179,20 @@ class ManualTask(models.Model):
         ]
         indexes = [
             models.Index(name="manual_task_open", fields=["expires_at"], condition=Q(state="open")),
+            # What needs a person: the oldest, and the longest overdue, of each team and type, and of each assignee.
+            models.Index(
+                name="manual_task_oldest", fields=["team", "task_type", "created_at", "id"], condition=Q(state="open")
+            ),
+            models.Index(
+                name="manual_task_overdue",
+                fields=["team", "task_type", "due_at", "id"],
+                condition=Q(state="open") & ~Q(due_at=None),
+            ),
+            models.Index(
+                name="manual_task_assigned",
+                fields=["assignee", "created_at", "id"],
+                condition=Q(state="open") & ~Q(assignee=None),
+            ),
             # Which of them are overdue.
             models.Index(name="manual_task_due", fields=["due_at"], condition=Q(state="open") & ~Q(due_at=None)),
         ]

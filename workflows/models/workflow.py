@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Case, Exists, OuterRef, Q, Value, When
+from django.db.models import Case, Exists, F, OuterRef, Q, Value, When
 from django.db.models.functions import Now
 
 from workflows.models.xids import Snapshot
@@ -24,6 +24,13 @@ class State(models.TextChoices):
     COMPLETE = "complete", "Complete"
     FAILED = "failed", "Failed"
     CANCELLED = "cancelled", "Cancelled"
+
+
+# What failed, and still needs somebody. A retry that fails is another failure, at another time: nothing has to be
+# reset for it, neither by a retry nor by a worker, of whatever release.
+UNACKNOWLEDGED = Q(status="FAILED", cancelled_at=None, completed_at__isnull=False) & ~Q(
+    acknowledged_failure=F("completed_at")
+)
 
 
 class WorkflowQuerySet(models.QuerySet["Workflow"]):
@@ -137,6 +144,9 @@ class Workflow(models.Model):
     last_error_code = models.CharField(max_length=100, db_default="")
     last_error_message = models.TextField(db_default="")
     completed_at = models.DateTimeField(null=True, help_text="When it came to rest, COMPLETE or FAILED.")
+    acknowledged_failure = models.DateTimeField(
+        null=True, help_text="The failure that a person has acknowledged, by the time at which it came to rest."
+    )
 
     state: str  # only on rows read by `with_state()`
 
@@ -150,6 +160,7 @@ class Workflow(models.Model):
             ("cancel_workflow", "Can cancel a workflow that has charged nothing"),
             ("cancel_paid_workflow", "Can cancel a workflow whatever it has charged"),
             ("follow_up_workflow", "Can have a failed best-effort step of a complete workflow run again"),
+            ("acknowledge_workflow", "Can acknowledge what has failed, or was given up"),
         ]
         constraints = [
             models.CheckConstraint(
@@ -205,6 +216,8 @@ class Workflow(models.Model):
                 fields=["completed_at"],
                 condition=Q(status="FAILED", cancelled_at=None),
             ),
+            # What failed and needs somebody, the oldest first: as few rows as are left to be seen to.
+            models.Index(name="workflow_unacknowledged", fields=["completed_at", "id"], condition=UNACKNOWLEDGED),
             # Whether a parent has children that have not finished: looked up when each of them finishes.
             models.Index(
                 name="workflow_children_pending",

@@ -5,9 +5,11 @@ are checked and written in one place. Each is a transaction of its own and refus
 its refusals and its wake-up must be about committed rows.
 """
 
+from workflows.operations.acknowledging import acknowledge, acknowledgement, failures_left
 from workflows.operations.answers import answer_model
 from workflows.operations.follow_ups import LeftUndone, follow_up, left_undone
 from workflows.operations.guards import (
+    ACKNOWLEDGE,
     ASSIGN,
     CANCEL,
     CANCEL_PAID,
@@ -40,6 +42,7 @@ from workflows.operations.tasks import (
 from workflows.operations.workflows import cancel, retry, run_now, why_not_cancel
 
 __all__ = [
+    "ACKNOWLEDGE",
     "ASSIGN",
     "CANCEL",
     "CANCEL_PAID",
@@ -55,12 +58,15 @@ __all__ = [
     "TRY_NOW",
     "LeftUndone",
     "WorkflowBusy",
+    "acknowledge",
+    "acknowledgement",
     "answer_model",
     "approve",
     "assign",
     "cancel",
     "claim_task",
     "decidable",
+    "failures_left",
     "follow_up",
     "hold",
     "left_undone",

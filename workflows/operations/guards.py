@@ -20,6 +20,7 @@ RUN_NOW = "workflows.run_workflow_now"
 CANCEL = "workflows.cancel_workflow"
 CANCEL_PAID = "workflows.cancel_paid_workflow"
 FOLLOW_UP = "workflows.follow_up_workflow"
+ACKNOWLEDGE = "workflows.acknowledge_workflow"
 DECIDE = manual_task.DECIDE
 RESOLVE = manual_task.RESOLVE
 ASSIGN = "workflows.assign_manualtask"

@@ -13,6 +13,7 @@ from tests.mutants.mutations import (
     journal,
     ledger,
     lost,
+    needs_a_person,
     onboarding,
     operations,
     outages,
@@ -55,4 +56,5 @@ MUTANTS: list[Mutant] = [
     *staff.MUTANTS,
     *verdict.MUTANTS,
     *team.MUTANTS,
+    *needs_a_person.MUTANTS,
 ]

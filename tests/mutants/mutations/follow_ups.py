@@ -164,7 +164,7 @@ MUTANTS: list[Mutant] = [
         "overview.py",
         (
             "home counts follow-ups that are still to come as given up",
-            "FollowUp.objects.filter(due_at=None).order_by",
+            "FollowUp.objects.filter(GIVEN_UP).order_by",
             "FollowUp.objects.order_by",
             f"{GIVEN_UP}test_home_counts_the_workflows_whose_follow_up_was_given_up_and_links_to_just_these",
         ),

@@ -62,7 +62,7 @@ MUTANTS: list[Mutant] = [
         "admin/navigation.py",
         (
             "the bar has what one may not see",
-            " if request.user.has_perm(permission)]",
+            " if any(map(has_perm, permissions))]",
             "]",
             f"{NAVIGATION}test_it_has_the_pages_that_one_may_see_and_no_other",
         ),

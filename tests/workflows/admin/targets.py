@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.outages.services import open_circuit
+from workflows import operations
 from workflows.models import ApiKey, ManualTask, Workflow
 
 Target = tuple[str, dict[str, str]]
@@ -35,6 +36,16 @@ def cancel() -> Target:
 def run_again() -> Target:
     url = f"/admin/workflows/workflow/{rows.given_up().pk}/follow_up/"
     return url, {"step": "thank", "reason": "The address is right now."}
+
+
+def acknowledge(row: Workflow | None = None) -> Target:
+    row = Workflow.objects.get(pk=(row or rows.failed()).pk)
+    (seen,) = operations.failures_left(row)
+    return f"/admin/workflows/workflow/{row.pk}/acknowledge/", {"reason": "She was told.", "seen": str(seen)}
+
+
+def acknowledge_given_up() -> Target:
+    return acknowledge(rows.given_up())
 
 
 def approve() -> Target:

@@ -192,4 +192,4 @@ def test_they_are_counted_by_their_index(as_: Login) -> None:
     (sql,) = [each["sql"] for each in queries if "workflows_followup" in each["sql"]]
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {sql}")
-        assert "follow_up_given_up" in str(cursor.fetchall())
+        assert "follow_up_left" in str(cursor.fetchall())

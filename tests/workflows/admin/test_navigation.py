@@ -11,7 +11,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, crawl
 
 BAR = re.compile(r'<nav class="bar".*?</nav>', re.DOTALL)
-ALL = ["Find", "Workflows", "Inbox", "Services", "Workers"]
+ALL = ["Find", "Needs a person", "Workflows", "Inbox", "Services", "Workers"]
 
 
 def bar(html: str) -> dict[str, tuple[str, str]]:
@@ -31,7 +31,7 @@ def page(client: Client, url: str) -> str:
         ("engineer", ALL),
         ("auditor", ALL[:-1]),
         ("superuser", ALL),
-        ("approver", ["Find", "Workflows", "Inbox"]),
+        ("approver", ["Find", "Needs a person", "Workflows", "Inbox"]),
         ("nobody", []),
     ],
 )

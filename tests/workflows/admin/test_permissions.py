@@ -14,6 +14,8 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import ROLES, Login, crawl
 from tests.workflows.admin.targets import (
     Target,
+    acknowledge,
+    acknowledge_given_up,
     answer,
     approve,
     assign,
@@ -39,6 +41,8 @@ MAY: dict[Callable[[], Target], set[str]] = {
     retry_selected: {"support", "support lead", "engineer", "superuser"},
     run_now: {"support", "support lead", "engineer", "superuser"},
     run_again: {"support", "support lead", "engineer", "superuser"},
+    acknowledge: {"support", "support lead", "engineer", "superuser"},
+    acknowledge_given_up: {"support", "support lead", "engineer", "superuser"},
     cancel: {"support", "support lead", "engineer", "superuser"},
     approve: {"approver", "superuser"},
     reject: {"approver", "superuser"},
@@ -110,6 +114,7 @@ def test_looking_at_every_page_changes_nothing(as_: Login) -> None:
     assert {url.rsplit("/", 2)[1] for url in pages} >= {
         "change",
         "retry",
+        "acknowledge",
         "run_now",
         "follow_up",
         "revoke",
@@ -181,7 +186,7 @@ def test_a_fresh_database_has_the_groups_with_their_permissions() -> None:
         for group in Group.objects.order_by("name")
     }
     assert list(held) == ["approver", "auditor", "engineer", "operations", "support", "support lead"]
-    operations = {"retry_workflow", "run_workflow_now", "cancel_workflow", "follow_up_workflow"}
+    operations = {"retry_workflow", "run_workflow_now", "cancel_workflow", "follow_up_workflow", "acknowledge_workflow"}
     seen = {"view_workflow", "view_manualtask", "view_workerprocess", "view_service"}
     assert held["support"] == {*seen, *operations}
     assert held["approver"] == {"view_workflow", "view_manualtask", "decide_manualtask"}

@@ -45,7 +45,7 @@ def test_a_refusal_is_told_in_words(as_: Login) -> None:
 @pytest.mark.parametrize(
     ("make", "role", "offered"),
     [
-        (rows.failed, "support", ["Retry"]),
+        (rows.failed, "support", ["Retry", "Acknowledge"]),
         (rows.cancelled, "support", ["Retry"]),
         (rows.retrying, "support", ["Run now", "Cancel"]),
         (rows.waiting, "support", ["Cancel"]),

@@ -13,10 +13,11 @@ from django.contrib import admin
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from tests.servers import ROOT
-from workflows.admin import home, navigation, patient, words
+from workflows.admin import home, navigation, needs_a_person, patient, words
 from workflows.admin.base import ConsoleAdmin, RetryForm
 from workflows.admin.workflow import PresetFilter
 from workflows.models import Attempt, Effect, Event, State, StepOutcome
+from workflows.needs_a_person import Kind, Whose
 from workflows.outages.circuits import CircuitState
 from workflows.verdict import Level
 from workflows.wording import ENGINE_CODES, UNFORESEEN
@@ -33,8 +34,11 @@ def shown() -> Iterator[tuple[str, str]]:
         ("Attempts", Attempt.Outcome),
         ("Steps", StepOutcome),
         ("Calls", Effect.State),
+        ("Needs a person", Kind),
+        ("Needs a person", Whose),
     ):
         yield from ((heading, str(label)) for label in choices.labels)
+    yield from (("Needs a person", whoever) for whoever in needs_a_person.WHOEVER.values())
     yield from (("Answers", said) for said in words.SAID.values())
     yield from (("Types of tasks", label) for label in words.TASK_TYPES.values())
     for model_admin in admin.site._registry.values():

@@ -1,0 +1,341 @@
+"""Needs a person: what is on the list, in which order, for whom, and what a page of it reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import ROLES, Login
+from workflows import needs_a_person as needs
+from workflows import overview
+from workflows.models import FollowUp, ManualTask, Workflow
+from workflows.needs_a_person import Item, Place, Source
+
+LIST = "/admin/needs-a-person/"
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+def shown(client: Client, query: str = "") -> list[Any]:
+    response = client.get(LIST + query)
+    assert response.status_code == 200
+    return list(response.context["lines"])
+
+
+def asks(client: Client, query: str = "") -> list[str]:
+    return [line.asks for line in shown(client, query)]
+
+
+def text(client: Client, query: str = "") -> str:
+    html = client.get(LIST + query).content.decode().split('id="content"')[1]
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
+
+
+def task(since: timedelta = timedelta(0), **fields: Any) -> ManualTask:
+    """An open task that was made so long ago."""
+    row = rows.open_task(rows.waiting(task=False), **fields)
+    ManualTask.objects.filter(pk=row.pk).update(created_at=timezone.now() - since)
+    return ManualTask.objects.get(pk=row.pk)
+
+
+def failed(since: timedelta = timedelta(0), **fields: Any) -> Workflow:
+    return rows.failed(completed_at=timezone.now() - since, **fields)
+
+
+def given_up(since: timedelta = timedelta(0)) -> Workflow:
+    row = rows.given_up()
+    FollowUp.objects.filter(workflow=row).update(created_at=timezone.now() - since)
+    return row
+
+
+def one_of_each() -> None:
+    task(5 * HOUR, task_type="parcel_review")
+    task(4 * HOUR, task_type="effect_in_doubt", team="operations")
+    task(3 * HOUR, task_type="undo_in_doubt", team="operations")
+    failed(2 * HOUR)
+    given_up(HOUR)
+
+
+# --- What is on it, and in which order ----------------------------------------------------------
+
+
+EACH = ["Parcel review", "Unclear call", "Failed reversal", "Failed at “Charge”", "Given up: “Thank”"]
+
+
+def test_it_has_all_that_waits_for_somebody_the_oldest_first(as_: Login) -> None:
+    one_of_each()
+    assert asks(as_("support")) == EACH
+    assert "5 wait for somebody" in text(as_("support"))
+
+
+def test_it_has_nothing_that_waits_for_nobody(as_: Login) -> None:
+    for make in (rows.workflow, rows.running, rows.retrying, rows.parked, rows.compensating, rows.cancelled):
+        make()
+    rows.complete()
+    rows.left_undone()
+    rows.waiting(task=False)
+    task(state="expired")
+    rows.open_task(rows.failed(completed_at=None), expires_at=timezone.now() + HOUR)  # its workflow is not under way
+    seen_to = failed()
+    Workflow.objects.filter(pk=seen_to.pk).update(acknowledged_failure=seen_to.completed_at)
+    FollowUp.objects.create(workflow=rows.complete(), step="thank", queue="default", due_at=timezone.now())
+    given_up()
+    (row,) = FollowUp.objects.filter(due_at=None)
+    FollowUp.objects.filter(pk=row.pk).update(acknowledged_failure=row.created_at)
+    undone = given_up()
+    Workflow.objects.filter(pk=undone.pk).update(status="PENDING", completed_at=None, compensating=True)
+    assert asks(as_("superuser")) == []
+    assert "Nothing of this waits for anybody." in text(as_("superuser"))
+
+
+def test_what_is_overdue_comes_first_and_is_marked(as_: Login) -> None:
+    now = timezone.now()
+    failed(9 * DAY)
+    task(HOUR, task_type="late", due_at=now - 2 * HOUR)
+    task(8 * DAY, task_type="later", due_at=now - HOUR)
+    task(10 * DAY, task_type="in_time", due_at=now + HOUR)
+    support = as_("support")
+    assert asks(support) == ["Late", "Later", "In time", "Failed at “Charge”"]
+    assert [line.is_overdue for line in shown(support)] == [True, True, False, False]
+    assert support.get(LIST).content.decode().count("badge-overdue") == 2
+    assert f"due {now - 2 * HOUR:%Y-%m-%d %H:%M} UTC Overdue" in text(support)
+
+
+def test_each_row_says_what_is_asked_since_when_and_whose_it_is_and_leads_there(as_: Login) -> None:
+    approver = as_("approver")
+    me = User.objects.get()
+    reviewed = task(5 * HOUR, assignee=me)
+    left = task(4 * HOUR, assignee=User.objects.create_user("gone"))
+    asked = task(3 * HOUR, team="clinicians")
+    anybody = task(2 * HOUR)
+    declined, let_go = failed(HOUR), given_up()
+    lines = shown(approver)
+    assert [line.whose for line in lines] == [
+        "some-approver",
+        "gone, who can no longer decide it",
+        "clinicians",
+        "Whoever may decide",
+        "Whoever may retry",
+        "Whoever may run it again",
+    ]
+    assert [line.waits for line in lines] == ["5 h", "4 h", "3 h", "2 h", "1 h", "now"]
+    tasks = [f"/admin/workflows/manualtask/{row.pk}/change/" for row in (reviewed, left, asked, anybody)]
+    pages = [f"/admin/workflows/workflow/{row.pk}/change/" for row in (declined, let_go)]
+    assert [line.url for line in lines] == [*tasks, *pages]
+    for line in lines:
+        assert approver.get(line.url).status_code == 200
+    told = text(approver)
+    assert "Something unforeseen happened." in told  # the code has no words
+    assert f"{declined.pk} Parcel" in told
+
+
+def test_of_a_failure_it_has_the_words_of_its_definition(as_: Login) -> None:
+    rows.failed(workflow_type="onboarding", current_step="enroll_in_program", last_error_code="program_full")
+    told = text(as_("support"))
+    assert "Failed at “Enrol in the program” The program is full." in told
+    rows.failed(workflow_type="of_another_release", current_step="")
+    assert "Of another release" in text(as_("support"))
+
+
+def test_neither_questions_nor_messages_of_errors_are_shown(as_: Login) -> None:
+    """They may hold what a patient has sent."""
+    task(question="Is canary-7f3a right?")
+    ManualTask.objects.update(facts=[["Name", "canary-7f3a"]])
+    failed(last_error_message="canary-7f3a is no address", payload={"name": "canary-7f3a"})
+    with CaptureQueriesContext(connection) as queries:
+        html = as_("superuser").get(LIST).content.decode()
+    assert "canary" not in html
+    read = [sql for sql in (query["sql"] for query in queries) if "workflows_" in sql]
+    for column in ("question", "facts", "payload", "context", "last_error_message"):
+        assert not [sql for sql in read if f'"{column}"' in sql]
+
+
+def test_what_is_dealt_with_while_the_page_is_read_is_left_out(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, stays = failed(HOUR), failed()
+    read = needs.page
+
+    def page(*args: Any, **kwargs: Any) -> needs.Page:
+        found = read(*args, **kwargs)
+        Workflow.objects.filter(pk=gone.pk).delete()
+        return found
+
+    monkeypatch.setattr(needs, "page", page)
+    assert [line.workflow for line in shown(as_("support"))] == [stays.pk]
+
+
+# --- Filters ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    list(zip(["task", "unclear", "reversal", "failed", "given-up"], EACH, strict=True)),
+)
+def test_each_kind_is_a_filter(as_: Login, kind: str, label: str) -> None:
+    one_of_each()
+    support = as_("support")
+    assert asks(support, f"?kind={kind}") == [label]
+    assert "1 waits for somebody" in text(support, f"?kind={kind}")
+
+
+def test_whose_it_is_is_a_filter(as_: Login) -> None:
+    approver = as_("approver")
+    me = User.objects.get()
+    me.groups.add(Group.objects.create(name="clinicians"))
+    task(9 * HOUR, task_type="mine", assignee=me)
+    task(8 * HOUR, task_type="free")
+    task(7 * HOUR, task_type="theirs", assignee=User.objects.create_superuser("other"))
+    task(6 * HOUR, task_type="stranded", assignee=User.objects.create_user("gone"))
+    task(5 * HOUR, task_type="ours", team="clinicians")
+    task(4 * HOUR, task_type="others", team="packers")
+    task(3 * HOUR, task_type="effect_in_doubt", team="operations")
+    task(2 * HOUR, task_type="effect_in_doubt", assignee=me)
+    failed(HOUR)
+    given_up()
+    unowned = ["Free", "Stranded", "Ours", "Others", "Unclear call", "Failed at “Charge”", "Given up: “Thank”"]
+    assert asks(approver, "?whose=mine") == ["Mine", "Unclear call"]
+    assert asks(approver, "?whose=mine&kind=unclear") == ["Unclear call"]
+    assert asks(approver, "?whose=mine&kind=task") == ["Mine"]
+    assert asks(approver, "?whose=mine&kind=failed") == []
+    assert asks(approver, "?whose=unassigned") == unowned
+    assert asks(approver, "?whose=unassigned&kind=task") == unowned[:4]
+    assert asks(approver, "?whose=teams") == ["Ours"]
+    assert asks(as_("operations"), "?whose=teams") == ["Unclear call"]
+    assert asks(as_("engineer"), "?whose=teams") == ["Unclear call"]
+    assert asks(as_("superuser"), "?whose=teams") == ["Ours", "Others", "Unclear call"]
+
+
+@pytest.mark.parametrize("query", ["?kind=x", "?whose=%00", "?kind=failed%00&whose="])
+def test_a_filter_that_there_is_not_filters_nothing(as_: Login, query: str) -> None:
+    one_of_each()
+    assert asks(as_("support"), query) == EACH
+
+
+def test_a_filter_is_kept_from_page_to_page(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "PAGE", 1)
+    failed(HOUR), failed()
+    task(DAY)
+    response = as_("support").get(f"{LIST}?kind=failed&whose=unassigned")
+    assert response.context["next_url"].startswith(f"{LIST}?kind=failed&whose=unassigned&after=")
+
+
+# --- Page by page -------------------------------------------------------------------------------
+
+
+def walk(client: Client, query: str = "") -> Iterator[list[tuple[str, int]]]:
+    """The pages of the list, by their links, as what each row leads to."""
+    url = LIST + query
+    while url:
+        response = client.get(url)
+        yield [(line.url.split("/")[3], line.workflow) for line in response.context["lines"]]
+        url = response.context["next_url"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_page_by_page_each_is_there_once(as_: Login, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Also where many are equally old, of all sources."""
+    now = timezone.now()
+    for n in range(4):
+        one_of_each()
+        task(due_at=now - HOUR, task_type=f"type_{n}")
+        task(due_at=now + HOUR)
+    ManualTask.objects.update(created_at=now - DAY)
+    Workflow.objects.filter(status="FAILED").update(completed_at=now - DAY)
+    FollowUp.objects.update(created_at=now - DAY)
+    support = as_("support")
+    (whole,) = walk(support)
+    monkeypatch.setattr(needs, "PAGE", size)
+    pages = list(walk(support))
+    assert [row for page in pages for row in page] == whole
+    assert len(set(whole)) == 28
+    assert {len(page) for page in pages[:-1]} <= {size}
+
+
+def test_what_falls_due_between_two_pages_is_not_passed_over(as_: Login) -> None:
+    """The second page goes by the time of the first: there it was in time."""
+    now = timezone.now()
+    task(HOUR, due_at=now - timedelta(seconds=2), task_type="just_due")
+    ahead = Item(True, now - DAY, Source.WORKFLOW, 1)
+    support = as_("support")
+    assert asks(support, f"?after={Place(now - timedelta(seconds=9), ahead)}") == ["Just due"]
+    assert asks(support, f"?after={Place(now, ahead)}") == []
+
+
+@pytest.mark.parametrize(
+    "after",
+    ["x", "1.2.3", "1.0.1.0.1.1", "-1.0.1.0.1", "1.2.1.0.1", "1.0.1.3.1", "1.0.1.0.x", "9" * 99, "%00", "1.0.1.0.²"],
+)
+def test_a_place_that_there_is_not_is_the_top(as_: Login, after: str) -> None:
+    one_of_each()
+    assert asks(as_("support"), f"?after={after}") == EACH
+
+
+@pytest.mark.parametrize("after", [".".join(["9" * 16, in_time, "9" * 16, "2", "9" * 16]) for in_time in "01"])
+def test_behind_all_of_it_there_is_nothing_more(as_: Login, after: str) -> None:
+    one_of_each()
+    expected = EACH if after.split(".")[1] == "0" else []
+    assert asks(as_("support"), f"?after={after}") == expected
+    assert bool(expected) != ("Nothing is left behind this" in text(as_("support"), f"?after={after}"))
+
+
+def test_a_count_stops_at_its_limit_and_says_so(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (needs, overview):
+        monkeypatch.setattr(module, "COUNT_LIMIT", 4)
+    one_of_each()
+    assert "4+ wait for somebody" in text(as_("support"))
+
+
+# --- Who ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", [*ROLES, "nobody"])
+def test_every_group_sees_it_and_nobody_else(as_: Login, role: str) -> None:
+    one_of_each()
+    if role == "nobody":
+        assert as_(role).get(LIST).status_code == 403
+    else:
+        assert asks(as_(role)) == EACH
+
+
+@pytest.mark.parametrize(("permission", "expected"), [("view_manualtask", EACH[:3]), ("view_workflow", EACH[3:])])
+def test_what_one_may_not_see_is_not_shown(as_: Login, permission: str, expected: list[str]) -> None:
+    one_of_each()
+    client = as_("nobody")
+    User.objects.get(username="some-nobody").user_permissions.add(Permission.objects.get(codename=permission))
+    assert asks(client) == expected
+    assert f"{len(expected)} wait for somebody" in text(client)
+    html = client.get(LIST).content.decode().split('id="content"')[1]
+    assert ("/admin/workflows/manualtask/" in html) == (permission == "view_manualtask")
+    assert ("/admin/workflows/workflow/" in html) == (permission == "view_workflow")
+    for link in set(re.findall(r'href="(/admin/[^"]*)"', html)):
+        assert client.get(link.replace("&amp;", "&")).status_code == 200
+
+
+def test_a_stranger_is_sent_to_the_login(db: None) -> None:
+    response = Client().get(LIST)
+    assert (response.status_code, response["Location"]) == (302, f"/admin/login/?next={LIST}")
+
+
+def test_nothing_can_be_sent_to_it(as_: Login) -> None:
+    assert as_("superuser").post(LIST, {"kind": "task"}).status_code == 405
+
+
+# --- Home ---------------------------------------------------------------------------------------
+
+
+def test_home_says_how_many_need_a_person_and_leads_there(as_: Login) -> None:
+    one_of_each()
+    html = as_("support").get("/admin/").content.decode()
+    assert re.search(rf'href="{LIST}"><strong>5</strong> Needs a person<', html)
+    client = as_("nobody")
+    User.objects.get(username="some-nobody").user_permissions.add(Permission.objects.get(codename="view_workflow"))
+    assert re.search(r"<strong>2</strong> Needs a person<", client.get("/admin/").content.decode())

@@ -1,0 +1,116 @@
+"""How much a page of what needs a person reads: by its indexes, and as much of a large table as of a small one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
+from workflows import needs_a_person as needs
+from workflows import overview
+from workflows.needs_a_person import Item, Place, Source
+
+LIST = "/admin/needs-a-person/"
+QUERIES = [
+    *("?", "?kind=task", "?kind=reversal", "?kind=failed", "?kind=given-up"),
+    *("?whose=mine", "?whose=teams", "?whose=unassigned", "?whose=teams&kind=unclear"),
+]
+
+
+def fill(number: int, *, assignee: int) -> None:
+    """So many failed workflows, nearly all acknowledged, open tasks, and follow-ups that were given up, at many times.
+
+    A tenth of the tasks is overdue; one in a thousand is of a rare type, or of a rare team, or somebody's.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""INSERT INTO workflows_workflow
+                       (idempotency_key, workflow_type, payload, status, completed_at, acknowledged_failure)
+                SELECT gen_random_uuid(), 'parcel', '{{}}', 'FAILED', at, CASE n % 20 WHEN 0 THEN NULL ELSE at END
+                  FROM (SELECT n, now() - n * interval '1 s' AS at FROM generate_series(1, {number}) n) made;
+               WITH made AS (
+                   INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload)
+                   SELECT gen_random_uuid(), 'parcel', '{{}}' FROM generate_series(1, {number}) n RETURNING id),
+                   numbered AS (SELECT id, row_number() OVER (ORDER BY id) AS n FROM made)
+               INSERT INTO workflows_manualtask
+                       (workflow_id, wait_id, task_type, question, expires_at, created_at, due_at, team, assignee_id)
+                SELECT id, id, CASE n % 1000 WHEN 1 THEN 'undo_in_doubt' ELSE 'review' END, 'May it?',
+                       now() + interval '1 day', now() - n * interval '1 s',
+                       CASE n % 10 WHEN 3 THEN now() - n * interval '1 s' WHEN 4 THEN now() + interval '1 h' END,
+                       CASE n % 1000 WHEN 2 THEN 'operations' ELSE '' END, CASE n % 1000 WHEN 5 THEN {assignee} END
+                  FROM numbered;
+               WITH made AS (
+                   INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, status, completed_at)
+                   SELECT gen_random_uuid(), 'parcel', '{{}}', 'COMPLETE', now()
+                     FROM generate_series(1, {number}) n RETURNING id)
+               INSERT INTO workflows_followup (workflow_id, step, queue, created_at)
+                SELECT id, 'thank', 'default', now() - id * interval '1 s' FROM made;
+               ANALYZE workflows_workflow; ANALYZE workflows_manualtask; ANALYZE workflows_followup"""
+        )
+
+
+def read(client: Client, query: str) -> list[dict[str, Any]]:
+    """The plans of the statements about workflows that make one page of the list, as they were carried out."""
+    with CaptureQueriesContext(connection) as queries:
+        client.get(LIST + query)
+    plans = []
+    for sql in [query["sql"] for query in queries if 'FROM "workflows_' in query["sql"]]:
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}")
+            plans.append(cursor.fetchone()[0][0]["Plan"])
+    return plans
+
+
+def pages(plans: list[dict[str, Any]]) -> int:
+    """How many pages of tables and indexes they read."""
+    return sum(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] for plan in plans)
+
+
+def scanned(plans: list[dict[str, Any]]) -> list[str]:
+    """The tables that they read from end to end."""
+    here = [plan["Relation Name"] for plan in plans if plan["Node Type"] == "Seq Scan"]
+    return here + [table for plan in plans for table in scanned(plan.get("Plans", []))]
+
+
+def test_a_page_reads_as_much_of_a_large_table_as_of_a_small_one(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (needs, overview):
+        monkeypatch.setattr(module, "COUNT_LIMIT", 100)  # what is counted costs as much as it is
+    client = as_("operations")
+    fill(10_000, assignee=User.objects.get().pk)
+    halfway = timezone.now() - timedelta(seconds=5_000)
+    behind = Place(timezone.now(), Item(True, halfway, Source.WORKFLOW, 1))
+    for query in QUERIES:
+        for place in ("", f"&after={behind}"):
+            plans = read(client, query + place)
+            assert pages(plans) < 1500, (query, place, plans)
+            assert "workflows_" not in "".join(scanned(plans)), (query, place)
+
+
+def one_of_each() -> None:
+    for fields in ({}, {"task_type": "effect_in_doubt"}, {"task_type": "undo_in_doubt"}):
+        rows.open_task(rows.waiting(task=False), **fields)
+    rows.failed()
+    rows.given_up()
+
+
+def test_a_full_page_takes_as_many_queries_as_a_short_one(as_: Login) -> None:
+    support = as_("support")
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            support.get(LIST)
+        return len(captured)
+
+    one_of_each()
+    short = queries()
+    for _ in range(11):
+        one_of_each()
+    assert queries() == short <= 12

@@ -1,0 +1,76 @@
+"""What people may do with a failure that nobody will retry: acknowledge it, with a note."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.db.models import F, QuerySet
+
+from workflows.errors import NotAllowed
+from workflows.models import Event, FollowUp, State, Workflow
+from workflows.models.clock import microseconds
+from workflows.models.follow_up import GIVEN_UP
+from workflows.operations.guards import ACKNOWLEDGE, lock_workflow, record_event, require
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
+    """Say of a failed workflow, or of follow-ups that were given up, that somebody has seen to it. `reason` is a note.
+
+    It then no longer needs a person. Nothing else changes: it stays as it is, and may still be retried, or run again;
+    should that fail, it needs a person again. `seen` are the failures that the user was shown (`failures_left`): one
+    that has come since is not acknowledged unseen.
+    """
+    require(user, ACKNOWLEDGE)
+    if not reason.strip():
+        raise NotAllowed("Say what was done about it: what is acknowledged needs a note.")
+    with transaction.atomic(durable=True):
+        workflow, state = lock_workflow(workflow_id)
+        left = failures_left(workflow)
+        if not left:
+            raise NotAllowed(_why_nothing_left(workflow, state))
+        if sorted(seen) != left:
+            raise NotAllowed("It has failed anew since you looked: look at it again.")
+        if workflow.status == Workflow.Status.FAILED:
+            Workflow.objects.filter(pk=workflow_id).update(acknowledged_failure=F("completed_at"))
+            record_event(workflow_id, Event.Kind.ACKNOWLEDGED, user, step=workflow.current_step, reason=reason)
+            return
+        given_up = _given_up(workflow)
+        steps = list(given_up.values_list("step", flat=True))
+        given_up.update(acknowledged_failure=F("created_at"))
+        record_event(workflow_id, Event.Kind.ACKNOWLEDGED, user, reason=reason, steps=steps)
+
+
+def failures_left(workflow: Workflow) -> list[int]:
+    """The failures of a workflow that still need somebody: the times that tell them apart, in microseconds, in order.
+
+    Of a failed one its failure, of a complete one each follow-up that was given up; of any other none.
+    """
+    match workflow.status:
+        case Workflow.Status.FAILED if workflow.cancelled_at is None:
+            failed_at = workflow.completed_at
+            return [microseconds(failed_at)] if failed_at and failed_at != workflow.acknowledged_failure else []
+        case Workflow.Status.COMPLETE:
+            return sorted(map(microseconds, _given_up(workflow).values_list("created_at", flat=True)))
+    return []
+
+
+def acknowledgement(workflow: Workflow) -> Event | None:
+    """The line of the history that says who acknowledged it last, when, and with which note; None if nobody has."""
+    return Event.objects.filter(workflow=workflow.pk, kind=Event.Kind.ACKNOWLEDGED).order_by("-id").first()
+
+
+def _given_up(workflow: Workflow) -> QuerySet[FollowUp]:
+    return FollowUp.objects.filter(GIVEN_UP, workflow=workflow.pk).order_by("id")
+
+
+def _why_nothing_left(workflow: Workflow, state: State) -> str:
+    """Why there is nothing to acknowledge, in a sentence."""
+    was_given_up = FollowUp.objects.filter(workflow=workflow.pk, due_at=None).exists()
+    if (state == State.FAILED or was_given_up) and (done := acknowledgement(workflow)):
+        return f"{done.actor} has acknowledged it already, at {done.at:%Y-%m-%d %H:%M:%S} UTC."
+    return f"Only what has failed, or was given up, can be acknowledged; this one is {state.label.lower()}."
