@@ -346,13 +346,12 @@ class _Compensation:
         answer = waits.ask(
             self.workflow,
             _question(effect),
-            question=f"The {'lookup' if is_lookup else 'reversal'} of {titled} {why}. "
-            f"{'Is it dealt with?' if is_lookup else 'Has someone reversed it?'}",
+            question=f"The {'lookup' if is_lookup else 'reversal'} of {titled} {why}. Has someone reversed it?",
             facts={
-                "What we know of the effect": Effect.State(effect.state).label,
+                "What we know of the call": Effect.State(effect.state).label,
                 "The last error": effect.error or "none",
-                "Idempotency key of the effect": effect.idempotency_key,
-                "Idempotency key of its undo": effect.undo_key,
+                "Idempotency key of the call": effect.idempotency_key,
+                "Idempotency key of its reversal": effect.undo_key,
             },
             task_type=UNDO_TASK_TYPE,
             timeout=DOUBT_TIMEOUT,

@@ -40,7 +40,7 @@ def test_what_nobody_runs_is_cancelled_here_and_now(ada: User, steps: list[Any])
 def test_what_it_has_done_is_undone(ada: User) -> None:
     define([CHARGE, ask])
     workflow = work(submit())
-    assert operations.cancel(workflow.pk, user=ada, reason=BY_PHONE).endswith("undoes what it has done.")
+    assert operations.cancel(workflow.pk, user=ada, reason=BY_PHONE).endswith("reverses what it has done.")
     assert reread(workflow).state == State.COMPENSATING
     work(workflow)
     workflow = reread(workflow)
@@ -81,7 +81,7 @@ def test_it_can_be_retried_afterwards(ada: User) -> None:
     [
         ({"status": "COMPLETE"}, "this one is complete"),
         ({"status": "FAILED"}, "this one is failed"),
-        ({"compensating": True}, "being undone already"),
+        ({"compensating": True}, "being reversed already"),
     ],
 )
 def test_what_is_at_rest_or_being_undone_is_not_cancelled(ada: User, fields: dict[str, Any], why: str) -> None:

@@ -199,7 +199,7 @@ def asked_about_a_lookup(world: World) -> Workflow:
     for _ in range(4):
         workflow = again(workflow)
     assert workflow.compensating
-    assert workflow.waiting_for == "The lookup of “Charge” failed 3 times. Is it dealt with?"
+    assert workflow.waiting_for == "The lookup of “Charge” failed 3 times. Has someone reversed it?"
     define([world.step("reserve"), world.step("charge", lookup=world.lookup, settle=0)], retry=AT_ONCE)
     return workflow
 

@@ -135,13 +135,13 @@ class UndoForm(YesForm):
 
     conditional = ("reference",)
     how = forms.ChoiceField(
-        label="How it is dealt with",
-        choices=[("undone", "It is undone by hand"), ("kept", "It stays as it is")],
+        label="What became of it",
+        choices=[("undone", "It was reversed by hand"), ("kept", "It stays as it is")],
         widget=forms.RadioSelect,
         error_messages={"required": "Say which of the two."},
     )
     reference = forms.CharField(
-        label="Reference, if it is undone by hand",
+        label="Reference, if it was reversed by hand",
         max_length=200,
         required=False,
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
@@ -151,9 +151,11 @@ class UndoForm(YesForm):
     def clean(self) -> None:
         how, reference = self.cleaned_data.get("how"), self.cleaned_data.get("reference")
         if how == "undone" and not reference and "reference" not in self.errors:
-            self.add_error("reference", "What was undone by hand has a reference in the other system.")
+            self.add_error("reference", "What was reversed by hand has a reference in the other system.")
         if how == "kept" and reference:
-            self.add_error("reference", "What stays as it is has no reference: leave it empty, or say undone by hand.")
+            self.add_error(
+                "reference", "What stays as it is has no reference: leave it empty, or say reversed by hand."
+            )
         self.answer = {"kept": how == "kept", "reference": reference or ""}
 
 

@@ -41,13 +41,13 @@ DIALOGUES = {
     DOUBT_TASK_TYPE: Dialogue(
         *("It happened", "It did not happen"),
         "It goes on at once: with this result if it happened. If not, it is called again, under a new key, unless the "
-        "workflow is being undone, or no longer has this step.",
+        "workflow is being reversed, or no longer has this step.",
         reason="Required if it did not happen.",
         final=NOT_FINAL,
     ),
     UNDO_TASK_TYPE: Dialogue(
-        *("It is dealt with", "Try again"),
-        "Dealt with, what was done before it is undone next. Else its undo is tried again, three times.",
+        *("It is settled", "Try again"),
+        "Settled, what was done before it is reversed next. Else its reversal is tried again, three times.",
         reason="Required.",
         needs_reason=True,
         final=NOT_FINAL,
@@ -62,7 +62,7 @@ DIALOGUES = {
     LOSSES_TASK_TYPE: Dialogue(
         *("Try again", "Let it fail"),
         "Tried again, the workflow starts from its first step, and its recorded calls are not made again. Else it "
-        "fails with this reason, and what it has done is undone.",
+        "fails with this reason, and what it has done is reversed.",
         expired="Then it is tried once more, and you are asked again if that fails.",
         reason="Required if it is to fail.",
     ),

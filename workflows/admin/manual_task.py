@@ -108,15 +108,15 @@ def _once_taken_back(row: ManualTask) -> list[str]:
     if why_not := taking_back.why_not(row):
         return [f"Nothing: it cannot be taken back. {why_not}"]
     step = taking_back.read_answer(row).effect.step
-    in_doubt = f"Whether {step} happened" if row.task_type == DOUBT_TASK_TYPE else f"Whether {step} is undone"
+    in_doubt = f"Whether {step} happened" if row.task_type == DOUBT_TASK_TYPE else f"Whether {step} is reversed"
     asked = {
         Again.AT_ONCE: f"The workflow asks again at once: “{row.question}” is then another task.",
-        Again.TO_UNDO: f"The workflow has failed, and is taken up again to undo {step}: it asks that again at once.",
+        Again.TO_UNDO: f"The workflow has failed, and is taken up again to reverse {step}: it asks that again at once.",
         Again.BY_A_RETRY: "The workflow has failed, and stays so: it asks again when somebody retries it.",
         Again.NOT: f"The workflow has been retried, and goes on: {step} counts as done, and is not called again.",
     }
     return [
-        f"{in_doubt} counts as not known again. Nothing is called, and nothing undone, by taking the answer back.",
+        f"{in_doubt} counts as not known again. Nothing is called, and nothing reversed, by taking the answer back.",
         asked[taking_back.when_asked_again(row)],
         "The answer stays in the history, with who took it back, and why.",
     ]
@@ -303,7 +303,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         if not request.user.has_perm(operations.ASSIGN):
             self._row_to_change(request, row_id)
         row = self.visible_row(request, str(row_id))
-        self.carry_out(request, "It is nobody's again.", operations.release_task, row.pk)
+        self.carry_out(request, "It is unassigned.", operations.release_task, row.pk)
         return HttpResponseRedirect(self.url_of("change", row))
 
     def _row_to_change(self, request: HttpRequest, row_id: int) -> ManualTask:

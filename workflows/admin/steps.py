@@ -44,7 +44,7 @@ def step_lines(
         title = words_for_step(definition.wording, step.name).title
         line = done.pop(name, StepLine(step.name, "", OUTCOMES[""], title))
         since = step.identity in undone and line.outcome
-        lines.append(replace(line, note="undone since") if since else line)
+        lines.append(replace(line, note="reversed since") if since else line)
     return lines + [replace(line, note="no longer in the list") for line in done.values()]
 
 

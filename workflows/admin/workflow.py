@@ -27,7 +27,7 @@ from workflows.models import Attempt, ManualTask, State, Workflow
 from workflows.outages import parking
 
 _WHAT_A_RETRY_DOES = (
-    "What it has done in other systems stays done and is not done again; what was undone is done anew.",
+    "What it has done in other systems stays done and is not done again; what was reversed is done anew.",
     "A question that failed it (rejected, or expired) is asked again; every other keeps its answer.",
 )
 
@@ -89,7 +89,7 @@ def _if_it_does_not_help(row: Workflow) -> str:
     if row.waiting_for or not (row.retry_count or row.compensating):
         return "What it waits for has not happened yet: unless it happens first, it will wait again as before."
     if row.compensating:
-        return "Should what failed to be undone fail once more, that counts: after three times a person is asked."
+        return "Should the reversal that failed fail once more, that counts: after three failures a person is asked."
     return f"It has failed {row.retry_count} times in a row; should it fail again, that counts."
 
 

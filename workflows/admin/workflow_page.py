@@ -162,7 +162,7 @@ def _describe(event: Event) -> str:
             return f"{failure}\nNext attempt at {_moment(detail.get('invisible_until'))}"
         case Event.Kind.COMPENSATED:
             undone = detail.get("undone")
-            return f"Undone: {', '.join(map(str, undone))}" if undone else "Nothing was left to undo."
+            return f"Reversed: {', '.join(map(str, undone))}" if undone else "Nothing was left to reverse."
         case (
             Event.Kind.FAILED
             | Event.Kind.BEST_EFFORT_FAILED

@@ -54,7 +54,7 @@ class DealtWith(BaseModel):
     @model_validator(mode="after")
     def _has_a_reference_if_undone(self) -> DealtWith:
         if not self.kept and not self.reference:
-            raise PydanticCustomError("reference_missing", "What was undone by hand has a reference.")
+            raise PydanticCustomError("reference_missing", "What was reversed by hand has a reference.")
         if self.kept and self.reference:
             raise PydanticCustomError("reference_of_nothing", "What stays as it is has no reference.")
         return self

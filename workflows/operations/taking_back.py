@@ -84,7 +84,7 @@ def _is_undo(effect: Effect, of: Effect) -> bool:
 def why_not(task: ManualTask) -> str:
     """Why the answer to a task stands, in a sentence; empty if it can be taken back."""
     if task.task_type not in compensation.KEPT_ON_CANCEL:
-        return "Only what was said of a call, or of its undo, can be taken back."
+        return "Only what was said of a call, or of its reversal, can be taken back."
     if task.state == ManualTask.State.TAKEN_BACK:
         return "It is taken back already."
     if task.state not in (ManualTask.State.APPROVED, ManualTask.State.REJECTED):
@@ -101,7 +101,7 @@ def _why_built_on(answer: Answer) -> str:
     if Wait.objects.filter(workflow=wait.workflow_id, name=wait.name, generation__gt=wait.generation).exists():
         return "The question has been asked anew since."
     if answer.task.task_type == compensation.UNDO_TASK_TYPE and wait.outcome == "rejected":
-        return "The undo is being tried again, as the answer said."
+        return "The reversal is being tried again, as the answer said."
     if not answer.on_ledger:
         still_open = effect.state in _STATES_BEFORE[answer.task.task_type] and not wait.superseded
         return "" if still_open else f"What became of {effect.step} has become known in another way since."
@@ -109,7 +109,7 @@ def _why_built_on(answer: Answer) -> str:
         # A step that did not apply has called nothing; each attempt evaluates it again.
         skipped = other.state == State.SKIPPED and other.step != effect.step
         if _is_begun_since(other, wait) and not skipped:
-            return f"{'The undo of ' if other.undo else ''}{other.step} was begun since, and builds on the answer."
+            return f"{'The reversal of ' if other.undo else ''}{other.step} was begun since, and builds on the answer."
     return ""
 
 
@@ -128,7 +128,7 @@ class Again(Enum):
     """When the workflow asks again, once the answer is taken back."""
 
     AT_ONCE = "asks again at once"
-    TO_UNDO = "is taken up again to undo it, and asks at once"
+    TO_UNDO = "is taken up again to reverse it, and asks at once"
     BY_A_RETRY = "asks again when somebody retries it"
     NOT = "has been retried, and goes on with it as done"
 

@@ -296,7 +296,7 @@ def _why_taken(task: ManualTask, user: User) -> str:
 
 def _whose(task: ManualTask) -> str:
     if task.assignee is None:
-        return "It is nobody's any more: look at it again."
+        return "It is unassigned by now: look at it again."
     name = task.assignee.get_username()
     if task.claimed_at:
         return f"{name} has claimed it, at {task.claimed_at:%Y-%m-%d %H:%M:%S} UTC."

@@ -141,7 +141,7 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
         if compensates:
             history.record(workflow_id, Event.Kind.COMPENSATING)
     if compensates:
-        return "It is cancelled; a worker now undoes what it has done."
+        return "It is cancelled; a worker now reverses what it has done."
     if workflow.parent_id is not None:
         inbox.try_notify_parent(workflow_id)
     return "It is cancelled."
@@ -187,7 +187,7 @@ def _require_cancellable(workflow: Workflow, state: State) -> None:
             f"Only a workflow that is still under way can be cancelled; this one is {state.label.lower()}."
         )
     if workflow.compensating:
-        raise NotAllowed("It is being undone already, and is FAILED after that.")
+        raise NotAllowed("It is being reversed already, and has failed after that.")
 
 
 def why_not_cancel(workflow_id: int, user: User) -> str:

@@ -194,7 +194,7 @@ class Till(System):
     def deal_with_undo(self, task: ManualTask) -> None:
         """As the log says. A charge that stands is dealt with in three ways, in turn."""
         facts = dict(task.facts)
-        key, undo_key = facts["Idempotency key of the effect"], facts["Idempotency key of its undo"]
+        key, undo_key = facts["Idempotency key of the call"], facts["Idempotency key of its reversal"]
         did = {line["operation"] for line in self.sandbox.effects() if key in line["idempotency_key"]}
         if "charge" not in did or "refund" in did:
             self.met["found undone"] += 1

@@ -108,7 +108,7 @@ def test_what_is_in_flight_when_it_is_cancelled_is_found_out_first(system: Syste
     until(lambda: Effect.objects.filter(workflow=workflow, step="charge", state="unknown").exists())
     until(lambda: not Attempt.objects.filter(workflow=workflow, closed_at=None).exists())  # put off, for an hour
     told = operations.cancel(workflow.pk, user=system.person, reason="Asked for by phone.")
-    assert "undoes what it has done" in told
+    assert "reverses what it has done" in told
     system.wait_until_at_rest()
     system.stop()
     assert fired(system.sandbox)[fault] == 1

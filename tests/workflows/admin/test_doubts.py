@@ -93,7 +93,7 @@ def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(
     as_: Login, typed: dict[str, str], stored: dict[str, Any]
 ) -> None:
     client, row = as_("approver"), undo_task()
-    assert offered(page(client, row)) == ["Assign to me", "It is dealt with", "Try again"]
+    assert offered(page(client, row)) == ["Assign to me", "It is settled", "Try again"]
     assert "optional" not in page(client, row)
     decide(client, row, decision="approve", reason="By phone.", **typed)
     assert Signal.objects.get().payload["answer"] == stored
@@ -104,7 +104,7 @@ def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(
     [
         ({}, "Say which of the two."),
         ({"answer-how": "perhaps"}, "Select a valid choice."),
-        ({"answer-how": "undone"}, "What was undone by hand has a reference"),
+        ({"answer-how": "undone"}, "What was reversed by hand has a reference"),
         ({"answer-how": "undone", "answer-reference": "re-9", "reason": ""}, "This field is required."),
         ({"answer-how": "kept", "answer-reference": "re-9"}, "What stays as it is has no reference"),
     ],

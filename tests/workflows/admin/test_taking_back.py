@@ -57,7 +57,7 @@ def test_when_it_will_be_asked_again_is_said(as_: Login, fields: dict[str, Any],
     Workflow.objects.update(**fields)
     assert said in words(client.get(url(row, "take_back")).content.decode())
     Effect.objects.update(has_undo=True)
-    said = "is taken up again to undo charge" if fields["status"] == "FAILED" else said
+    said = "is taken up again to reverse charge" if fields["status"] == "FAILED" else said
     assert said in words(client.get(url(row, "take_back")).content.decode())
 
 

@@ -25,7 +25,7 @@ def test_it_says_whose_it_is_until_when_and_what_happens_then(as_: Login) -> Non
     for shown in [
         "Requested by carla. It takes four eyes: another user decides.",
         "For the team approver",
-        "Claimed by nobody",
+        "Assigned to nobody",
         f"Due {hour:%Y-%m-%d %H:%M:%S} UTC",
         f"Expires {row.expires_at:%Y-%m-%d %H:%M:%S} UTC. If nobody has decided by then it counts as rejected",
     ]:
@@ -55,10 +55,10 @@ def test_it_is_claimed_and_given_back_with_a_button(as_: Login) -> None:
     client, row = as_("approver"), task()
     assert offered(page(client, row)) == ["Assign to me", "Approve", "Reject"]
     html = client.post(url(row, "claim"), follow=True).content.decode()
-    assert re.search(r"It is yours\..*Claimed by some-approver, since \d{4}-", words(html))
+    assert re.search(r"It is yours\..*Assigned to some-approver, since \d{4}-", words(html))
     assert offered(html) == ["Unassign", "Approve", "Reject"]
     html = client.post(url(row, "release"), follow=True).content.decode()
-    assert re.search(r"It is nobody's again\..*Claimed by nobody", words(html))
+    assert re.search(r"It is unassigned\..*Assigned to nobody", words(html))
     kinds = Event.objects.order_by("id").values_list("kind", "actor")
     assert list(kinds) == [("task_claimed", "some-approver"), ("task_released", "some-approver")]
 
@@ -86,12 +86,12 @@ def test_of_a_claim_that_counts_for_nothing_the_page_says_so_and_offers_the_task
     assert "can no longer decide it" not in page(client, row)
     User.objects.filter(pk=gone.pk).update(is_active=False)
     html = page(client, row)
-    assert re.search(r"Claimed by gone, since [-0-9]+ [:0-9]+ UTC, but can no longer decide it", words(html))
+    assert re.search(r"Assigned to gone, since [-0-9]+ [:0-9]+ UTC, but can no longer decide it", words(html))
     assert "ninety-two" in html
     assert offered(html) == ["Assign to me", "Unassign", "Approve", "Reject"]
     assert "Assigned to gone, but can no longer decide it" in words(page(client, task(assignee=gone)))
     html = client.post(url(row, "claim"), follow=True).content.decode()
-    assert re.search(r"It is yours\..*Claimed by some-approver, since [-0-9]+ [:0-9]+ UTC Expires", words(html))
+    assert re.search(r"It is yours\..*Assigned to some-approver, since [-0-9]+ [:0-9]+ UTC Expires", words(html))
     assert "can no longer" not in page(client, task(assignee=gone, state="expired")), "nobody asks any more"
 
 

@@ -95,9 +95,9 @@ def test_it_says_why_a_workflow_is_undone_and_what_comes_next(as_: Login) -> Non
     row = rows.compensating()
     why = "It failed at “Charge”: card_declined: The card was declined. What it did is being reversed."
     assert sentence(page(support, row)) == f"{why} A worker does that as soon as one is free."
-    Workflow.objects.update(waiting_for="Is it dealt with?", invisible_until=timezone.now() + timedelta(days=1))
+    Workflow.objects.update(waiting_for="Has someone reversed it?", invisible_until=timezone.now() + timedelta(days=1))
     row.refresh_from_db()
-    assert sentence(page(support, row)) == f"{why} It waits for an answer: Is it dealt with?"
+    assert sentence(page(support, row)) == f"{why} It waits for an answer: Has someone reversed it?"
     rows.attempt(row, number=2, closed_at=None)
     assert "A worker has been at it since" in sentence(page(support, row))
     cancelled = page(support, rows.compensating(cancelled_at=timezone.now()))
@@ -126,7 +126,7 @@ def test_the_steps_are_those_of_the_run_that_failed_and_not_of_what_came_after(a
     assert [(line.name, line.label, line.note) for line in response.context["steps"]] == [
         ("reserve", "Ran", ""),
         ("review", "Skipped", ""),
-        ("charge", "Failed", "undone since"),
+        ("charge", "Failed", "reversed since"),
         ("thank", "Not reached", ""),
     ]
     assert response.context["standing"].startswith("Failed at “Charge”: ")
@@ -152,7 +152,7 @@ def test_the_history_of_a_compensation_reads_as_sentences(as_: Login) -> None:
     Event.objects.create(workflow=row, kind="compensated", detail={"undone": ["charge", "reserve"]})
     Event.objects.create(workflow=row, kind="compensated", detail={"undone": []})
     html = page(as_("support"), row)
-    for told in ["charge, failure 1 of 3: busy: Busy.", "Undone: charge, reserve", "Nothing was left to undo."]:
+    for told in ["charge, failure 1 of 3: busy: Busy.", "Reversed: charge, reserve", "Nothing was left to reverse."]:
         assert told in html
 
 

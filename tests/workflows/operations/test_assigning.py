@@ -138,7 +138,7 @@ def test_what_became_of_it_since_the_page_was_shown_is_not_undone(lead: User, an
     with pytest.raises(NotAllowed, match=r"^anna has claimed it, at"):
         assign(row, lead, ben)  # the page had said that it was nobody's
     operations.release_task(row.pk, user=anna)
-    with pytest.raises(NotAllowed, match=r"^It is nobody's any more"):
+    with pytest.raises(NotAllowed, match=r"^It is unassigned by now"):
         assign(row, lead, ben, seen=[anna.pk])
 
 

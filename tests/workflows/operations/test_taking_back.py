@@ -241,7 +241,7 @@ def test_what_a_step_has_asked_is_not_taken_back(ada: User) -> None:
     define([ask, pause])
     work(submit())
     operations.approve(ManualTask.objects.get().pk, user=ada)
-    refused(ManualTask.objects.get(), ada, "Only what was said of a call, or of its undo")
+    refused(ManualTask.objects.get(), ada, "Only what was said of a call, or of its reversal")
 
 
 def test_the_history_says_who_took_what_back_and_why(bank: Bank, ada: User) -> None:

@@ -69,7 +69,7 @@ def test_a_failed_workflow_whose_call_would_have_to_be_undone_is_compensated_aga
     operations.cancel(workflow.pk, user=ada, reason="By phone.", open_tasks=[])
     answer(task, ada, None)
     assert to_rest(workflow).status == "FAILED"
-    told = "It is taken back; the workflow is taken up again to undo it, and asks at once."
+    told = "It is taken back; the workflow is taken up again to reverse it, and asks at once."
     assert take_back(task, ada) == told
     row = Workflow.objects.with_state().get()
     assert (row.state, row.completed_at, kinds(workflow)[-1]) == (State.COMPENSATING, None, "compensating")
@@ -102,7 +102,7 @@ def test_a_call_whose_undo_was_begun_stands(bank: Bank, ada: User) -> None:
     answer(task, ada, YES)
     again(again(workflow))
     assert states() == {"pay 1": "done", "undo pay": "not_done"}
-    refused(task, ada, "The undo of pay was begun since")
+    refused(task, ada, "The reversal of pay was begun since")
 
 
 # --- Whether an undo is dealt with --------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_an_undo_that_is_being_tried_again_is_not_asked_about(bank: Bank, ada: U
     bank.refusals = 1
     answer(task, ada, None)
     work(workflow)
-    refused(task, ada, "The undo is being tried again")
+    refused(task, ada, "The reversal is being tried again")
 
 
 def test_an_answer_about_an_undo_stands_once_the_next_one_was_begun(bank: Bank, ada: User) -> None:
@@ -177,7 +177,7 @@ def test_an_answer_about_an_undo_stands_once_the_next_one_was_begun(bank: Bank, 
     workflow, task = undo_in_doubt(bank, reserve)
     answer(task, ada, BY_HAND)
     assert to_rest(workflow).status == "FAILED"
-    refused(task, ada, "The undo of reserve was begun since")
+    refused(task, ada, "The reversal of reserve was begun since")
 
 
 def test_what_was_wrongly_undone_by_hand_is_not_called_again_by_a_retry(bank: Bank, ada: User) -> None:
