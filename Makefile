@@ -24,8 +24,8 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789 \
 	SEARCH_KEYS=only-for-the-checks-another-one-of-many-characters-0123456789
 
-.PHONY: help venv test test-long test-faults test-browser mutants bench bench-big bench-intake bench-footprint lint format demo db-start \
-	db-stop clean
+.PHONY: help venv test test-long test-faults test-browser mutants bench bench-big bench-intake bench-footprint \
+	bench-console lint format demo db-start db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -71,6 +71,10 @@ bench-intake: $(INSTALLED) ## Measure what the search keys cost the intake, over
 bench-footprint: export DEBUG = 1
 bench-footprint: $(INSTALLED) ## Measure what an onboarding leaves in PostgreSQL: bytes, WAL, transaction ids
 	@$(VENV) -m tests.benchmark.footprint $(ARGS)
+
+bench-console: export DEBUG = 1
+bench-console: $(INSTALLED) ## Measure each page of the console on tables of 1,000,000 full rows
+	@$(VENV) -m tests.benchmark.console $(ARGS)
 
 lint: export DEBUG = 1
 lint: $(INSTALLED) ## Check style, types, imports, settings and migrations

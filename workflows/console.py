@@ -57,6 +57,7 @@ class ConsoleSite(admin.AdminSite):
         found = health(shown, services)
         return {
             "glance": shown,
+            "longest_due": found.longest_due,
             "services": services if request.user.has_perm("workflows.view_service") else [],
             "verdict": home.verdict(judge(found), request.user),
             "numbers": home.numbers(found, request.user),

@@ -13,6 +13,7 @@ from django.utils import timezone
 from workflows.models import ManualTask, WorkerProcess, Workflow
 from workflows.outages.circuits import CircuitState
 from workflows.overview import COUNT_LIMIT, Standing, Summary, counted
+from workflows.postgres.skip_scan import skip_scan
 from workflows.verdict import Down, Health, Link, Number, Waiting
 from workflows.worker import lease
 from workflows.worker.claim import COMPENSATION
@@ -91,7 +92,7 @@ def _failed_between(since: datetime, until: datetime) -> Link:
 def _failures(since: datetime, until: datetime) -> Failures:
     """The latest of them, as many as are counted."""
     latest = failed_between(Workflow.objects.all(), since, until).order_by("-completed_at")[: COUNT_LIMIT + 1]
-    told = latest.aggregate(number=models.Count("pk"), earliest=models.Min("completed_at"))
+    told = latest.aggregate(number=models.Count("completed_at"), earliest=models.Min("completed_at"))
     return Failures(told["number"], told["earliest"])
 
 
@@ -133,21 +134,19 @@ def _waiting(workers: list[tuple[str, str, int]]) -> tuple[Waiting | None, list[
     return min(taken, key=lambda head: head.since, default=None), sorted(deserted.values(), key=lambda head: head.since)
 
 
+_QUEUES = skip_scan("queues", "queue", "workflows_workflow", "status = 'PENDING'")
+
+
 def _heads() -> list[tuple[Any, ...]]:
     """Of each queue that has rows: the one that has been due the longest, of what is undone and of the others.
 
-    By as many steps down the index as there are queues, as in `parking.names`. Those that workers run are passed over;
-    there are as many of these as workers. And of the others no more are read than are counted elsewhere: of a queue in
+    By as many steps down the index as there are queues. Those that workers run are passed over; there are as many of
+    these as workers. And of the others no more are read than are counted elsewhere: of a queue in
     which so many are due to be undone, the oldest of the others may be missed.
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            """WITH RECURSIVE queues AS (
-                   (SELECT queue FROM workflows_workflow WHERE status = 'PENDING' ORDER BY queue LIMIT 1)
-                   UNION ALL
-                   SELECT (SELECT queue FROM workflows_workflow WHERE status = 'PENDING' AND queue > queues.queue
-                            ORDER BY queue LIMIT 1)
-                     FROM queues WHERE queues.queue IS NOT NULL)
+            f"""WITH RECURSIVE {_QUEUES}
                SELECT queue, undoing, head.id, head.invisible_until
                  FROM queues CROSS JOIN LATERAL (
                     (SELECT true AS undoing, id, invisible_until FROM workflows_workflow w
@@ -165,7 +164,7 @@ def _heads() -> list[tuple[Any, ...]]:
                         AND NOT EXISTS (SELECT FROM workflows_attempt a
                                          WHERE a.workflow_id = w.id AND a.closed_at IS NULL)
                       ORDER BY invisible_until, id LIMIT 1)) head
-                WHERE queues.queue IS NOT NULL""",
+                WHERE queues.queue IS NOT NULL""",  # noqa: S608 (the names are ours)
             [COUNT_LIMIT],
         )
         heads: list[tuple[Any, ...]] = cursor.fetchall()

@@ -17,6 +17,7 @@ from workflows.models.follow_up import GIVEN_UP
 from workflows.models.manual_task import DUE
 from workflows.outages import circuits, parking
 from workflows.outages.circuits import CircuitState
+from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_one
 
 # Seconds. Clocks that are kept right by small steps are no news.
@@ -63,7 +64,6 @@ class Summary:
     states: list[Count]
     tasks: Count
     given_up: Count
-    oldest_due: Workflow | None
     next_task: ManualTask | None
     failing_chores: list[Chore]
     hidden: Hidden | None
@@ -76,11 +76,26 @@ def summary() -> Summary:
         states=[_count_in_state(state) for state in State],
         tasks=Count("open tasks", "open", tasks[: COUNT_LIMIT + 1].count()),
         given_up=Count("follow-ups given up", "given-up", given_up()[: COUNT_LIMIT + 1].count()),
-        oldest_due=_oldest_due(),
         next_task=tasks.only("due_at", "expires_at").order_by(DUE, "id").first(),
         failing_chores=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
         hidden=_hidden(),
     )
+
+
+_TYPES = skip_scan("types", "task_type", "workflows_manualtask", "state = 'open'")
+
+
+def open_task_types() -> list[str]:
+    """The types of the open tasks, in order."""
+    (found,) = fetch_one(
+        f"""WITH RECURSIVE {_TYPES}
+           SELECT coalesce(array_agg(task_type ORDER BY task_type), '{{}}') FROM types CROSS JOIN LATERAL (
+                  SELECT FROM workflows_manualtask t JOIN workflows_workflow w ON w.id = t.workflow_id
+                   WHERE t.task_type = types.task_type AND t.state = 'open' AND w.status = 'PENDING' LIMIT 1) open
+            WHERE task_type IS NOT NULL""",  # noqa: S608 (ours)
+        (),
+    ) or ([],)
+    return list(found)
 
 
 def given_up() -> QuerySet[Any, Any]:
@@ -89,19 +104,9 @@ def given_up() -> QuerySet[Any, Any]:
 
 
 def _count_in_state(state: State) -> Count:
-    rows = Workflow.objects.in_state(state).order_by().values("pk")
-    return Count(state.label, state.value, rows[: COUNT_LIMIT + 1].count())
-
-
-def _oldest_due() -> Workflow | None:
-    """The workflow that has been due the longest and that no worker runs, of all queues of this release."""
-    due = Workflow.objects.due()
-    # Queue by queue: each is one read at the head of the index of due workflows.
-    heads = [
-        due.filter(queue=queue).only("queue", "invisible_until").order_by("invisible_until", "id").first()
-        for queue in _queues()
-    ]
-    return min((head for head in heads if head), key=lambda head: head.invisible_until, default=None)
+    parts = Workflow.objects.queued(COUNT_LIMIT) if state == State.QUEUED else [Workflow.objects.in_state(state)]
+    number = sum(rows.order_by().values("pk")[: COUNT_LIMIT + 1].count() for rows in parts)
+    return Count(state.label, state.value, min(number, COUNT_LIMIT + 1))
 
 
 def _queues() -> list[str]:
@@ -111,14 +116,14 @@ def _queues() -> list[str]:
 def _hidden() -> Hidden | None:
     """The workflows that were stored in what is the future now, and are due only then; None when there are none.
 
-    They are among those that are due next, and no more of these are looked at than are counted.
+    None of them has begun. They are among those that are due next, and no more of these are looked at than are counted.
     """
     number, last = 0, None
     for queue in _queues():
         found, until = fetch_one(
             """SELECT count(*), max(invisible_until)
                  FROM (SELECT created_at, invisible_until FROM workflows_workflow
-                        WHERE status = 'PENDING' AND queue = %(queue)s
+                        WHERE status = 'PENDING' AND NOT begun AND queue = %(queue)s
                           AND invisible_until > statement_timestamp() + %(tolerance)s * interval '1 second'
                         ORDER BY invisible_until, id LIMIT %(limit)s) next
                 WHERE invisible_until <= created_at""",

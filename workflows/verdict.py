@@ -121,6 +121,11 @@ class Health:
     failing_chores: list[tuple[str, datetime]] = field(default_factory=list)
     hidden_until: datetime | None = None  # the database's clock was set back
 
+    @property
+    def longest_due(self) -> Waiting | None:
+        """Whether a live worker takes it or not."""
+        return min(filter(None, (self.oldest, *self.deserted)), key=lambda waiting: waiting.since, default=None)
+
 
 def judge(health: Health) -> Verdict:
     found = [

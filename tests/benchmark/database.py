@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
-from tests.servers import ROOT, empty_database
+from tests.servers import ROOT, database_url, empty_database
 
 # As long as a machine that is busy may take for a new database with all its tables.
 SECONDS_TO_MIGRATE = 120
@@ -36,6 +37,9 @@ class Database:
 
     def execute(self, statement: str, *parameters: Any) -> None:
         self._connection.execute(statement, parameters or None)
+
+    def execute_named(self, statement: str, parameters: Mapping[str, Any]) -> None:
+        self._connection.execute(statement, parameters)
 
     def seconds_of(self, query: str) -> float:
         """How long the server takes for a query, without the way to it and back."""
@@ -69,6 +73,21 @@ def throwaway_database() -> Iterator[Database]:
         manage(url, "migrate", "--verbosity", "0")
         with psycopg.connect(url, autocommit=True) as connection:
             yield Database(url, connection)
+
+
+@contextmanager
+def kept_database(name: str) -> Iterator[Database]:
+    """The database of that name on the server of the settings, with the project's tables; made if there is none.
+
+    It is not dropped: whoever measures several times fills it once.
+    """
+    server = database_url()
+    with psycopg.connect(server, autocommit=True) as administrator, suppress(psycopg.errors.DuplicateDatabase):
+        administrator.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    url = f"{server.rpartition('/')[0]}/{name}"
+    manage(url, "migrate", "--verbosity", "0")
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield Database(url, connection)
 
 
 def production(url: str) -> dict[str, str]:

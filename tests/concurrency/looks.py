@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
-
-from django.db import connection
+from typing import NamedTuple
 
 from tests.engine import worker
+from tests.plans import Plan
+from tests.plans import explained as plans_of
 
 
 class Look(NamedTuple):
@@ -23,29 +22,10 @@ class Look(NamedTuple):
 @contextmanager
 def explained(looks: list[Look]) -> Iterator[None]:
     """Have the server explain each claim just before it is made, in the claim's own transaction."""
-
-    def explain(execute: Any, sql: str, parameters: Sequence[Any], *rest: Any) -> Any:
-        if "SKIP LOCKED" not in sql:
-            return execute(sql, parameters, *rest)
-        with connection.cursor() as cursor:
-            # Past the wrappers, and with the same parameters.
-            cursor.cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", parameters)
-            ((found,),) = cursor.cursor.fetchall()
-        plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
-        buffers = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-        looks.append(Look(buffers, list(_indexes(plan)), "(invisible_until, id) >=" in sql))
-        return execute(sql, parameters, *rest)
-
-    with connection.execute_wrapper(explain):
+    plans: list[Plan] = []
+    with plans_of(plans, which=lambda sql: "SKIP LOCKED" in sql):
         yield
-
-
-def _indexes(plan: dict[str, Any]) -> Iterator[str]:
-    """The indexes that were read; of a part that was not run, none."""
-    if "Index Name" in plan and plan["Actual Loops"]:
-        yield plan["Index Name"]
-    for part in plan.get("Plans", []):
-        yield from _indexes(part)
+    looks += [Look(plan.buffers, plan.indexes, "(invisible_until, id) >=" in plan.sql) for plan in plans]
 
 
 def look_once() -> Look:

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, PermissionDenied
-from django.core.paginator import Paginator
-from django.db.models import Model, QuerySet
+from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
+from workflows.admin.paging import KeysetList
 from workflows.errors import NotAllowed
-from workflows.overview import COUNT_LIMIT
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
-    _Paginator = Paginator[Any]
 else:
     ModelAdmin = admin.ModelAdmin
-    _Paginator = Paginator
 
 
 class ReasonForm(forms.Form):
@@ -116,40 +112,9 @@ class Verb:
         return any(map(user.has_perm, permissions))
 
 
-class BoundedPaginator(_Paginator):
-    """Counts to 10,000 and no further: counting ten million rows would take longer than the page may."""
-
-    @cached_property
-    def count(self) -> int:
-        return min(self._counted, COUNT_LIMIT)
-
-    @property
-    def has_more(self) -> bool:
-        return self._counted > COUNT_LIMIT
-
-    @cached_property
-    def _counted(self) -> int:
-        rows: Any = self.object_list
-        return int(rows.order_by().values("pk")[: COUNT_LIMIT + 1].count())
-
-
-class FixedOrder(ChangeList):
-    """A list in the one order that an index gives it, whatever `?o=` asks for."""
-
-    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
-        return list(self.model_admin.get_ordering(request))
-
-    def get_filters_params(self, params: Any = None) -> dict[str, list[str]]:
-        filters: dict[str, list[str]] = super().get_filters_params(params)
-        if any("\x00" in value for values in filters.values() for value in values):
-            raise IncorrectLookupParameters  # no text in PostgreSQL holds it
-        return filters
-
-
 class ConsoleAdmin(ModelAdmin):
     """A list and a read-only page. No user adds, edits or deletes a row by hand."""
 
-    paginator = BoundedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER  # a count over the table for every choice of every filter
     empty_value_display = ""
@@ -188,7 +153,7 @@ class ConsoleAdmin(ModelAdmin):
         return super().changelist_view(request, {"title": title[:1].upper() + title[1:], **(extra_context or {})})
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return FixedOrder
+        return KeysetList
 
     # --- The page of a row ----------------------------------------------------------------------
 

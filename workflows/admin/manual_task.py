@@ -18,7 +18,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
-from workflows import operations
+from workflows import operations, overview
 from workflows.admin import next_task, words
 from workflows.admin.answer_form import YesForm
 from workflows.admin.base import ConsoleAdmin, OptionalReasonForm, Verb
@@ -170,8 +170,7 @@ class TypeFilter(admin.SimpleListFilter):
     parameter_name = "task_type"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        types = ManualTask.objects.open().order_by("task_type").values_list("task_type", flat=True)
-        return [(task_type, words.task_type(task_type)) for task_type in types.distinct()]
+        return [(task_type, words.task_type(task_type)) for task_type in overview.open_task_types()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
         value = self.value()

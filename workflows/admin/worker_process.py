@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import F, OuterRef, QuerySet, Subquery
-from django.db.models.expressions import Combinable
+from django.db.models import DurationField, ExpressionWrapper, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -21,6 +21,9 @@ from workflows.admin.base import ConsoleAdmin
 from workflows.models import Attempt, WorkerProcess
 from workflows.worker import lease
 from workflows.worker.claim import COMPENSATION
+
+# Later than any worker stops: in the order a worker that runs is one that has not stopped yet.
+RUNS_ON = Value(datetime(9999, 12, 31, tzinfo=UTC))
 
 
 class LiveFilter(admin.SimpleListFilter):
@@ -40,9 +43,9 @@ class WorkerProcessAdmin(ConsoleAdmin):
     list_filter = (LiveFilter,)
     page_template = "admin/workflows/workerprocess/page.html"
 
-    def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
+    def get_ordering(self, request: HttpRequest) -> list[Any]:
         """Workers that run come first, then those that stopped last."""
-        return [F("stopped_at").desc(nulls_first=True), "name", "-id"]
+        return [ExpressionWrapper(RUNS_ON - Coalesce("stopped_at", RUNS_ON), DurationField()), "name", "id"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WorkerProcess]:
         """Each worker with the workflow of its open attempt (`runs`): its heartbeat may be older than that."""

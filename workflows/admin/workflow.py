@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, time
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.models import User
 from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows import health, operations, overview
-from workflows.admin import acknowledging, consequences, follow_ups, words, workflow_page
+from workflows.admin import acknowledging, consequences, follow_ups, paging, words, workflow_page
 from workflows.admin.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, RetryForm, Verb
 from workflows.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.definition import definitions
@@ -97,7 +100,7 @@ def _if_it_does_not_help(row: Workflow) -> str:
 BULK_LIMIT = 100
 
 
-class StateFilter(admin.SimpleListFilter):
+class StateFilter(paging.Filter):
     title = "state"
     parameter_name = "state"
 
@@ -108,6 +111,11 @@ class StateFilter(admin.SimpleListFilter):
         value = self.value()
         rows: QuerySet[Workflow] = queryset.in_state(value) if value else queryset
         return rows
+
+    def arms(self, request: HttpRequest, rows: Any) -> list[QuerySet[Workflow]]:
+        if self.value() == State.QUEUED:
+            return list(rows.queued(overview.COUNT_LIMIT))
+        return [self.queryset(request, rows)]
 
 
 # Questions of the engine's own: something went wrong, and only a person can tell how to go on.
@@ -120,7 +128,18 @@ ENGINE_TASK_TYPES = (
 )
 
 
-class PresetFilter(admin.SimpleListFilter):
+def _needing_attention() -> tuple[Q, ...]:
+    """Failed, being reversed, failing for the third time in a row and more, or with a question of the engine's."""
+    asked = ManualTask.objects.filter(state=ManualTask.State.OPEN, task_type__in=ENGINE_TASK_TYPES)
+    return (
+        Q(status="FAILED", cancelled_at=None),
+        Q(status="PENDING", compensating=True),
+        Q(status="PENDING", retry_count__gte=3),
+        Q(status="PENDING", pk__in=asked.values("workflow_id")),
+    )
+
+
+class PresetFilter(paging.Filter):
     """The questions that people open the list with."""
 
     title = "urgency"
@@ -136,13 +155,8 @@ class PresetFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         match self.value():
-            # Failed, being undone, failing for the third time in a row and more, or with a question of the engine's.
             case "attention":
-                asked = ManualTask.objects.open().filter(task_type__in=ENGINE_TASK_TYPES).values("workflow_id")
-                return queryset.filter(
-                    Q(status="FAILED", cancelled_at=None)
-                    | Q(status="PENDING") & (Q(retry_count__gte=3) | Q(compensating=True) | Q(pk__in=asked))
-                )
+                return queryset.filter(reduce(or_, _needing_attention()))
             case "failed-today":
                 midnight = datetime.combine(timezone.now().date(), time(), UTC)
                 return queryset.filter(status="FAILED", cancelled_at=None, completed_at__gte=midnight)
@@ -151,6 +165,11 @@ class PresetFilter(admin.SimpleListFilter):
             case "given-up":
                 return queryset.filter(status="COMPLETE", pk__in=overview.given_up())
         return queryset
+
+    def arms(self, request: HttpRequest, rows: QuerySet[Workflow]) -> list[QuerySet[Workflow]]:
+        if self.value() == "attention":
+            return [rows.filter(condition) for condition in _needing_attention()]
+        return [self.queryset(request, rows)]
 
 
 class FailedFilter(admin.SimpleListFilter):
@@ -197,7 +216,6 @@ class ParkedFilter(admin.SimpleListFilter):
 class WorkflowAdmin(ConsoleAdmin):
     list_display = ("number", "type", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
     list_filter = (PresetFilter, StateFilter, TypeFilter, ParkedFilter, FailedFilter)
-    ordering = ("-id",)
     actions = ("retry_selected",)
     page_template = "admin/workflows/workflow/page.html"
     verbs = (RETRY, RUN_NOW, CANCEL, follow_ups.RUN_AGAIN, acknowledging.ACKNOWLEDGE)
@@ -205,6 +223,11 @@ class WorkflowAdmin(ConsoleAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
         latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]
         return Workflow.objects.with_state().annotate(attempt_number=Subquery(latest)).defer("payload", "context")
+
+    def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
+        """The newest first; of what failed in some time what failed last, as its index has it."""
+        by_failure = request.GET.get("preset") == "failed-today" or health.interval(request.GET.get("failed", ""))
+        return ["-completed_at", "-id"] if by_failure else ["-id"]
 
     def page(self, request: HttpRequest, row: Workflow) -> dict[str, Any]:
         return workflow_page.page(row, before=request.GET.get("before", ""))

@@ -57,35 +57,60 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         return self.filter(~_is_running(), status=Workflow.Status.PENDING, invisible_until__lte=Now())
 
     def in_state(self, state: str) -> WorkflowQuerySet:
-        """The rows in `state`, as `with_state` derives it.
-
-        What is said twice here is for the planner: it finds running rows by the index of open attempts, and the
-        others by status, where the derived column alone would have it read the whole table.
-        """
-        from workflows.models.attempt import Attempt
-
-        rows = self.with_state().filter(Q(state=state))
+        """The rows in `state`, as `with_state` derives it, by conditions on columns that there are indexes for."""
+        rows = self.with_state()
         if state == State.COMPLETE:
             return rows.filter(status=Workflow.Status.COMPLETE)
         if state in (State.FAILED, State.CANCELLED):
             return rows.filter(status=Workflow.Status.FAILED, cancelled_at__isnull=state == State.FAILED)
-        rows = rows.filter(status=Workflow.Status.PENDING)
+        rows = rows.filter(status=Workflow.Status.PENDING, compensating=state == State.COMPENSATING)
         if state == State.RUNNING:
-            return rows.filter(pk__in=Attempt.objects.filter(closed_at=None).values("workflow_id"))
-        if state == State.COMPENSATING:
-            return rows.filter(compensating=True)
-        if state == State.PARKED:
-            return rows.exclude(parked_on="")
-        if state in (State.RETRYING, State.WAITING):
-            return rows.filter(invisible_until__gt=Now())
-        return rows
+            return rows.filter(pk__in=_open_attempts().values("workflow_id"))
+        return rows if state == State.COMPENSATING else rows.filter(_resting_in(state), ~_is_running())
+
+    def queued(self, limit: int) -> list[WorkflowQuerySet]:
+        """The rows that are queued, in three sets: those that are due, and those put off, begun and not.
+
+        Of each set an index has the rows together. The planner does not know how few are due of all that are PENDING,
+        and looks for them in all rows: so up to `limit` of them are read first, from where the index begins.
+        """
+        queued = self.in_state(State.QUEUED)
+        due, later = queued.filter(invisible_until__lte=Now()), queued.filter(invisible_until__gt=Now())
+        heads = Workflow.objects.filter(status=Workflow.Status.PENDING, invisible_until__lte=Now())
+        found = list(heads.order_by("queue", "invisible_until", "id").values_list("pk", flat=True)[: limit + 1])
+        if len(found) <= limit:
+            due = due.filter(pk__in=found)
+        return [due, later.filter(begun=True, **_NO_REASON), later.filter(begun=False, **_NO_REASON)]
+
+
+_NO_REASON = {"parked_on": "", "waiting_for": "", "retry_count": 0}
+
+
+def _resting_in(state: str) -> Q:
+    """Of what no worker runs, and has not ended: what is due is queued, whatever it has waited for."""
+    due, later = Q(invisible_until__lte=Now()), Q(invisible_until__gt=Now())
+    unparked, awaits_nothing = Q(parked_on=""), Q(waiting_for="")
+    match state:
+        case State.PARKED:
+            return later & ~unparked
+        case State.WAITING:
+            return later & unparked & ~awaits_nothing
+        case State.RETRYING:
+            return later & unparked & awaits_nothing & Q(retry_count__gt=0)
+        case State.QUEUED:
+            return due | Q(**_NO_REASON)
+    return Q(pk=None)  # no state of ours
 
 
 def _is_running() -> Exists:
     """Whether an attempt is open."""
+    return Exists(_open_attempts().filter(workflow=OuterRef("pk")))
+
+
+def _open_attempts() -> models.QuerySet[Any]:
     from workflows.models.attempt import Attempt
 
-    return Exists(Attempt.objects.filter(workflow=OuterRef("pk"), closed_at=None))
+    return Attempt.objects.filter(closed_at=None)
 
 
 class Workflow(models.Model):
@@ -208,8 +233,34 @@ class Workflow(models.Model):
                 fields=["expires_at", "invisible_until"],
                 condition=Q(status="PENDING", compensating=False) & ~Q(expires_at=None),
             ),
-            # The console's list of what failed, newest first. Few rows, and none of them on the way of a submission.
-            models.Index(name="workflow_failed", fields=["-id"], condition=Q(status="FAILED")),
+            # The console's lists, newest first: without an index in that order, what is rare is looked for in all rows.
+            # A submission pays for the first of them; the others are of rows that failed, wait, or are retried.
+            models.Index(name="workflow_of_type", fields=["workflow_type", "id"]),
+            models.Index(name="workflow_failed_newest", fields=["id"], condition=Q(status="FAILED", cancelled_at=None)),
+            models.Index(
+                name="workflow_cancelled", fields=["id"], condition=Q(status="FAILED", cancelled_at__isnull=False)
+            ),
+            models.Index(
+                name="workflow_waiting",
+                fields=["id"],
+                condition=Q(status="PENDING", parked_on="") & ~Q(waiting_for=""),
+            ),
+            models.Index(
+                name="workflow_retrying",
+                fields=["id"],
+                condition=Q(status="PENDING", parked_on="", waiting_for="", retry_count__gt=0),
+            ),
+            models.Index(name="workflow_failing", fields=["id"], condition=Q(status="PENDING", retry_count__gte=3)),
+            models.Index(
+                name="workflow_put_off",
+                fields=["id"],
+                condition=Q(status="PENDING", begun=True, parked_on="", waiting_for="", retry_count=0),
+            ),
+            models.Index(
+                name="workflow_parked_newest",
+                fields=["parked_on", "id"],
+                condition=Q(status="PENDING") & ~Q(parked_on=""),
+            ),
             # What failed in the last hour, and in the last day: what Home's verdict compares.
             models.Index(
                 name="workflow_failed_at",

@@ -25,6 +25,7 @@ from workflows.models.clock import ClockTimestamp
 from workflows.outages import circuits
 from workflows.outages.calls import unavailable_service
 from workflows.outages.circuits import HOUR
+from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_one
 from workflows.transitions import Parking
 from workflows.waking import Slice
@@ -69,18 +70,14 @@ def release_parked(after: int = 0) -> Slice:
     return Slice(sum(_release(name) for name in names()))
 
 
+_NAMES = skip_scan("parked", "parked_on", "workflows_workflow", "status = 'PENDING' AND parked_on <> ''")
+
+
 def names() -> list[str]:
     """The services on which workflows are parked: by as many steps down the index as there are services."""
     (found,) = fetch_one(
-        """WITH RECURSIVE parked AS (
-               (SELECT parked_on FROM workflows_workflow WHERE status = 'PENDING' AND parked_on <> ''
-                 ORDER BY parked_on LIMIT 1)
-               UNION ALL
-               SELECT (SELECT parked_on FROM workflows_workflow
-                        WHERE status = 'PENDING' AND parked_on <> '' AND parked_on > parked.parked_on
-                        ORDER BY parked_on LIMIT 1)
-                 FROM parked WHERE parked.parked_on IS NOT NULL)
-           SELECT coalesce(array_agg(parked_on) FILTER (WHERE parked_on IS NOT NULL), '{}') FROM parked""",
+        f"""WITH RECURSIVE {_NAMES}
+           SELECT coalesce(array_agg(parked_on) FILTER (WHERE parked_on IS NOT NULL), '{{}}') FROM parked""",  # noqa: S608 (ours)
         (),
     ) or ([],)
     return list(found)

@@ -13,7 +13,7 @@ from django.contrib import admin
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from tests.servers import ROOT
-from workflows.admin import home, navigation, needs_a_person, patient, words
+from workflows.admin import home, navigation, needs_a_person, paging, patient, words
 from workflows.admin.base import ConsoleAdmin, RetryForm
 from workflows.admin.workflow import PresetFilter
 from workflows.models import Attempt, Effect, Event, State, StepOutcome
@@ -46,6 +46,7 @@ def shown() -> Iterator[tuple[str, str]]:
             yield from (("Verbs", verb.label) for verb in model_admin.verbs)
     yield from (("Verbs", usual) for usual in RetryForm.USUAL)
     yield from (("Lists", label) for _, label in PresetFilter.lookups(None, None, None))  # type: ignore[arg-type]
+    yield from (("Lists", label) for label in paging.LINKS)
     yield from (("Home", level.word) for level in Level)
     yield from (("Home", label) for label in home.NUMBERS.values())
     yield from (("Pages", label) for label, _, _ in navigation.PAGES)

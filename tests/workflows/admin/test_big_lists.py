@@ -1,0 +1,144 @@
+"""The lists on tables that are not small: what the planner fell for, told by the pages that it reads, not by times.
+
+To walk all rows from the newest on for a few old ones, to sort all that wait, or to compute of all rows what is shown
+of fifty, is to read thousands of pages.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from tests.plans import Plan, explained
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.test_paging import INBOX, LIST, WORKERS
+from workflows.models import ManualTask, Workflow
+
+ROWS = 12_000
+# Of one statement. The rows of the table are on more than twice as many.
+MOST = 1000
+SOME_DAYS_AGO = timedelta(days=300)
+
+
+@pytest.fixture
+def boss(as_: Login) -> Client:
+    """Somebody who sees everything. Of each rare kind there are three rows, older than all the others."""
+    long_ago = timezone.now() - SOME_DAYS_AGO
+    for number in range(3):
+        rows.workflow(workflow_type="rare", invisible_until=long_ago)
+        rows.failed(workflow_type="rare", completed_at=long_ago)
+        for make in (rows.running, rows.retrying, rows.parked, rows.compensating, rows.cancelled, rows.given_up):
+            make()
+        rows.open_task(rows.waiting(task=False), task_type="keeps_dying", due_at=long_ago)
+        rows.worker(number)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, status, completed_at,
+                                               invisible_until, waiting_for, begun)
+               SELECT gen_random_uuid(), 'parcel', %s,
+                      CASE WHEN mod(n, 10) < 3 THEN 'FAILED' WHEN mod(n, 10) < 5 THEN 'PENDING' ELSE 'COMPLETE' END,
+                      CASE WHEN mod(n, 10) < 3 THEN now() - interval '9 days' WHEN mod(n, 10) > 4 THEN now() END,
+                      now() + interval '1 day', CASE WHEN mod(n, 10) IN (3, 4) THEN 'a letter' ELSE '' END, true
+                 FROM generate_series(1, %s) n""",
+            [json.dumps({"note": "x" * 900}), ROWS],
+        )
+        cursor.execute(
+            """WITH asked AS (
+                   INSERT INTO workflows_wait (workflow_id, name, waiting_for, deadline)
+                   SELECT id, 'many', '', now() + interval '1 day' FROM workflows_workflow
+                    WHERE waiting_for = 'a letter'
+                   RETURNING id, workflow_id, deadline)
+               INSERT INTO workflows_manualtask (workflow_id, wait_id, task_type, question, facts, expires_at, due_at)
+               SELECT workflow_id, id, CASE WHEN mod(id, 2) = 0 THEN 'letter' ELSE 'parcel' END, repeat('x', 300), '[]',
+                      deadline, CASE WHEN mod(id, 3) = 0 THEN now() + (60 + mod(id, 9)) * interval '1 minute' END
+                 FROM asked"""
+        )
+        cursor.execute(
+            """INSERT INTO workflows_attempt (workflow_id, number, worker, closed_at, steps)
+               SELECT id, 100, 'host-a:1', now(), %s FROM workflows_workflow""",
+            [json.dumps([{"step": "charge", "outcome": "ran", "ms": 1}] * 10)],
+        )
+        cursor.execute("ANALYZE workflows_workflow, workflows_manualtask, workflows_attempt")
+    return as_("superuser")
+
+
+def dear(client: Client, url: str, *, counted: bool = True) -> list[tuple[int, str]]:
+    """The statements of a page that read more than they may."""
+    plans: list[Plan] = []
+    with explained(plans):
+        response = client.get(url)
+    assert response.status_code == 200, url
+    assert response.context["cl"].result_list, url
+    assert plans
+    return [(p.buffers, p.sql) for p in plans if p.buffers > MOST and (counted or "COUNT(" not in p.sql)]
+
+
+RARE = (
+    "?workflow_type=rare",
+    "?state=queued",
+    "?state=running",
+    "?state=retrying",
+    "?state=parked",
+    "?state=compensating",
+    "?state=cancelled",
+    "?workflow_type=rare&state=failed",
+    "?workflow_type=rare&state=queued",
+    "?workflow_type=rare&preset=attention",
+    "?parked_on=payments",
+    "?preset=given-up",
+    "?failed=2020-01-01T00:00:00.0Z/{ago}T23:59:59.0Z",
+)
+NONE = (
+    "?workflow_type=none",
+    "?workflow_type=none&state=waiting",
+    "?parked_on=nothing",
+    "?preset=failed-today",
+    "?failed=2020-01-01T00:00:00.0Z/2020-01-02T00:00:00.0Z",
+    "?preset=failed-today&workflow_type=rare",
+    "?state=nonsense",
+)
+MANY = ("", "?state=complete", "?state=failed", "?state=waiting", "?preset=attention", "?workflow_type=parcel")
+
+
+def test_what_is_rare_and_old_is_found_without_reading_what_is_newer(boss: Client) -> None:
+    ago = f"{timezone.now() - SOME_DAYS_AGO:%Y-%m-%d}"
+    found = {query: dear(boss, LIST + query.format(ago=ago)) for query in RARE}
+    assert {query: statements for query, statements in found.items() if statements} == {}
+
+
+def test_that_there_is_none_is_found_out_without_reading_the_others(boss: Client) -> None:
+    plans: list[Plan] = []
+    with explained(plans):
+        for query in NONE:
+            assert not boss.get(LIST + query).context["cl"].result_list
+    assert [(plan.buffers, plan.sql) for plan in plans if plan.buffers > MOST] == []
+
+
+def test_a_deep_page_reads_no_more_than_the_first(boss: Client) -> None:
+    middle, task = Workflow.objects.order_by("pk")[ROWS // 2].pk, ManualTask.objects.order_by("pk")[ROWS // 10].pk
+    urls = [LIST + query for query in MANY] + [INBOX, f"{INBOX}?task_type=letter"]
+    found = {}
+    for url in urls:
+        at = task if url.startswith(INBOX) else middle
+        for place in (f"after={at}", f"before={at}", "before=end"):
+            deep = f"{url}{'&' if '?' in url else '?'}{place}"
+            found[deep] = dear(boss, deep, counted=False)
+    assert {url: statements for url, statements in found.items() if statements} == {}
+
+
+def test_the_first_pages_of_the_inbox_read_what_they_show(boss: Client) -> None:
+    found = {}
+    for query in ("", "?state=overdue", "?task_type=keeps_dying", "?whose=unassigned"):
+        found[query] = dear(boss, INBOX + query, counted=False)
+    assert {query: statements for query, statements in found.items() if statements} == {}
+
+
+def test_what_a_worker_runs_is_found_among_the_open_attempts(boss: Client) -> None:
+    """For one that runs nothing, too: all attempts are closed but three."""
+    assert dear(boss, WORKERS) == []

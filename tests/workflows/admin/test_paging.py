@@ -1,0 +1,235 @@
+"""The pages of the lists: a page begins after a row, or ends before one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
+from workflows.admin import paging
+from workflows.admin.base import ConsoleAdmin
+from workflows.admin.paging import FIRST_PAGE, LAST_PAGE, NEXT_PAGE, PREVIOUS_PAGE
+from workflows.models import ManualTask, WorkerProcess, Workflow
+
+LIST, INBOX, WORKERS = (f"/admin/workflows/{name}/" for name in ("workflow", "manualtask", "workerprocess"))
+
+
+@pytest.fixture(autouse=True)
+def pages_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ConsoleAdmin, "list_per_page", 3)
+
+
+@pytest.fixture
+def boss(as_: Login) -> Client:
+    return as_("superuser")
+
+
+def shown(client: Client, url: str) -> tuple[list[int], dict[str, str]]:
+    """The numbers on a page, in their order, and the links to other pages."""
+    response = client.get(url)
+    assert response.status_code == 200
+    changelist = response.context["cl"]
+    links = {label: url.split("?")[0] + query for label, query in changelist.links}
+    assert all(
+        f'<a href="{query.replace("&", "&amp;")}">{label}</a>' in response.content.decode()
+        for label, query in changelist.links
+    )
+    return [row.pk for row in changelist.result_list], links
+
+
+def walk(client: Client, url: str, by: str) -> Iterator[list[int]]:
+    """A page, and all to which the link `by` leads from there."""
+    while url:
+        found, links = shown(client, url)
+        yield found
+        url = links.get(by, "")
+
+
+def test_next_leads_through_every_row_once_and_previous_back_through_the_same_pages(boss: Client) -> None:
+    made = [rows.workflow().pk for _ in range(8)][::-1]
+    pages = [made[:3], made[3:6], made[6:]]
+    assert list(walk(boss, LIST, NEXT_PAGE)) == pages
+    third = f"{LIST}?after={made[5]}"
+    assert list(walk(boss, third, PREVIOUS_PAGE)) == pages[::-1]
+
+
+def test_each_page_offers_just_the_pages_that_there_are(boss: Client) -> None:
+    made = [rows.workflow().pk for _ in range(9)][::-1]
+    first, last = [FIRST_PAGE, PREVIOUS_PAGE], [NEXT_PAGE, LAST_PAGE]
+    found = [list(shown(boss, f"{LIST}{query}")[1]) for query in ("", f"?after={made[2]}", f"?after={made[5]}")]
+    assert found == [last, first + last, first]
+    assert shown(boss, f"{LIST}?state=failed") == ([], {})
+
+
+def test_the_last_page_is_full_and_leads_back(boss: Client) -> None:
+    made = [rows.workflow().pk for _ in range(8)][::-1]
+    _, links = shown(boss, LIST)
+    assert shown(boss, links[LAST_PAGE])[0] == made[5:]
+    assert list(walk(boss, links[LAST_PAGE], PREVIOUS_PAGE)) == [made[5:], made[2:5], made[:3]]
+    assert shown(boss, shown(boss, links[LAST_PAGE])[1][FIRST_PAGE])[0] == made[:3]
+
+
+def test_what_comes_in_meanwhile_moves_no_row_to_another_page(boss: Client) -> None:
+    made = [rows.workflow().pk for _ in range(6)][::-1]
+    _, links = shown(boss, LIST)
+    rows.workflow()
+    assert shown(boss, links[NEXT_PAGE])[0] == made[3:]
+
+
+def test_the_inbox_goes_by_due_time_and_then_by_number(boss: Client) -> None:
+    """Several are due at one time: no page repeats one of them, nor leaves one out."""
+    hour = timezone.now() + timedelta(hours=1)
+    made = [rows.open_task(rows.waiting(task=False), due_at=hour).pk for _ in range(7)]
+    sooner = rows.open_task(rows.waiting(task=False), due_at=hour - timedelta(minutes=1)).pk
+    later = rows.open_task(rows.waiting(task=False), expires_at=hour + timedelta(minutes=1)).pk
+    order = [sooner, *made, later]
+    assert list(walk(boss, INBOX, NEXT_PAGE)) == [order[:3], order[3:6], order[6:]]
+    assert list(walk(boss, f"{INBOX}?before=end", PREVIOUS_PAGE)) == [order[6:], order[3:6], order[:3]]
+
+
+def test_a_page_of_the_inbox_begins_where_it_did_when_its_row_has_been_decided(boss: Client) -> None:
+    hour = timezone.now() + timedelta(hours=1)
+    made = [rows.open_task(rows.waiting(task=False), due_at=hour).pk for _ in range(5)]
+    _, links = shown(boss, INBOX)
+    ManualTask.objects.filter(pk=made[2]).update(state="expired")
+    assert shown(boss, links[NEXT_PAGE])[0] == made[3:]
+
+
+def test_workers_that_run_come_first_then_those_that_stopped_last(boss: Client) -> None:
+    now = timezone.now()
+    at = [now - timedelta(minutes=minutes) for minutes in (1, 2, 2, 3)]
+    stopped = [rows.worker(9, stopped_at=stopped_at).pk for stopped_at in at]
+    running = [rows.worker(pid).pk for pid in (50, 51, 52)]
+    order = [*running, *stopped]
+    assert list(walk(boss, WORKERS, NEXT_PAGE)) == [order[:3], order[3:6], order[6:]]
+    assert list(walk(boss, f"{WORKERS}?after={order[5]}", PREVIOUS_PAGE)) == [order[6:], order[3:6], order[:3]]
+    assert WorkerProcess.objects.count() == len(order)
+
+
+def test_what_failed_today_goes_by_when_it_failed(boss: Client) -> None:
+    now = timezone.now().replace(hour=23, minute=0)
+    first, *later = [rows.failed(completed_at=now).pk for _ in range(4)]
+    Workflow.objects.filter(pk=first).update(completed_at=now + timedelta(minutes=5))
+    order = [first, *later[::-1]]
+    assert list(walk(boss, f"{LIST}?preset=failed-today", NEXT_PAGE)) == [order[:3], order[3:]]
+    day = f"{now:%Y-%m-%d}"
+    link = f"{LIST}?failed={day}T00:00:00.0Z/{day}T23:59:00.0Z"
+    assert list(walk(boss, link, NEXT_PAGE)) == [order[:3], order[3:]]
+
+
+def test_what_needs_attention_for_several_reasons_is_listed_and_counted_once(boss: Client) -> None:
+    def reversed_with_a_question() -> Workflow:
+        row = rows.compensating(retry_count=4)
+        rows.open_task(row, task_type="undo_in_doubt", expires_at=timezone.now() + timedelta(hours=1))
+        return row
+
+    makers: list[Callable[[], Workflow]] = [rows.failed, reversed_with_a_question, lambda: rows.retrying(retry_count=3)]
+    made = [make().pk for make in makers * 2][::-1]
+    url = f"{LIST}?preset=attention"
+    assert list(walk(boss, url, NEXT_PAGE)) == [made[:3], made[3:]]
+    assert boss.get(url).context["cl"].result_count == 6
+    assert list(walk(boss, f"{url}&before=end", PREVIOUS_PAGE)) == [made[3:], made[:3]]
+    assert shown(boss, f"{url}&state=retrying")[0] == [pk for pk in made if pk in made[0::3]]
+    assert shown(boss, f"{url}&failed=2026-01-01T00:00:00.0Z/2099-01-01T00:00:00.0Z")[0] == made[2::3]
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "abc",
+        "-1",
+        "1.5",
+        "%00",
+        "",
+        "9" * 18,
+        "9" * 30,
+        "9" * 5000,
+        "٣x",
+        "0x10",
+        "1;DROP",
+        "1&after=abc",
+        "end&before=abc",
+    ],
+)
+@pytest.mark.parametrize("url", [LIST, INBOX, WORKERS])
+def test_a_bad_place_gives_a_page_of_the_list(boss: Client, url: str, cursor: str) -> None:
+    rows.worker()
+    row = rows.waiting()
+    for name in ("after", "before"):
+        response = boss.get(f"{url}?{name}={cursor}")
+        assert response.status_code == 200
+        assert len(response.context["cl"].result_list) == 1
+    assert Workflow.objects.get() == row
+
+
+def test_a_place_behind_all_rows_gives_the_last_page_and_one_before_all_the_first(boss: Client) -> None:
+    made = [rows.workflow().pk for _ in range(5)][::-1]
+    assert shown(boss, f"{LIST}?after={made[-1]}")[0] == made[2:]
+    assert shown(boss, f"{LIST}?before={made[0]}")[0] == made[:3]
+    assert shown(boss, f"{LIST}?before={made[1]}")[0] == made[:3], "full, and not of one row"
+
+
+@pytest.mark.parametrize("query", ["p=2", "p=200", "p=x", "p=-1", "all=", "o=3", "p=2&state=queued"])
+def test_addresses_of_before_open_the_first_page(boss: Client, query: str) -> None:
+    made = [rows.workflow().pk for _ in range(5)][::-1]
+    assert shown(boss, f"{LIST}?{query}")[0] == made[:3]
+
+
+def test_a_page_keeps_the_filter_and_a_filter_begins_at_the_first_page(boss: Client) -> None:
+    for _ in range(7):
+        rows.failed()
+    rows.workflow()
+    _, links = shown(boss, f"{LIST}?state=failed")
+    second = boss.get(links[NEXT_PAGE])
+    assert "state=failed" in links[NEXT_PAGE]
+    for spec in second.context["cl"].filter_specs:
+        for choice in spec.choices(second.context["cl"]):
+            assert "after" not in choice["query_string"]
+    assert "after" not in second.context["cl"].clear_all_filters_qs
+
+
+def test_a_row_leads_back_to_the_page_that_it_was_on(boss: Client) -> None:
+    made = [rows.workflow().pk for _ in range(5)][::-1]
+    page = boss.get(f"{LIST}?after={made[2]}").content.decode()
+    assert f"_changelist_filters=after%3D{made[2]}" in page
+
+
+def test_a_list_that_fits_on_a_page_is_not_counted(boss: Client) -> None:
+    for _ in range(3):
+        rows.workflow()
+
+    def counts() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            response = boss.get(LIST)
+        assert f"{Workflow.objects.count()} workflows" in " ".join(response.content.decode().split())
+        return sum("COUNT(" in query["sql"] for query in queries)
+
+    assert counts() == 0
+    rows.workflow()
+    assert counts() == 1
+
+
+def test_what_is_shown_of_a_row_is_asked_for_the_rows_of_the_page_alone(boss: Client) -> None:
+    made = [rows.complete().pk for _ in range(5)]
+    with CaptureQueriesContext(connection) as queries:
+        boss.get(LIST)
+    (annotated,) = [query["sql"] for query in queries if "attempt_number" in query["sql"]]
+    ids = annotated.partition('"workflows_workflow"."id" IN (')[2].partition(")")[0]
+    assert [int(pk) for pk in ids.split(", ")] == made[:1:-1]
+
+
+def test_a_retry_of_what_is_ticked_on_a_later_page_finds_its_rows(boss: Client) -> None:
+    made = [rows.failed().pk for _ in range(5)]
+    posted: dict[str, Any] = {"action": "retry_selected", "_selected_action": [str(made[0])]}
+    answer = boss.post(f"{LIST}?after={made[2]}", {**posted, "confirmed": "yes", "reason": "Again."})
+    assert answer.status_code == 302
+    assert Workflow.objects.get(pk=made[0]).status == "PENDING"
+    assert paging.AFTER in answer.url
