@@ -1,8 +1,8 @@
-"""python -m tests.benchmark.asking: ask one page of the console of this process, and print what it took.
+"""python -m tests.benchmark.asking: ask for pages of the console, each of a process of its own; print what it took.
 
-Reads a page's path, and what is posted to it, from stdin as JSON. The process has the settings of production, and has
-answered nothing yet: so the first time is a cold one, with connecting, and with what Django loads when it is first
-needed. With `--prepare` it stores what the pages need and only Django can make.
+Reads a page's path, and what is posted to it, from each line of stdin as JSON. The process that is forked for it has
+the settings of production, and has answered nothing yet: so the first time is a cold one, with connecting, and with
+what Django loads when it is first needed. With `--prepare` it stores what the pages need and only Django can make.
 """
 
 from __future__ import annotations
@@ -32,7 +32,17 @@ from workflows.models import SearchKeyHash  # noqa: E402
 from workflows.search_keys import hashes_to_store, keys  # noqa: E402
 
 
-def main(path: str, data: dict[str, str] | None) -> dict[str, Any]:
+def main() -> int:
+    for line in sys.stdin:
+        if (pid := os.fork()) == 0:
+            print(json.dumps(measure(**json.loads(line))), flush=True)  # noqa: T201 (what the benchmark reads)
+            os._exit(0)
+        if os.waitpid(pid, 0)[1]:
+            return 1
+    return 0
+
+
+def measure(path: str, data: dict[str, str] | None) -> dict[str, Any]:
     """Of each user: the answer's status, seconds cold and warm, statements, and the worst of these with its buffers."""
     return {name: _of(name, path, data) for name in USERS}
 
@@ -93,4 +103,4 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--prepare"]:
         prepare()
     else:
-        print(json.dumps(main(**json.loads(sys.stdin.read()))))  # noqa: T201 (what the benchmark reads)
+        sys.exit(main())

@@ -80,7 +80,8 @@ def run(arguments: argparse.Namespace) -> None:
     with tracking() as track, _database(arguments.keep) as database:
         if not database.ask("SELECT EXISTS (SELECT FROM workflows_workflow)"):
             fill(database, arguments.rows, arguments.bare, track)
-            _child(database.url, "--prepare")
+            if _asking(database.url, "--prepare").wait():
+                raise BenchmarkError("The search keys could not be stored.")
         rows = int(database.ask("SELECT reltuples FROM pg_class WHERE relname = 'workflows_workflow'"))
         chosen = [page for page in pages(database) if re.search(arguments.pages, page.name)]
         measured = list(_measure(database.url, chosen, server, track))
@@ -102,27 +103,29 @@ def _measure(
     url: str, chosen: list[Page], server: Server | None, track: Track
 ) -> Iterator[tuple[Page, dict[str, Any]]]:
     advance = track("pages", len(chosen))
-    for number, page in enumerate(chosen, 1):
-        if server:
-            server.restart()
-        asked = json.dumps({"path": page.path, "data": page.data})
-        yield page, json.loads(_child(url, stdin=asked))
-        advance(number)
+    with _asking(url) as process:
+        for number, page in enumerate(chosen, 1):
+            if server:
+                server.restart()
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write(json.dumps({"path": page.path, "data": page.data}) + "\n")
+            process.stdin.flush()
+            if not (answer := process.stdout.readline()):
+                raise BenchmarkError(f"{page.path} could not be asked for.")
+            yield page, json.loads(answer)
+            advance(number)
 
 
-def _child(url: str, *arguments: str, stdin: str = "") -> str:
-    done = subprocess.run(
+def _asking(url: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-m", "tests.benchmark.asking", *arguments],
         cwd=ROOT,
         env={**os.environ, **_environment(url)},
-        input=stdin,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
     )
-    if done.returncode:
-        raise BenchmarkError(f"A page could not be asked for: {stdin}\n{done.stderr}")
-    return done.stdout
 
 
 def _environment(url: str) -> dict[str, str]:
@@ -136,6 +139,7 @@ def _environment(url: str) -> dict[str, str]:
         "SEARCH_KEYS": "k" * 43,
         "ALLOWED_HOSTS": "testserver",
         "LOG_LEVEL": "ERROR",
+        "PYTHONWARNINGS": "ignore",  # of static files, which are not collected
     }
 
 

@@ -115,6 +115,8 @@ class StateFilter(paging.Filter):
     def arms(self, request: HttpRequest, rows: Any) -> list[QuerySet[Workflow]]:
         if self.value() == State.QUEUED:
             return list(rows.queued(overview.COUNT_LIMIT))
+        if self.value() == State.PARKED:  # of each service an index has them in order
+            return [rows.in_state(State.PARKED).filter(parked_on=name) for name in parking.names()] or [rows.none()]
         return [self.queryset(request, rows)]
 
 
