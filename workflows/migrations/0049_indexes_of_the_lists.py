@@ -71,4 +71,8 @@ class Migration(migrations.Migration):
                 condition=Q(state="open"),
             ),
         ),
+        AddIndexConcurrently(
+            "manualtask",
+            models.Index(name="manual_task_closed", fields=["state", "id"], condition=~Q(state="open")),
+        ),
     ]

@@ -196,6 +196,8 @@ class ManualTask(models.Model):
             # The inbox: by when they are due, all of them and those of a type.
             models.Index(DUE, "id", name="manual_task_inbox", condition=Q(state="open")),
             models.Index("task_type", DUE, "id", name="manual_task_of_type", condition=Q(state="open")),
+            # And those that are closed, newest first: rejected and expired are few.
+            models.Index(name="manual_task_closed", fields=["state", "id"], condition=~Q(state="open")),
             # Which of them are overdue.
             models.Index(name="manual_task_due", fields=["due_at"], condition=Q(state="open") & ~Q(due_at=None)),
         ]
