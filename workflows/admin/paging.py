@@ -1,8 +1,8 @@
 """PAGING: the pages of a list, by keyset. A page begins after a row, or ends before one, and not at so many rows.
 
 So page 200 costs what the first one costs, and rows that come in meanwhile move none from one page to the next. The
-address has the number of a row; its place in the order is read from the row itself. What is no number, or of no row,
-gives the first page.
+address has the number of a row; its place in the order is read from the row itself. What is no number, or of no such
+row, gives the first page.
 
 The numbers of the rows are read first, by an index that has them in order, and then what is shown of these rows alone:
 nothing is computed, sorted or fetched of a row that is not on the page. Where no one index has the rows of a filter in
@@ -118,14 +118,14 @@ class KeysetList(ChangeList):
         return Page(found[:size], has_later=len(found) > size)
 
     def _place(self, text: str, order: Sequence[OrderBy]) -> Place | None:
-        """Where the row of this number stands in the order; None if it is no number, or of no row."""
+        """Where the row of this number stands in the order; None if it is no number, or of a row that is not in it."""
         if not text.isdecimal() or len(text) > 18:
             return None
         expressions = [term.expression for term in order]
         if expressions == [F("id")]:
             return [int(text)]
         row: Place | None = self.root_queryset.order_by().filter(pk=int(text)).values_list(*expressions).first()
-        return row
+        return row if row and None not in row else None
 
     def _arms(self, request: HttpRequest) -> list[Rows]:
         arms: list[Rows] = [self.root_queryset]

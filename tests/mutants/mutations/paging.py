@@ -58,6 +58,12 @@ MUTANTS: list[Mutant] = [
             f"{PAGING}test_a_bad_place_gives_a_page_of_the_list",
         ),
         (
+            "a row without a place in the order is a place",
+            "return row if row and None not in row else None",
+            "return row",
+            f"{PAGING}test_a_row_that_is_not_in_the_order_gives_the_first_page",
+        ),
+        (
             "a filter begins in the midst of its list",
             "super().get_query_string(new_params, [*(remove or []), AFTER, BEFORE])",
             "super().get_query_string(new_params, remove)",

@@ -170,6 +170,12 @@ def test_a_bad_place_gives_a_page_of_the_list(boss: Client, url: str, cursor: st
     assert Workflow.objects.get() == row
 
 
+def test_a_row_that_is_not_in_the_order_gives_the_first_page(boss: Client) -> None:
+    pending, *failed = rows.workflow().pk, *(rows.failed().pk for _ in range(5))
+    for name in ("after", "before"):
+        assert shown(boss, f"{LIST}?preset=failed-today&{name}={pending}")[0] == failed[:1:-1]
+
+
 def test_a_place_behind_all_rows_gives_the_last_page_and_one_before_all_the_first(boss: Client) -> None:
     made = [rows.workflow().pk for _ in range(5)][::-1]
     assert shown(boss, f"{LIST}?after={made[-1]}")[0] == made[2:]
