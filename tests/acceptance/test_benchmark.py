@@ -78,6 +78,17 @@ def test_it_weighs_an_onboarding(tmp_path: Path) -> None:
     assert_no_database_is_left(process)
 
 
+@pytest.mark.long
+def test_it_measures_the_pages_of_the_console() -> None:
+    pages = "^(home|workflows: state waiting|inbox: all|list: apikey)"
+    process = benchmark("--rows", "2000", "--warm", "--pages", pages, of="tests.benchmark.console")
+    printed, complained = process.communicate(timeout=300)
+    assert process.returncode == 0, complained
+    for row in ("home", "workflows: state waiting, page 200", "inbox: all, last page", "(403)"):
+        assert row in printed
+    assert_no_database_is_left(process)
+
+
 def assert_no_database_is_left(process: subprocess.Popen[str]) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT datname FROM pg_database WHERE datname = %s", [f"onramp_benchmark_{process.pid}"])
