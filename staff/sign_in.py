@@ -34,11 +34,15 @@ class SignInForm(AdminAuthenticationForm):
     """The admin's form. It says when sign-ins are refused, and counts a user who may not use the console as a failure.
 
     Such a user's right password would otherwise be the one guess that the throttle does not count.
+
+    What is wrong is told beside the password, which has to be typed again whichever of the two was wrong.
     """
 
     def get_invalid_login_error(self) -> ValidationError:
-        if not getattr(self.request, "axes_locked_out", False):
-            return super().get_invalid_login_error()
+        refused = getattr(self.request, "axes_locked_out", False)
+        return ValidationError({"password": self._refusal() if refused else super().get_invalid_login_error()})
+
+    def _refusal(self) -> ValidationError:
         minutes = round(settings.AXES_COOLOFF_TIME.total_seconds() / 60)
         return ValidationError(
             "There were too many failed sign-ins for this user name, or from this address. Wait %(minutes)s minutes, "

@@ -83,6 +83,10 @@ class DecisionForm(forms.Form):
         reason.required = words.needs_reason
         reason.help_text = f"{words.reason} Kept in the history, with your name. No patient data, please."
 
+    def clean(self) -> None:
+        if self.cleaned_data.get("decision") == "reject" and self.cleaned_data.get("reason") == "":
+            self.add_error("reason", "Say why.")
+
 
 def dialogue(task: ManualTask) -> Dialogue:
     return DIALOGUES.get(task.task_type, APPROVAL)

@@ -59,6 +59,15 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *in_(
+        "admin/dialogues.py",
+        (
+            "a rejection without a reason is not told beside the field",
+            'if self.cleaned_data.get("decision") == "reject" and',
+            "if False and",
+            "workflows/admin/test_decision_form.py::test_a_refusal_keeps_what_was_typed_where_there_is_still_something_to_decide",
+        ),
+    ),
+    *in_(
         "admin/navigation.py",
         (
             "the bar has what one may not see",

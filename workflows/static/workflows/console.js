@@ -15,7 +15,15 @@ document.addEventListener("keydown", (event) => {
   box.select();
 });
 
-document.addEventListener("DOMContentLoaded", () => {
+// The admin's script gives these a name, and no role that may have one.
+window.addEventListener("load", () => {
+  for (const icon of document.querySelectorAll(".search-label-icon")) icon.setAttribute("role", "img");
+});
+
+function goToFault() {
   const wrong = document.querySelector('#content [aria-invalid="true"]');
   if (wrong) wrong.focus();
-});
+}
+
+document.addEventListener("DOMContentLoaded", goToFault);
+window.addEventListener("load", goToFault); // a script of the admin's goes to the first field, whenever it has come
