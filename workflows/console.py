@@ -59,6 +59,7 @@ class ConsoleSite(admin.AdminSite):
             "glance": shown,
             "longest_due": found.longest_due,
             "services": services if request.user.has_perm("workflows.view_service") else [],
+            "next_task": home.next_task(shown, request.user),
             "verdict": home.verdict(judge(found), request.user),
             "numbers": home.numbers(found, request.user),
             "needs_a_person": counted(count(Asked(request.user))),

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 from urllib.parse import urlencode
 
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import AnonymousUser, User
 from django.urls import reverse
 
+from workflows import operations
+from workflows.models import ManualTask
+from workflows.models.manual_task import DUE
+from workflows.overview import Summary
 from workflows.verdict import Health, Level, Link, Piece, Verdict
 
 # The fields of Health that stand beside the verdict, and their labels.
@@ -35,6 +40,12 @@ def numbers(found: Health, user: User | AnonymousUser) -> list[tuple[str, str, s
     """What the verdict compares: label, number, and the list of what it counted."""
     counted = [(label, getattr(found, name)) for name, label in NUMBERS.items()]
     return [(label, number.text, url_of(number.link)) for label, number in counted if _may_follow(number.link, user)]
+
+
+def next_task(shown: Summary, user: User | AnonymousUser) -> ManualTask | None:
+    """The task that this user decides next; for a user who can decide none just now, the one that is due first."""
+    theirs = operations.decidable(cast("User", user)).only("due_at", "expires_at").order_by(DUE, "id")
+    return theirs.first() or shown.next_task
 
 
 def url_of(link: Link) -> str:

@@ -81,6 +81,7 @@ class AssignForm(OptionalReasonForm):
             label="Colleague",
             coerce=int,
             choices=[("", "Choose somebody"), *((user.pk, user.get_username()) for user in users)],
+            widget=forms.Select(attrs={"autofocus": True}),
             help_text="Those who may decide it.",
         )
         self.fields["reason"].label = "Note"

@@ -57,6 +57,18 @@ MUTANTS: list[Mutant] = [
             "True",
             f"{VERDICT}test_it_leads_nobody_where_they_may_not_go",
         ),
+        (
+            "home names the task of another team",
+            "return theirs.first() or shown.next_task",
+            "return shown.next_task",
+            "workflows/admin/test_lists.py::test_home_names_the_task_that_the_user_may_decide_before_those_of_others",
+        ),
+        (
+            "home names no task to a user who decides none",
+            "return theirs.first() or shown.next_task",
+            "return theirs.first()",
+            "workflows/admin/test_lists.py::test_home_names_the_task_that_the_user_may_decide_before_those_of_others",
+        ),
     ),
     *in_(
         "admin/dialogues.py",

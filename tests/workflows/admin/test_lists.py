@@ -283,9 +283,17 @@ def test_home_names_the_task_that_is_due_first_as_the_inbox_does(as_: Login) -> 
     first = ManualTask.objects.get(workflow=soon)
     assert first.due_at
     home = approver.get("/admin/")
-    assert home.context["glance"].next_task == first
+    assert home.context["next_task"] == first
     assert f"by {first.due_at:%Y-%m-%d %H:%M} UTC" in home.content.decode()
     assert listed(approver, "", TASKS)[0] == first.pk
+
+
+def test_home_names_the_task_that_the_user_may_decide_before_those_of_others(as_: Login) -> None:
+    now = timezone.now()
+    fields = {"task_type": "keeps_dying", "team": "operations", "due_at": now - timedelta(hours=1)}
+    others, theirs = rows.open_task(rows.waiting(task=False), **fields), rows.open_task(rows.waiting(task=False))
+    for group, task in (("approver", theirs), ("engineer", others), ("support", others)):
+        assert f'/manualtask/{task.pk}/change/">task {task.pk}</a>' in as_(group).get("/admin/").content.decode()
 
 
 def test_home_names_the_workflow_that_is_due_the_longest_and_that_nobody_runs(as_: Login) -> None:
