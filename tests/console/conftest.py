@@ -15,11 +15,15 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from tests.groups import make_groups
-from tests.servers import Gunicorn, gunicorn
+from tests.servers import Gunicorn, database_url, gunicorn
+from workflows.definition import definitions
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install -e '.[dev]'")
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+# Onboardings, and parcels: the definitions of `tests.workflows.rows`.
+WORKFLOWS = ["onboarding.workflow.ONBOARDING", "tests.workflows.rows.PARCEL"]
 
 # A person's page, logged in as somebody of that group: what tests take.
 Open = Callable[..., Any]
@@ -52,16 +56,38 @@ def _database_beside_its_event_loop() -> Iterator[None]:
     del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server_environment() -> dict[str, str]:
     """The variables that a module's console is started with."""
-    return {}
+    return {"WORKFLOWS": ",".join(WORKFLOWS)}
+
+
+@pytest.fixture(autouse=True)
+def both_definitions(settings: Any) -> Iterator[None]:
+    """What the tests themselves know, too."""
+    settings.WORKFLOWS = WORKFLOWS
+    definitions.cache_clear()
+    yield
+    definitions.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def module_server(
+    django_db_setup: None,
+    django_db_blocker: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    server_environment: dict[str, str],
+) -> Iterator[Gunicorn]:
+    """One console for all tests of a module: it keeps nothing that is not in the database."""
+    with django_db_blocker.unblock():
+        url = database_url()
+    with gunicorn("config.wsgi", tmp_path_factory.mktemp("console"), url=url, **server_environment) as started:
+        yield started
 
 
 @pytest.fixture
-def server(transactional_db: None, tmp_path: Path, server_environment: dict[str, str]) -> Iterator[Gunicorn]:
-    with gunicorn("config.wsgi", tmp_path, **server_environment) as started:
-        yield started
+def server(transactional_db: None, module_server: Gunicorn) -> Gunicorn:
+    return module_server
 
 
 @pytest.fixture
@@ -73,7 +99,7 @@ def open_as(browser: Any, server: Gunicorn) -> Iterator[Open]:
     def open_as(group: str, path: str = "/admin/", **how: Any) -> Any:
         context = browser.new_context(base_url=f"http://127.0.0.1:{server.port}", **how)
         contexts.append(context)
-        context.add_cookies([{**_session_of(group), "url": f"http://127.0.0.1:{server.port}"}])
+        context.add_cookies([{**session_of(group), "url": f"http://127.0.0.1:{server.port}"}])
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
@@ -86,7 +112,7 @@ def open_as(browser: Any, server: Gunicorn) -> Iterator[Open]:
     assert [error for error in errors if "favicon" not in error and "404" not in error] == []
 
 
-def _session_of(group: str) -> dict[str, str]:
+def session_of(group: str) -> dict[str, str]:
     user, _ = User.objects.get_or_create(username=f"some-{group}", is_staff=True, is_superuser=(group == "superuser"))
     if group != "superuser":
         make_groups()

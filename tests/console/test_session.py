@@ -16,7 +16,7 @@ PASSWORD = "correct horse battery"
 TYPED = "They called and asked for"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server_environment() -> dict[str, str]:
     """Sessions end after twelve idle seconds."""
     return {"DJANGO_SETTINGS_MODULE": "tests.staff.short_sessions", "WORKFLOWS": "tests.workflows.rows.PARCEL"}

@@ -1,0 +1,76 @@
+"""Submissions as support meets them, in the rows that the engine leaves of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from django.utils import timezone
+
+from onboarding.samples import Kind, sample
+from tests.workflows import rows
+from workflows.definition import definitions
+from workflows.models import ManualTask, Workflow
+from workflows.postgres.jsonb import document_of
+from workflows.submissions import enter
+
+EMAIL = "ada.lovelace@example.com"
+
+
+def submitted(**fields: Any) -> Workflow:
+    """A submission as it enters, with its search keys, and then as it stands."""
+    payload = sample(Kind.PROGRAM_FULL).payload
+    payload["patient"]["email"] = EMAIL
+    payload["checkout"] |= {"amount_cents": 14500, "currency": "usd"}
+    document = document_of(payload)
+    pk = enter(definitions()["onboarding"], idempotency_key=uuid4(), payload=document, submitted_by="web").id
+    Workflow.objects.filter(pk=pk).update(**fields)
+    return Workflow.objects.get(pk=pk)
+
+
+def paid(row: Workflow, state: str = "done", **fields: Any) -> None:
+    row.effects.create(
+        **{
+            "step": "execute_checkout",
+            "state": state,
+            "result": {"charge_id": "ch_1a2b", "payment_status": "paid"},
+            "attempt": 1,
+            "idempotency_key": f"{row.key}:execute_checkout",
+            "settled_at": timezone.now(),
+            **fields,
+        }
+    )
+
+
+def stopped() -> Workflow:
+    """A submission that failed because the program was full; what was paid was given back."""
+    row = submitted(
+        status="FAILED", completed_at=timezone.now(), current_step="enroll_in_program", last_error_code="program_full"
+    )
+    paid(row, "undone")
+    return row
+
+
+def unclear_call() -> ManualTask:
+    """Was the card charged? The question as the engine puts it to the team `operations`."""
+    question = "Unclear call: did “Charge the card” happen?"
+    row = submitted(**_asked(question))
+    return rows.open_task(
+        row, about="execute_checkout", task_type="effect_in_doubt", team="operations", question=question
+    )
+
+
+def failed_reversal() -> ManualTask:
+    """The refund failed three times; the question as the engine puts it to the team `operations`."""
+    question = "The reversal of “Charge the card” failed 3 times. Has someone reversed it?"
+    row = submitted(**_asked(question), compensating=True, last_error_code="program_full")
+    paid(row, has_undo=True, undo_failures=3)
+    return rows.open_task(
+        row, about="execute_checkout", task_type="undo_in_doubt", team="operations", question=question
+    )
+
+
+def _asked(question: str) -> dict[str, Any]:
+    later = timezone.now() + timedelta(days=30)
+    return {"invisible_until": later, "waiting_for": question, "current_step": "execute_checkout"}
