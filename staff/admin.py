@@ -46,6 +46,8 @@ class GivesOwnRights(ModelAdmin):
 class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
     """Superusers are seen by superusers only. Users who have a right that one lacks can be looked at, and no more."""
 
+    readonly_fields = ("last_login", "date_joined")  # what is known is not to be edited
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         users = super().get_queryset(request)
         return users if _user(request).is_superuser else users.filter(is_superuser=False)

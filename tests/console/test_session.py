@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from tests.console.axe import findings
 from tests.servers import Gunicorn
 from tests.workflows import rows
 from workflows.definition import definitions
@@ -70,6 +71,7 @@ def test_it_warns_and_one_key_keeps_the_session(page: Any, url: str, focused: st
         page.focus(focused)
     warning(page).wait_for(timeout=8000)
     assert "you will be signed out, because nothing was done here" in warning(page).inner_text()
+    assert not findings(page)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Stay signed in"
     page.keyboard.press("Enter")
