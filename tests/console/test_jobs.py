@@ -86,7 +86,7 @@ def test_cancel_one_and_read_beforehand_what_is_refunded(sit_down: SitDown) -> N
         invisible_until=timezone.now() + timedelta(minutes=9), retry_count=1, current_step="enroll_in_program"
     )
     paid(row)
-    person = sit_down("support")
+    person = sit_down("support lead")
     person.find(str(row.pk))
     person.follow("Cancel")
     assert person.reads("$145.00 is given back.")
