@@ -13,7 +13,7 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver
 
 from tests.console import states
-from tests.console.scenes import EMAIL, failed_reversal, unclear_call
+from tests.console.scenes import EMAIL, charged, failed_reversal, unclear_call
 from tests.workflows import rows
 from tests.workflows.admin import targets
 from workflows.admin.words import TASK_TYPES
@@ -153,6 +153,7 @@ WORKFLOWS = [
         Shown("workflows_workflow_change", state.value, lambda make=make: of(make()))  # type: ignore[misc]
         for state, make in states.IN_STATE.items()
     ),
+    Shown("workflows_workflow_change", "charged, for support", lambda: of(charged()), group="support"),
     Shown("workflows_workflow_change", "all folded", lambda: of(states.everything())),
     Shown("workflows_workflow_change", "all unfolded", lambda: of(states.everything()), unfold),
     Shown("workflows_workflow_retry", "", lambda: of(states.everything(), "retry")),

@@ -52,6 +52,14 @@ def stopped() -> Workflow:
     return row
 
 
+def charged() -> Workflow:
+    """A submission that was charged, and whose enrolment is tried again in nine minutes."""
+    later = timezone.now() + timedelta(minutes=9)
+    row = submitted(invisible_until=later, retry_count=1, current_step="enroll_in_program")
+    paid(row)
+    return row
+
+
 def unclear_call() -> ManualTask:
     """Was the card charged? The question as the engine puts it to the team `operations`."""
     question = "Unclear call: did “Charge the card” happen?"

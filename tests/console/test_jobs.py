@@ -18,10 +18,9 @@ from tests.console.conftest import Open
 from tests.console.people import Person, WithKeyboard, WithMouse
 from tests.console.scenes import (
     EMAIL,
+    charged,
     failed_reversal,
-    paid,
     stopped,
-    submitted,
     unclear_call,
 )
 from tests.engine import work
@@ -82,10 +81,7 @@ def test_retry_one_and_see_it_end_without_reloading(sit_down: SitDown) -> None:
 
 
 def test_cancel_one_and_read_beforehand_what_is_refunded(sit_down: SitDown) -> None:
-    row = submitted(
-        invisible_until=timezone.now() + timedelta(minutes=9), retry_count=1, current_step="enroll_in_program"
-    )
-    paid(row)
+    row = charged()
     person = sit_down("support lead")
     person.find(str(row.pk))
     person.follow("Cancel")
