@@ -68,15 +68,18 @@ class Processes:
         finally:
             signal.signal(signal.SIGINT, restore)
 
-    def start(self, name: str, arguments: Iterable[str], *, ready: str | None = None) -> None:
-        """Start `python <arguments>`. With `ready`, a URL, return when it answers, DemoError if it does not."""
+    def start(self, name: str, arguments: Iterable[str], *, ready: str | None = None, **environment: str) -> int:
+        """Start `python <arguments>`, with more environment; return its process id, which is that of its session, too.
+
+        With `ready`, a URL, return when it answers; raises DemoError if it does not.
+        """
         with self._log(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
                 [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self.environment,
+                env={**self.environment, **environment},
                 start_new_session=True,
                 preexec_fn=_die_with_the_demo,
             )
@@ -85,12 +88,13 @@ class Processes:
             self.check()
             try:
                 if httpx.get(ready, timeout=1).is_success:
-                    return
+                    break
             except httpx.HTTPError:
                 pass
             if monotonic() > deadline:
                 raise DemoError(f"The {name} does not answer at {ready}; see {self._log(name)}")
             sleep(0.05)
+        return self._running[name].pid
 
     def check(self) -> None:
         """Raise DemoError when a process has ended by itself."""

@@ -35,6 +35,7 @@ class Result:
     mode: str
     state: State
     code: str
+    waits: bool  # for a person, a service or a time, by its row
     attempts: int
     seconds: float | None  # from its row's creation to its rest
 
@@ -63,7 +64,9 @@ def results(samples: Sequence[Sample]) -> dict[UUID, Result]:
             id=row.pk,
             mode=str(row.payload.get("authentication_mode")),
             state=State(row.state),
-            code=row.last_error_code,
+            # What is parked has met the outage itself, or was told of it: that is chance.
+            code="" if row.state == State.PARKED else row.last_error_code,
+            waits=bool(row.waiting_for),
             attempts=attempts.get(row.pk, 0),
             seconds=(row.completed_at - row.created_at).total_seconds() if row.completed_at else None,
         )
@@ -73,10 +76,8 @@ def results(samples: Sequence[Sample]) -> dict[UUID, Result]:
 
 def is_at_rest(result: Result, expected: Expected) -> bool:
     """Whether nothing more will happen to it by itself."""
-    return (
-        result.state in (State.COMPLETE, State.FAILED, State.CANCELLED)
-        or result.state == expected.state == State.WAITING
-    )
+    has_ended = result.state in (State.COMPLETE, State.FAILED, State.CANCELLED)
+    return has_ended or (result.state == expected.state and result.waits)
 
 
 def performed(sandbox: str) -> dict[UUID, Effects]:

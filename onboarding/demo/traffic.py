@@ -60,11 +60,7 @@ def send_all(intake: str, api_key: str, samples: Sequence[Sample]) -> Sent:
         def send(sample: Sample, together: threading.Barrier | None) -> dict[str, Any]:
             if together:
                 together.wait(timeout=30)
-            key = {"Idempotency-Key": str(sample.idempotency_key)}
-            answer = client.post("/v1/submissions", json=sample.payload, headers=key)
-            if answer.status_code != httpx.codes.ACCEPTED:
-                raise DemoError(f"The intake answered {answer.status_code}: {answer.text}")
-            return {"key": sample.idempotency_key, **answer.json()}
+            return _send(client, sample)
 
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             waiting = []
@@ -78,6 +74,21 @@ def send_all(intake: str, api_key: str, samples: Sequence[Sample]) -> Sent:
         if ids.setdefault(answer["key"], answer["id"]) != answer["id"]:
             raise DemoError(f"The key {answer['key']} was given two ids.")
     return Sent(ids, sum(answer["replayed"] for answer in answers))
+
+
+def send_in_order(intake: str, api_key: str, samples: Sequence[Sample]) -> None:
+    """Send each sample once, one after the other. Raises DemoError on any answer but 202."""
+    with httpx.Client(base_url=intake, headers={"Authorization": f"Bearer {api_key}"}, timeout=30) as client:
+        for sample in samples:
+            _send(client, sample)
+
+
+def _send(client: httpx.Client, sample: Sample) -> dict[str, Any]:
+    key = {"Idempotency-Key": str(sample.idempotency_key)}
+    answer = client.post("/v1/submissions", json=sample.payload, headers=key)
+    if answer.status_code != httpx.codes.ACCEPTED:
+        raise DemoError(f"The intake answered {answer.status_code}: {answer.text}")
+    return {"key": sample.idempotency_key, **answer.json()}
 
 
 def arrange(sandbox: str, samples: Sequence[Sample]) -> None:

@@ -28,7 +28,7 @@ from onboarding.sandbox.store import EFFECT_FILTERS, Store, StoredAnswer
 LARGEST_BODY = 1_000_000  # bytes
 MICROSECONDS = "%Y-%m-%dT%H:%M:%S.%fZ"  # one length, so that times compare as texts
 
-FAULT_CODES = {409: "idempotency_in_progress", 429: "too_many_requests", 503: "unavailable"}
+FAULT_CODES = {409: "idempotency_in_progress", 422: "refused", 429: "too_many_requests", 503: "unavailable"}
 
 
 @dataclass(frozen=True)

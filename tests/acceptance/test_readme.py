@@ -23,8 +23,6 @@ EFFECTS = {
     ("profiles", "update_personal_information"),
     ("profiles", "update_phone_number"),
     ("profiles", "update_address"),
-    ("insurance", "save_insurance"),
-    ("insurance", "verify_insurance"),
     ("visits", "save_questionnaire"),
     ("payments", "attach_card"),
     ("payments", "configure_billing"),

@@ -16,15 +16,17 @@ from time import sleep
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 import pytest
 from django.conf import settings
 
 from onboarding.demo import outages, report
 from onboarding.demo.report import Expected
 from onboarding.samples import Sample, samples
+from tests.groups import make_groups
 from tests.processes import children_of, is_alive, until
 from tests.servers import database_url
-from workflows.models import CircuitEvent, Event, State, Workflow
+from workflows.models import CircuitEvent, Event, State, WorkerProcess, Workflow
 
 PURPOSES = ("intake", "console", "sandbox")
 
@@ -114,15 +116,18 @@ def test_ctrl_c_while_the_queue_drains_ends_all_that_it_has_started(
 def test_it_runs_to_the_end_and_says_how_to_send_one_more_that_completes(
     ports: dict[str, int], demos: list[Demo], tmp_path: Path
 ) -> None:
+    make_groups()
     demo = Demo(tmp_path / "log", "--submissions", "9", **ports)
     demos.append(demo)
     until(
         lambda: "Ctrl-C stops everything." in demo.printed or demo.process.poll() is not None,
-        seconds=120,
+        seconds=180,
         what=lambda: demo.printed,
     )
     assert "each once, none missing" in demo.printed
-    (command,) = re.findall(r"^  curl .*?(?=^Ctrl-C)", demo.printed, flags=re.M | re.S)
+    assert set(WorkerProcess.objects.filter(stopped_at=None).values_list("release", flat=True)) == {"2.3.0", "2.4.0"}
+    see_the_sights(demo)
+    (command,) = re.findall(r"^  curl -i .*?(?=^Ctrl-C)", demo.printed, flags=re.M | re.S)
     before = set(Workflow.objects.values_list("pk", flat=True))
     sent = subprocess.run(
         ["bash", "-c", command], cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=30, check=True
@@ -130,6 +135,41 @@ def test_it_runs_to_the_end_and_says_how_to_send_one_more_that_completes(
     assert "202 Accepted" in sent.stdout
     sent_one = Workflow.objects.exclude(pk__in=before)
     until(lambda: sent_one.get().status == "COMPLETE", what=lambda: sent_one.values())
+
+
+# What the pages say that the demo leads to; those that are not named here open, too.
+SAYS = {
+    "An unclear call": "Unclear call: did “Start the visit” happen?",
+    "A refund that failed": "Has someone reversed it?",
+    "A poison payload": "It crashed three workers in a row",
+    "A card that was declined": "The bank declined the card",
+    "One that was cancelled": "refunded",
+    "One that failed, was retried": "Complete since",
+    "Reviews that wait": "demo-approver",
+    "Parked": "insurance",
+}
+
+
+def see_the_sights(demo: Demo) -> None:
+    """Sign in with a login of the table, and open each page that is named."""
+    passwords = dict(re.findall(r"│ (demo\S*) +│ (\S+) +│", demo.printed))
+    assert len(passwords) == 7
+    links = re.findall(r"^  (.+)\n    (http://\S+/admin/\S*)$", demo.printed, flags=re.M)
+    assert len(links) >= len(SAYS) + 2
+    with httpx.Client(follow_redirects=True, timeout=30) as client:
+        sign_in(client, links[0][1], "demo-engineer", passwords["demo-engineer"])
+        for about, link in links:
+            page = client.get(link)
+            assert page.status_code == 200, about
+            for said in (said for begins, said in SAYS.items() if about.startswith(begins)):
+                assert said in page.text, about
+
+
+def sign_in(client: httpx.Client, home: str, name: str, password: str) -> None:
+    form = client.get(home)
+    token = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', form.text)[0]
+    fields = {"username": name, "password": password, "csrfmiddlewaretoken": token}
+    assert client.post(form.url, data=fields).url == home
 
 
 # --- Whether each submission became what it should have -----------------------------------------

@@ -11,7 +11,6 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from onboarding.management.commands.demo import _make_login
 from tests.staff.conftest import PASSWORD
 
 WEAK = ["1", "elevenchars", "password1234", "adalovelace1815", "201501012026"]
@@ -94,11 +93,3 @@ def test_changepassword_takes_no_weak_password(ada: User) -> None:
     with patch("getpass.getpass", lambda **_: "1"), pytest.raises(CommandError):
         call_command("changepassword", "ada", stdout=io.StringIO(), stderr=io.StringIO())
     assert password_of(ada) == before
-
-
-def test_the_login_of_the_demo_is_by_the_rules_and_works(db: None, hasher: Any) -> None:
-    from django.contrib.auth.password_validation import validate_password
-
-    user, password = _make_login()
-    validate_password(password, user)
-    assert Client().post("/admin/login/", {"username": "demo", "password": password}).status_code == 302

@@ -10,11 +10,14 @@ from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormat
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from time import monotonic, sleep
 from types import FrameType
 from typing import Any, NoReturn
 from uuid import UUID
 
+import httpx
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
@@ -23,11 +26,16 @@ from django.db import connections
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from onboarding.demo import outages, report, traffic
+from onboarding.demo import logins, outages, report, scenes, traffic
+from onboarding.demo.play import play
 from onboarding.demo.processes import DemoError, Processes, require_free_ports
+from onboarding.demo.scenes import Scene
 from onboarding.samples import Sample, samples
 from workflows.ingress import api_keys, webhooks
 from workflows.models import State
+
+# The workers are in the midst of a deploy.
+OLD_RELEASE, NEW_RELEASE = "2.3.0", "2.4.0"
 
 # Far longer than it takes (about 30 s for 300): so that --exit ends by itself whatever happens.
 PATIENCE = 240.0
@@ -37,7 +45,8 @@ PATIENCE_PER_SUBMISSION = 0.5
 class Command(BaseCommand):
     help = (
         "Starts the sandbox, the intake, the console and two workers on this machine, sends realistic submissions on\n"
-        "a day when the services have their troubles, shows what becomes of them, and runs on until Ctrl-C."
+        "a day when the services have their troubles, shows what becomes of them, leaves one of each kind of trouble\n"
+        "on the console, with a login for each group, and runs on until Ctrl-C."
     )
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
@@ -51,6 +60,13 @@ class Command(BaseCommand):
             help="End when all is at rest; exit code 0 only if every submission reached the state it should have.",
         )
         parser.add_argument("--workers", type=_count, default=2, metavar="N", help="Worker processes (default: 2).")
+        parser.add_argument(
+            "--state",
+            type=Path,
+            default=settings.VAR_DIR / "demo",
+            metavar="FOLDER",
+            help="Where the logs and what the sandbox remembers are kept (default: var/demo).",
+        )
         parser.add_argument("--seed", type=int, help="The same seed sends the same submissions; only once a database.")
         for purpose, port in (("intake", 8000), ("console", 8001), ("sandbox", 8100)):
             parser.add_argument(f"--{purpose}-port", type=int, default=port, metavar="PORT", help=f"Default: {port}.")
@@ -76,13 +92,15 @@ class Command(BaseCommand):
         ports = {purpose: options[f"{purpose}_port"] for purpose in ("intake", "console", "sandbox")}
         require_free_ports(ports)
         intake, console, sandbox = (f"http://127.0.0.1:{port}" for port in ports.values())
-        state = settings.VAR_DIR / "demo"
+        state = options["state"]
         seed = options["seed"] if options["seed"] is not None else secrets.randbits(32)
-        plan = list(samples(options["submissions"], seed))
+        plan, staged = list(samples(options["submissions"], seed)), scenes.scenes(seed)
+        environment = {"SERVICES_URL": sandbox, "WORKFLOWS": "onboarding.demo.definition.DEMO"}
 
-        with _database(screen), Processes(state, {"SERVICES_URL": sandbox}) as processes:
+        with _database(screen), Processes(state, environment) as processes:
             call_command("migrate", verbosity=0)
-            login, password = _make_login()
+            people = logins.make_logins()
+            screen.print(logins.table(people))
             api_key, secret = api_keys.create("demo"), webhooks.create("accounts")
             connections.close_all()
             screen.print(f"Starting the processes; their logs are in {state}.")
@@ -91,13 +109,19 @@ class Command(BaseCommand):
                 ["manage.py", "runsandbox", "--port", str(ports["sandbox"]), "--state", str(state / "sandbox")],
                 ready=f"{sandbox}/_healthz",
             )
+            httpx.delete(f"{sandbox}/_faults").raise_for_status()  # of an earlier demo, before a workflow meets them
             for name, entry in (("intake", "config.intake"), ("console", "config.wsgi")):
                 processes.start(
                     name,
                     ["-m", "gunicorn", f"{entry}:application", "--bind", f"127.0.0.1:{ports[name]}"],
                     ready=f"http://127.0.0.1:{ports[name]}/healthz",
                 )
-            processes.start("workers", ["manage.py", "runworker", "--processes", str(options["workers"])])
+            workers = [
+                processes.start(
+                    f"workers-{release}", ["manage.py", "runworker", "--processes", str(number)], RELEASE=release
+                )
+                for release, number in _releases(options["workers"])
+            ]
 
             traffic.arrange(sandbox, plan)
             with traffic.bad_day(sandbox, plan, door=f"{console}/v1/signals/accounts", secret=secret):
@@ -108,30 +132,43 @@ class Command(BaseCommand):
                     f"{len(sent.ids)} stored in {monotonic() - began:.1f} s; {sent.replayed} duplicates recognised. "
                     "The visits service is about to go down for a while; nobody has to do anything about it."
                 )
-                expected = self._drain(screen, processes, plan, login)
+                expected = self._drain(screen, processes, plan, logins.someone(people, "approver"))
             found = report.results(plan)
             screen.print(report.table(found))
+            for sentence in outages.summary(expected, found):
+                screen.print(sentence)
+            screen.print("Now one of each kind of trouble, to look at …")
+            played = play(
+                staged,
+                intake=intake,
+                api_key=api_key,
+                sandbox=sandbox,
+                who=partial(logins.someone, people),
+                workers=workers,
+                check=processes.check,
+            )
+            expected |= {scene.key: scene.expected for scene in staged}
             effects = report.performed(sandbox)
-            faults = report.faults(expected, found, effects)
+            faults = report.faults(expected, found | played, effects)
             total = sum(sum(effects[key].values()) for key in expected)
             verdict = "each once, none missing" if not faults else f"{len(faults)} things are wrong"
             screen.print(f"{total} effects performed downstream: {verdict}.")
-            for sentence in outages.summary(expected, found):
-                screen.print(sentence)
             for fault in faults[:20]:
                 screen.print(f"  {fault}", style="red")
+            _show(screen, console, staged, played)
             if options["exit"]:
                 return not faults
-            waiting = sum(result.state == State.WAITING for result in found.values())
             screen.print(
-                f"\nThe console: [bold]{console}/admin/[/bold]   login [bold]{login.get_username()}[/bold]   "
-                f"password [bold]{password}[/bold]\n"
-                f"{waiting} clinical reviews wait for you there. Send one more with\n"
+                f"\nThe console: [bold]{console}/admin/[/bold]   login [bold]{people[0].name}[/bold]   "
+                f"password [bold]{people[0].password}[/bold]   (the others stand above)\n"
+                "The insurance service is down until you mend it; what is parked then goes on by itself:\n"
+                f"  curl -X DELETE {sandbox}/_faults\n"
+                "Send one more, of a patient without insurance, with\n"
                 f"  curl -i {intake}/v1/submissions -H 'Authorization: Bearer {api_key}' \\\n"
                 '    -H "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)" \\\n'
                 # Another address each time: the sandbox keeps its accounts from one demo to the next.
                 "    -H 'Content-Type: application/json' "
-                '-d "$(sed s/ada.alvarez/ada.$(date +%s)/ docs/examples/net_new.json)"\n'
+                '-d "$(sed s/ada.alvarez/ada.$(date +%s)/ docs/examples/uninsured.json)"\n'
                 "Ctrl-C stops everything.",
                 highlight=False,
                 soft_wrap=True,
@@ -195,13 +232,19 @@ def _database(screen: Console) -> Iterator[None]:
             subprocess.run([*embedded, "stop"], check=False, stdout=subprocess.DEVNULL)
 
 
-def _make_login() -> tuple[User, str]:
-    """The superuser "demo", with a password that is new each time."""
-    password = secrets.token_urlsafe(9)
-    user, _ = User.objects.get_or_create(username="demo", defaults={"is_staff": True, "is_superuser": True})
-    user.set_password(password)
-    user.save()
-    return user, password
+def _releases(workers: int) -> list[tuple[str, int]]:
+    """How many workers run which release: half of them the old one, none if there is only one worker."""
+    return [
+        (release, number)
+        for release, number in ((OLD_RELEASE, workers // 2), (NEW_RELEASE, -(-workers // 2)))
+        if number
+    ]
+
+
+def _show(screen: Console, console: str, staged: list[Scene], played: dict[UUID, report.Result]) -> None:
+    screen.print("\nWhat there is to look at:")
+    for about, page in scenes.sights(staged, played):
+        screen.print(f"  {about}\n    {console}{page}", highlight=False, soft_wrap=True)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -8,6 +8,9 @@ END_TO_END = "tests/onboarding/test_end_to_end.py::"
 COMPENSATION = "tests/onboarding/test_compensation.py::"
 ACCOUNT = "tests/onboarding/steps/test_account.py::"
 
+LOGINS = "tests/onboarding/test_demo_logins.py::"
+SCENES = "tests/onboarding/test_demo_scenes.py::"
+
 MUTANTS: list[Mutant] = [
     Mutant(
         "an e-mail address opens somebody else's account",
@@ -50,5 +53,33 @@ MUTANTS: list[Mutant] = [
         "call_to(self.circuit or self.name)",
         "call_to(self.name)",
         (f"{END_TO_END}test_what_nobody_waits_for_is_in_an_outage_alone_where_the_rest_of_its_service_matters",),
+    ),
+    Mutant(
+        "the demo makes logins on a real deployment",
+        "onboarding/demo/logins.py",
+        "if not settings.DEBUG:",
+        "if False:",
+        (f"{LOGINS}test_without_debug_there_are_no_logins",),
+    ),
+    Mutant(
+        "a login of the demo keeps what else it was given",
+        "onboarding/demo/logins.py",
+        "        user.user_permissions.clear()\n",
+        "",
+        (f"{LOGINS}test_a_second_demo_makes_new_passwords_and_takes_back_what_a_login_was_given",),
+    ),
+    Mutant(
+        "the demo crashes workers that are not its own",
+        "onboarding/demo/play.py",
+        "if os.getsid(process.pid) in workers:",
+        "if process.pid:",
+        (f"{SCENES}test_no_other_process_is_ended",),
+    ),
+    Mutant(
+        "the demo crashes a process that has the number of another host's worker",
+        "onboarding/demo/play.py",
+        ", host=socket.gethostname()",
+        "",
+        (f"{SCENES}test_no_other_process_is_ended",),
     ),
 ]

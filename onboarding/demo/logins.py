@@ -1,0 +1,80 @@
+"""One login for each group of the console, and the superuser's: with DEBUG only, each time with new passwords."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.contrib.auth.models import Group, User
+from rich.table import Table
+
+from onboarding.demo.processes import DemoError
+
+SUPERUSER = "demo"
+# In the order of docs/permissions.md, which says it in full.
+MAY = {
+    "support": "find patients and see them, masked; retry, run now, run again, cancel",
+    "support lead": "also answer unclear calls and failed reversals, assign any task",
+    "approver": "decide the reviews in the inbox",
+    "engineer": "as support; also answer as the team operations does, hold services, revoke API keys",
+    "operations": "answer unclear calls and failed reversals, and nothing else",
+    "auditor": "look at everything but the workers, and change nothing",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A user of the console whose password was made just now; `group` is empty for the superuser."""
+
+    user: User
+    password: str
+    group: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.user.get_username()
+
+
+def make_logins() -> list[Login]:
+    """The superuser `demo`, and `demo-support` and so on, one for each of the groups that are there.
+
+    A login of an earlier demo gets a new password, and no more than its group again. Raises DemoError without DEBUG.
+    """
+    if not settings.DEBUG:
+        raise DemoError("The demo's logins are for trying the console out: they are made with DEBUG=1 only.")
+    logins = [Login(*_make_user(SUPERUSER, is_superuser=True))]
+    groups = {group.name: group for group in Group.objects.filter(name__in=MAY)}
+    for name in filter(groups.__contains__, MAY):
+        user, password = _make_user(f"demo-{name.replace(' ', '-')}", is_superuser=False)
+        user.groups.set([groups[name]])
+        user.user_permissions.clear()
+        logins.append(Login(user, password, name))
+    return logins
+
+
+def someone(logins: Collection[Login], group: str) -> User:
+    """The user who acts for a group: the superuser, where an operator has deleted the group."""
+    by_group = {login.group: login.user for login in logins}
+    return by_group.get(group, by_group[""])
+
+
+def table(logins: Collection[Login]) -> Table:
+    """What to type at the sign-in, and what each login may."""
+    view = Table(title="Logins", title_justify="left")
+    view.add_column("Login", no_wrap=True)
+    view.add_column("Password", no_wrap=True)
+    view.add_column("May")
+    for login in logins:
+        view.add_row(login.name, login.password, MAY.get(login.group, "everything: the superuser"))
+    return view
+
+
+def _make_user(name: str, *, is_superuser: bool) -> tuple[User, str]:
+    password = secrets.token_urlsafe(12)
+    given = {"is_staff": True, "is_active": True, "is_superuser": is_superuser}
+    user, _ = User.objects.update_or_create(username=name, defaults=given)
+    user.set_password(password)
+    user.save()
+    return user, password

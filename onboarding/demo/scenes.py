@@ -1,0 +1,184 @@
+"""The scenes that the demo leaves on the console: submissions whose trouble is arranged, one for each kind of it.
+
+The engine meets the trouble as it would any other: the sandbox refuses, stays silent or cuts the line for the calls of
+that submission, and people do what they do in the console.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, zip_longest
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.urls import reverse
+
+from onboarding.demo.report import Effects, Expected, Result
+from onboarding.samples import Kind, Sample, sample
+from workflows import operations
+from workflows.models import ManualTask, Service, State
+
+# What every scene's sample is chosen from: those of another demo, and of the demo's own traffic, are other numbers.
+SEEDS = 1000
+
+OUTAGE = {"service": "insurance", "operation": None, "kind": "status", "status": 503}
+CRASHES = 3  # in a row, and a payload is poison
+
+Fault = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What somebody of `group` does to the workflow, by its id, once it is in the state `when`."""
+
+    when: State
+    group: str
+    do: Callable[[int, User, Callable[[str], User]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A submission with its trouble, and where it comes to rest. `about` is what there is to look at.
+
+    `faults` strike its own calls, and no others. A worker that meets the fault of one that `crashes` is ended, each
+    time, as by a fault in a library.
+    """
+
+    about: str
+    sample: Sample
+    expected: Expected
+    faults: tuple[Fault, ...] = ()
+    act: Act | None = None
+    crashes: bool = False
+
+    @property
+    def key(self) -> UUID:
+        return self.sample.idempotency_key
+
+
+def retry(workflow: int, user: User, who: Callable[[str], User]) -> None:
+    operations.retry(workflow, user=user, reason="The cause is mended.")
+
+
+def cancel(workflow: int, user: User, who: Callable[[str], User]) -> None:
+    operations.cancel(workflow, user=user, reason="Asked for by phone: the patient has moved abroad.")
+
+
+def assign(workflow: int, user: User, who: Callable[[str], User]) -> None:
+    task = ManualTask.objects.get(workflow=workflow, state=ManualTask.State.OPEN)
+    operations.assign(task.pk, user=user, to=who("approver").pk, seen=[], reason="The patient asks to hear today.")
+
+
+def scenes(seed: int) -> list[Scene]:
+    """The scenes, in the order in which they are sent; the same seed makes the same submissions."""
+    seeds = count(seed * SEEDS + 1)
+
+    def new(kind: Kind, *, insured: bool = False) -> Sample:
+        """A sample of its own. The insurance service is down: only those that are to wait for it have a policy."""
+        return next(found for each in seeds if bool((found := sample(kind, each)).payload["insurance"]) == insured)
+
+    def fault(of: Sample, service: str, operation: str, kind: str, times: int, **more: Any) -> Fault:
+        strikes = {"idempotency_key": str(of.idempotency_key), "count": times}
+        return {"service": service, "operation": operation, "kind": kind, **strikes, **more}
+
+    unclear, reversal, poison = new(Kind.NET_NEW), new(Kind.PROGRAM_FULL), new(Kind.NET_NEW)
+    declined, cancelled, retried = new(Kind.CARD_DECLINED), new(Kind.NET_NEW), new(Kind.NET_NEW)
+    reviews = [new(Kind.CLINICAL_REVIEW) for _ in range(4)]
+    parked = [new(Kind.NET_NEW, insured=True) for _ in range(5)]
+    others = [
+        Scene(
+            "An unclear call: was the visit started? Its answer was lost, and nobody but a person can find out",
+            unclear,
+            Expected(State.WAITING, "", _up_to(unclear, "visits", "start_visit")),
+            # It starts the visit, and says so to nobody.
+            (fault(unclear, "visits", "start_visit", "drop_after", 1),),
+        ),
+        Scene(
+            "A refund that failed three times, and waits for a person",
+            reversal,
+            Expected(State.COMPENSATING, "program_full", _up_to(reversal, "payments", "charge")),
+            (fault(reversal, "payments", "refund", "status", 3, status=422),),
+        ),
+        Scene(
+            "A poison payload: it crashed three workers, and is not tried again",
+            poison,
+            Expected(State.FAILED, "poison", _up_to(poison, "profiles", "update_personal_information")),
+            (fault(poison, "profiles", "update_phone_number", "silent", CRASHES),),
+            crashes=True,
+        ),
+        Scene(
+            "A card that was declined",
+            declined,
+            Expected(State.FAILED, declined.code, Counter(declined.effects)),
+        ),
+        Scene(
+            "One that was cancelled after it was charged, and refunded",
+            cancelled,
+            Expected(State.CANCELLED, "cancelled", _refunded(cancelled)),
+            (fault(cancelled, "programs", "enroll", "status", 2, status=503),),
+            Act(State.RETRYING, "support lead", cancel),
+        ),
+        Scene(
+            "One that failed, was retried by support, and is complete",
+            retried,
+            Expected(State.COMPLETE, "", Counter(retried.effects)),
+            (fault(retried, "profiles", "update_address", "status", 1, status=422),),
+            Act(State.FAILED, "support", retry),
+        ),
+        *(
+            Scene(
+                "Reviews that wait for an approver; one is assigned to demo-approver",
+                review,
+                Expected(State.WAITING, "", _up_to(review, "visits", "save_questionnaire")),
+                act=Act(State.WAITING, "support lead", assign) if review is reviews[0] else None,
+            )
+            for review in reviews
+        ),
+    ]
+    waiting = [
+        Scene(
+            "Parked: the insurance service is down",
+            each,
+            Expected(State.PARKED, "", _up_to(each, "profiles", "update_address")),
+        )
+        for each in parked
+    ]
+    # By turns: a circuit opens by votes that are spread over seconds.
+    return [scene for pair in zip_longest(others, waiting) for scene in pair if scene]
+
+
+def sights(played: Sequence[Scene], found: Mapping[UUID, Result]) -> Iterator[tuple[str, str]]:
+    """What there is to look at, and its page: first what is about all, then each scene."""
+    yield "Whether all is well, and why not", reverse("admin:index")
+    yield (
+        "Two releases among the workers, as in the midst of a deploy",
+        reverse("admin:workflows_workerprocess_changelist"),
+    )
+    if Service.objects.filter(name="visits").exists():
+        yield "The story of the visits service, which was down", _service("visits")
+    abouts = Counter(scene.about for scene in played)
+    firsts = {scene.about: scene for scene in reversed(played)}
+    for about, times in abouts.items():
+        first = firsts[about]
+        page = reverse("admin:workflows_workflow_change", args=[found[first.key].id])
+        if first.expected.state == State.PARKED:
+            page = _service(str(OUTAGE["service"]))
+        elif times > 1:
+            page = reverse("admin:workflows_manualtask_changelist")
+        yield about, page
+
+
+def _service(name: str) -> str:
+    return reverse("admin:workflows_service_change", args=[name])
+
+
+def _up_to(of: Sample, service: str, operation: str) -> Effects:
+    """What a sample changes downstream until that operation, which is the last one."""
+    return Counter(of.effects[: of.effects.index((service, operation)) + 1])
+
+
+def _refunded(of: Sample) -> Effects:
+    return _up_to(of, "payments", "charge") + Counter([("payments", "refund")])

@@ -1,0 +1,93 @@
+"""The demo's logins: one for each group, with DEBUG only, and with passwords that nobody can guess."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.contrib.auth.password_validation import validate_password
+from django.core.management import CommandError, call_command
+from django.test import Client
+from rich.console import Console
+
+from onboarding.demo import logins
+from onboarding.demo.processes import DemoError
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def with_debug(settings: Any) -> None:
+    settings.DEBUG = True
+
+
+def test_there_is_a_superuser_and_one_login_for_each_group_of_the_console() -> None:
+    made = logins.make_logins()
+    assert [(login.name, login.group) for login in made] == [
+        ("demo", ""),
+        ("demo-support", "support"),
+        ("demo-support-lead", "support lead"),
+        ("demo-approver", "approver"),
+        ("demo-engineer", "engineer"),
+        ("demo-operations", "operations"),
+        ("demo-auditor", "auditor"),
+    ]
+    assert {login.group for login in made[1:]} == set(Group.objects.values_list("name", flat=True))
+    for login in made[1:]:
+        assert not login.user.is_superuser
+        assert list(login.user.groups.values_list("name", flat=True)) == [login.group]
+
+
+def test_each_password_is_by_the_rules_is_another_one_and_lets_its_login_in() -> None:
+    made = logins.make_logins()
+    assert len({login.password for login in made}) == len(made)
+    for login in made:
+        validate_password(login.password, login.user)
+    last = made[-1]
+    answer = Client().post("/admin/login/", {"username": last.name, "password": last.password})
+    assert answer.status_code == 302
+
+
+def test_a_second_demo_makes_new_passwords_and_takes_back_what_a_login_was_given() -> None:
+    first = logins.make_logins()
+    support = User.objects.get(username="demo-support")
+    support.groups.add(Group.objects.get(name="engineer"))
+    support.user_permissions.add(Permission.objects.get(codename="revoke_apikey"))
+    User.objects.filter(pk=support.pk).update(is_superuser=True, is_active=False)
+    again = logins.make_logins()
+    assert [login.name for login in again] == [login.name for login in first]
+    assert not {login.password for login in first} & {login.password for login in again}
+    support = User.objects.get(username="demo-support")
+    assert (support.is_superuser, support.is_active, support.user_permissions.count()) == (False, True, 0)
+    assert list(support.groups.values_list("name", flat=True)) == ["support"]
+
+
+def test_a_group_that_was_deleted_has_no_login_and_the_superuser_acts_for_it() -> None:
+    Group.objects.get(name="approver").delete()
+    made = logins.make_logins()
+    assert "demo-approver" not in {login.name for login in made}
+    assert logins.someone(made, "approver").get_username() == "demo"
+    assert logins.someone(made, "support lead").get_username() == "demo-support-lead"
+
+
+def test_the_table_shows_each_login_with_its_password_and_what_it_may() -> None:
+    made = logins.make_logins()
+    screen = Console(file=StringIO(), width=80)
+    screen.print(logins.table(made))
+    assert isinstance(screen.file, StringIO)
+    printed = screen.file.getvalue()
+    for login in made:
+        assert f"│ {login.name} " in printed
+        assert f"│ {login.password} │" in printed
+    assert "answer unclear calls" in " ".join(printed.split())
+
+
+def test_without_debug_there_are_no_logins(settings: Any) -> None:
+    settings.DEBUG = False
+    with pytest.raises(DemoError, match="DEBUG=1 only"):
+        logins.make_logins()
+    with pytest.raises(CommandError, match="DEBUG=1 only"):
+        call_command("demo")
+    assert not User.objects.exists()

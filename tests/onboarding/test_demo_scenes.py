@@ -1,0 +1,126 @@
+"""The scenes of the demo: what is arranged for each, and for no other. That they come out so is seen in test_demo."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from onboarding.demo.play import _crash_worker_of
+from onboarding.demo.scenes import OUTAGE, Scene, scenes, sights
+from onboarding.samples import samples
+from onboarding.sandbox.faults import FaultBook
+from onboarding.sandbox.services import OPERATIONS
+from onboarding.sandbox.store import Store
+from workflows.models import Attempt, Service, State, WorkerProcess, Workflow
+
+
+def test_the_same_seed_makes_the_same_scenes_and_another_seed_other_ones() -> None:
+    keys = [scene.key for scene in scenes(7)]
+    assert [scene.key for scene in scenes(7)] == keys
+    assert len({*keys, *(scene.key for scene in scenes(8)), *(each.idempotency_key for each in samples(100, 7))}) == (
+        2 * len(keys) + 100
+    )
+
+
+def test_there_is_one_of_each_kind_of_trouble() -> None:
+    states = [(scene.expected.state, scene.expected.code) for scene in scenes(7)]
+    assert {
+        (State.WAITING, ""),
+        (State.COMPENSATING, "program_full"),
+        (State.FAILED, "poison"),
+        (State.FAILED, "card_declined"),
+        (State.CANCELLED, "cancelled"),
+        (State.COMPLETE, ""),
+        (State.PARKED, ""),
+    } == set(states)
+
+
+def test_only_those_that_are_to_be_parked_need_the_service_that_is_down() -> None:
+    for scene in scenes(7):
+        assert bool(scene.sample.payload["insurance"]) == (scene.expected.state == State.PARKED)
+    # Three workflows have to meet it, or its circuit never opens.
+    assert sum(scene.expected.state == State.PARKED for scene in scenes(7)) >= 3
+
+
+def test_the_sandbox_knows_each_fault_and_a_scene_strikes_its_own_calls_only(tmp_path: Any) -> None:
+    book = FaultBook(Store(tmp_path), OPERATIONS)
+    book.add(OUTAGE)
+    for scene in scenes(7):
+        for fault in scene.faults:
+            book.add(dict(fault))
+            assert fault["idempotency_key"] == str(scene.key)
+            assert fault["count"]  # or a retry at the console would meet it again
+
+
+def test_each_scene_is_charged_and_refunded_as_it_should_be() -> None:
+    money = {
+        scene.about: [operation for _, operation in scene.expected.effects if operation in ("charge", "refund")]
+        for scene in scenes(7)
+    }
+    assert sorted(map(len, money.values())) == [0, 0, 0, 0, 0, 1, 1, 2]
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that sleeps, in a session of its own, as a supervisor of workers is."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def running(worker: subprocess.Popen[bytes], *, host: str = "") -> Workflow:
+    """A workflow that a worker of that process runs."""
+    row = Workflow.objects.create(idempotency_key=uuid4(), workflow_type="onboarding", payload={})
+    Attempt.objects.create(workflow=row, number=1, worker="its name")
+    WorkerProcess.objects.create(name="its name", host=host or socket.gethostname(), pid=worker.pid, queue="default")
+    return row
+
+
+@pytest.mark.django_db
+def test_the_worker_that_runs_a_poison_payload_is_ended_as_by_a_fault_in_a_library(
+    stranger: subprocess.Popen[bytes],
+) -> None:
+    assert _crash_worker_of(running(stranger).pk, [stranger.pid])
+    assert stranger.wait(10) == -signal.SIGSEGV
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("host", ["", "another-host"])
+def test_no_other_process_is_ended(stranger: subprocess.Popen[bytes], host: str) -> None:
+    ours = [stranger.pid] if host else [1]
+    assert not _crash_worker_of(running(stranger, host=host).pk, ours)
+    with pytest.raises(subprocess.TimeoutExpired):
+        stranger.wait(0.2)
+
+
+@pytest.mark.django_db
+def test_a_workflow_that_nobody_runs_ends_no_worker() -> None:
+    row = Workflow.objects.create(idempotency_key=uuid4(), workflow_type="onboarding", payload={})
+    assert not _crash_worker_of(row.pk, [1])
+
+
+@pytest.mark.django_db
+def test_each_scene_is_named_once_with_its_page() -> None:
+    played = scenes(7)
+    found = {scene.key: _Result(number) for number, scene in enumerate(played, 1)}
+    Service.objects.create(name="visits")
+    seen = dict(sights(played, found))  # type: ignore[arg-type]
+    assert set(seen) > {scene.about for scene in played}
+    assert len(set(seen.values())) == len(seen)
+    unclear: Scene = played[0]
+    assert seen[unclear.about] == "/admin/workflows/workflow/1/change/"
+    assert seen["Parked: the insurance service is down"] == "/admin/workflows/service/insurance/change/"
+    assert seen["The story of the visits service, which was down"] == "/admin/workflows/service/visits/change/"
+
+
+class _Result:
+    def __init__(self, id: int) -> None:
+        self.id = id
