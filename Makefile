@@ -25,7 +25,7 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SEARCH_KEYS=only-for-the-checks-another-one-of-many-characters-0123456789
 
 .PHONY: help venv test test-long test-faults test-browser mutants bench bench-big bench-intake bench-footprint \
-	bench-console lint format demo db-start db-stop clean
+	bench-console bench-pickup lint format demo pictures db-start db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -94,6 +94,10 @@ format: $(INSTALLED) ## Format the code, and mend what ruff can mend
 demo: export DEBUG = 1
 demo: $(INSTALLED) ## Run everything with realistic submissions, until Ctrl-C
 	@exec $(VENV) manage.py demo $(ARGS)
+
+pictures: export DEBUG = 1
+pictures: $(INSTALLED) ## Take the pictures of the docs anew, over a demo of its own (a minute; Debian's chromium)
+	@$(VENV) -m tests.pictures $(ARGS)
 
 db-start: $(INSTALLED) ## Start the embedded PostgreSQL (what needs it does so by itself)
 	@$(VENV) -m config.embedded start

@@ -1,0 +1,1 @@
+"""Takes the pictures of the console that the docs show: `make pictures`, over the scenes of the demo."""
