@@ -55,10 +55,9 @@ def take(
     if chromium is None:
         raise SystemExit("No Chromium on this machine: apt-get install chromium fonts-dejavu")
     with sync_playwright() as started:
-        # Without a sandbox of its own, as root needs it; with one rendering of letters, whatever the screen is.
-        browser = started.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--font-render-hinting=none", "--disable-lcd-text"]
-        )
+        # Without a sandbox of its own, as root needs it. With the others it paints the same page alike each time.
+        painting = ["--font-render-hinting=none", "--disable-lcd-text", "--disable-partial-raster"]
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", *painting])
         sessions: dict[str, Any] = {}
         screens: dict[tuple[str, bool], Page] = {}  # each with a cache of its own
         for picture in pictures:
