@@ -15,10 +15,10 @@ from onboarding.demo.processes import DemoError
 SUPERUSER = "demo"
 # In the order of docs/permissions.md, which says it in full.
 MAY = {
-    "support": "find patients and see them, masked; retry, run now, run again, cancel",
-    "support lead": "also answer unclear calls and failed reversals, assign any task",
+    "support": "find patients and see them, masked; retry, run now, run again, cancel what has not paid",
+    "support lead": "also cancel what has paid, answer unclear calls and failed reversals, assign any task",
     "approver": "decide the reviews in the inbox",
-    "engineer": "as support; also answer as the team operations does, hold services, revoke API keys",
+    "engineer": "as support; also cancel what has paid, answer as operations, hold services, revoke API keys",
     "operations": "answer unclear calls and failed reversals, and nothing else",
     "auditor": "look at everything but the workers, and change nothing",
 }
