@@ -153,6 +153,7 @@ def scenes(seed: int) -> list[Scene]:
 def sights(played: Sequence[Scene], found: Mapping[UUID, Result]) -> Iterator[tuple[str, str]]:
     """What there is to look at, and its page: first what is about all, then each scene."""
     yield "Whether all is well, and why not", reverse("admin:index")
+    yield "All that waits for somebody", reverse("admin:needs_a_person")
     yield (
         "Two releases among the workers, as in the midst of a deploy",
         reverse("admin:workflows_workerprocess_changelist"),

@@ -40,6 +40,7 @@ ALBUM = (
     Picture("workflow-phone", "demo-support", "A poison payload", phone=True),
     Picture("steps", "demo-support", "A refund that failed", above="Steps in attempt", height=475),
     Picture("retry", "demo-support", "A card that was declined", click="a:text('Retry')", height=710),
+    Picture("needs-a-person", "demo-support-lead", "All that waits"),
     Picture("inbox", "demo-approver", "Reviews that wait"),
     Picture("review-phone-dark", "demo-approver", "Reviews that wait", click="#result_list a", phone=True, dark=True),
     Picture("unclear-call-dark", "demo-support-lead", "An unclear call", click="a:text('Task')", dark=True, height=900),
