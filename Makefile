@@ -76,6 +76,10 @@ bench-console: export DEBUG = 1
 bench-console: $(INSTALLED) ## Measure each page of the console on tables of 1,000,000 full rows
 	@$(VENV) -m tests.benchmark.console $(ARGS)
 
+bench-pickup: export DEBUG = 1
+bench-pickup: $(INSTALLED) ## Measure how soon an idle worker takes up a submission
+	@$(VENV) -m tests.benchmark.pickup $(ARGS)
+
 lint: export DEBUG = 1
 lint: $(INSTALLED) ## Check style, types, imports, settings and migrations
 	$(VENV) -m ruff check

@@ -53,3 +53,10 @@ def pre_request(worker, req):
     for name, value in req.headers:
         if name == "TRANSFER-ENCODING" or (name == "CONTENT-LENGTH" and int(value) > MAX_BODY_BYTES):
             req.force_close()
+
+
+def post_worker_init(worker):
+    """Tell idle workers of what this process stores."""
+    from workflows import announcing
+
+    announcing.begin()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
@@ -16,10 +18,14 @@ class Flag:
     def __init__(self) -> None:
         self._set = False
         self._calls: SimpleQueue[None] = SimpleQueue()
+        self._pipe: tuple[int, int] | None = None
 
     def set(self) -> None:
         self._set = True
         self._calls.put(None)
+        if self._pipe:
+            with suppress(BlockingIOError):  # it is full, so it can be read
+                os.write(self._pipe[1], b"x")
 
     def is_set(self) -> bool:
         return self._set
@@ -36,3 +42,19 @@ class Flag:
             with suppress(Empty):
                 self._calls.get(timeout=seconds)
         return self._set
+
+    def wait_or_readable(self, seconds: float, file: int) -> bool:
+        """Sleep until it is set, or `file` (a file descriptor) can be read; `seconds` at most. Whether `file` can be.
+
+        Only of a flag that is not cleared again.
+        """
+        if self._pipe is None:
+            self._pipe = os.pipe()
+            for end in self._pipe:
+                os.set_blocking(end, False)
+        if self._set:  # perhaps before there was a pipe
+            return False
+        both = select.poll()
+        both.register(file, select.POLLIN)
+        both.register(self._pipe[0], select.POLLIN)
+        return any(readable == file for readable, _ in both.poll(seconds * 1000))

@@ -16,7 +16,7 @@ from django.db.models import BooleanField, Q
 from django.db.models.expressions import RawSQL
 from pydantic import ValidationError
 
-from workflows import search_keys
+from workflows import announcing, search_keys
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.models import State, Workflow
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
@@ -95,7 +95,7 @@ def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Doc
         lambda: _insert(_INSERT_SUBMISSION, _parameters(definition, idempotency_key, payload, submitted_by))
     )
     if inserted is not None:
-        return _new(inserted[0], idempotency_key)
+        return _new(definition, inserted[0], idempotency_key)
     # This takes a new statement: the snapshot of the INSERT would not show the row that won.
     return query_in_time(lambda: _replay(definition, idempotency_key, payload, submitted_by))
 
@@ -124,7 +124,7 @@ def start(
             raise
         inserted = None
     if inserted is not None:
-        return _new(inserted[0], parameters["idempotency_key"])
+        return _new(definition, inserted[0], parameters["idempotency_key"])
     return query_in_time(
         lambda: _replay_start(definition, tenant, business_key, payload, submitted_by, idempotency_key)
     )
@@ -167,7 +167,8 @@ def _parameters(
     }
 
 
-def _new(workflow_id: int, key: UUID) -> Entry:
+def _new(definition: WorkflowDefinition, workflow_id: int, key: UUID) -> Entry:
+    announcing.announce(definition.queue)
     return Entry(workflow_id, key, Workflow.Status.PENDING, State.QUEUED, replayed=False)
 
 

@@ -89,6 +89,16 @@ def test_it_measures_the_pages_of_the_console() -> None:
     assert_no_database_is_left(process)
 
 
+@pytest.mark.long
+def test_it_measures_how_soon_a_submission_is_taken_up() -> None:
+    process = benchmark("--submissions", "5", "--every", "50", "--rest", "1", of="tests.benchmark.pickup")
+    printed, complained = process.communicate(timeout=120)
+    assert process.returncode == 0, complained
+    for row in ("median", "worst", "of a core"):
+        assert row in printed
+    assert_no_database_is_left(process)
+
+
 def assert_no_database_is_left(process: subprocess.Popen[str]) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT datname FROM pg_database WHERE datname = %s", [f"onramp_benchmark_{process.pid}"])

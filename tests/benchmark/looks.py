@@ -23,7 +23,7 @@ from workflows import journal  # noqa: E402
 from workflows.worker import claim, heartbeat  # noqa: E402
 from workflows.worker.claim import DueWorkflows  # noqa: E402
 from workflows.worker.heartbeat import Heartbeat  # noqa: E402
-from workflows.worker.loop import MAX_IDLE_DELAY  # noqa: E402
+from workflows.worker.listening import MAX_IDLE_DELAY  # noqa: E402
 from workflows.worker.slots import WorkerStatus  # noqa: E402
 
 # By the workers' clock: the full looks of the first are few, and each of the others is one.

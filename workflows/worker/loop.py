@@ -46,12 +46,11 @@ from workflows.worker import chores, sessions, slots, unknown_types
 from workflows.worker.claim import Claim, DueWorkflows
 from workflows.worker.commit import verified_transaction
 from workflows.worker.heartbeat import Heartbeat
+from workflows.worker.listening import Listener
 from workflows.worker.slots import NEVER, Slot, WorkerStatus
 
 logger = logging.getLogger(__name__)
 
-# Seconds between polls that find nothing, doubling: what becomes due is acted on within a second.
-IDLE_DELAY, MAX_IDLE_DELAY = 0.02, 0.5
 # Seconds between attempts to reach a lost database, doubling.
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 # The longest of these while the worker stops and has a result to write: its grace may be over before the next attempt.
@@ -94,6 +93,7 @@ class Worker:
         self._slot = slot or slots.allocate(1)[0]
         self._status = WorkerStatus()
         self._heartbeat = Heartbeat(name, queue, only=only)
+        self._listener = Listener("" if only else queue, stopping)
         self._calls = WorkersCalls()
         self._attempt: OpenAttempt | None = None
         self._why_unrecorded = ""  # how that was lost
@@ -108,7 +108,7 @@ class Worker:
         self._write_what_is_left()
 
     def _work(self, *, drain: bool) -> None:
-        idle, lost = Delay(IDLE_DELAY, MAX_IDLE_DELAY), Delay(LOST_DELAY, MAX_LOST_DELAY)
+        lost = Delay(LOST_DELAY, MAX_LOST_DELAY)
         while not self.stopping.is_set():
             try:
                 sessions.ensure_fit()
@@ -118,6 +118,13 @@ class Worker:
                 busy = not held_up and self._take_up(thorough=drain)
                 self.run_chores()
                 self._beat()
+                if busy:
+                    self._listener.end()
+                elif drain and not held_up:
+                    return
+                else:
+                    self._publish_status(heard_at=monotonic(), trouble="")
+                    self._listener.rest(live_workers=self._heartbeat.live_workers)
             except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
                 how = sqlstates.loggable(error)
                 trouble = f"{how}, at {sqlstates.host_port(journal.ALIAS)}"
@@ -140,13 +147,6 @@ class Worker:
                 self.stopping.wait(lost.next())
             else:
                 lost.reset()
-                if busy:
-                    idle.reset()
-                elif drain and not held_up:
-                    return
-                else:
-                    self._publish_status(heard_at=monotonic(), trouble="")
-                    self.stopping.wait(idle.next())
 
     def sign_off(self) -> None:
         """Record that this worker stops in good order. If that fails, the supervisor records that it has ended."""

@@ -1,0 +1,134 @@
+"""What is stored is announced to idle workers, by a thread of its own, and no answer depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from tests import engine
+from tests.engine import another_connection
+from tests.workflows.test_search_keys import PLAIN
+from workflows import announcing, submissions
+from workflows.announcing import CHANNEL, Announcer
+from workflows.definition import definitions
+from workflows.postgres.jsonb import parse
+
+pytestmark = engine.ENGINE
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def announcer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Announcer]:
+    monkeypatch.setattr(announcing, "AFTER_A_FAILURE", 0.01)
+    announcer = Announcer()
+    yield announcer
+    announcer.end()
+
+
+@pytest.fixture
+def heard() -> Iterator[psycopg.Connection[Any]]:
+    with another_connection() as other:
+        other.execute(f"LISTEN {CHANNEL}")
+        yield other
+
+
+def next_of(session: psycopg.Connection[Any], seconds: float = PATIENCE) -> list[str]:
+    return [each.payload for each in session.notifies(timeout=seconds, stop_after=1)]
+
+
+def test_it_announces_a_queue(announcer: Announcer, heard: psycopg.Connection[Any]) -> None:
+    announcer.announce("slow")
+    assert next_of(heard) == ["slow"]
+    announcer.announce("default")
+    assert next_of(heard) == ["default"]
+
+
+def test_a_burst_is_announced_by_few(announcer: Announcer, heard: psycopg.Connection[Any]) -> None:
+    """One NOTIFY holds up every other on the server: there are no more of them than of moments."""
+    for _ in range(10_000):
+        announcer.announce("default")
+    announcer.announce("last")
+    told = []
+    while "last" not in told:
+        told += next_of(heard)
+    assert len(told) < 1_000
+
+
+def test_two_announcements_are_apart(announcer: Announcer, heard: psycopg.Connection[Any]) -> None:
+    began = monotonic()
+    for _ in range(20):
+        announcer.announce("default")
+        next_of(heard)
+    assert monotonic() - began > 19 * announcing.EVERY
+
+
+def test_it_goes_on_after_its_session_was_ended(announcer: Announcer, heard: psycopg.Connection[Any]) -> None:
+    announcer.announce("default")
+    assert next_of(heard) == ["default"]
+    heard.execute(
+        """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+            WHERE query LIKE '%pg_notify%' AND pid <> pg_backend_pid()"""
+    )
+    give_up_at = monotonic() + PATIENCE
+    told: list[str] = []
+    while not told and monotonic() < give_up_at:
+        announcer.announce("again")
+        told = next_of(heard, 0.1)
+    assert told == ["again"]
+
+
+# --- Submissions --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(engine: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The queues that submissions announce."""
+    settings.WORKFLOWS = ["tests.workflows.test_search_keys.PLAIN"]
+    definitions.cache_clear()
+    queues: list[str] = []
+    monkeypatch.setattr(announcing, "announce", queues.append)
+    yield queues
+    definitions.cache_clear()
+
+
+def test_a_submission_is_announced_once(told: list[str]) -> None:
+    key = uuid4()
+    for _ in range(2):
+        submissions.enter(PLAIN, idempotency_key=key, payload=parse(b"{}"), submitted_by="web")
+        assert told == ["default"], "the second was there already"
+
+
+def test_so_is_a_workflow_that_is_started(told: list[str]) -> None:
+    for _ in range(2):
+        submissions.start(PLAIN, tenant="", business_key="b", payload=parse(b"{}"), submitted_by="web")
+        assert told == ["default"]
+
+
+def test_a_process_that_has_not_begun_announces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a worker, which starts children, or a shell."""
+    monkeypatch.setattr(announcing, "_announcer", None)
+    announcing.announce("default")
+    assert announcing._announcer is None
+
+
+def test_one_that_has_begun_announces_from_the_first_on(
+    monkeypatch: pytest.MonkeyPatch, heard: psycopg.Connection[Any]
+) -> None:
+    monkeypatch.setattr(announcing, "_begun", False)
+    monkeypatch.setattr(announcing, "_announcer", None)
+    announcing.begin()
+    announcing.announce("default")
+    try:
+        assert next_of(heard) == ["default"]
+        first = announcing._announcer
+        announcing.announce("default")
+        assert announcing._announcer is first
+    finally:
+        assert announcing._announcer
+        announcing._announcer.end()

@@ -1,0 +1,99 @@
+"""ANNOUNCE: tell idle workers that something new is due, so that they need not wait for their next look.
+
+An announcement is a NOTIFY, and no part of anything: what it is about has been committed, and is found by the workers'
+own looks if the announcement is lost, or never made. So a thread of its own sends it, on a connection of its own: no
+answer to a client waits for it, and none fails by it. A NOTIFY takes a lock of the whole server until it is committed,
+so the thread sends one for all that came within a few milliseconds, and does not wait for the disk.
+https://www.postgresql.org/docs/current/sql-notify.html
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from time import sleep
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from workflows.postgres import sqlstates
+
+logger = logging.getLogger(__name__)
+
+CHANNEL = "onramp_due"
+# Seconds between two announcements of a process, and after one that failed.
+EVERY, AFTER_A_FAILURE = 0.005, 5.0
+
+# The disk is not waited for, as long as this is the session's own statement: it says nothing that has to last.
+_NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, queue) FROM unnest(%s::text[]) queue"
+
+
+class Announcer:
+    """One thread, which announces the queues that `announce` was told of since it last did."""
+
+    def __init__(self) -> None:
+        self._queues: set[str] = set()
+        self._told = threading.Condition()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
+        self._thread.start()
+
+    def announce(self, queue: str) -> None:
+        """Return at once; safe in any thread."""
+        with self._told:
+            if queue not in self._queues:
+                self._queues.add(queue)
+                self._told.notify()
+
+    def end(self) -> None:
+        """Close the connection, and wait for that. What has not been announced yet is not."""
+        with self._told:
+            self._ended = True
+            self._told.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        connection: Any = connections.create_connection(DEFAULT_DB_ALIAS)
+        while queues := self._next():
+            pause = EVERY
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute(_NOTIFY, [CHANNEL, queues])
+            except sqlstates.DATABASE_ERRORS as error:
+                logger.warning("not announced, workers find it by themselves: %s", sqlstates.loggable(error))
+                connection.close()
+                pause = AFTER_A_FAILURE
+            sleep(pause)
+        connection.close()
+
+    def _next(self) -> list[str]:
+        """Wait for queues to announce, and return them; none when this is the end."""
+        with self._told:
+            self._told.wait_for(lambda: self._queues or self._ended)
+            queues, self._queues = list(self._queues), set()
+            return [] if self._ended else queues
+
+
+_begun = False
+_lock = threading.Lock()
+_announcer: Announcer | None = None
+_process = 0
+
+
+def begin() -> None:
+    """Let this process, and those that it forks, announce what they store. Without this `announce` does nothing."""
+    global _begun
+    _begun = True
+
+
+def announce(queue: str) -> None:
+    """Something new is due in a queue, and committed. Returns at once, and never fails."""
+    global _announcer, _process
+    if not _begun:
+        return
+    if _announcer is None or _process != os.getpid():  # a thread does not survive a fork
+        with _lock:
+            if _announcer is None or _process != os.getpid():
+                _announcer, _process = Announcer(), os.getpid()
+    _announcer.announce(queue)
