@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from workflows.wording import CallerField, CodeWords, Money, StepWords, Wording
@@ -120,10 +121,14 @@ RESULTS = {
 }
 
 
+# Whatever else may follow an @ before anybody has checked the form.
+_DOMAIN = re.compile(r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+")
+
+
 def masked_email(value: Any) -> str:
     """`a•••@example.com`: the first letter and the domain, by which a caller who spells it can be verified."""
-    name, at, domain = str(value).rpartition("@")
-    return f"{name[:1]}•••@{domain}" if at and name else "•••"
+    name, _, domain = str(value).rpartition("@")
+    return f"{name[:1]}•••@{domain}" if name and _DOMAIN.fullmatch(domain) else "•••"
 
 
 def phone_ending(value: Any) -> str:

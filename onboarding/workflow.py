@@ -111,8 +111,13 @@ STEPS: Sequence[Step | WorkflowStep] = [
     Step(send_confirmation, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),
 ]
 
-# The fields that say what a submission is about, and nothing about the patient.
-PUBLIC_FIELDS = ("authentication_mode", "checkout", "preferences")
+# The fields that say what a submission is about, and nothing about the patient. Each by its name: what else a website
+# sends beside them is not known.
+PUBLIC_FIELDS = (
+    "authentication_mode",
+    *("checkout.program", "checkout.plan", "checkout.amount_cents", "checkout.currency"),
+    *("preferences.sms", "preferences.email"),
+)
 
 # By what support finds a patient's submission. The website sends phone numbers with their country; staff type what they
 # are told, so without one it is a number of the United States.

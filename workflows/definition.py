@@ -152,7 +152,8 @@ class WorkflowDefinition:
     `retry` is the policy of steps that state none; `queue` the pool of workers that runs it; `linking_id` the name of
     the payload's field (dotted for a nested one) that is copied to the column of that name when a submission enters.
     `search_keys` are the fields by which people find a workflow, by kind: hashes of them are stored with it.
-    `public_fields` are those of the payload (dotted too) whose values say nothing of a person: errors may repeat them.
+    `public_fields` are those of the payload (dotted too) whose values say nothing of a person: staff see them, and
+    errors may repeat them. Of an object it is all that is in it.
     `input_class` is the model that `POST /v1/workflows` checks an input against before it is stored, as it was sent;
     without one any object is taken, as in a submission, and the first step checks it.
     `expires_after` is how long a workflow may take from its submission until it is at rest: past that, it fails before

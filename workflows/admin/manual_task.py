@@ -240,7 +240,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             if (may or assigns) and not operations.why_not_release(row, request.user)
             else "",
             # Facts may be a patient's: only a user who may decide the task sees them, and only while it is open.
-            "facts": [(label, _fact(value)) for label, value in row.facts] if decides else None,
+            "facts": [(label, words.value(value)) for label, value in row.facts] if decides else None,
             **(self._forms(row) if decides else {}),
             # An answer about a call is found out one by one.
             "next": next_task.after(request, row) if decides and row.task_type not in DIALOGUES else None,
@@ -379,16 +379,3 @@ def _may_decide(user: Any) -> bool:
 def _is_inbox(request: HttpRequest) -> bool:
     """Whether the list shows the open tasks."""
     return request.GET.get("state", OPEN) in (OPEN, "overdue")
-
-
-def _fact(value: Any) -> str:
-    match value:
-        case None:
-            return "not given"
-        case bool():
-            return "yes" if value else "no"
-        case list():
-            return ", ".join(map(_fact, value)) or "none"
-        case dict():
-            return "; ".join(f"{label}: {_fact(part)}" for label, part in value.items())
-    return str(value)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workflows.admin import words
 from workflows.definition import WorkflowDefinition, value_at, wording_of
 from workflows.models import Effect, State, Workflow
 from workflows.wording import Wording, words_for_code, words_for_step
@@ -78,7 +79,18 @@ class Verified:
 
 
 def caller(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> list[Verified]:
-    """The fields by which staff verify who calls, in the definition's order; those that were not sent are left out."""
+    """The fields by which staff verify who calls, in the definition's order.
+
+    Those that were not sent are left out, and so is what is neither a text nor a number: nobody has checked it yet.
+    """
     fields = definition.wording.caller if definition else ()
     values = [(field, value_at(payload, field.path)) for field in fields]
-    return [Verified(field.label, field.show(value)) for field, value in values if value not in (None, "", {}, [])]
+    return [Verified(field.label, field.show(value)) for field, value in values if words.is_text_or_number(value)]
+
+
+def sent(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The fields that were sent, with the values that the definition calls public, parts of some, and masks."""
+    if definition is None:
+        return words.masked_fields(payload)
+    parts = {field.path: field.show for field in definition.wording.caller}
+    return words.masked_fields(payload, definition.public_fields, parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +19,8 @@ MASK = "••••"
 # The names of fields that are shown. Clients write some of the keys, and one can be an e-mail address.
 _FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _FIELDS_SHOWN = 100
+# Characters of a value.
+_LONGEST_SHOWN = 100
 
 
 def clock(at: datetime | None) -> str:
@@ -87,17 +89,63 @@ def masked_tail(value: str | None) -> str:
     return f"{MASK}{value[-4:]}" if len(value) > 8 else MASK
 
 
-def masked_fields(data: Any) -> list[tuple[str, str]]:
-    """The names of the fields of a payload or a context, `patient.email` for a nested one; and no values."""
-    fields = _fields(data)
+def masked_fields(
+    data: Any, public: Collection[str] = (), parts: Mapping[str, Callable[[Any], str]] | None = None
+) -> list[tuple[str, str]]:
+    """The fields of a payload or a context, `patient.email` for a nested one, each with what may be shown of its value.
+
+    That is the value if the field, or one that it stands in, is `public` (dotted names), the part of it that `parts`
+    gives, or else a mask. A name that the sender made up is not shown, nor anything below it.
+    """
+    fields = _fields(data, frozenset(public), parts or {})
     shown = [field for field, _ in zip(fields, range(_FIELDS_SHOWN), strict=False)]
     return shown + [("…", "more fields")] * (next(fields, None) is not None)
 
 
-def _fields(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def _fields(
+    data: Any,
+    public: Collection[str],
+    parts: Mapping[str, Callable[[Any], str]],
+    path: str = "",
+    *,
+    shown: bool = False,
+) -> Iterator[tuple[str, str]]:
     if not isinstance(data, Mapping) or not data:
-        yield path or "(nothing)", MASK if path else ""
+        yield path or "(nothing)", _seen(data, parts.get(path), shown=shown) if path else ""
         return
     for key, value in data.items():
         name = key if _FIELD_NAME.fullmatch(key) else "(a name that is not shown)"
-        yield from _fields(value, f"{path}.{name}" if path else name)
+        inner = f"{path}.{name}" if path else name
+        yield from _fields(value, public, parts, inner, shown=name == key and (shown or inner in public))
+
+
+def _seen(data: Any, part: Callable[[Any], str] | None, *, shown: bool) -> str:
+    """A value as it may be seen: a sender may have put anything in the place of a text or a number."""
+    is_plain = is_scalar(data) or (isinstance(data, list) and all(map(is_scalar, data)))
+    if shown and is_plain:
+        text = value(data)
+        return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    return part(data) if part and is_text_or_number(data) else MASK
+
+
+def is_scalar(data: Any) -> bool:
+    return data is None or isinstance(data, str | int | float)
+
+
+def is_text_or_number(data: Any) -> bool:
+    """Whether it is something, and neither an object nor a list."""
+    return isinstance(data, str | int | float) and not isinstance(data, bool) and data != ""
+
+
+def value(data: Any) -> str:
+    """A JSON value as people read it."""
+    match data:
+        case None:
+            return "not given"
+        case bool():
+            return "yes" if data else "no"
+        case list():
+            return ", ".join(map(value, data)) or "none"
+        case dict():
+            return "; ".join(f"{label}: {value(part)}" for label, part in data.items())
+    return str(data)

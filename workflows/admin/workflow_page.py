@@ -14,7 +14,7 @@ from workflows.admin import acknowledging, words
 from workflows.admin.connections import related_rows
 from workflows.admin.find import rows_of
 from workflows.admin.money import money_line
-from workflows.admin.patient import caller, to_tell
+from workflows.admin.patient import caller, sent, to_tell
 from workflows.admin.phases import phases
 from workflows.admin.sentence import sentence, small_print
 from workflows.admin.steps import lines_of, recorded_error, step_lines, undone_steps
@@ -75,7 +75,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "older": history[EVENTS_SHOWN - 1].pk if len(history) > EVENTS_SHOWN else None,
         "linking_id": words.masked_tail(workflow.linking_id),
         "business_key": words.masked_tail(workflow.business_key),
-        "payload": words.masked_fields(payload),
+        "payload": sent(definition, payload),
         "context": words.masked_fields(context),
     }
 
