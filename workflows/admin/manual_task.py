@@ -300,9 +300,9 @@ class ManualTaskAdmin(ConsoleAdmin):
         return HttpResponseRedirect(self.url_of("change", row))
 
     def release_view(self, request: HttpRequest, row_id: int) -> HttpResponse:
-        if not request.user.has_perm(operations.ASSIGN):
-            self._row_to_change(request, row_id)
-        row = self.visible_row(request, str(row_id))
+        if not (request.user.has_perm(operations.ASSIGN) or _may_decide(request.user)):
+            raise PermissionDenied
+        row = self.visible_row(request, str(row_id))  # what is theirs they give back, though they may not decide it
         self.carry_out(request, "It is unassigned.", operations.release_task, row.pk)
         return HttpResponseRedirect(self.url_of("change", row))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import PERMISSIONS, SERVICE_PAGES, SERVICES
+from tests.mutants.mutations.seen_by import SERVICE_PAGES, SERVICES, WALK
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -124,7 +124,7 @@ MUTANTS: list[Mutant] = [
             "support may hold a service",
             '"support": ["view_service"]',
             '"support": ["view_service", "hold_service"]',
-            f"{PERMISSIONS}test_each_group_may_do_what_it_is_for_and_nothing_else",
+            f"{WALK}test_everybody_gets_what_the_table_says",
         ),
     ),
     *in_(

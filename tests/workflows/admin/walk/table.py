@@ -1,0 +1,230 @@
+"""WHO MAY WHAT: every URL of the console, and what everybody gets there by GET and by POST.
+
+The columns are the groups, in the order of `scene.ROLES`:
+
+    R superuser · S support · L support lead · A approver · E engineer · O operations · U auditor
+    M user administrator · G staff without a group · C a user who is not staff · N nobody
+
+    p  a page           A  it is done: what is stored has changed, and a page follows
+    -  refused (403)    >  sent to another page; in words, if it was refused: nothing has changed
+    0  not there (404)  s  sent to the sign-in
+    x  not by this method (405)
+
+A POST sends the form that would do it (`FORMS`), with all that it asks for; where there is none, an empty one. What
+stands after the name of a URL is the row, by its name in `scene.Scene`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from tests.workflows.admin.walk.scene import PASSWORD, ROLES, Scene
+from workflows.models import ManualTask
+
+#                                                       GET               POST
+#                                                       R SLAEOU M G CN   R SLAEOU M G CN
+TABLE = r"""
+index                                                  | p pppppp p p ss | p pppppp p p ss
+find                                                   | p pppppp - - ss | A AAAAAA - - ss
+login                                                  | > >>>>>> > > pp | A AAAAAA A A pp
+logout                                                 | x xxxxxx x x >> | p pppppp p p >s
+session                                                | p pppppp p p ps | p pppppp p p ps
+password_change                                        | p pppppp p p ss | A AAAAAA A A ss
+password_change_done                                   | p pppppp p p ss | x xxxxxx x x ss
+app_list app                                           | p pppppp 0 0 ss | p pppppp 0 0 ss
+autocomplete                                           | - ------ - - ss | x xxxxxx x x ss
+jsi18n                                                 | p pppppp p p ss | x xxxxxx x x ss
+view_on_site user-on-site                              | 0 000000 0 0 ss | 0 000000 0 0 ss
+(?P<url>.*)$                                           | 0 000000 0 0 ss | 0 000000 0 0 ss
+
+workflows_workflow_changelist                          | p pppppp - - ss | A AApApp - - ss
+workflows_workflow_change failed                       | p pppppp - - ss | - ------ - - ss
+workflows_workflow_retry failed                        | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_retry cancelled                     | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_run_now retrying                    | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_cancel retrying                     | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_follow_up given-up                  | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_history failed                      | p pppppp - - ss | p pppppp - - ss
+workflows_workflow_add                                 | - ------ - - ss | - ------ - - ss
+workflows_workflow_delete failed                       | - ------ - - ss | - ------ - - ss
+workflows/workflow/<path:object_id>/ failed            | > >>>>>> > > ss | > >>>>>> > > ss
+
+workflows_manualtask_changelist                        | p pppppp - - ss | p pppppp - - ss
+workflows_manualtask_change anybodys                   | p pppppp - - ss | - ------ - - ss
+workflows_manualtask_change of-own-team                | p pppppp - - ss | - ------ - - ss
+workflows_manualtask_change of-other-team              | p pppppp - - ss | - ------ - - ss
+workflows_manualtask_change question                   | p pppppp - - ss | - ------ - - ss
+workflows_manualtask_decide anybodys                   | x xxxxxx x x ss | A --A--- - - ss
+workflows_manualtask_decide of-own-team                | x xxxxxx x x ss | A --A--- - - ss
+workflows_manualtask_decide of-other-team              | x xxxxxx x x ss | A --p--- - - ss
+workflows_manualtask_decide question                   | x xxxxxx x x ss | A -ApAA- - - ss
+workflows_manualtask_decide claimed                    | x xxxxxx x x ss | A --A--- - - ss
+workflows_manualtask_decide claimed-by-lead            | x xxxxxx x x ss | p -pppp- - - ss
+workflows_manualtask_decide expired                    | x xxxxxx x x ss | p --p--- - - ss
+workflows_manualtask_claim anybodys                    | x xxxxxx x x ss | A --A--- - - ss
+workflows_manualtask_claim of-own-team                 | x xxxxxx x x ss | A --A--- - - ss
+workflows_manualtask_claim of-other-team               | x xxxxxx x x ss | A -->--- - - ss
+workflows_manualtask_claim question                    | x xxxxxx x x ss | A -A>AA- - - ss
+workflows_manualtask_release claimed                   | x xxxxxx x x ss | A -AAAA- - - ss
+workflows_manualtask_release claimed-by-lead           | x xxxxxx x x ss | A -A>>>- - - ss
+workflows_manualtask_assign anybodys                   | p -pppp- - - ss | A -AA>>- - - ss
+workflows_manualtask_assign of-own-team                | p -pppp- - - ss | A -AA>>- - - ss
+workflows_manualtask_assign of-other-team              | p -pppp- - - ss | A -A>>>- - - ss
+workflows_manualtask_assign question                   | p -pppp- - - ss | A -A>AA- - - ss
+workflows_manualtask_assign claimed                    | p -pppp- - - ss | A -AA>>- - - ss
+workflows_manualtask_assign claimed-by-lead            | p -pppp- - - ss | A -A>>>- - - ss
+workflows_manualtask_take_back answered                | p -pppp- - - ss | A -A>AA- - - ss
+workflows_manualtask_history anybodys                  | p pppppp - - ss | p pppppp - - ss
+workflows_manualtask_add                               | - ------ - - ss | - ------ - - ss
+workflows_manualtask_delete anybodys                   | - ------ - - ss | - ------ - - ss
+workflows/manualtask/<path:object_id>/ anybodys        | > >>>>>> > > ss | > >>>>>> > > ss
+
+workflows_service_changelist                           | p pp-p-p - - ss | - ------ - - ss
+workflows_service_change service                       | p pp-p-p - - ss | - ------ - - ss
+workflows_service_hold service                         | p ---p-- - - ss | A ---A-- - - ss
+workflows_service_try_now service                      | p ---p-- - - ss | A ---A-- - - ss
+workflows_service_history service                      | p pp-p-p - - ss | p pp-p-p - - ss
+workflows_service_add                                  | - ------ - - ss | - ------ - - ss
+workflows_service_delete service                       | - ------ - - ss | - ------ - - ss
+workflows/service/<path:object_id>/ service            | > >>>>>> > > ss | > >>>>>> > > ss
+
+workflows_workerprocess_changelist                     | p pp-p-- - - ss | p pp-p-- - - ss
+workflows_workerprocess_change worker                  | p pp-p-- - - ss | - ------ - - ss
+workflows_workerprocess_history worker                 | p pp-p-- - - ss | p pp-p-- - - ss
+workflows_workerprocess_add                            | - ------ - - ss | - ------ - - ss
+workflows_workerprocess_delete worker                  | - ------ - - ss | - ------ - - ss
+workflows/workerprocess/<path:object_id>/ worker       | > >>>>>> > > ss | > >>>>>> > > ss
+
+workflows_undeliveredmessage_changelist                | p ---p-p - - ss | p ---p-p - - ss
+workflows_undeliveredmessage_change message            | p ---p-p - - ss | - ------ - - ss
+workflows_undeliveredmessage_history message           | p ---p-p - - ss | p ---p-p - - ss
+workflows_undeliveredmessage_add                       | - ------ - - ss | - ------ - - ss
+workflows_undeliveredmessage_delete message            | - ------ - - ss | - ------ - - ss
+workflows/undeliveredmessage/<path:object_id>/ message | > >>>>>> > > ss | > >>>>>> > > ss
+
+workflows_apikey_changelist                            | p ---p-p - - ss | p ---p-p - - ss
+workflows_apikey_change key                            | p ---p-p - - ss | - ------ - - ss
+workflows_apikey_revoke key                            | p ---p-- - - ss | A ---A-- - - ss
+workflows_apikey_history key                           | p ---p-p - - ss | p ---p-p - - ss
+workflows_apikey_add                                   | - ------ - - ss | - ------ - - ss
+workflows_apikey_delete key                            | - ------ - - ss | - ------ - - ss
+workflows/apikey/<path:object_id>/ key                 | > >>>>>> > > ss | > >>>>>> > > ss
+
+auth_user_changelist                                   | p ------ p - ss | p ------ p - ss
+auth_user_add                                          | p ------ p - ss | A ------ A - ss
+auth_user_change colleague                             | p ------ p - ss | A ------ A - ss
+auth_user_change lead                                  | p ------ p - ss | A ------ - - ss
+auth_user_change boss                                  | p ------ > - ss | A ------ > - ss
+auth_user_password_change colleague                    | p ------ p - ss | A ------ A - ss
+auth_user_password_change lead                         | p ------ - - ss | A ------ - - ss
+auth_user_password_change boss                         | p ------ 0 - ss | A ------ 0 - ss
+auth_user_delete colleague                             | p ------ p - ss | A ------ A - ss
+auth_user_delete lead                                  | p ------ - - ss | p ------ - - ss
+auth_user_delete boss                                  | p ------ > - ss | p ------ > - ss
+auth_user_history colleague                            | p ------ p - ss | p ------ p - ss
+auth/user/<path:object_id>/ colleague                  | > >>>>>> > > ss | > >>>>>> > > ss
+auth_group_changelist                                  | p ------ p - ss | p ------ p - ss
+auth_group_add                                         | p ------ p - ss | A ------ A - ss
+auth_group_change reception                            | p ------ p - ss | A ------ A - ss
+auth_group_change engineers                            | p ------ p - ss | A ------ - - ss
+auth_group_delete reception                            | p ------ p - ss | A ------ A - ss
+auth_group_delete engineers                            | p ------ - - ss | A ------ - - ss
+auth_group_history reception                           | p ------ p - ss | p ------ p - ss
+auth/group/<path:object_id>/ reception                 | > >>>>>> > > ss | > >>>>>> > > ss
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the table. `get` and `post` are the answers by role."""
+
+    url: str
+    row: str
+    get: dict[str, str]
+    post: dict[str, str]
+
+    @property
+    def label(self) -> str:
+        return f"{self.url} {self.row}".strip()
+
+
+def lines() -> Iterator[Line]:
+    for line in filter(None, TABLE.splitlines()):
+        label, get, post = (part.strip() for part in line.split("|"))
+        url, _, row = label.partition(" ")
+        yield Line(
+            url, row.strip(), *(dict(zip(ROLES.values(), part.replace(" ", ""), strict=True)) for part in (get, post))
+        )
+
+
+# --- What is sent -------------------------------------------------------------------------------
+
+NEW_PASSWORD = "a horse of another colour"
+REASON = {"reason": "Asked for by phone."}
+USER = {"username": "eve", "usable_password": "true", "password1": NEW_PASSWORD, "password2": NEW_PASSWORD}
+CHANGED_USER = {
+    "username": "colleague",
+    "first_name": "Col",
+    "date_joined_0": "2026-01-01",
+    "date_joined_1": "00:00:00",
+}
+
+
+def _in_two_hours(scene: Scene) -> dict[str, Any]:
+    return {"until": f"{timezone.now() + timedelta(hours=2):%Y-%m-%dT%H:%M}", **REASON}
+
+
+def _to_the_boss(scene: Scene, row: str) -> dict[str, Any]:
+    """Assign it, having seen whose it is."""
+    assignee = ManualTask.objects.values_list("assignee", flat=True).get(pk=scene.args[row])
+    return {"to": str(scene.boss.pk), "seen": [assignee] if assignee else [], **REASON}
+
+
+def _retry_selected(scene: Scene) -> dict[str, Any]:
+    return {"action": "retry_selected", "_selected_action": [scene.args["failed"]], "confirmed": "yes", **REASON}
+
+
+# By the URL's name; with a row, if the forms of rows differ. Fields, or what makes them of the scene.
+FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
+    "find": {"q": "order-7"},
+    "login": {"username": "you", "password": PASSWORD},
+    "password_change": {"old_password": PASSWORD, "new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD},
+    "workflows_workflow_changelist": _retry_selected,
+    "workflows_workflow_retry": {"why": "other", **REASON},
+    "workflows_workflow_run_now": REASON,
+    "workflows_workflow_cancel": REASON,
+    "workflows_workflow_follow_up": {"step": "thank", **REASON},
+    "workflows_manualtask_decide": {"decision": "approve", **REASON},
+    "workflows_manualtask_take_back": REASON,
+    **{
+        f"workflows_manualtask_assign {row}": (lambda scene, row=row: _to_the_boss(scene, row))
+        for row in ("anybodys", "of-own-team", "of-other-team", "question", "claimed", "claimed-by-lead")
+    },
+    "workflows_apikey_revoke": REASON,
+    "workflows_service_hold": _in_two_hours,
+    "workflows_service_try_now": REASON,
+    "auth_user_add": USER,
+    **{f"auth_user_change {name}": CHANGED_USER | {"username": name} for name in ("colleague", "lead", "boss")},
+    "auth_user_password_change": {**USER, "set-password": "1"},
+    "auth_user_delete": {"post": "yes"},
+    "auth_group_add": {"name": "night shift"},
+    "auth_group_change reception": {"name": "reception desk"},
+    "auth_group_change engineers": {"name": "engineer"},
+    "auth_group_delete": {"post": "yes"},
+    # What no page offers, and Django would take: rows added, changed and deleted by hand.
+    **{
+        f"workflows_{model}_{page}": {"post": "yes", "name": "mine", "status": "COMPLETE", "state": "approved"}
+        for model in ("workflow", "manualtask", "apikey", "service", "workerprocess", "undeliveredmessage")
+        for page in ("add", "change", "delete")
+    },
+}
+
+
+def form_of(line: Line, scene: Scene) -> dict[str, Any]:
+    form = FORMS.get(line.label, FORMS.get(line.url, {}))
+    return form(scene) if callable(form) else form
