@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from django.db import transaction
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.utils import timezone
 
@@ -16,7 +15,7 @@ from workflows.effects import IN_DOUBT
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.operations.guards import FOLLOW_UP, lock_workflow, record_event, require
+from workflows.operations.guards import FOLLOW_UP, lock_workflow, record_event, require, short_transaction
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -43,7 +42,7 @@ def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> N
     It may fail as often as at first before it is given up. Its workflow stays COMPLETE whatever comes of it.
     """
     require(user, FOLLOW_UP)
-    with transaction.atomic(durable=True):
+    with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         if workflow.status != Workflow.Status.COMPLETE:
             raise NotAllowed(

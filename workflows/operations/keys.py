@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.db import transaction
 
 from workflows.errors import NotAllowed
 from workflows.ingress import api_keys
 from workflows.models import ApiKey
-from workflows.operations.guards import REVOKE, require
+from workflows.operations.guards import REVOKE, require, short_transaction
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def revoke(api_key_id: int, *, user: User, reason: str = "") -> None:
     """Revoke an API key for good. What was sent with it stays."""
     require(user, REVOKE)
-    with transaction.atomic(durable=True):
+    with short_transaction():
         key = ApiKey.objects.filter(pk=api_key_id).first()
         if key is None:
             raise NotAllowed("There is no such API key.")

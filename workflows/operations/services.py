@@ -7,12 +7,9 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import psycopg.errors
-from django.db import OperationalError, connection, transaction
-
 from workflows.errors import NotAllowed
 from workflows.models import Service, Workflow
-from workflows.operations.guards import HOLD, TRY_NOW, require
+from workflows.operations.guards import HOLD, TRY_NOW, require, short_transaction
 from workflows.outages import circuits
 
 if TYPE_CHECKING:
@@ -20,8 +17,6 @@ if TYPE_CHECKING:
 
 # A longer outage is held again: a hold that everybody has forgotten stops the work all the same.
 LONGEST_HOLD = timedelta(days=7)
-# A vote has the row for milliseconds, a release of 256 workflows for a tenth of a second.
-LOCK_TIMEOUT = "2s"
 
 
 def hold(name: str, *, user: User, until: datetime, reason: str) -> None:
@@ -68,16 +63,9 @@ def _locked(name: str) -> Iterator[Any]:
     """The row of a service that is known, locked; made if workflows are parked on it and it has none."""
     if not _is_known(name):
         raise NotAllowed(f"No workflow has met a service {name} unavailable, or waits for it.")
-    try:
-        with transaction.atomic(durable=True):
-            with connection.cursor() as cursor:
-                cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-            with circuits.locked(name, wait=True) as service:
-                yield service
-    except OperationalError as error:
-        if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
-            raise NotAllowed("A worker is writing about it right now; try again in a moment.") from error
-        raise
+    busy = "A worker is writing about it right now; try again in a moment."
+    with short_transaction(busy), circuits.locked(name, wait=True) as service:
+        yield service
 
 
 def _is_known(name: str) -> bool:

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-import psycopg.errors
-from django.db import IntegrityError, OperationalError, transaction
+from django.db import IntegrityError
 
 from workflows import compensation, inbox, waking
 from workflows.errors import NotAllowed
@@ -16,7 +15,7 @@ from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import OPERATIONS, ManualTaskQuerySet, able_to_decide
 from workflows.operations import answers, taking_back
-from workflows.operations.guards import ASSIGN, DECIDE, RESOLVE, lock_workflow, record_event, require
+from workflows.operations.guards import ASSIGN, DECIDE, RESOLVE, lock_workflow, record_event, require, short_transaction
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -35,7 +34,7 @@ def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
     The other users can then not decide it.
     """
     require(user, *MAY_DECIDE)
-    with transaction.atomic(durable=True):
+    with short_transaction():
         row = ManualTask.objects.filter(pk=task_id)
         claimed = _decidable(row, user).free().update(assignee=user, claimed_at=ClockTimestamp())
         task = _read_task(task_id)
@@ -51,7 +50,7 @@ def assign(task_id: int, *, user: User, to: int, seen: list[int], reason: str = 
     `seen` holds the assignee that the user was shown, if there was one: what has become of it since is not undone.
     """
     require(user, ASSIGN, *MAY_DECIDE)
-    with transaction.atomic(durable=True):
+    with short_transaction():
         _lock_task(task_id)
         task = _read_task(task_id)
         if why_not := why_not_assign(task, user):
@@ -76,7 +75,7 @@ def release_task(task_id: int, *, user: User, reason: str = "") -> None:
     any.
     """
     require(user, ASSIGN, *MAY_DECIDE)
-    with transaction.atomic(durable=True):
+    with short_transaction():
         row = ManualTask.objects.filter(pk=task_id)
         claimed = row.exclude(assignee=None)
         if not user.has_perm(ASSIGN):
@@ -108,7 +107,7 @@ def take_back(task_id: int, *, user: User, reason: str) -> str:
     require(user, *MAY_DECIDE)
     if not reason.strip():
         raise NotAllowed("Say why: what is taken back needs a reason.")
-    with transaction.atomic(durable=True):
+    with short_transaction():
         workflow_id = _read_task(task_id).workflow_id
         lock_workflow(workflow_id)
         # A worker that has lost the row may be writing to one of these effects: what it writes is then read below.
@@ -149,7 +148,7 @@ def _decide(
     and a second statement then wakes the workflow (see `workflows.inbox`).
     """
     require(user, *MAY_DECIDE)
-    with _four_eyes_as_refusal(), transaction.atomic(durable=True):
+    with _four_eyes_as_refusal(), short_transaction():
         row = ManualTask.objects.filter(pk=task_id)
         free = _decidable(row, user).free_for(user)
         decided = free.update(state=decision, decided_by=user, decided_at=ClockTimestamp(), reason=reason.strip())
@@ -232,13 +231,7 @@ def why_not_decide(task: ManualTask, user: User) -> str:
 
 def _lock_task(task_id: int) -> None:
     """Lock a task's row without waiting for whoever decides it, or claims it, at this moment."""
-    rows = ManualTask.objects.select_for_update(nowait=True, no_key=True).filter(pk=task_id)
-    try:
-        rows.values("pk").first()
-    except OperationalError as error:
-        if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
-            raise NotAllowed("Somebody is changing it at this moment: look at it again.") from error
-        raise
+    ManualTask.objects.select_for_update(nowait=True, no_key=True).filter(pk=task_id).values("pk").first()
 
 
 def _read_task(task_id: int) -> ManualTask:

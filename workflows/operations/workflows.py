@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from workflows import compensation, history, inbox, journal, payments, transitions, waking
@@ -25,6 +24,7 @@ from workflows.operations.guards import (
     lock_workflow,
     record_event,
     require,
+    short_transaction,
 )
 from workflows.postgres.statements import execute
 
@@ -45,7 +45,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
     """
     require(user, RETRY)
     _retry_children(workflow_id, user=user, reason=reason, in_bulk=in_bulk)
-    with transaction.atomic(durable=True):
+    with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         if workflow.status != Workflow.Status.FAILED:
             raise NotAllowed(f"Only a failed workflow can be retried; this one is {state.label.lower()}.")
@@ -95,7 +95,7 @@ def _supersede_waits(workflow_id: int) -> None:
 def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
     """Make a workflow that is retrying or waiting due at once. Its count of failures stays as it is."""
     require(user, RUN_NOW)
-    with transaction.atomic(durable=True):
+    with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         if workflow.status != Workflow.Status.PENDING:
             raise NotAllowed(
@@ -126,7 +126,7 @@ def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[
 
 def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
     error = describe_engine_error(WorkflowCancelled(by=user.get_username(), reason=reason.strip()))
-    with transaction.atomic(durable=True):
+    with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         _require_cancellable(workflow, state)
         _require_may_cancel(workflow_id, user)
@@ -160,7 +160,7 @@ def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tas
 
     If the worker lets go of the row just now, either it or the wake-up sees the request (see `workflows.inbox`).
     """
-    with transaction.atomic(durable=True):
+    with short_transaction():
         tasks = _lock_tasks(workflow_id, open_tasks)  # before the row is read: another user may hold both, to cancel it
         workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=workflow_id)
         _require_cancellable(workflow, State(workflow.state))

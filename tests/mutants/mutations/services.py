@@ -76,12 +76,6 @@ MUTANTS: list[Mutant] = [
             f"{SERVICES}test_no_service_is_made_by_a_name_that_nothing_knows",
         ),
         (
-            "an operation on a service waits for its row as long as it takes",
-            "SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'",
-            "SET LOCAL lock_timeout = 0",
-            f"{SERVICES}test_a_row_that_another_session_keeps_is_waited_for_and_not_for_long",
-        ),
-        (
             "an operation on a service does not wait for its row",
             "circuits.locked(name, wait=True)",
             "circuits.locked(name)",

@@ -19,7 +19,7 @@ from tests.workflows.outages.services import circuit, open_circuit, story, trial
 from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import CircuitEvent, Service
-from workflows.operations import services
+from workflows.operations import guards
 
 HOUR = timedelta(hours=1)
 
@@ -150,7 +150,7 @@ def test_each_needs_its_own_permission(db: None, operation: Callable[..., None],
 def test_a_row_that_another_session_keeps_is_waited_for_and_not_for_long(
     boss: User, operation: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services, "LOCK_TIMEOUT", "200ms")
+    monkeypatch.setattr(guards, "LOCK_TIMEOUT", "200ms")
     open_circuit()
     with another_connection() as other, other.cursor() as cursor:
         cursor.execute("BEGIN; SELECT FROM workflows_service FOR NO KEY UPDATE")
