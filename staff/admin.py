@@ -60,8 +60,10 @@ class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         if _user(request).is_superuser:
             return fieldsets
+        # Beside the password stands the link to set it.
+        hidden = ["is_superuser"] if self.has_change_permission(request, obj) else ["is_superuser", "password"]
         return [
-            (title, {**options, "fields": [field for field in options["fields"] if field != "is_superuser"]})
+            (title, {**options, "fields": [field for field in options["fields"] if field not in hidden]})
             for title, options in fieldsets
         ]
 

@@ -57,7 +57,8 @@ DIALOGUES = {
         "If it is right, the workflow goes on and makes the calls that follow. Ask an engineer first: a step that was "
         "only renamed would make its call a second time. If it is wrong, the workflow fails with this reason. Once a "
         "release has the step, the workflow goes on without an answer.",
-        reason="Required if it is wrong.",
+        reason="Required.",
+        needs_reason=True,
     ),
     LOSSES_TASK_TYPE: Dialogue(
         *("Try again", "Let it fail"),
