@@ -249,7 +249,10 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "line": {"format": "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"},
+        "line": {
+            "()": "config.logs.Formatter",
+            "format": "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s",
+        },
     },
     "handlers": {
         "stderr": {"class": "logging.StreamHandler", "formatter": "line"},
@@ -258,8 +261,9 @@ LOGGING = {
     "loggers": {
         # Without handlers of its own: Django's would mail the admins, and print only with DEBUG.
         "django": {"handlers": [], "level": "INFO"},
-        # httpx logs the URL of every request at INFO.
+        # httpx logs the URL of every request at INFO; what it is built on, at DEBUG, the headers of every answer.
         "httpx": {"level": "WARNING"},
+        "httpcore": {"level": "WARNING"},
         # axes tells each of its steps at INFO; failed sign-ins and refusals are warnings.
         "axes": {"level": "WARNING"},
     },

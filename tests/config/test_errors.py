@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
-from django.db import OperationalError, connection
+from django.db import IntegrityError, OperationalError, connection
 from django.http import HttpResponse
 from django.test import Client, RequestFactory
 
 from config.errors import server_error
+from tests.workflows.admin.walk.kept import log_lines
 from workflows.console import ConsoleSite
 
 CANARY = "canary-7d1f"
@@ -96,6 +97,24 @@ def test_a_database_that_is_down_has_a_page_that_does_not_need_it(client: Client
         assert response.status_code == 500
         assert words(response).startswith("Something is wrong on our side")
         assert CANARY not in response.content.decode()
+
+
+def test_the_log_says_what_it_was_and_where_and_never_what_it_was_about(client: Client) -> None:
+    """PostgreSQL's errors quote the row, Python's the value."""
+
+    def refuse(*_: Any) -> Any:
+        try:
+            raise LookupError(CANARY)
+        except LookupError as error:
+            raise IntegrityError(f"DETAIL:  Failing row contains ({CANARY}).") from error
+
+    with log_lines() as lines, connection.execute_wrapper(refuse):
+        assert client.get("/admin/").status_code == 500
+    logged = lines.getvalue()
+    assert "Internal Server Error: /admin/" in logged
+    assert "IntegrityError" in logged
+    assert " in refuse" in logged
+    assert CANARY not in logged
 
 
 def test_the_page_of_a_mistake_asks_for_nothing() -> None:

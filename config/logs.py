@@ -1,0 +1,20 @@
+"""Log lines without what they are not to hold: the message of an exception may quote a patient's data."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+from workflows.redaction import frames
+
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+class Formatter(logging.Formatter):
+    """Of an exception that nobody has caught it writes the class, and where it came from; never its message.
+
+    PostgreSQL's errors quote the row that they refuse, and Python's the value.
+    """
+
+    def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 (logging's name)
+        return frames(ei[1]) if ei[1] else ""

@@ -1,0 +1,58 @@
+"""Where a marker is looked for: pages, log lines as they are written, and the columns that people are shown."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from django.apps import apps
+from django.db import connection
+
+# The columns that are there to keep personal data. No page shows their values, but facts to whoever decides, and what
+# the definition calls public.
+FOR_DATA = {
+    "workflows_workflow": {"payload", "context", "linking_id", "business_key"},
+    "workflows_effect": {"result"},
+    "workflows_wait": {"result"},
+    "workflows_signal": {"payload", "linking_id", "dedupe_key"},
+    "workflows_manualtask": {"facts"},
+    "workflows_undeliveredmessage": {"key", "value", "headers"},
+}
+
+
+def leaks(text: str, markers: Collection[str]) -> list[str]:
+    """The markers that stand in a text, in any case."""
+    return [marker for marker in markers if marker.casefold() in text.casefold()]
+
+
+def shown_columns() -> str:
+    """All that is stored in the tables of the engine, without the columns that are for data."""
+    said = []
+    with connection.cursor() as cursor:
+        for model in apps.get_app_config("workflows").get_models():
+            table = model._meta.db_table
+            hidden = FOR_DATA.get(table, set())
+            shown = [field.column for field in model._meta.concrete_fields if field.column not in hidden]
+            columns = ", ".join(f'"{column}"::text' for column in shown)
+            cursor.execute(f"SELECT '{table}', {columns} FROM {table}")
+            said += [" ".join(map(str, row)) for row in cursor.fetchall()]
+    return "\n".join(said)
+
+
+@contextmanager
+def log_lines() -> Iterator[io.StringIO]:
+    """Every line that is logged meanwhile, at every level, as the project's own handler writes it."""
+    root = logging.getLogger()
+    handler = logging.StreamHandler(io.StringIO())
+    (ours,) = (each for each in root.handlers if each.name == "stderr")
+    handler.setFormatter(ours.formatter)
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        yield handler.stream
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
