@@ -177,7 +177,7 @@ class _Compensation:
     def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
         self.definition = definition
         self.attempt = attempt
-        self.results = Results(definition, workflow)
+        self.results = Results(definition, workflow, attempt)
         self.workflow = self.results.workflow_copy
         self.ledger = Ledger(definition, self.workflow, attempt)
         self.parking: Parking | None = None

@@ -100,7 +100,7 @@ def leave(attempt: OpenAttempt, *, rolled_back: bool) -> None:
 def _run_steps(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, may_begin: Callable[[Step], bool]
 ) -> Outcome:
-    results = Results(definition, workflow)
+    results = Results(definition, workflow, attempt)
     # An earlier release may have made calls of steps that this release does not have; a first attempt finds no calls.
     keeps_calls = attempt.number > 1 or any(step.once for step in definition.steps)
     ledger = Ledger(definition, results.workflow_copy, attempt) if keeps_calls else None
@@ -159,11 +159,12 @@ class Results:
     returns as a string is a UUID where the context declares one.
 
     `workflow_copy` is the workflow as the steps see it. Whatever a step does to the copy, the decision is about the row
-    that the worker holds, and errors are masked by the payload that was sent. `context_json` is the context's copy for
-    people.
+    that the worker holds, and errors are masked by the payload that was sent, and by what its waits have `told` the
+    attempt. `context_json` is the context's copy for people.
     """
 
-    def __init__(self, definition: WorkflowDefinition, workflow: Workflow) -> None:
+    def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
+        self.told = attempt.told
         self.workflow_copy = deepcopy(workflow)
         self.private = private_part(workflow.payload, definition.public_fields)
         self.recorded: dict[str, Any] = {}
@@ -379,7 +380,7 @@ def describe_engine_error(error: StepError) -> dict[str, str]:
 
 def describe(error: BaseException, results: Results) -> dict[str, str]:
     """Describe an error as it may be shown: its class, its code, and its message without personal data."""
-    known = (results.private, results.recorded)
+    known = (results.private, results.recorded, results.told)
     try:
         text = str(error)
     except Exception:

@@ -118,7 +118,7 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt, *, may_be
     if definition.find_step(follow_up.step) is None or not (step.follow_up or follow_up.asked_by):
         unknown = _for_another_release(f"This release does not follow up {step.name}.", "step_undeclared")
         return Failed(None, step, unknown, retryable=True, description=executor.describe_engine_error(unknown))
-    results = Results(definition, workflow)
+    results = Results(definition, workflow, attempt)
     outcome = _run(definition, step, workflow, results, attempt, may_begin)
     executor.leave(attempt, rolled_back=not isinstance(outcome, Done))
     return outcome

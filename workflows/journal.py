@@ -78,6 +78,7 @@ class OpenAttempt:
     step_error: BaseException | None = None  # the last one that came from a step author's code
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
     snapshot: str = ""  # pg_snapshot: the signals that were committed when it was opened
+    told: list[Any] = field(default_factory=list)  # payloads of signals and people's answers that its steps know of
 
 
 _current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default=None)

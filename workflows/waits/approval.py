@@ -104,6 +104,7 @@ def _approval(workflow: Workflow, name: str, task: _Task, timeout: timedelta) ->
     answer = _ask(workflow, name, task, timeout)
     match answer.outcome:
         case "approved":
+            journal.attempt_of(workflow).told.append(answer.result.get("answer"))
             return Approval(
                 decided_by=answer.result["by"],
                 reason=answer.result["reason"],

@@ -80,6 +80,7 @@ def wait_for_children(
         wait = _join(attempt, name, wait) or expire(attempt, wait)
     match wait.outcome:
         case "ended":
+            attempt.told += [outcome["context"] for outcome in wait.result["children"]]
             return [ChildOutcome(**outcome) for outcome in wait.result["children"]]
         case "expired":
             raise WaitExpired(f"Not all workflows of {name} finished in time.", code="wait_expired", wait_id=wait.id)

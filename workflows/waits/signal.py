@@ -90,6 +90,7 @@ def wait_for_signal(
     match wait.outcome:
         case "received" | "found":
             signal = wait.result
+            attempt.told.append(signal["payload"])
             return Received(signal["name"], signal["payload"], signal["source"], datetime.fromisoformat(signal["at"]))
         case "expired":
             raise WaitExpired(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations import (
     claim,
+    console,
     doubts,
     effect_rows,
     execution,
@@ -61,4 +62,5 @@ MUTANTS: list[Mutant] = [
     *verdict.MUTANTS,
     *team.MUTANTS,
     *needs_a_person.MUTANTS,
+    *console.MUTANTS,
 ]
