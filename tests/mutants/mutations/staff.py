@@ -133,7 +133,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "whoever changes users makes superusers",
         "staff/admin.py",
-        '[field for field in options["fields"] if field != "is_superuser"]',
+        '[field for field in options["fields"] if field not in hidden]',
         'options["fields"]',
         (EVERY_POST,),
     ),
