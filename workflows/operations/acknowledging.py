@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from django.db import transaction
 from django.db.models import F, QuerySet
 
 from workflows.errors import NotAllowed
 from workflows.models import Event, FollowUp, State, Workflow
 from workflows.models.clock import microseconds
 from workflows.models.follow_up import GIVEN_UP
-from workflows.operations.guards import ACKNOWLEDGE, lock_workflow, record_event, require
+from workflows.operations.guards import ACKNOWLEDGE, lock_workflow, record_event, require, short_transaction
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -28,7 +27,7 @@ def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[i
     require(user, ACKNOWLEDGE)
     if not reason.strip():
         raise NotAllowed("Say what was done about it: what is acknowledged needs a note.")
-    with transaction.atomic(durable=True):
+    with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         left = failures_left(workflow)
         if not left:
