@@ -83,6 +83,7 @@ INBOXES: tuple[dict[str, str], ...] = (
 
 def pages(database: Database) -> Iterator[Page]:
     yield Page("home", "/admin/")
+    yield Page("needs a person", "/admin/needs-a-person/")
     yield from _find()
     for chosen, condition in FILTERS:
         yield from _list("workflows", WORKFLOWS, chosen)
