@@ -185,6 +185,6 @@ def test_see_what_needs_a_person_and_acknowledge_a_failure(sit_down: SitDown) ->
     person.press(f"Acknowledge workflow {row.pk}")
     assert person.reads("Acknowledged by some-support at")
     assert Event.objects.get(workflow=row, kind="acknowledged").detail["reason"] == "She was told, and sends it again."
-    assert person.has_used(clicks=5, keys=45) >= 0
+    assert person.has_used(clicks=5, keys=58) >= 0
     person.page.goto("/admin/needs-a-person/")
     assert asked.all_inner_texts() == ["Parcel review"]
