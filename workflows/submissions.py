@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -25,16 +26,22 @@ from workflows.postgres.statements import fetch_one
 from workflows.redaction import field_errors_for_senders
 
 # The target is named: without it ON CONFLICT would swallow the violation of any other constraint too.
-_INSERT = f"""
+INSERT = """
     INSERT INTO workflows_workflow
            (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at, tenant, business_key)
+    {rows}
+    ON CONFLICT {target} DO NOTHING RETURNING id
+"""
+SUBMITTED_BEFORE = "(idempotency_key)"
+_VALUES = f"""
     VALUES (%(idempotency_key)s, %(workflow_type)s, %(submitted_by)s, %(queue)s, %(linking_id)s,
             {Document.SQL}, statement_timestamp() + %(expires_after)s::interval,
             %(tenant)s, %(business_key)s)
-    ON CONFLICT {{target}} DO NOTHING RETURNING id
-"""  # noqa: S608 (ours)
-_INSERT_SUBMISSION = _INSERT.format(target="(idempotency_key)")
-_INSERT_STARTED = _INSERT.format(target="(business_key, workflow_type, tenant) WHERE business_key IS NOT NULL")
+"""
+_INSERT_SUBMISSION = INSERT.format(rows=_VALUES, target=SUBMITTED_BEFORE)
+_INSERT_STARTED = INSERT.format(
+    rows=_VALUES, target="(business_key, workflow_type, tenant) WHERE business_key IS NOT NULL"
+)
 
 # The search keys are stored with the row or not at all, and cost no statement and no commit of their own.
 # A SELECT for each hash: an array of them costs the server, and psycopg, twice as much.
@@ -47,6 +54,15 @@ _SEARCH_KEY = "SELECT %(search_hash_{number})s::bytea, id, %(search_key_id)s::in
 
 # The name that PostgreSQL gave the constraint of `Workflow.idempotency_key`.
 _IDEMPOTENCY_KEY_CONSTRAINT = "workflows_workflow_idempotency_key_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a client sends under a key of its own."""
+
+    key: UUID
+    payload: Document
+    submitted_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +113,8 @@ def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Doc
     if inserted is not None:
         return _new(definition, inserted[0], idempotency_key)
     # This takes a new statement: the snapshot of the INSERT would not show the row that won.
-    return query_in_time(lambda: _replay(definition, idempotency_key, payload, submitted_by))
+    submission = Submission(idempotency_key, payload, submitted_by)
+    return judge(submission, query_in_time(lambda: fetch_one(*find_replays(definition, [submission]))))
 
 
 def start(
@@ -169,6 +186,11 @@ def _parameters(
 
 def _new(definition: WorkflowDefinition, workflow_id: int, key: UUID) -> Entry:
     announcing.announce(definition.queue)
+    return new_entry(workflow_id, key)
+
+
+def new_entry(workflow_id: int, key: UUID) -> Entry:
+    """The status of what has just been stored."""
     return Entry(workflow_id, key, Workflow.Status.PENDING, State.QUEUED, replayed=False)
 
 
@@ -197,32 +219,52 @@ class _Found:
     owner: str
     same: bool
 
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> _Found:
+        key, workflow_id, status, state, owner, same = row
+        return cls(Entry(workflow_id, key, status, state, replayed=True), owner, same)
 
-def _find(definition: WorkflowDefinition, payload: Document, condition: Q) -> _Found | None:
-    comparison = "workflow_type = %s AND payload = (%s::jsonb #> %s::text[])"  # the ORM knows no parameters by name
-    same = RawSQL(comparison, [definition.name, payload.text, list(payload.path)], BooleanField())  # noqa: S611 (ours)
-    found = (
-        Workflow.objects.with_state()
-        .filter(condition)
-        .annotate(same=same)
-        .values_list("id", "idempotency_key", "status", "state", "submitted_by", "same")
-    )
-    row = fetch_one(*found.query.sql_with_params())
+
+def find_replays(definition: WorkflowDefinition, sent: Sequence[Submission]) -> tuple[str, tuple[Any, ...]]:
+    """The statement, and its parameters, that finds the rows with the keys of these submissions: for `judge`."""
+    keys = [each.key for each in sent]
+    payload = "(%s::text[])[array_position(%s::uuid[], idempotency_key)]::jsonb"
+    same = _same(payload, definition, [each.payload.text for each in sent], keys)
+    return _select(Q(idempotency_key__in=keys), same)
+
+
+def judge(submission: Submission, row: tuple[Any, ...] | None) -> Entry:
+    """The status of a submission whose key is there already, of the row that `find_replays` has found for it.
+
+    Raises KeyTaken, KeyReused, and DatabaseUnavailable without a row: it was there a moment ago, and has been deleted.
+    """
     if row is None:
-        return None
-    workflow_id, key, status, state, owner, is_same = row
-    return _Found(Entry(workflow_id, key, status, state, replayed=True), owner, is_same)
-
-
-def _replay(definition: WorkflowDefinition, key: UUID, payload: Document, submitted_by: str) -> Entry:
-    found = _find(definition, payload, Q(idempotency_key=key))
-    if found is None:  # it was there a moment ago, and has been deleted
         raise DatabaseUnavailable
-    if found.owner != submitted_by:
+    found = _Found.of(row)
+    if found.owner != submission.submitted_by:
         raise KeyTaken
     if not found.same:
         raise KeyReused
     return found.entry
+
+
+def _find(definition: WorkflowDefinition, payload: Document, condition: Q) -> _Found | None:
+    same = _same("(%s::jsonb #> %s::text[])", definition, payload.text, list(payload.path))
+    row = fetch_one(*_select(condition, same))
+    return _Found.of(row) if row else None
+
+
+def _same(payload: str, definition: WorkflowDefinition, *parameters: Any) -> RawSQL:
+    """Whether a row has this type and payload. The ORM knows no parameters by name."""
+    comparison = f"workflow_type = %s AND payload = {payload}"
+    return RawSQL(comparison, [definition.name, *parameters], BooleanField())  # noqa: S611 (ours)
+
+
+def _select(condition: Q, same: RawSQL) -> tuple[str, tuple[Any, ...]]:
+    rows = Workflow.objects.with_state().filter(condition).annotate(same=same)
+    found = rows.values_list("idempotency_key", "id", "status", "state", "submitted_by", "same")
+    statement: tuple[str, tuple[Any, ...]] = found.query.sql_with_params()
+    return statement
 
 
 def _replay_start(

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 View = Callable[..., HttpResponse]
 
+CONTENT_TYPE = "application/problem+json"
+
 # A restart of PostgreSQL takes about this long.
 RETRY_AFTER_SECONDS = 5
 
@@ -35,19 +37,18 @@ class Problem(Exception):
         self.detail = detail
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
+    @property
+    def document(self) -> dict[str, Any]:
+        return {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "code": self.code,
+            "detail": self.detail,
+        }
+
     def response(self) -> HttpResponse:
-        response = JsonResponse(
-            {
-                "type": "about:blank",
-                "title": HTTPStatus(self.status).phrase,
-                "status": self.status,
-                "code": self.code,
-                "detail": self.detail,
-            },
-            status=self.status,
-            content_type="application/problem+json",
-            headers=self.headers,
-        )
+        response = JsonResponse(self.document, status=self.status, content_type=CONTENT_TYPE, headers=self.headers)
         # Django would log the path of every 4xx, and a path may hold a client's key.
         response._has_been_logged = True  # type: ignore[attr-defined]
         return response
@@ -67,14 +68,8 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
                         405, "method_not_allowed", "This resource has no such method.", Allow=", ".join(allowed)
                     )
                 response = view(request, *args, **kwargs)
-            except Problem as problem:
-                response = problem.response()
-            except InputRefused as refusal:
-                response = Problem(_status_of(refusal), refusal.code, str(refusal)).response()
-            except DatabaseUnavailable:
-                response = database_unavailable().response()
             except Exception as error:
-                response = internal_error(error).response()
+                response = problem_of(error).response()
             response["Cache-Control"] = "no-store"
             response["Content-Length"] = str(len(response.content))
             if request.method == "HEAD":
@@ -84,6 +79,19 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
         return wrapper
 
     return decorate
+
+
+def problem_of(error: Exception) -> Problem:
+    """The answer to a request that ended in this error. One that nobody foresaw is logged."""
+    match error:
+        case Problem():
+            return error
+        case InputRefused():
+            return Problem(_status_of(error), error.code, str(error))
+        case DatabaseUnavailable():
+            return database_unavailable()
+        case _:
+            return internal_error(error)
 
 
 def _status_of(refusal: InputRefused) -> int:
@@ -101,6 +109,15 @@ def database_unavailable() -> Problem:
         503,
         "database_unavailable",
         "Nothing was stored as far as we know. Send it again with the same key.",
+        Retry_After=str(RETRY_AFTER_SECONDS),
+    )
+
+
+def overloaded() -> Problem:
+    return Problem(
+        503,
+        "overloaded",
+        "More arrives than can be stored now, and nothing of this was. Send it again with the same key.",
         Retry_After=str(RETRY_AFTER_SECONDS),
     )
 

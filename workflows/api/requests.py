@@ -1,29 +1,46 @@
-"""What the API reads of every request: the client, the idempotency key, the body."""
+"""What the API reads of every request: the client, the idempotency key, the body.
+
+The functions take headers as a mapping in which a name in small letters finds its value: Django's, or a plain dict. So
+all that takes submissions has one set of rules, whatever serves it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from uuid import UUID
 
 from django.http import HttpRequest, UnreadablePostError
+from django.utils.http import parse_header_parameters
 
 from workflows.api.problems import Problem
 from workflows.ingress import api_keys
 from workflows.ingress.signal_bodies import MAX_BYTES, uuid_of
 from workflows.postgres import jsonb
 
+Headers = Mapping[str, str]
 
-def client_of(request: HttpRequest) -> str:
-    """The API client whose key the request carries.
 
-    A revoked key is answered like an unknown one, 401: RFC 6750, 3.1 counts it as `invalid_token`, and a new key is
-    what helps. 403 would say that this client is known and may not.
-    """
-    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+def client_of(headers: Headers) -> str:
+    """The API client whose key the request carries; it may take a query."""
+    return known_client(api_keys.table.client_of(api_key_of(headers)))
+
+
+def api_key_of(headers: Headers) -> str:
+    scheme, _, key = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise Problem(
             401, "api_key_missing", "Send an API key: Authorization: Bearer <key>.", WWW_Authenticate="Bearer"
         )
-    client = api_keys.table.client_of(key.strip())
+    return key.strip()
+
+
+def known_client(client: str | None) -> str:
+    """The client that was found; None is refused.
+
+    A revoked key is answered like an unknown one, 401: RFC 6750, 3.1 counts it as `invalid_token`, and a new key is
+    what helps. 403 would say that this client is known and may not.
+    """
     if client is None:
         raise Problem(
             401,
@@ -34,8 +51,8 @@ def client_of(request: HttpRequest) -> str:
     return client
 
 
-def idempotency_key_of(request: HttpRequest) -> UUID:
-    text = request.headers.get("Idempotency-Key", "")
+def idempotency_key_of(headers: Headers) -> UUID:
+    text = headers.get("idempotency-key", "")
     if not text:
         raise Problem(400, "idempotency_key_missing", "Send a UUID of your own: Idempotency-Key: <uuid>.")
     key = uuid_of(text)
@@ -44,20 +61,20 @@ def idempotency_key_of(request: HttpRequest) -> UUID:
     return key
 
 
-def optional_idempotency_key_of(request: HttpRequest) -> UUID | None:
-    return idempotency_key_of(request) if request.headers.get("Idempotency-Key") else None
+def optional_idempotency_key_of(headers: Headers) -> UUID | None:
+    return idempotency_key_of(headers) if headers.get("idempotency-key") else None
 
 
 def json_object_of(request: HttpRequest) -> jsonb.Document:
     """The body. A request that can be refused by its headers is refused before any of the body is read."""
-    ensure_json(request)
+    ensure_json(request.headers)
     return jsonb.parse(body_of(request))
 
 
-def ensure_json(request: HttpRequest) -> None:
-    if request.content_type != "application/json" or _is_not_utf8(request):
+def ensure_json(headers: Headers) -> None:
+    if not _is_json_in_utf8(headers.get("content-type", "")):
         raise Problem(415, "unsupported_media_type", "Send the body as Content-Type: application/json, in UTF-8.")
-    if request.headers.get("Content-Encoding", "identity") != "identity":
+    if headers.get("content-encoding", "identity") != "identity":
         raise Problem(
             415, "unsupported_content_encoding", "Send the body as it is, not compressed.", Accept_Encoding="identity"
         )
@@ -65,18 +82,18 @@ def ensure_json(request: HttpRequest) -> None:
 
 def body_of(request: HttpRequest) -> bytes:
     """The bytes of the body, unchecked."""
-    return _read(request, _length_of(request))
+    length = length_of(request.headers)
+    try:
+        body = request.read(length)
+    except UnreadablePostError:
+        body = b""
+    return whole(body, length)
 
 
-def _is_not_utf8(request: HttpRequest) -> bool:
-    charset = (request.content_params or {}).get("charset", "utf-8")
-    return charset.lower() not in ("utf-8", "utf8")
-
-
-def _length_of(request: HttpRequest) -> int:
+def length_of(headers: Headers) -> int:
     """The Content-Length. Without one the answer is 411: a body of unknown length is not read at all."""
-    text = request.META.get("CONTENT_LENGTH") or ""
-    if not text or "HTTP_TRANSFER_ENCODING" in request.META:
+    text = headers.get("content-length", "")
+    if not text or "transfer-encoding" in headers:
         raise Problem(411, "length_required", "Send a Content-Length; a chunked body is not taken.")
     if not (text.isascii() and text.isdigit()):
         raise Problem(400, "content_length_invalid", "The Content-Length is not a number.")
@@ -85,11 +102,17 @@ def _length_of(request: HttpRequest) -> int:
     return int(text)
 
 
-def _read(request: HttpRequest, length: int) -> bytes:
-    try:
-        body = request.read(length)
-    except UnreadablePostError:
-        body = b""
+def whole(body: bytes, length: int) -> bytes:
+    """The body, which must be as long as its Content-Length said."""
     if len(body) != length:
         raise Problem(400, "body_incomplete", "The body ended before its Content-Length.")
     return body
+
+
+@lru_cache(maxsize=64)
+def _is_json_in_utf8(content_type: str) -> bool:
+    try:
+        name, parameters = parse_header_parameters(content_type)
+    except ValueError:
+        return False
+    return name == "application/json" and parameters.get("charset", "utf-8").lower() in ("utf-8", "utf8")

@@ -36,7 +36,7 @@ def webhook(request: HttpRequest, source: str) -> HttpResponse:
         raise _unauthorized("webhook_signature_invalid", "No valid secret of this source has signed this.")
     if not delivery.has_valid_id:
         raise Problem(400, "webhook_id_invalid", "The webhook-id is 1 to 200 visible ASCII characters.")
-    ensure_json(request)
+    ensure_json(request.headers)
     body = signal_bodies.read(jsonb.parse(content))
     workflow_id = _workflow_id_of(body.workflow) if body.workflow else None
     return _store(
@@ -58,8 +58,8 @@ def send_signal(request: HttpRequest, key: str) -> HttpResponse:
 
     Any client may send to any workflow: only the workflow's sender, and those it has given it to, know the key, a UUID.
     """
-    client = client_of(request)
-    dedupe_key = str(idempotency_key_of(request))
+    client = client_of(request.headers)
+    dedupe_key = str(idempotency_key_of(request.headers))
     body = json_object_of(request)
     signal_bodies.refuse_other_fields(body, "name", "payload")
     name, payload = signal_bodies.name_of(body), signal_bodies.payload_of(body)

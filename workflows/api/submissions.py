@@ -12,33 +12,34 @@ from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.ingress.signal_bodies import uuid_of
 from workflows.models import Workflow
 from workflows.postgres.deadlines import query_in_time
-from workflows.submissions import KeyReused, KeyTaken, enter, submission_definition
+from workflows.submissions import Entry, KeyReused, KeyTaken, enter, submission_definition
 
 
 @api("POST")
 def submit(request: HttpRequest) -> HttpResponse:
     """Store a submission; 202 with its status. Sent again, it gets the same answer with `replayed`."""
-    client = client_of(request)
-    key = idempotency_key_of(request)
+    client = client_of(request.headers)
+    key = idempotency_key_of(request.headers)
     payload = json_object_of(request)
     try:
         entry = enter(submission_definition(), idempotency_key=key, payload=payload, submitted_by=client)
     except (KeyTaken, KeyReused, DataError) as error:
         raise problem_for(error) from None
-    return JsonResponse(
-        {"id": entry.id, "status": entry.status, "state": entry.state, "replayed": entry.replayed},
-        status=202,
-        headers={"Location": f"{request.path}/{key}"},
-    )
+    return JsonResponse(receipt(entry), status=202, headers={"Location": f"{request.path}/{key}"})
 
 
 @api("GET")
 def submission(request: HttpRequest, key: str) -> HttpResponse:
     """The status of a submission, for the client that sent it; for any other client there is none."""
-    found = find_sent_by(client_of(request), key)
+    found = find_sent_by(client_of(request.headers), key)
     if not found:
         raise Problem(404, "not_found", "You have sent no submission with this key.")
     return JsonResponse(found)
+
+
+def receipt(entry: Entry) -> dict[str, Any]:
+    """What the sender of a submission is told of it."""
+    return {"id": entry.id, "status": entry.status, "state": entry.state, "replayed": entry.replayed}
 
 
 def problem_for(error: KeyTaken | KeyReused | DataError) -> Problem:

@@ -17,8 +17,8 @@ from workflows.submissions import BusinessKeyTaken, InputInvalid, KeyReused, Key
 @api("POST")
 def start_workflow(request: HttpRequest) -> HttpResponse:
     """Store a workflow; 202 with its key and status. Sent again, it gets the same answer with `replayed`."""
-    client = client_of(request)
-    idempotency_key = optional_idempotency_key_of(request)
+    client = client_of(request.headers)
+    idempotency_key = optional_idempotency_key_of(request.headers)
     body = json_object_of(request)
     refuse_other_fields(body, "workflow_type", "tenant", "business_key", "input")
     definition = _definition_of(body)
@@ -51,7 +51,7 @@ def start_workflow(request: HttpRequest) -> HttpResponse:
 @api("GET")
 def workflow(request: HttpRequest, key: str) -> HttpResponse:
     """The status of a workflow, for the client that started it; for any other client there is none."""
-    found = find_sent_by(client_of(request), key)
+    found = find_sent_by(client_of(request.headers), key)
     if not found:
         raise Problem(404, "not_found", "You have started no workflow with this key.")
     return JsonResponse(found)
