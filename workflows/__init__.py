@@ -4,7 +4,7 @@ The path of a workflow, and where each part of it is:
 
 | | |
 |---|---|
-| enters | `submissions.enter`, called by `api/` |
+| enters | `submissions.enter`, called by `api/`; in the intake with all that has arrived meanwhile, by `intake/` |
 | is claimed | `worker/claim.py`, in the loop of `worker/loop.py` |
 | runs, step by step | `executor.run` |
 | calls something else once | `ledger.Ledger.perform`; `doubts.py` finds out about a call whose answer never came |

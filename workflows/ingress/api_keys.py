@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from contextlib import suppress
 from threading import Lock
 from time import monotonic
 from typing import Any
@@ -93,6 +94,22 @@ class KeyTable:
         if digest not in self._clients and self._may_reread(now):
             self._read_unless_newer_than(now)
         return self._clients.get(digest)
+
+    def client_at_once(self, key: str) -> str | None:
+        """The client whose key this is, if the table can tell without a query, a lock or any other wait; else None."""
+        if self._read_at <= monotonic() - MAX_AGE_SECONDS:
+            return None
+        return self._clients.get(digest_of(key))
+
+    @property
+    def wants_refresh(self) -> bool:
+        """Half of the time for which it may be used is over."""
+        return self._read_at <= monotonic() - MAX_AGE_SECONDS / 2
+
+    def refresh(self) -> None:
+        """Read the table in advance, so that nobody has to wait for it. Without the database it stays as it is."""
+        with suppress(DatabaseUnavailable):
+            self._read_unless_newer_than(monotonic() - MAX_AGE_SECONDS / 2)
 
     def invalidate(self) -> None:
         """Read the table again before it is next used."""

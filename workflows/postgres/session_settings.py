@@ -54,17 +54,21 @@ def limit_idle_transactions() -> None:
 def tell(connection: BaseDatabaseWrapper, **_: Any) -> None:
     """Tell a session that has just been opened: the receiver of `connection_created`. If that fails, it is closed."""
     wrapper: Any = connection
-    sql = " UNION ALL ".join(
-        f"SELECT name, set_config(name, '{value}', false) FROM pg_settings"  # noqa: S608 (all is ours)
-        f" WHERE name = '{name}' AND source <> 'client' AND {gives_way}"
-        for name, value, gives_way in [DURABLE, *sorted(_settings.get(wrapper.alias, ()))]
-    )
     try:
         with answers_until(wrapper.connection, monotonic() + PATIENCE):
-            wrapper.told_settings = dict(wrapper.connection.execute(sql).fetchall())
+            wrapper.told_settings = dict(wrapper.connection.execute(sql(wrapper.alias)).fetchall())
     except BaseException:
         wrapper.close()
         raise
+
+
+def sql(alias: str) -> str:
+    """The statement that tells a session of this connection; its rows are what was told, by name."""
+    return " UNION ALL ".join(
+        f"SELECT name, set_config(name, '{value}', false) FROM pg_settings"  # noqa: S608 (all is ours)
+        f" WHERE name = '{name}' AND source <> 'client' AND {gives_way}"
+        for name, value, gives_way in [DURABLE, *sorted(_settings.get(alias, ()))]
+    )
 
 
 def told(connection: BaseDatabaseWrapper) -> dict[str, str]:

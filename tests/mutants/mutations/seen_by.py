@@ -58,6 +58,9 @@ UNKNOWN_TYPES = "workflows/worker/test_unknown_types.py::"
 
 TAKING_BACK = "workflows/operations/test_taking_back_clock.py::"
 
+GROUP = "workflows/intake/test_group.py::"
+GROUPS = "workflows/intake/test_groups.py::"
+
 FIND = "workflows/admin/test_find.py::"
 NEEDS_A_PERSON_READS = "workflows/admin/test_needs_a_person_reads.py::"
 NEEDS_A_PERSON = "workflows/admin/test_needs_a_person.py::"

@@ -1,0 +1,113 @@
+"""The intake's groups: nobody pays for a neighbour, and nobody is answered too early."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutations.lines import in_
+from tests.mutants.mutations.seen_by import GROUP, GROUPS
+
+MUTANTS: list[Mutant] = [
+    *in_(
+        "intake/group.py",
+        (
+            "two processes lock the same keys in different orders",
+            "sorted(rows, key=lambda row: row.key.int)",
+            "list(rows)",
+            f"{GROUP}test_all_that_waits_goes_together_in_the_order_of_the_keys",
+        ),
+        (
+            "the same key is twice in a group",
+            "                if row.key in taken:\n                    later.append(row)\n                elif",
+            "                if",
+            f"{GROUP}test_the_second_of_two_equal_keys_waits_for_the_next_group",
+            f"{GROUPS}test_the_same_submission_twice_at_once_is_stored_once",
+        ),
+        (
+            "what nobody waits for any more is stored",
+            "            if not row.is_answered:\n                if",
+            "            if True:\n                if",
+            f"{GROUP}test_what_is_answered_already_is_dropped",
+        ),
+        (
+            "a group has any size",
+            "elif taken and held + row.size > size:",
+            "elif False:",
+            f"{GROUP}test_large_ones_wait_for_the_next_group_and_one_that_is_too_large_goes_alone",
+        ),
+        (
+            "a group waits for a held key for as long as that takes",
+            "SELECT set_config('lock_timeout', %(patience)s, true)",
+            "SELECT %(patience)s::text",
+            f"{GROUPS}test_a_key_that_another_transaction_holds_holds_up_nobody_else",
+        ),
+        (
+            "a submission has the search keys of its neighbours",
+            "           USING (idempotency_key))",
+            "           ON true)",
+            f"{GROUPS}test_each_has_its_own_search_keys",
+        ),
+    ),
+    *in_(
+        "intake/groups.py",
+        (
+            "a row that PostgreSQL refuses takes its group with it",
+            "            elif len(group) == 1:\n",
+            "            elif True:\n",
+            f"{GROUPS}test_a_row_that_postgresql_refuses_harms_none_of_its_neighbours",
+        ),
+        (
+            "a key that was held is tried in a group again",
+            "        if self._quarantine.knows(row.key):\n",
+            "        if False:\n",
+            f"{GROUPS}test_a_key_that_is_held_for_too_long_is_503_and_holds_up_no_group_when_it_is_sent_again",
+        ),
+        (
+            "any number of submissions may wait",
+            "self._rows >= self._most_rows or ",
+            "",
+            f"{GROUPS}test_more_than_may_wait_is_refused_at_once_and_taken_later",
+        ),
+        (
+            "any number of bytes may wait",
+            " or self._bytes + row.size > self._most_bytes:",
+            ":",
+            f"{GROUPS}test_more_bytes_than_may_wait_are_refused",
+        ),
+        (
+            "what was answered goes on counting as waiting",
+            "            self._rows -= 1\n",
+            "",
+            f"{GROUPS}test_more_than_may_wait_is_refused_at_once_and_taken_later",
+        ),
+    ),
+    *in_(
+        "intake/quarantine.py",
+        (
+            "those whose key is free wait behind the one that is held",
+            "(self._new.popleft(), FIRST_PATIENCE) if self._new else (self._held.popleft(), PATIENCE)",
+            "(self._held.popleft(), 9) if self._held else (self._new.popleft(), 9)",
+            f"{GROUPS}test_a_key_that_another_transaction_holds_holds_up_nobody_else",
+        ),
+    ),
+    *in_(
+        "intake/link.py",
+        (
+            "a connection that has died is used once more, and for good",
+            "            if not reused or",
+            "            if True or",
+            f"{GROUPS}test_a_connection_that_has_died_is_replaced_and_nobody_notices",
+        ),
+        (
+            "a silent server is waited for",
+            "timeout=deadline - loop.time())\n        finally:",
+            "timeout=None)\n        finally:",
+            f"{GROUPS}test_a_server_that_falls_silent_is_503_in_time_and_is_found_again",
+        ),
+        (
+            "a session of the intake is told nothing",
+            "SET TIME ZONE 'UTC'; {session_settings.sql(DEFAULT_DB_ALIAS)}",
+            "SELECT 1",
+            f"{GROUPS}test_its_sessions_are_told_what_all_sessions_are_told",
+        ),
+    ),
+]

@@ -1,0 +1,62 @@
+"""Submissions for the tests of the intake, and how they are entered by its groups."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+from pydantic import BaseModel
+
+from onboarding.workflow import SEARCH_KEYS
+from workflows.definition import WorkflowDefinition
+from workflows.intake.groups import Groups
+from workflows.models import Workflow
+from workflows.postgres.jsonb import parse
+from workflows.submissions import Submission
+
+T = TypeVar("T")
+
+
+def step(*, workflow: Workflow, context: Any) -> None:
+    pass
+
+
+DEFINITION = WorkflowDefinition(
+    name="test",
+    steps=[step],
+    context_class=BaseModel,
+    queue="pool",
+    linking_id="account",
+    search_keys=SEARCH_KEYS,
+    expires_after=timedelta(hours=1),
+)
+
+
+def submission(value: Any = None, *, key: UUID | None = None, client: str = "shop") -> Submission:
+    return Submission(key or uuid4(), parse(json.dumps(value or {}).encode()), client)
+
+
+def with_groups(use: Callable[[Groups], Awaitable[T]], **limits: Any) -> T:
+    """What `use` returns, run in a loop of its own with groups of its own."""
+
+    async def run() -> T:
+        groups = Groups(DEFINITION, **limits)
+        try:
+            return await use(groups)
+        finally:
+            await groups.close()
+
+    return asyncio.run(run())
+
+
+async def entered(groups: Groups, sent: Sequence[Submission]) -> list[Any]:
+    """What came of submissions that arrive at the same moment: an entry of each, or its error."""
+    return await asyncio.gather(*map(groups.enter, sent), return_exceptions=True)
+
+
+def enter_together(*sent: Submission, **limits: Any) -> list[Any]:
+    return with_groups(lambda groups: entered(groups, sent), **limits)

@@ -1,0 +1,356 @@
+"""Submissions that arrive together, entered on a real database: each gets the answer it would get alone."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from django.db import DataError, IntegrityError, connection
+
+from tests.servers import Proxy, database_url
+from tests.workflows.intake.entering import DEFINITION, enter_together, entered, submission, with_groups
+from workflows.intake import groups as groups_module
+from workflows.intake.group import MOST_ROWS, Group, Row
+from workflows.intake.groups import Groups, Overloaded
+from workflows.intake.link import Link
+from workflows.models import Workflow
+from workflows.models.search import SearchKeyHash
+from workflows.postgres.deadlines import DatabaseUnavailable
+from workflows.submissions import Entry, KeyReused, KeyTaken, enter
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def new(entry: Any) -> bool:
+    return isinstance(entry, Entry) and not entry.replayed and (entry.status, entry.state) == ("PENDING", "queued")
+
+
+def transactions() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(DISTINCT xmin::text) FROM workflows_workflow")
+        return int(cursor.fetchone()[0])
+
+
+def test_what_arrives_together_is_stored_in_one_commit() -> None:
+    sent = [submission({"number": number}) for number in range(20)]
+    answers = enter_together(*sent)
+    assert all(map(new, answers))
+    stored = {row.idempotency_key: (row.pk, row.payload) for row in Workflow.objects.all()}
+    assert stored == {each.key: (answer.id, each.payload.value) for each, answer in zip(sent, answers, strict=True)}
+    assert transactions() == 1
+
+
+def test_a_row_is_the_one_that_the_view_stores() -> None:
+    value = {"account": "acc-1", "patient": {"email": "Ada@Example.com", "phone": "+1 555 0100"}, "n": 1.50}
+    alone, grouped = submission(value), submission(value)
+    enter(DEFINITION, idempotency_key=alone.key, payload=alone.payload, submitted_by="shop")
+    enter_together(grouped, submission())
+    differing = {"id", "idempotency_key", "created_at", "invisible_until", "expires_at"}
+    rows = [Workflow.objects.filter(idempotency_key=each.key).values().get() for each in (alone, grouped)]
+    kept = [{name: value for name, value in row.items() if name not in differing} for row in rows]
+    assert kept[0] == kept[1]
+    assert rows[1]["expires_at"] - rows[1]["created_at"] == DEFINITION.expires_after
+    hashes = [sorted(bytes(k.hash) for k in SearchKeyHash.objects.filter(workflow_id=row["id"])) for row in rows]
+    assert hashes[0] == hashes[1]
+    assert len(hashes[0]) == 2
+
+
+def test_each_has_its_own_search_keys() -> None:
+    sent = [submission({"patient": {"email": f"{name}@example.com"}}) for name in "ab"] + [submission()]
+    first, second, without = enter_together(*sent)
+    expected = {
+        (each, answer.id)
+        for one, answer in zip(sent, (first, second, without), strict=True)
+        for each in DEFINITION.search_hashes_in(one.payload.value)
+    }
+    assert {(bytes(key.hash), key.workflow_id) for key in SearchKeyHash.objects.all()} == expected
+    assert len(expected) == 2
+
+
+def test_the_search_keys_of_a_large_group_are_joined_by_a_hash() -> None:
+    """A nested loop over 250 rows and 500 hashes would cost more than all the rest."""
+    loop = asyncio.new_event_loop()
+    rows = [
+        Row(submission(), None, [number.to_bytes(16), (1000 + number).to_bytes(16)], loop.create_future())
+        for number in range(MOST_ROWS)
+    ]
+    loop.close()
+    statement, parameters = Group(rows).insertion(DEFINITION, 0.1)
+
+    async def explain() -> str:
+        link = Link()
+        try:
+            return "\n".join(line for (line,) in await link.fetch(f"EXPLAIN {statement}", parameters))
+        finally:
+            await link.close()
+
+    plan = asyncio.run(explain())
+    assert "Hash Join" in plan, plan
+
+
+def test_the_same_submission_twice_at_once_is_stored_once() -> None:
+    one = submission({"a": 1})
+    other = submission()
+    first, again, beside = enter_together(one, one, other)
+    assert new(first)
+    assert new(beside)
+    assert again == Entry(first.id, one.key, "PENDING", "queued", replayed=True)
+    assert Workflow.objects.count() == 2
+
+
+def test_a_duplicate_is_answered_as_the_view_answers_it_and_harms_nobody() -> None:
+    stored = [submission({"a": 1}) for _ in range(3)]
+    ids = [entry.id for entry in enter_together(*stored)]
+    replay = submission({"a": 1.0}, key=stored[0].key)
+    reuse = submission({"a": 2}, key=stored[1].key)
+    theft = submission({"a": 1}, key=stored[2].key, client="another")
+    beside = [submission() for _ in range(5)]
+    replayed, reused, taken, *others = enter_together(replay, reuse, theft, *beside)
+    assert replayed == Entry(ids[0], replay.key, "PENDING", "queued", replayed=True)
+    assert isinstance(reused, KeyReused)
+    assert isinstance(taken, KeyTaken)
+    assert all(map(new, others))
+    assert Workflow.objects.count() == 8
+
+
+def test_a_replay_says_where_it_stands_now() -> None:
+    one = submission()
+    enter_together(one)
+    Workflow.objects.update(status="FAILED")
+    (again,) = enter_together(one)
+    assert (again.status, again.state, again.replayed) == ("FAILED", "failed", True)
+
+
+@pytest.fixture
+def refusing(transactional_db: None) -> Iterator[None]:
+    """PostgreSQL refuses a payload whose `number` is none (22P02), or negative (23514)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "ALTER TABLE workflows_workflow ADD CONSTRAINT refusing "
+            "CHECK (coalesce((payload ->> 'number')::int, 0) >= 0)"
+        )
+        yield
+        cursor.execute("ALTER TABLE workflows_workflow DROP CONSTRAINT refusing")
+
+
+@pytest.mark.usefixtures("refusing")
+def test_a_row_that_postgresql_refuses_harms_none_of_its_neighbours() -> None:
+    sent = [submission({"number": number}) for number in range(20)]
+    sent[3] = submission({"number": "x"})
+    sent[11] = submission({"number": -1})
+    sent[12] = submission({"number": "x"})
+    answers = enter_together(*sent)
+    assert isinstance(answers[3], DataError)
+    assert isinstance(answers[12], DataError)
+    assert isinstance(answers[11], IntegrityError)
+    assert sum(map(new, answers)) == 17
+    assert Workflow.objects.count() == 17
+
+
+@pytest.fixture
+def refusing_the_commit(transactional_db: None) -> Iterator[None]:
+    """PostgreSQL takes any row, returns its id, and refuses the commit if one of them is bad."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+               $$ BEGIN IF NEW.payload ? 'bad' THEN RAISE USING ERRCODE = '22000'; END IF; RETURN NULL; END $$;
+               CREATE CONSTRAINT TRIGGER refusing AFTER INSERT ON workflows_workflow DEFERRABLE INITIALLY DEFERRED
+               FOR EACH ROW EXECUTE FUNCTION refuse()"""
+        )
+        yield
+        cursor.execute("DROP TRIGGER refusing ON workflows_workflow; DROP FUNCTION refuse()")
+
+
+@pytest.mark.usefixtures("refusing_the_commit")
+def test_nothing_is_answered_before_its_commit() -> None:
+    """The ids of all of them had been returned by then."""
+    good, bad, beside = enter_together(submission(), submission({"bad": 1}), submission())
+    assert new(good)
+    assert new(beside)
+    assert isinstance(bad, DataError)
+    assert Workflow.objects.count() == 2
+
+
+@contextmanager
+def held(key: UUID) -> Iterator[psycopg.Connection[Any]]:
+    """Another session has stored a submission with this key, and not committed yet."""
+    with psycopg.connect(database_url()) as other:
+        other.execute(
+            "INSERT INTO workflows_workflow (idempotency_key, workflow_type, submitted_by, payload) "
+            "VALUES (%s, 'test', 'shop', '{}')",
+            [key],
+        )
+        yield other
+
+
+def test_a_key_that_another_transaction_holds_holds_up_nobody_else() -> None:
+    stuck = submission()
+    beside = [submission() for _ in range(30)]
+
+    async def use(groups: Groups) -> tuple[list[Any], float, Any]:
+        began = monotonic()
+        waiting = asyncio.ensure_future(groups.enter(stuck))
+        answers = await entered(groups, beside)
+        took = monotonic() - began
+        assert not waiting.done()
+        await asyncio.to_thread(other.commit)
+        return answers, took, await waiting
+
+    with held(stuck.key) as other:
+        answers, took, answer = with_groups(use)
+    assert all(map(new, answers))
+    assert took < 2
+    assert answer.replayed
+    assert Workflow.objects.count() == 31
+
+
+def test_it_is_stored_when_that_transaction_is_rolled_back() -> None:
+    stuck = submission()
+
+    async def use(groups: Groups) -> Any:
+        waiting = asyncio.ensure_future(groups.enter(stuck))
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(other.rollback)
+        return await waiting
+
+    with held(stuck.key) as other:
+        assert new(with_groups(use))
+
+
+def test_a_key_that_is_held_for_too_long_is_503_and_holds_up_no_group_when_it_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(groups_module, "PATIENCE", 1.5)
+    stuck = submission()
+
+    async def use(groups: Groups) -> tuple[float, float, list[Any]]:
+        times = []
+        for _ in range(2):
+            waiting = asyncio.ensure_future(entered(groups, [stuck]))
+            await asyncio.sleep(0.01)
+            began = monotonic()
+            await groups.enter(submission())
+            times.append(monotonic() - began)
+            refused = await waiting
+            assert isinstance(refused[0], DatabaseUnavailable)
+        return times[0], times[1], refused
+
+    with held(stuck.key):
+        first, second, _ = with_groups(use, seconds=2.5)
+    assert first > 1
+    assert second < 0.5
+    assert Workflow.objects.count() == 3  # that of the other transaction, which ended well, among them
+
+
+def test_a_connection_that_has_died_is_replaced_and_nobody_notices() -> None:
+    async def use(groups: Groups) -> list[Any]:
+        await groups.enter(submission())
+        await asyncio.to_thread(proxy.break_connections)
+        return await entered(groups, [submission() for _ in range(5)])
+
+    with Proxy() as proxy, connecting_to_all(proxy):
+        assert all(map(new, with_groups(use)))
+    assert Workflow.objects.count() == 6
+
+
+def test_a_server_that_falls_silent_is_503_in_time_and_is_found_again() -> None:
+    async def later(groups: Groups) -> list[Any]:
+        await asyncio.sleep(0.1)
+        return await entered(groups, [submission()])
+
+    async def use(groups: Groups) -> tuple[list[Any], float, Any]:
+        await groups.enter(submission())
+        proxy.fall_silent()
+        began = monotonic()
+        five, one = await asyncio.gather(entered(groups, [submission() for _ in range(5)]), later(groups))
+        took = monotonic() - began
+        await asyncio.to_thread(proxy.break_connections)
+        await asyncio.to_thread(proxy.connect)
+        return [*five, *one], took, await groups.enter(submission())
+
+    with Proxy() as proxy, connecting_to_all(proxy):
+        answers, took, after = with_groups(use, seconds=1.0)
+    assert len(answers) == 6
+    assert all(isinstance(answer, DatabaseUnavailable) for answer in answers)
+    assert took < 2
+    assert new(after)
+
+
+def test_without_a_server_it_is_503_at_once() -> None:
+    with connecting_to_all(1):
+        (answer,) = enter_together(submission())
+    assert isinstance(answer, DatabaseUnavailable)
+
+
+@contextmanager
+def connecting_to_all(target: Proxy | int) -> Iterator[None]:
+    """Whatever thread asks for the way to the database is told this port."""
+    port = target if isinstance(target, int) else target.port
+    from workflows.intake import link
+
+    usual = link._parameters
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(link, "_parameters", lambda: {**usual(), "host": "127.0.0.1", "port": str(port)})
+        yield
+
+
+def test_more_than_may_wait_is_refused_at_once_and_taken_later() -> None:
+    async def use(groups: Groups) -> tuple[list[Any], Any]:
+        return await entered(groups, [submission() for _ in range(5)]), await groups.enter(submission())
+
+    answers, later = with_groups(use, most_rows=3)
+    assert [isinstance(answer, Overloaded) for answer in answers] == [False] * 3 + [True] * 2
+    assert new(later)
+    assert Workflow.objects.count() == 4
+
+
+def test_more_bytes_than_may_wait_are_refused() -> None:
+    answers = enter_together(*(submission({"a": "x" * 5000}) for _ in range(4)), most_bytes=12_000)
+    assert [isinstance(answer, Overloaded) for answer in answers] == [False, False, True, True]
+
+
+def test_what_nobody_waits_for_any_more_is_not_stored() -> None:
+    async def use(groups: Groups) -> None:
+        first = asyncio.ensure_future(groups.enter(submission()))
+        await asyncio.sleep(0)
+        gone = asyncio.ensure_future(groups.enter(submission(key=UUID(int=7))))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await first
+        await groups.enter(submission())
+
+    with_groups(use)
+    assert not Workflow.objects.filter(idempotency_key=UUID(int=7)).exists()
+    assert Workflow.objects.count() == 2
+
+
+def test_its_sessions_are_told_what_all_sessions_are_told() -> None:
+    async def show() -> list[Any]:
+        link = Link()
+        try:
+            return [(await link.fetch(f"SHOW {name}", ()))[0][0] for name in ("TimeZone", "synchronous_commit")]
+        finally:
+            await link.close()
+
+    assert asyncio.run(show()) == ["UTC", "on"]
+
+
+def test_one_whose_key_is_free_waits_for_no_other_that_is_held() -> None:
+    """Sent with a held key, and so put in quarantine with it."""
+    stuck, beside = submission(key=UUID(int=1)), submission(key=UUID(int=2))
+
+    async def use(groups: Groups) -> float:
+        began = monotonic()
+        waiting = asyncio.ensure_future(entered(groups, [stuck]))
+        await groups.enter(beside)
+        took = monotonic() - began
+        await asyncio.to_thread(other.rollback)
+        await waiting
+        return took
+
+    with held(stuck.key) as other:
+        assert with_groups(use) < 1

@@ -1,0 +1,145 @@
+"""LINK: a connection of an event loop to the database. It answers in time, or is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from workflows.postgres import session_settings
+from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
+
+logger = logging.getLogger(__name__)
+
+# SQLSTATEs by their first two characters: data exceptions, integrity violations, and what is too large for the server.
+# These are about the values that were sent, and the connection is as good as before.
+ABOUT_VALUES = ("22", "23", "54")
+# Another transaction is in the way: lock_not_available, deadlock_detected.
+IN_THE_WAY = ("55P03", "40P01")
+
+# Seconds for a statement that was given up to be cancelled, beside all else, before its connection is closed.
+REAPED_WITHIN = 10.0
+
+Rows = list[tuple[Any, ...]]
+
+
+class Refused(Exception):
+    """PostgreSQL refuses the statement for its values, or because another transaction is in the way: `in_the_way`.
+
+    Nothing of it was stored. The message of PostgreSQL is not kept, because it quotes values.
+    """
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__(sqlstate)
+        self.sqlstate = sqlstate
+        self.in_the_way = sqlstate in IN_THE_WAY
+
+
+class Link:
+    """A connection in autocommit, for one statement at a time. It is opened by the first one.
+
+    `fetch` never awaits what a silent server could hold up: it leaves the connection to a task that cancels the
+    statement and closes it, and the next statement opens another one.
+    """
+
+    def __init__(self, *, seconds: float = TIMEOUT_SECONDS) -> None:
+        self._seconds = seconds
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._reapers: set[asyncio.Task[None]] = set()
+
+    async def fetch(self, statement: str, parameters: Mapping[str, Any] | Sequence[Any]) -> Rows:
+        """The rows that a statement returns, once it is committed. It must be repeatable.
+
+        The connection may have died since it was last used: then the statement is sent once more, on a new one. Raises
+        Refused, and DatabaseUnavailable when there is no answer in time; it may have been committed all the same.
+        """
+        reused = self._connection is not None
+        deadline = asyncio.get_running_loop().time() + self._seconds
+        try:
+            return await self._fetch(statement, parameters, deadline)
+        except DatabaseUnavailable:
+            if not reused or asyncio.get_running_loop().time() >= deadline:
+                raise
+        return await self._fetch(statement, parameters, deadline)
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+        for reaper in self._reapers:
+            reaper.cancel()
+
+    async def _fetch(self, statement: str, parameters: Mapping[str, Any] | Sequence[Any], deadline: float) -> Rows:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._execute(statement, parameters))
+        try:
+            await asyncio.wait({task}, timeout=deadline - loop.time())
+        finally:  # whoever waits may be cancelled, too
+            if not task.done():
+                self._replace(task)
+        if not task.done():
+            logger.warning("The database did not answer in time")
+            raise DatabaseUnavailable
+        try:
+            return task.result()
+        except (psycopg.Error, OSError) as error:
+            sqlstate = (error.sqlstate if isinstance(error, psycopg.Error) else None) or ""
+            if sqlstate.startswith(ABOUT_VALUES) or sqlstate in IN_THE_WAY:
+                raise Refused(sqlstate) from None
+            # Neither the message nor DETAIL is logged: they quote stored values. The connection goes, for its server
+            # may have become a read-only standby.
+            logger.warning("The database did not answer: %s %s", type(error).__name__, sqlstate)
+            self._replace(task)
+            raise DatabaseUnavailable from None
+
+    async def _execute(self, statement: str, parameters: Mapping[str, Any] | Sequence[Any]) -> Rows:
+        if self._connection is None:
+            self._connection = await _connect()
+        cursor = await self._connection.execute(statement, parameters, prepare=False)
+        return await cursor.fetchall()
+
+    def _replace(self, task: asyncio.Task[Rows]) -> None:
+        connection, self._connection = self._connection, None
+        reaper = asyncio.get_running_loop().create_task(_reap(task, connection))
+        self._reapers.add(reaper)
+        reaper.add_done_callback(self._reapers.discard)
+
+
+async def _reap(task: asyncio.Task[Rows], connection: psycopg.AsyncConnection[Any] | None) -> None:
+    """Give up a statement, and then its connection.
+
+    psycopg asks the server to cancel it: one that waits for a lock would go on waiting, and nobody reads its answer.
+    """
+    task.cancel()
+    try:
+        await asyncio.wait({task}, timeout=REAPED_WITHIN)
+    finally:
+        if connection is not None:
+            with suppress(psycopg.Error):
+                await connection.close()
+        if task.done() and not task.cancelled():
+            task.exception()  # it was seen
+
+
+def _parameters() -> dict[str, Any]:
+    parameters: dict[str, Any] = connections[DEFAULT_DB_ALIAS].get_connection_params()
+    return parameters
+
+
+async def _connect() -> psycopg.AsyncConnection[Any]:
+    """A session as Django's: the same parameters, in UTC, and told what all sessions are told."""
+    parameters = await asyncio.to_thread(_parameters)  # it may start the embedded server first
+    for of_django in ("cursor_factory", "context"):
+        parameters.pop(of_django, None)
+    connection = await psycopg.AsyncConnection.connect(**{**parameters, "autocommit": True, "prepare_threshold": None})
+    try:
+        await connection.execute(f"SET TIME ZONE 'UTC'; {session_settings.sql(DEFAULT_DB_ALIAS)}")
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
