@@ -6,12 +6,22 @@ Found by its name when gunicorn starts in this folder (elsewhere: `-c .../gunico
 import os
 import socket
 import struct
+import sys
 
-# A request waits for the database most of its time, so threads share a core well. Each has one connection to the
-# database: workers x threads of its max_connections.
+# Gunicorn reads this file before it looks at the application; both were named on the same command line.
+intake = any(argument.partition(":")[0] == "config.intake" for argument in sys.argv[1:])
+
 workers = int(os.environ.get("WEB_CONCURRENCY", "2"))
-threads = 8
-worker_class = "config.server.Worker"
+if intake:
+    # One thread serves all connections of a process: docs/adr/0019. Each takes a file descriptor.
+    worker_class = "config.asgi_server.Worker"
+    worker_connections = 1000
+    asgi_loop = "uvloop"
+else:
+    # A request waits for the database most of its time, so threads share a core well. Each has one connection to the
+    # database: workers x threads of its max_connections.
+    worker_class = "config.server.Worker"
+    threads = 8
 
 # Connections that wait to be accepted: a burst of clients, while a worker starts. (The kernel caps it: somaxconn.)
 backlog = 2048
@@ -44,7 +54,7 @@ def when_ready(server):
         listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENCE_SECONDS, 0))
 
 
-def pre_request(worker, req):
+def close_after_refused_body(worker, req):
     """Close the connection after a body that will be refused unread, or could be read in two ways.
 
     Kept open, gunicorn would first read the rest of it to find the next request; closed, nothing that follows such a
@@ -53,6 +63,10 @@ def pre_request(worker, req):
     for name, value in req.headers:
         if name == "TRANSFER-ENCODING" or (name == "CONTENT-LENGTH" and int(value) > MAX_BODY_BYTES):
             req.force_close()
+
+
+if not intake:  # the intake's worker does that by itself
+    pre_request = close_after_refused_body
 
 
 def post_worker_init(worker):

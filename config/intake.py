@@ -1,4 +1,4 @@
-"""The intake's entry: submissions and health, nothing else. `gunicorn config.intake`."""
+"""The intake's entry: submissions and health, nothing else. `gunicorn config.intake`, an ASGI application."""
 
 import os
 from typing import Any
@@ -32,10 +32,11 @@ class IntakeHandler(WSGIHandler):
 
 django.setup(set_prefix=False)
 
-from workflows.postgres import session_settings  # noqa: E402 (needs the settings)
+from workflows.api.asgi import Intake  # noqa: E402 (needs the settings)
+from workflows.postgres import session_settings  # noqa: E402
 from workflows.submissions import submission_definition  # noqa: E402
 
 session_settings.limit_idle_transactions()
-submission_definition()  # a wrong setting stops the process at its start, not every request
 
-application = IntakeHandler()
+# A wrong setting stops the process at its start, not every request.
+application = Intake(submission_definition(), IntakeHandler())

@@ -1,3 +1,4 @@
+import asyncio
 import json
 from typing import Any
 from wsgiref.util import setup_testing_defaults
@@ -8,10 +9,14 @@ from django.db import connections
 from django.test import override_settings
 
 from config import intake, wsgi
+from tests.asgi import request
 from workflows.submissions import submission_definition
 
 
 def get(application: Any, path: str) -> tuple[str, dict[str, str], bytes]:
+    if application is intake.application:
+        answer = asyncio.run(request(application, "GET", path))
+        return answer.status_line, {name.title(): value for name, value in answer.headers.items()}, answer.content
     environ: dict[str, Any] = {"PATH_INFO": path, "HTTP_HOST": "anything.example"}
     setup_testing_defaults(environ)
     connections.close_all()  # the request would look at what a test before has left open

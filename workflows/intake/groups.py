@@ -8,6 +8,7 @@ import traceback
 from collections import deque
 from collections.abc import Sequence
 
+from workflows import announcing
 from workflows.definition import WorkflowDefinition
 from workflows.intake.group import Group, Row, error_for
 from workflows.intake.link import Link, Refused
@@ -127,6 +128,8 @@ class Groups:
 
     async def _insert(self, link: Link, group: Group, patience: float) -> None:
         inserted = await link.fetch(*group.insertion(self._definition, patience))
+        if inserted:
+            announcing.announce(self._definition.queue)
         if others := group.accept(inserted):
             await self._judge(link, others)
 

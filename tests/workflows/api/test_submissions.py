@@ -1,4 +1,5 @@
 import logging
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -7,11 +8,13 @@ import pytest
 from django.test import Client, override_settings
 from django.test.client import ClientHandler
 
-from config.intake import application
+from config.intake import IntakeHandler
+from tests.asgi import AsgiClient, served
 from tests.workflows.api.answers import assert_problem
 from workflows.api import requests, submissions
 from workflows.ingress import api_keys
 from workflows.models import Workflow
+from workflows.submissions import submission_definition
 
 pytestmark = pytest.mark.django_db
 
@@ -19,22 +22,39 @@ URL = "/v1/submissions"
 
 
 class IntakeClientHandler(ClientHandler):
-    """Django's test client on the intake's own handler."""
+    """Django's test client on what the intake answers by Django."""
 
     def load_middleware(self, is_async: bool = False) -> None:
-        type(application).load_middleware(self)  # type: ignore[arg-type]
+        IntakeHandler.load_middleware(self)  # type: ignore[arg-type]
 
     def get_response(self, request: Any) -> Any:
         request.urlconf = "config.urls_intake"
         return super().get_response(request)
 
 
-@pytest.fixture(params=["config.wsgi", "config.intake"])
-def client(request: pytest.FixtureRequest) -> Client:
+def django_client(entry: str) -> Client:
     client = Client(enforce_csrf_checks=True)
-    if request.param == "config.intake":
+    if entry == "config.intake":
         client.handler = IntakeClientHandler()
     return client
+
+
+ASGI = pytest.param("asgi", marks=pytest.mark.django_db(transaction=True))  # it has a connection of its own
+
+
+@pytest.fixture(params=["config.wsgi", "config.intake", ASGI])
+def client(request: pytest.FixtureRequest) -> Iterator[Client | AsgiClient]:
+    if request.param != "asgi":
+        yield django_client(request.param)
+        return
+    with served(submission_definition()) as intake:
+        yield AsgiClient(intake)
+
+
+@pytest.fixture(params=["config.wsgi", "config.intake"])
+def view(request: pytest.FixtureRequest) -> Client:
+    """Django's view alone."""
+    return django_client(request.param)
 
 
 def post(client: Client, key: str, body: str | bytes = "{}", **headers: str) -> Any:
@@ -58,7 +78,7 @@ def test_a_submission_is_accepted_and_found(client: Client, key: str) -> None:
 
 
 def test_accepting_a_submission_writes_one_row_and_notifies_nobody(
-    client: Client, key: str, monkeypatch: pytest.MonkeyPatch
+    view: Client, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A NOTIFY would make all commits wait for each other."""
     statements: list[str] = []
@@ -69,7 +89,7 @@ def test_accepting_a_submission_writes_one_row_and_notifies_nobody(
         return execute(cursor, sql, *args, **kwargs)
 
     monkeypatch.setattr(psycopg.Cursor, "execute", look)
-    assert post(client, key).status_code == 202
+    assert post(view, key).status_code == 202
     written = [sql for sql in statements if not sql.startswith("SELECT")]  # the API's keys are read now and then
     assert [sql.split("(")[0].split() for sql in written] == [["INSERT", "INTO", "workflows_workflow"]]
     assert "notify" not in "".join(statements).lower()
@@ -203,7 +223,7 @@ def test_there_is_nothing_elsewhere_under_v1(client: Client) -> None:
 
 @pytest.mark.parametrize("debug", [True, False])
 def test_an_unforeseen_error_is_a_problem_and_says_nothing_of_the_request(
-    client: Client, key: str, debug: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    view: Client, key: str, debug: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*args: Any, **kwargs: Any) -> None:
         canary = "canary"
@@ -211,7 +231,7 @@ def test_an_unforeseen_error_is_a_problem_and_says_nothing_of_the_request(
 
     monkeypatch.setattr(submissions, "enter", fail)
     with override_settings(DEBUG=debug):
-        response = post(client, key, '{"a": "canary-2"}')
+        response = post(view, key, '{"a": "canary-2"}')
     assert_problem(response, 500, "internal_error")
     assert b"canary" not in response.content
     assert "RuntimeError" in caplog.text
@@ -221,6 +241,6 @@ def test_an_unforeseen_error_is_a_problem_and_says_nothing_of_the_request(
 
 
 @override_settings(SUBMISSION_WORKFLOW="onboarding")
-def test_it_enters_the_definition_that_the_settings_name(client: Client, key: str) -> None:
-    post(client, key)
+def test_it_enters_the_definition_that_the_settings_name(view: Client, key: str) -> None:
+    post(view, key)
     assert Workflow.objects.get().workflow_type == "onboarding"

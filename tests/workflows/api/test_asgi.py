@@ -1,0 +1,85 @@
+"""The ASGI intake in this process: what cannot be seen, or not be brought about, through a server."""
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+
+from tests.asgi import Served, served
+from tests.workflows.api.answers import assert_problem
+from tests.workflows.intake.entering import DEFINITION
+from workflows.api.asgi import LARGE
+from workflows.api.requests import MAX_BYTES
+from workflows.ingress import api_keys
+from workflows.models import Workflow
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def intake() -> Iterator[Served]:
+    with served(DEFINITION) as intake:
+        yield intake
+
+
+def test_a_submission_is_stored_and_found(intake: Served, key: str) -> None:
+    answer = intake.post(key, b'{"a": ', b"1}")
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (202, "no-store")
+    found = intake.request("GET", answer.headers["Location"], [("Authorization", f"Bearer {key}")])
+    assert found.status_code == 200
+    assert Workflow.objects.get().payload == {"a": 1}
+
+
+def test_a_large_one_is_stored_like_a_small_one(intake: Served, key: str) -> None:
+    body = b'{"a": "' + b"x" * (MAX_BYTES - 9) + b'"}'
+    assert len(body) == MAX_BYTES > LARGE
+    assert intake.post(key, body).status_code == 202
+    assert_problem(intake.post(key, b"[" + b" " * LARGE), 400, "malformed_json")
+    assert Workflow.objects.count() == 1
+
+
+def test_more_than_can_be_stored_is_503_and_may_be_sent_again(key: str) -> None:
+    with served(DEFINITION, most_rows=0) as intake:
+        answer = intake.post(key, b"{}")
+    assert_problem(answer, 503, "overloaded")
+    assert answer.headers["Retry-After"] == "5"
+
+
+def test_a_body_that_ends_early_is_400(intake: Served, key: str) -> None:
+    headers = [
+        ("Authorization", f"Bearer {key}"),
+        ("Idempotency-Key", str(uuid4())),
+        ("Content-Type", "application/json"),
+        ("Content-Length", "3"),
+    ]
+    assert_problem(intake.request("POST", "/v1/submissions", headers, b"{}"), 400, "body_incomplete")
+
+
+def test_a_header_sent_twice_is_both_together(intake: Served, key: str) -> None:
+    headers = [("Authorization", f"Bearer {key}"), ("Idempotency-Key", str(uuid4())), ("Idempotency-Key", "x")]
+    assert_problem(intake.request("POST", "/v1/submissions", headers), 400, "idempotency_key_invalid")
+
+
+def test_an_unforeseen_error_is_a_problem_and_says_nothing_of_the_request(
+    intake: Served, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE workflows_workflow ADD CONSTRAINT refusing CHECK (NOT payload ? 'canary')")
+        try:
+            answer = intake.post(key, b'{"canary": 1}')
+        finally:
+            cursor.execute("ALTER TABLE workflows_workflow DROP CONSTRAINT refusing")
+    assert_problem(answer, 500, "internal_error")
+    assert "IntegrityError" in caplog.text
+    assert "canary" not in caplog.text
+    assert b"canary" not in answer.content
+
+
+def test_a_known_key_takes_no_query_and_a_revoked_one_is_refused(intake: Served, key: str) -> None:
+    assert intake.post(key, b"{}").status_code == 202
+    assert api_keys.table.client_at_once(key) == "shop"
+    api_keys.revoke(api_keys.find(key).get())
+    assert api_keys.table.client_at_once(key) is None
+    assert_problem(intake.post(key, b"{}"), 401, "api_key_invalid")
+    assert_problem(intake.post("onramp_nothing", b"{}"), 401, "api_key_invalid")

@@ -1,0 +1,209 @@
+"""The intake as an ASGI application: submissions go into groups; all else is answered by Django, on a few threads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from typing import Any, Protocol, TypeVar
+
+from django.db import DataError
+
+from workflows.api import problems, requests
+from workflows.api.submissions import problem_for, receipt
+from workflows.definition import WorkflowDefinition
+from workflows.ingress import api_keys
+from workflows.intake.groups import Groups, Overloaded
+from workflows.postgres import jsonb
+from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
+from workflows.submissions import Entry, KeyReused, KeyTaken, Submission
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+T = TypeVar("T")
+
+# Each of them has a connection to the database: for questions about a submission, and for API keys that are new.
+THREADS = 4
+# Bytes. A larger body is parsed by a thread: it takes milliseconds, in which the others are served.
+LARGE = 32 * 1024
+# Seconds for what a thread answers: its own limits, of connecting and of a query that is repeated, and some for a turn.
+ANSWERED_WITHIN = 15.0
+
+SUBMISSIONS = "/v1/submissions"
+
+
+class WsgiApplication(Protocol):
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+class Intake:
+    """Takes submissions of a definition. `django` answers what is no submission. `limits`: those of `Groups`."""
+
+    def __init__(self, definition: WorkflowDefinition, django: WsgiApplication, **limits: Any) -> None:
+        self.threads = ThreadPoolExecutor(THREADS, "intake")
+        self._groups = Groups(definition, **limits)
+        self._django = django
+        self._refreshing: asyncio.Future[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        try:
+            if scope["path"] == SUBMISSIONS and scope["method"] == "POST":
+                answer = await self._take(scope, receive)
+            elif scope["path"] == "/healthz":
+                answer = respond(self._django, scope)  # here: it says that this loop is alive, and asks nobody
+            else:
+                answer = await self._in_thread(partial(respond, self._django, scope), ANSWERED_WITHIN)
+        except Exception as error:
+            answer = _refusal(error)
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.close()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def close(self) -> None:
+        """Close the connections of this loop to the database."""
+        await self._groups.close()
+
+    async def _take(self, scope: Scope, receive: Receive) -> Answer:
+        """Store a submission; 202 with its status. The view `submissions.submit` does the same, one at a time."""
+        headers = headers_of(scope)
+        client = await self._client_of(headers)
+        key = requests.idempotency_key_of(headers)
+        requests.ensure_json(headers)
+        body = await _read(receive, requests.length_of(headers))
+        if len(body) <= LARGE:
+            payload = jsonb.parse(body)
+        else:
+            payload = await self._in_thread(partial(jsonb.parse, body), ANSWERED_WITHIN)
+        entry = await self._enter(Submission(key, payload, client))
+        return _answer(202, receipt(entry), b"application/json", [(b"location", f"{SUBMISSIONS}/{key}".encode())])
+
+    async def _client_of(self, headers: requests.Headers) -> str:
+        """The client whose key the request carries; only a key that is not in the table takes a query, in a thread."""
+        key = requests.api_key_of(headers)
+        client = api_keys.table.client_at_once(key)
+        if client is None:
+            client = await self._in_thread(partial(api_keys.table.client_of, key), TIMEOUT_SECONDS)
+        elif api_keys.table.wants_refresh and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = asyncio.get_running_loop().run_in_executor(self.threads, api_keys.table.refresh)
+        return requests.known_client(client)
+
+    async def _enter(self, submission: Submission) -> Entry:
+        try:
+            return await self._groups.enter(submission)
+        except Overloaded:
+            raise problems.overloaded() from None
+        except (KeyTaken, KeyReused, DataError) as error:
+            raise problem_for(error) from None
+
+    async def _in_thread(self, function: Callable[[], T], seconds: float) -> T:
+        """What the function returns. Raises DatabaseUnavailable if that takes longer: nothing else takes so long."""
+        try:
+            return await asyncio.wait_for(
+                asyncio.get_running_loop().run_in_executor(self.threads, function), timeout=seconds
+            )
+        except TimeoutError:
+            raise DatabaseUnavailable from None
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """The headers of a request, their names in small letters. One that was sent twice is joined, as WSGI has it."""
+    headers: dict[str, str] = {}
+    for raw, value in scope["headers"]:
+        name, text = raw.decode("latin-1"), value.decode("latin-1")
+        headers[name] = f"{headers[name]},{text}" if name in headers else text
+    return headers
+
+
+def respond(application: WsgiApplication, scope: Scope) -> Answer:
+    """The answer of a WSGI application, which does not read the body of the request."""
+    started: list[Any] = []
+    response = application(_environ(scope), lambda status, headers, *_: started.extend((status, headers)))
+    try:
+        body = b"".join(response)
+    finally:
+        close = getattr(response, "close", None)
+        if close is not None:
+            close()
+    status, headers = started
+    return Answer(
+        int(status.partition(" ")[0]),
+        [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
+        body,
+    )
+
+
+def _environ(scope: Scope) -> dict[str, Any]:
+    host, port = scope.get("server") or ("localhost", 0)
+    environ = {
+        "REQUEST_METHOD": scope["method"],
+        "SCRIPT_NAME": "",
+        "PATH_INFO": scope["path"].encode().decode("latin-1"),
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "SERVER_NAME": str(host),
+        "SERVER_PORT": str(port or 0),
+        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
+        "REMOTE_ADDR": str((scope.get("client") or ("",))[0]),
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": scope["scheme"],
+        "wsgi.input": BytesIO(),
+        "wsgi.errors": None,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+    }
+    for name, value in headers_of(scope).items():
+        of_cgi = name.upper().replace("-", "_")
+        environ[of_cgi if of_cgi in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{of_cgi}"] = value
+    return environ
+
+
+async def _read(receive: Receive, length: int) -> bytes:
+    """The body. It ends early when the client is gone, or has taken too long."""
+    chunks = []
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        chunks.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return requests.whole(b"".join(chunks), length)
+
+
+def _refusal(error: Exception) -> Answer:
+    problem = problems.problem_of(error)
+    headers = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
+    return _answer(problem.status, problem.document, problems.CONTENT_TYPE.encode(), headers)
+
+
+def _answer(status: int, document: dict[str, Any], content_type: bytes, headers: list[tuple[bytes, bytes]]) -> Answer:
+    body = json.dumps(document).encode()
+    of_all = [
+        (b"content-type", content_type),
+        (b"cache-control", b"no-store"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    return Answer(status, [*of_all, *headers], body)
