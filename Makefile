@@ -24,7 +24,7 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789 \
 	SEARCH_KEYS=only-for-the-checks-another-one-of-many-characters-0123456789
 
-.PHONY: help venv test test-long test-faults test-browser mutants bench bench-big bench-intake bench-footprint \
+.PHONY: help venv test test-long test-faults test-browser mutants bench bench-big bench-intake bench-spike bench-footprint \
 	bench-console bench-pickup lint format demo pictures db-start db-stop clean
 .DEFAULT_GOAL := help
 
@@ -79,6 +79,10 @@ bench-console: $(INSTALLED) ## Measure each page of the console on tables of 1,0
 bench-pickup: export DEBUG = 1
 bench-pickup: $(INSTALLED) ## Measure how soon an idle worker takes up a submission
 	@$(VENV) -m tests.benchmark.pickup $(ARGS)
+
+bench-spike: export DEBUG = 1
+bench-spike: $(INSTALLED) ## Measure the intake over HTTP, beside a Django view with one INSERT
+	@$(VENV) -m tests.benchmark.spike $(ARGS)
 
 lint: export DEBUG = 1
 lint: $(INSTALLED) ## Check style, types, imports, settings and migrations

@@ -58,7 +58,7 @@ class Database:
     def begin_anew(self) -> None:
         self._connection.execute(
             "TRUNCATE workflows_workflow, workflows_attempt, workflows_effect, workflows_event, workflows_signal, "
-            "workflows_wait, workflows_manualtask"
+            "workflows_wait, workflows_manualtask, workflows_searchkey"
         )
 
     def analyze(self) -> None:

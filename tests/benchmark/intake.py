@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-import psutil
 from rich.console import Console
 from rich.table import Table
 
 from tests.benchmark.command import at_least, parser, run_to_the_end
 from tests.benchmark.database import PAYLOAD, BenchmarkError, Database, manage, production, throwaway_database
+from tests.benchmark.processor import seconds_used
 from tests.benchmark.progress import Track, tracking
 from tests.servers import Gunicorn
 
@@ -121,18 +121,11 @@ def _rounds(
     for number in range(arguments.rounds):
         speed = {}
         for each in (0, 1) if number % 2 else (1, 0):
-            before = _cpu(database, intakes[each])
+            before = seconds_used(database, intakes[each])
             rate = _send(intakes[each].port, key, arguments.submissions, arguments.connections)
-            speed[each] = Speed(rate, (_cpu(database, intakes[each]) - before) / arguments.submissions * 1000)
+            speed[each] = Speed(rate, (seconds_used(database, intakes[each]) - before) / arguments.submissions * 1000)
         advance(number + 1)
         yield speed[0], speed[1]
-
-
-def _cpu(database: Database, intake: Gunicorn) -> float:
-    """Seconds of processor time that an intake and all sessions of the database have used so far."""
-    sessions = database.ask("SELECT array_agg(pid) FROM pg_stat_activity WHERE datname = current_database()")
-    processes = [*psutil.Process(intake.process.pid).children(), *map(psutil.Process, sessions)]
-    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def _send(port: int, key: str, count: int, connections: int) -> float:
