@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import GROUP, GROUPS
+from tests.mutants.mutations.seen_by import GROUP, GROUPS, INTAKE_CONNECTIONS
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -101,7 +101,7 @@ MUTANTS: list[Mutant] = [
             "a silent server is waited for",
             "timeout=deadline - loop.time())\n        finally:",
             "timeout=None)\n        finally:",
-            f"{GROUPS}test_a_server_that_falls_silent_is_503_in_time_and_is_found_again",
+            f"{GROUPS}test_a_statement_that_is_not_answered_in_time_is_given_up_and_so_is_its_connection",
         ),
         (
             "a session of the intake is told nothing",
@@ -109,5 +109,34 @@ MUTANTS: list[Mutant] = [
             "SELECT 1",
             f"{GROUPS}test_its_sessions_are_told_what_all_sessions_are_told",
         ),
+    ),
+    *(
+        Mutant(why, "config/asgi_server.py", old, new, (f"tests/{INTAKE_CONNECTIONS}{test}",))
+        for why, old, new, test in (
+            (
+                "a client that has closed its half gets no answer",
+                "        return not self._closed\n",
+                "        return False\n",
+                "test_a_client_that_has_closed_its_half_gets_its_answer_and_leaves_nothing_open",
+            ),
+            (
+                "an address has any number of connections",
+                "0 < self.most_of_address <= self.of_address[address]",
+                "False",
+                "test_an_address_has_so_many_connections_and_no_more",
+            ),
+            (
+                "a process that is told to stop waits for idle clients",
+                "                if connection.is_idle:\n",
+                "                if False:\n",
+                "test_on_sigterm_each_request_that_was_sent_is_answered_and_idle_clients_are_not_waited_for",
+            ),
+            (
+                "there is no room for one more while others are idle",
+                "        idle.close_idle()\n        return None",
+                '        return HTTPStatus.SERVICE_UNAVAILABLE, "overloaded"',
+                "test_when_there_is_no_room_an_idle_connection_makes_it_and_one_in_use_does_not",
+            ),
+        )
     ),
 ]

@@ -58,6 +58,7 @@ UNKNOWN_TYPES = "workflows/worker/test_unknown_types.py::"
 
 TAKING_BACK = "workflows/operations/test_taking_back_clock.py::"
 
+INTAKE_CONNECTIONS = "acceptance/test_intake_connections.py::"
 GROUP = "workflows/intake/test_group.py::"
 GROUPS = "workflows/intake/test_groups.py::"
 
