@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from math import isnan, nan
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -56,7 +57,7 @@ class Measured(NamedTuple):
 
     def row(self, name: str) -> tuple[float, ...]:
         """Submissions a second, the ratio to the floor, its least and most; percentiles and processor time in ms."""
-        ratios = [each[name].rate / max(each[FLOOR].rate, 0.1) for each in self.rounds]
+        ratios = [each[name].rate / each[FLOOR].rate if each[FLOOR].latencies else nan for each in self.rounds]
         rounds = [each[name] for each in self.rounds]
         return (
             median(each.rate for each in rounds),
@@ -172,7 +173,12 @@ def _table(measured: Measured) -> Table:
     for name in ENTRIES:
         rate, *ratios, p50, p99, cost = measured.row(name)
         table.add_row(
-            name, f"{rate:,.0f}", *(f"{each:.2f}" for each in ratios), f"{p50:.1f}", f"{p99:.1f}", f"{cost:.2f}"
+            name,
+            f"{rate:,.0f}",
+            *("" if isnan(each) else f"{each:.2f}" for each in ratios),
+            f"{p50:.1f}",
+            f"{p99:.1f}",
+            f"{cost:.2f}",
         )
     if measured.connections in GOALS:
         ratio, p99 = GOALS[measured.connections]
@@ -184,8 +190,12 @@ def _figures(measured: Measured) -> dict[str, object]:
     names = ("rate", "ratio", "least_ratio", "most_ratio", "p50_ms", "p99_ms", "processor_ms")
     return {
         "connections": measured.connections,
-        "entries": {name: dict(zip(names, measured.row(name), strict=True)) for name in ENTRIES},
+        "entries": {name: dict(zip(names, map(_known, measured.row(name)), strict=True)) for name in ENTRIES},
     }
+
+
+def _known(figure: float) -> float | None:
+    return None if isnan(figure) else figure
 
 
 if __name__ == "__main__":
