@@ -74,13 +74,19 @@ def test_a_fresh_database_has_the_groups_with_their_permissions() -> None:
         for group in Group.objects.order_by("name")
     }
     assert list(held) == ["approver", "auditor", "engineer", "operations", "support", "support lead"]
-    operations = {"retry_workflow", "run_workflow_now", "cancel_workflow", "follow_up_workflow"}
+    operations = {
+        *("retry_workflow", "run_workflow_now", "cancel_workflow", "follow_up_workflow", "acknowledge_workflow"),
+    }
     seen = {"view_workflow", "view_manualtask", "view_workerprocess", "view_service"}
     assert held["support"] == {*seen, *operations}
     assert held["approver"] == {"view_workflow", "view_manualtask", "decide_manualtask"}
     assert {*operations, "revoke_apikey", "view_apikey"} <= held["engineer"]
     assert {"view_service", "hold_service", "try_service"} <= held["engineer"]
-    assert held["support lead"] == {*held["support"], "resolve_manualtask", "assign_manualtask"}
+    assert held["support lead"] == {
+        *held["support"],
+        *("resolve_manualtask", "assign_manualtask", "cancel_paid_workflow"),
+    }
+    assert "cancel_paid_workflow" in held["engineer"]
     assert held["operations"] == {"view_workflow", "view_manualtask", "resolve_manualtask"}
     assert "resolve_manualtask" in held["engineer"]
     assert "decide_manualtask" not in held["engineer"] | held["support lead"]

@@ -24,13 +24,15 @@ from typing import Any
 from django.utils import timezone
 
 from tests.workflows.admin.walk.scene import PASSWORD, ROLES, Scene
-from workflows.models import ManualTask
+from workflows import operations
+from workflows.models import ManualTask, Workflow
 
 #                                                       GET               POST
 #                                                       R SLAEOU M G CN   R SLAEOU M G CN
 TABLE = r"""
 index                                                  | p pppppp p p ss | p pppppp p p ss
 find                                                   | p pppppp - - ss | A AAAAAA - - ss
+needs_a_person                                         | p pppppp - - ss | x xxxxxx x x ss
 login                                                  | > >>>>>> > > pp | A AAAAAA A A pp
 logout                                                 | x xxxxxx x x >> | p pppppp p p >s
 session                                                | p pppppp p p ps | p pppppp p p ps
@@ -49,6 +51,8 @@ workflows_workflow_retry cancelled                     | p pp-p-- - - ss | A AA-
 workflows_workflow_run_now retrying                    | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_cancel retrying                     | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_follow_up given-up                  | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_acknowledge failed                  | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_acknowledge given-up                | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_history failed                      | p pppppp - - ss | p pppppp - - ss
 workflows_workflow_add                                 | - ------ - - ss | - ------ - - ss
 workflows_workflow_delete failed                       | - ------ - - ss | - ------ - - ss
@@ -185,6 +189,11 @@ def _to_the_boss(scene: Scene, row: str) -> dict[str, Any]:
     return {"to": str(scene.boss.pk), "seen": [assignee] if assignee else [], **REASON}
 
 
+def _what_is_left(scene: Scene, row: str) -> dict[str, Any]:
+    """Acknowledge it, having seen its failures."""
+    return {"seen": operations.failures_left(Workflow.objects.get(pk=scene.args[row])), **REASON}
+
+
 def _retry_selected(scene: Scene) -> dict[str, Any]:
     return {"action": "retry_selected", "_selected_action": [scene.args["failed"]], "confirmed": "yes", **REASON}
 
@@ -198,6 +207,10 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_workflow_retry": {"why": "other", **REASON},
     "workflows_workflow_run_now": REASON,
     "workflows_workflow_cancel": REASON,
+    **{
+        f"workflows_workflow_acknowledge {row}": (lambda scene, row=row: _what_is_left(scene, row))
+        for row in ("failed", "given-up")
+    },
     "workflows_workflow_follow_up": {"step": "thank", **REASON},
     "workflows_manualtask_decide": {"decision": "approve", **REASON},
     "workflows_manualtask_take_back": REASON,
