@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -28,7 +27,7 @@ from workflows.models import StepOutcome, Workflow
 from workflows.outages import calls, unavailable_service
 from workflows.outages.parking import PATIENCE
 from workflows.postgres import session_settings, sqlstates
-from workflows.postgres.jsonb import as_json, ensure_storable
+from workflows.postgres.jsonb import as_json, ensure_storable_soon
 from workflows.redaction import class_name, field_errors, names_of_code, private_part, scrub, scrub_foreign
 from workflows.timeouts import StepTimeout, call_within
 
@@ -164,9 +163,8 @@ class Results:
     """
 
     def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
-        self.told = attempt.told
-        self.workflow_copy = deepcopy(workflow)
-        self.private = private_part(workflow.payload, definition.public_fields)
+        self.workflow_copy = workflow.copy()
+        self.payload, self.public_fields, self.told = workflow.payload, definition.public_fields, attempt.told
         self.recorded: dict[str, Any] = {}
         self.context = definition.context_class()
         self.context_json: dict[str, Any] = self.context.model_dump(mode="json")
@@ -200,7 +198,7 @@ class Results:
                 f"{step.name} returned what {context_class.__name__} refuses: {field_errors(error)}"
             ) from None
         copy = context.model_dump(mode="json")
-        ensure_storable(copy)  # again, for the context's types may change a value: "nan" becomes a NaN
+        ensure_storable_soon(copy)  # again, for the context's types may change a value: "nan" becomes a NaN
         self.recorded, self.context, self.context_json = recorded, context, copy
 
 
@@ -380,7 +378,7 @@ def describe_engine_error(error: StepError) -> dict[str, str]:
 
 def describe(error: BaseException, results: Results) -> dict[str, str]:
     """Describe an error as it may be shown: its class, its code, and its message without personal data."""
-    known = (results.private, results.recorded, results.told)
+    known = (private_part(results.payload, results.public_fields), results.recorded, results.told)
     try:
         text = str(error)
     except Exception:

@@ -20,6 +20,8 @@ T = TypeVar("T")
 AGAIN_EVERY = 1.0
 
 _held_off = False
+# Of the call that is being made; None when there is none. A signal that comes late finds it so.
+_seconds: float | None = None
 
 
 class StepTimeout(KeyboardInterrupt):
@@ -34,27 +36,35 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
 
     Only the main thread has timers; elsewhere the call is made without a limit.
     """
+    global _seconds
     if threading.current_thread() is not threading.main_thread():
         return function()
-
-    def expire(number: int, frame: FrameType | None) -> None:
-        if not _held_off:
-            raise StepTimeout(seconds)
-
-    previous = signal.signal(signal.SIGALRM, expire)
+    if signal.getsignal(signal.SIGALRM) is not _expire:
+        signal.signal(signal.SIGALRM, _expire)
+    _seconds = seconds
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_EVERY)
             return function()
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            _stop()
     except StepTimeout:
         # The exception may come between the function's return and the line above: the timer would then raise it again,
         # outside this function.
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _stop()
         raise
-    finally:
-        signal.signal(signal.SIGALRM, previous)
+
+
+def _expire(number: int, frame: FrameType | None) -> None:
+    """The process's handler of the timer's signal: to install it anew for each call takes longer than the timer."""
+    if _seconds is not None and not _held_off:
+        raise StepTimeout(_seconds)
+
+
+def _stop() -> None:
+    global _seconds
+    _seconds = None
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @contextmanager

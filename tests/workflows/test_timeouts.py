@@ -88,6 +88,18 @@ def test_a_step_in_time_is_left_alone_and_no_timer_is_left_behind() -> None:
     time.sleep(0.7)
 
 
+def test_a_signal_that_comes_late_is_nobodys() -> None:
+    """One that was on its way as the call returned: its handler is still the process's."""
+    assert call_within(0.5, lambda: 7) == 7
+    signal.raise_signal(signal.SIGALRM)
+
+
+def test_a_step_that_takes_the_signal_for_itself_takes_it_for_no_other() -> None:
+    call_within(0.5, lambda: signal.signal(signal.SIGALRM, signal.SIG_IGN))
+    with pytest.raises(StepTimeout):
+        call_within(0.05, lambda: time.sleep(0.5))
+
+
 def test_it_raises_in_the_midst_of_the_call() -> None:
     with pytest.raises(StepTimeout):
         call_within(0.05, lambda: time.sleep(10))

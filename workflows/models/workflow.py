@@ -315,7 +315,18 @@ class Workflow(models.Model):
             raise TypeError("A workflow's row is changed by the engine and by operations, never by save().")
         super().save(*args, **kwargs)
 
+    def copy(self) -> Workflow:
+        """The same row, with lists and objects of its own. (`deepcopy` takes eight times as long.)"""
+        names = [field.attname for field in self._meta.concrete_fields if field.attname in vars(self)]
+        return Workflow.from_db(self._state.db, names, [_copy_of_json(getattr(self, name)) for name in names])
+
     @property
     def key(self) -> str:
         """What names this workflow to other systems: in their idempotency keys, for one."""
         return str(self.idempotency_key)
+
+
+def _copy_of_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copy_of_json(item) for name, item in value.items()}
+    return [_copy_of_json(item) for item in value] if isinstance(value, list) else value

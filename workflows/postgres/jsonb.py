@@ -134,14 +134,36 @@ def ensure_storable(value: Any, depth: int = 0) -> None:
             raise Unstorable("not_json", f"A value of type {type(value).__name__} has no form in JSON.")
 
 
+def ensure_storable_soon(value: Any) -> None:
+    """`ensure_storable`, of a value that pydantic has written: sooner where its JSON says that there is nothing."""
+    try:
+        text = to_json(value)
+    except (ValueError, TypeError):  # a half of a surrogate pair, for one
+        text = b"\\u"
+    if _may_be_unstorable(text):
+        ensure_storable(value)
+
+
 def as_json(result: Mapping[str, Any]) -> dict[str, Any]:
     """A step's result in its JSON form: UUIDs, dates, Decimals and models as strings and objects.
 
     Raises Unstorable, and pydantic's PydanticSerializationError for a value that has no form in JSON.
     """
-    value: dict[str, Any] = from_json(to_json(dict(result)))
-    ensure_storable(value)
+    text = to_json(dict(result))
+    value: dict[str, Any] = from_json(text)
+    if _may_be_unstorable(text):
+        ensure_storable(value)
     return value
+
+
+def _may_be_unstorable(text: bytes) -> bool:
+    """Whether JSON that pydantic has written may hold what `ensure_storable` refuses: to walk over it takes longer.
+
+    It writes control characters as escapes, and what is no number in words. Shorter than MAX_DIGITS, it has no number
+    that is too long.
+    """
+    is_deep = text.count(b"{") + text.count(b"[") > MAX_DEPTH
+    return len(text) > MAX_DIGITS or is_deep or any(word in text for word in (b"\\u", b"NaN", b"Infinity"))
 
 
 def _refuse_text(text: str) -> None:

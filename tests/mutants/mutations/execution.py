@@ -63,7 +63,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the steps are given the row that is decided on",
-            "self.workflow_copy = deepcopy(workflow)",
+            "self.workflow_copy = workflow.copy()",
             "self.workflow_copy = workflow",
             f"{OUTCOMES}test_what_a_step_does_to_its_workflow_changes_neither_the_row_nor_the_decision",
         ),

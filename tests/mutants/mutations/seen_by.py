@@ -83,6 +83,8 @@ STALLS = "acceptance/test_stalls.py::"
 TOPICS = "acceptance/test_consumekafka_topics.py::"
 
 STATED = "workflows/postgres/test_session_settings.py::"
+JSONB = "workflows/postgres/test_jsonb.py::"
+TIMEOUTS = "workflows/test_timeouts.py::"
 
 APPROVAL = "workflows/waits/test_approval.py::"
 TEAM = "workflows/waits/test_team.py::"

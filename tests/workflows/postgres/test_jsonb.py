@@ -1,10 +1,21 @@
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.db import DataError, connection, transaction
 
-from workflows.postgres.jsonb import MAX_DEPTH, MAX_DIGITS, MAX_SCALE, Malformed, Unstorable, ensure_storable, parse
+from workflows.postgres.jsonb import (
+    MAX_DEPTH,
+    MAX_DIGITS,
+    MAX_SCALE,
+    Malformed,
+    Unstorable,
+    as_json,
+    ensure_storable,
+    ensure_storable_soon,
+    parse,
+)
 
 
 def nested(levels: int) -> str:
@@ -143,6 +154,22 @@ def test_a_steps_result_that_is_not_is_refused_without_quoting_it(value: Any, co
     assert isinstance(caught.value, Unstorable)
     assert caught.value.code == code
     assert "canary" not in str(caught.value)
+
+
+DEEP: Any = 1
+for _ in range(MAX_DEPTH):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize("check", [as_json, ensure_storable_soon])
+@pytest.mark.parametrize(
+    "value", ["canary\x00", "canary\ud800", float("nan"), float("inf"), -float("inf"), 10**MAX_DIGITS, DEEP]
+)
+def test_a_result_that_cannot_be_kept_is_refused(check: Callable[[Any], Any], value: Any) -> None:
+    """Also where its JSON alone is looked at."""
+    check({"plain": [1, "ä", {"b": 1.5}]})
+    with pytest.raises(ValueError):  # noqa: PT011 (pydantic's is one, too)
+        check({"canary": value})
 
 
 def test_a_result_that_holds_itself_is_too_deep() -> None:
