@@ -55,12 +55,11 @@ logger = logging.getLogger(__name__)
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 # The longest of these while the worker stops and has a result to write: its grace may be over before the next attempt.
 MAX_LAST_DELAY = 1.0
-CHORES_EVERY = CHECK_EVERY = 1.0
+CHORES_EVERY = CHECK_EVERY = LOOK_EVERY = 1.0
 # A database that is restored, or fails over, under a worker may lack the rows of this release's chores.
 CHORES_KNOWN_EVERY = 60.0
 # Seconds between the announcement of a step and its own code: the INTENT of its call is written in a few milliseconds.
 LONG_FOR_THE_DATABASE = 1.0
-LOOK_EVERY = 1.0
 FOLLOW_UP_EVERY = 10  # turns
 # Seconds for all the on_commit hooks of an attempt: as long as a step that states no time of its own.
 HOOKS_TIMEOUT = TIMEOUT
@@ -160,10 +159,11 @@ class Worker:
         Every tenth time a follow-up first: else a backlog of workflows would let none be done.
         """
         self._turns += 1
-        if self._turns % FOLLOW_UP_EVERY == 0 and self.process_follow_up():
-            return True
-        if self.process_next(thorough=thorough):
-            return True
+        first = self._turns % FOLLOW_UP_EVERY == 0 and self._look_for_follow_up()
+        return first or self.process_next(thorough=thorough) or self._look_for_follow_up(thorough=thorough)
+
+    def _look_for_follow_up(self, *, thorough: bool = False) -> bool:
+        """Do one follow-up that is due. Unless `thorough`, one look a second that finds nothing is enough."""
         if not thorough and monotonic() < self._follow_ups_at:
             return False
         found = self.process_follow_up()

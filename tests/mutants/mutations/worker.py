@@ -100,8 +100,8 @@ MUTANTS: list[Mutant] = [
         # --- The chores ---
         (
             "the chores are looked at after each workflow",
-            "CHORES_EVERY = CHECK_EVERY = 1.0",
-            "CHORES_EVERY = CHECK_EVERY = 0.0",
+            "CHORES_EVERY = CHECK_EVERY = LOOK_EVERY = 1.0",
+            "CHORES_EVERY, CHECK_EVERY, LOOK_EVERY = 0.0, 0.0, 1.0",
             f"{CHORES}test_a_worker_looks_once_a_second_what_is_due",
         ),
         (
