@@ -99,7 +99,7 @@ def production(url: str) -> dict[str, str]:
         "ALLOWED_HOSTS": "onramp.example.com",
         "SERVICES_URL": "https://services.example.com",
         "SUBMISSION_WORKFLOW": "",
-        "WORKFLOWS": ",".join(f"tests.benchmark.definitions.{name}" for name in ("NO_OPS", "HELD", "AWAITS")),
+        "WORKFLOWS": ",".join(f"tests.benchmark.definitions.{name}" for name in ("NO_OPS", "PLAIN", "HELD", "AWAITS")),
     }
 
 

@@ -39,6 +39,18 @@ NO_OPS = WorkflowDefinition(
         for number in range(1, STEPS + 1)
     ],
 )
+
+
+def do_nothing(*, workflow: Workflow, context: Context) -> dict[str, Any]:
+    return {}
+
+
+# Nothing is recorded of these but the attempt, and what is decided.
+PLAIN = WorkflowDefinition(
+    name="plain",
+    context_class=Context,
+    steps=[Step(do_nothing, name=f"step_{number}") for number in range(1, STEPS + 1)],
+)
 HELD = WorkflowDefinition(name="held", context_class=Context, steps=[hold_at_first])
 
 
