@@ -90,6 +90,7 @@ class Session:
     def __init__(self) -> None:
         self.name = ""
         self.statements: list[bytes] = []  # of the transaction that is open, or was just committed
+        self._prepared: dict[bytes, bytes] = {}
         self._started = False
         self._heard = b""
 
@@ -102,8 +103,11 @@ class Session:
             if not kind:
                 self._start(body)
                 continue
-            text = body.partition(b"\0")[0] if kind == b"Q" else body.partition(b"\0")[2].partition(b"\0")[0]
-            if kind in (b"Q", b"P"):
+            first, second = (*body.split(b"\0", 2), b"")[:2]
+            if kind == b"P":
+                self._prepared[first] = second
+            if kind in (b"Q", b"B"):
+                text = first if kind == b"Q" else self._prepared[second]
                 commit = text.strip(b" ;").upper() == b"COMMIT"
                 if text.upper().startswith(b"BEGIN"):
                     self.statements = []

@@ -10,6 +10,8 @@ import logging
 from contextlib import suppress
 from typing import Any
 
+from pydantic_core import to_json
+
 from workflows import compensation, follow_ups, history, inbox, poison, transitions, waits
 from workflows.backoff import Policy, merge_policies
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
@@ -23,6 +25,7 @@ from workflows.models.clock import ClockTimestamp
 from workflows.outages import unavailable_service
 from workflows.outages.parking import PATIENCE, find_parking
 from workflows.poison import Held, Postponed
+from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import server_side_binding
 from workflows.transitions import NOTHING, Awaited, Failures, Parking
 
@@ -32,7 +35,10 @@ Decidable = Outcome | poison.Verdict | compensation.Outcome
 
 
 def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> None:
-    """Write what came of an attempt: the row, once; the event; and, as the last statement, the attempt's end."""
+    """Write what came of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
+
+    Where every step has run these three are one statement, which is sent with the COMMIT.
+    """
     with server_side_binding():
         _decide(workflow, attempt, outcome)
 
@@ -62,7 +68,8 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Non
             ended = _await_a_person(
                 workflow, attempt, outcome.step.name, outcome.suspend, Attempt.Outcome.WAITING, outcome.parking
             )
-    history.close_attempt(attempt, ended, error)
+    if not isinstance(outcome, Complete):  # whose statement does all of that
+        history.close_attempt(attempt, ended, error)
     logger.info(
         "workflow %s (%s, key %s): attempt %s ended as %s%s",
         *(workflow.pk, workflow.workflow_type, workflow.key, attempt.number, ended, _where(attempt)),
@@ -79,7 +86,6 @@ def _where(attempt: OpenAttempt) -> str:
 
 
 def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:
-    transitions.complete(workflow.pk, _context(outcome))
     if attempt.number > 1:  # a first attempt has no questions open, and the chores ignore signals that came meanwhile
         compensation.close_pending_work(workflow)
     for entry in attempt.steps:
@@ -90,8 +96,30 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
             )
         if entry.get("follow_up"):
             follow_ups.add(workflow, definitions()[workflow.workflow_type].find_or_removed_step(entry["step"]))
-    history.record(workflow.pk, Event.Kind.COMPLETED, attempt=attempt.number)
+    session_of().run_with_commit(
+        _COMPLETE,
+        {
+            "workflow_id": workflow.pk,
+            "context": to_json(outcome.context).decode(),
+            "attempt_id": attempt.id,
+            "number": attempt.number,
+            "steps": to_json(attempt.steps).decode(),
+        },
+    )
     return Attempt.Outcome.COMPLETE
+
+
+# It travels with the COMMIT: a row, or an attempt, that is not to be seen makes it fail, and the COMMIT with it.
+_COMPLETE = f"""
+    WITH completed AS ({transitions.COMPLETE_SQL}),
+    told AS (
+        INSERT INTO workflows_event (workflow_id, kind, attempt)
+        SELECT id, 'completed', %(number)s FROM completed),
+    closed AS (
+        UPDATE workflows_attempt
+           SET outcome = 'complete', closed_at = clock_timestamp(), steps = %(steps)s, traceback = ''
+         WHERE id = %(attempt_id)s RETURNING id)
+    SELECT 1 / ((SELECT count(*) FROM completed) * (SELECT count(*) FROM closed))"""  # noqa: S608 (ours)
 
 
 def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Attempt.Outcome:

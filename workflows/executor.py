@@ -28,6 +28,7 @@ from workflows.outages import calls, unavailable_service
 from workflows.outages.parking import PATIENCE
 from workflows.postgres import session_settings, sqlstates
 from workflows.postgres.jsonb import as_json, ensure_storable_soon
+from workflows.postgres.round_trips import session_of
 from workflows.redaction import class_name, field_errors, names_of_code, private_part, scrub, scrub_foreign
 from workflows.timeouts import StepTimeout, call_within
 
@@ -105,7 +106,7 @@ def _run_steps(
     ledger = Ledger(definition, results.workflow_copy, attempt) if keeps_calls else None
     step = definition.steps[0]
     try:
-        with journal.bind_attempt(attempt), transaction.atomic():
+        with journal.bind_attempt(attempt), session_of().savepoint():
             for step in definition.steps:
                 if not may_begin(step):
                     raise MustStop
@@ -322,9 +323,12 @@ def reset_session(attempt: OpenAttempt) -> None:
     """After the last step, undo what a step did to the session: it would stay for the decision and the next workflows.
 
     As another role we could not write the decision, and would be lost again at each attempt, or could write it, and run
-    the next workflow with the rights of that role.
+    the next workflow with the rights of that role. Where nothing was sent, there is nothing to check or to undo.
     """
+    if not session_of().is_used:
+        return
     check_deferred_constraints(attempt, also=_RESET + session_settings.again_sql(connection))
+    session_of().forget_prepared()
     connection.ensure_timezone()  # Django's own setting; it queries the server only if the server's setting differs
 
 
@@ -342,6 +346,7 @@ def reset_after_hooks() -> None:
             return
         with claim.cursor() as cursor:
             cursor.execute(_RESET + session_settings.again_sql(claim))
+        session_of().forget_prepared()
         claim.ensure_timezone()
     except sqlstates.DATABASE_ERRORS:
         claim.close()
@@ -351,6 +356,7 @@ def let_go() -> None:
     """After steps that were rolled back, let go of what the rollback has left in the session."""
     with connection.cursor() as cursor:
         cursor.execute(_LET_GO)
+    session_of().forget_prepared()
 
 
 def transaction_is_broken() -> bool:

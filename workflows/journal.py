@@ -31,6 +31,7 @@ from workflows.definition import Step, undo_of
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Workflow
 from workflows.postgres import sqlstates
+from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import Parameters
 
 logger = logging.getLogger(__name__)
@@ -97,9 +98,8 @@ def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     more is sent while the attempt runs: a step, or its lookup, may have swallowed the error and opened a new
     connection.
     """
-    with losing_the_claim(), connections[ALIAS].cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return cursor.fetchall() if cursor.description else []
+    with losing_the_claim():
+        return session_of(ALIAS).run(sql, parameters)
 
 
 @contextmanager
@@ -157,25 +157,15 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
     workflow; they are found by the index of the attempts' numbers. Deaths are counted by how those attempts ended, for
     a counter written in an `except` never counts a death.
     """
-    rows = execute(
-        f"""
-        {closing_as_vanished(FENCE)}
-        INSERT INTO workflows_attempt (workflow_id, number, worker, release)
-        SELECT %(workflow_id)s, (
-               SELECT coalesce(max(number), 0) + 1 FROM workflows_attempt WHERE workflow_id = %(workflow_id)s),
-               %(worker)s, %(release)s
-         WHERE {FENCE}
-        ON CONFLICT (workflow_id, number) DO NOTHING
-        RETURNING id, number, ({_PAST})::text, pg_current_snapshot()
-        """,  # noqa: S608 (all are ours)
-        {
-            "workflow_id": workflow.pk,
-            "due_since": workflow.invisible_until,
-            "claim_xid": claim_xid,
-            "worker": worker,
-            "release": release,
-        },
-    )
+    opened = {
+        "workflow_id": workflow.pk,
+        "due_since": workflow.invisible_until,
+        "claim_xid": claim_xid,
+        "worker": worker,
+        "release": release,
+    }
+    # Of a workflow that has not begun there are attempts only if a worker has died: the first statement finds them.
+    rows = (not workflow.begun and execute(_OPEN_FIRST, opened)) or execute(_OPEN, opened)
     if not rows:
         raise ClaimLost(
             "the claim ended before its attempt was opened, or another worker, which had lost the row, was opening one"
@@ -219,6 +209,22 @@ _PAST = f"""
                  WHERE is_before), 0)
              ORDER BY number DESC LIMIT {PAST_LIMIT}) past
 """  # noqa: S608 (the limit is ours)
+
+_OPEN = f"""
+        {closing_as_vanished(FENCE)}
+        INSERT INTO workflows_attempt (workflow_id, number, worker, release)
+        SELECT %(workflow_id)s, (
+               SELECT coalesce(max(number), 0) + 1 FROM workflows_attempt WHERE workflow_id = %(workflow_id)s),
+               %(worker)s, %(release)s
+         WHERE {FENCE}
+        ON CONFLICT (workflow_id, number) DO NOTHING
+        RETURNING id, number, ({_PAST})::text, pg_current_snapshot()"""  # noqa: S608 (all are ours)
+
+_OPEN_FIRST = f"""
+        INSERT INTO workflows_attempt (workflow_id, number, worker, release)
+        SELECT %(workflow_id)s, 1, %(worker)s, %(release)s WHERE {FENCE}
+        ON CONFLICT (workflow_id, number) DO NOTHING
+        RETURNING id, number, NULL, pg_current_snapshot()"""
 
 
 @contextmanager

@@ -344,6 +344,15 @@ def test_it_opens_no_attempt_and_closes_none() -> None:
     assert (rightful.closed_at, engine.kinds(workflow)) == (None, [])
 
 
+def test_it_opens_no_first_attempt_either() -> None:
+    define([lambda *, workflow, context: None])
+    workflow = submit()
+    run_late_at("INSERT INTO workflows_attempt")
+    assert not Attempt.objects.exists()
+    assert work(workflow).status == "COMPLETE"
+    assert last_attempt(workflow).number == 1
+
+
 def test_what_it_was_told_after_it_had_lost_the_row_is_no_failure_of_the_step() -> None:
     def lose_it_and_fail(*, workflow: Workflow, context: Any) -> None:
         if Attempt.objects.filter(workflow=workflow.pk).count() == 1:

@@ -16,6 +16,7 @@ from workflows.definition import Step
 from workflows.effects import KnownEffect
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt, Effect, Wait, Workflow
+from workflows.postgres.round_trips import session_of
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("nothing_called")]
 
@@ -71,7 +72,7 @@ def test_prepared_statements_that_are_gone_fail_nothing() -> None:
         submit()
         assert this.process_next()
     raw: Any = connections["journal"].connection
-    assert raw._prepared._names, "nothing is prepared, so nothing is proven"
+    assert session_of("journal")._prepared, "nothing is prepared, so nothing is proven"
     raw.pgconn.exec_(b"DEALLOCATE ALL")
     workflow = submit()
     with pytest.raises(ClaimLost, match="26000"):

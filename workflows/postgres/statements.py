@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 from django.db import connection
 from django.db.backends.postgresql.base import ServerBindingCursor
+from django.db.models import Func
 
 # By position (`%s`), or by name (`%(name)s`).
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -48,3 +49,17 @@ def fetch_all(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     connection.ensure_connection()
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
         return cursor.execute(sql, parameters).fetchall()
+
+
+def literal(value: Any) -> str:
+    """SQL for a constant of the engine's own: None, a number, a word, an empty array or object, the time now."""
+    match value:
+        case None:
+            return "NULL"
+        case bool() | int():
+            return str(value)
+        case str():
+            return f"'{value}'"
+        case Func():
+            return f"{value.function}()"
+    return "'{}'"

@@ -6,15 +6,20 @@ which its rows became due, and each found by an index of its own.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from time import monotonic
 from typing import Any, NamedTuple
+
+from django.db import DEFAULT_DB_ALIAS, models
 
 from workflows import inbox
 from workflows.models import Workflow
 from workflows.outages import circuits
+from workflows.postgres.round_trips import session_of
 
 # A full look, from the oldest due row on, this often, by one of all workers: at once a second, rows that became due
 # behind the watermark were woken 0.5 to 1 s late in a backlog.
@@ -31,6 +36,12 @@ COMPENSATION = "compensation"
 
 # The pools in which a worker looks, and which rows each has.
 POOLS = {"begun": "begun", "fresh": "NOT begun", "compensating": "compensating"}
+
+# Named one by one: the plan of a prepared statement that selects all columns fails when a migration adds one.
+_FIELDS = Workflow._meta.concrete_fields
+_COLUMNS = ", ".join(f"due.{field.column}" for field in _FIELDS)
+_NAMES = [field.attname for field in _FIELDS]
+_JSON = [isinstance(field, models.JSONField) for field in _FIELDS]
 
 
 class Claim(NamedTuple):
@@ -82,41 +93,55 @@ class DueWorkflows:
     def _look(self) -> Claim | None:
         """One statement, whether the first pool is empty or not."""
         pools = self._pools[::-1] if (self._claims + 1) % FRESH_EVERY == 0 else self._pools
-        looks, parameters = zip(*(self._look_in(pool) for pool in pools), strict=True)
-        (row,) = Workflow.objects.raw(
-            f"""
-            SELECT due.*, looked_at,
-                   CASE WHEN due.id IS NOT NULL THEN pg_current_xact_id()::text END AS claim_xid,
-                   {inbox.cancel_requested_sql("due.id")} AS cancelled,
-                   extract(epoch FROM expires_at - clock_timestamp())::float AS expires_in,
-                   CASE WHEN due.id IS NOT NULL THEN ({circuits.NOT_CLOSED}) END AS not_closed
-              FROM (SELECT now() - interval '{SEEN_AFTER}' AS looked_at) look
-              LEFT JOIN ({" UNION ALL ".join(looks)} LIMIT 1) due ON true
-            """,  # noqa: S608 (the conditions are ours)
-            [each for some in parameters for each in some],
-        )
-        return self._taken(row, pools)
+        looks = tuple((pool, pool in self._watermarks) for pool in pools)
+        parameters: dict[str, Any] = {"queue": self._queue}
+        for pool, (due_at, row_id) in self._watermarks.items():
+            parameters |= {f"{pool}_due": due_at, f"{pool}_id": row_id}
+        (row,) = session_of().run(_sql_of(looks), parameters)
+        return self._taken(pools, *row)
 
-    def _look_in(self, pool: str) -> tuple[str, list[Any]]:
-        """The SQL for the next due row of a pool, locked, and its parameters."""
-        watermark = self._watermarks.get(pool, ())
-        # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
-        return (
-            f"""SELECT *, '{pool}' AS pool FROM (
-                    SELECT * FROM workflows_workflow
-                     WHERE status = 'PENDING' AND queue = %s AND {POOLS[pool]} AND invisible_until <= now()
-                           {"AND (invisible_until, id) >= (%s, %s)" if watermark else ""}
-                     ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) {pool}""",  # noqa: S608 (ours)
-            [self._queue, *watermark],
-        )
-
-    def _taken(self, row: Any, pools: Sequence[str]) -> Claim | None:
+    def _taken(
+        self,
+        pools: Sequence[str],
+        found_in: str | None,
+        looked_at: datetime,
+        xid: str,
+        cancelled: bool,
+        expires_in: float | None,
+        not_closed: list[Any] | None,
+        *row: Any,
+    ) -> Claim | None:
         """What a look has found, in the first of the `pools` that had a due row; and the watermarks from now on."""
         for pool in pools:
-            if row.pool == pool:
+            if found_in == pool:
                 self._claims += 1
-                self._watermarks[pool] = (row.invisible_until, row.pk)
-                expires_in = float("inf") if row.expires_in is None else row.expires_in
-                return Claim(row, row.claim_xid, row.cancelled, expires_in, row.not_closed)
-            self._watermarks[pool] = (row.looked_at, 0)
+                values = [json.loads(value) if is_json else value for value, is_json in zip(row, _JSON, strict=True)]
+                workflow = Workflow.from_db(DEFAULT_DB_ALIAS, _NAMES, values)
+                self._watermarks[pool] = (workflow.invisible_until, workflow.pk)
+                return Claim(workflow, xid, cancelled, float("inf") if expires_in is None else expires_in, not_closed)
+            self._watermarks[pool] = (looked_at, 0)
         return None
+
+
+@cache
+def _sql_of(looks: tuple[tuple[str, bool], ...]) -> str:
+    """The statement that looks in these pools, one after the other, each from its watermark or from the start."""
+    return f"""
+        SELECT pool, looked_at,
+               CASE WHEN due.id IS NOT NULL THEN pg_current_xact_id()::text END AS claim_xid,
+               {inbox.cancel_requested_sql("due.id")} AS cancelled,
+               extract(epoch FROM expires_at - clock_timestamp())::float AS expires_in,
+               CASE WHEN due.id IS NOT NULL THEN ({circuits.NOT_CLOSED}) END AS not_closed,
+               {_COLUMNS}
+          FROM (SELECT now() - interval '{SEEN_AFTER}' AS looked_at) look
+          LEFT JOIN ({" UNION ALL ".join(_sql_in(*look) for look in looks)} LIMIT 1) due ON true"""  # noqa: S608 (ours)
+
+
+def _sql_in(pool: str, from_watermark: bool) -> str:
+    """The next due row of a pool, locked."""
+    # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
+    return f"""SELECT *, '{pool}' AS pool FROM (
+                SELECT * FROM workflows_workflow
+                 WHERE status = 'PENDING' AND queue = %(queue)s AND {POOLS[pool]} AND invisible_until <= now()
+                       {f"AND (invisible_until, id) >= (%({pool}_due)s, %({pool}_id)s)" if from_watermark else ""}
+                 ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) {pool}"""  # noqa: S608 (ours)

@@ -10,6 +10,7 @@ from django.db import connection, transaction
 
 from workflows import executor
 from workflows.errors import ClaimLost
+from workflows.postgres.round_trips import session_of
 from workflows.redaction import frames
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ def verified_transaction(announce_hooks: Callable[[], None]) -> Iterator[None]:
             transaction.on_commit(mark_committed)  # the first hook: it runs before any of a step
             yield
             has_hooks = len(connection.run_on_commit) > 1  # some of steps
+            session_of().commit()  # with the decision; Django finds nothing to commit then
     except Exception as error:
         if not committed:
             raise

@@ -116,7 +116,7 @@ def test_a_commit_whose_answer_is_lost_decided_something(system: System) -> None
     """Reread, never inferred: it is not decided a second time, and not told as lost."""
     system.sandbox.fault("payments", "charge", "status", status=503, count=2)  # so that retries are among them
     with Proxy() as proxy:
-        proxy.drops_answers_of, proxy.drops_answers_about = "onramp claim", b'UPDATE "workflows_attempt"'
+        proxy.drops_answers_of, proxy.drops_answers_about = "onramp claim", b"workflows_attempt"
         proxy.answers_to_drop = WITHOUT_ANSWER
         workflows = [system.enter("paid") for _ in range(WITHOUT_ANSWER)]
         worker = system.work("PAID", DATABASE_URL=database_url(port=proxy.port) + "?sslmode=disable")

@@ -69,7 +69,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the steps run outside a savepoint",
-            "with journal.bind_attempt(attempt), transaction.atomic():",
+            "with journal.bind_attempt(attempt), session_of().savepoint():",
             "with journal.bind_attempt(attempt):",
             f"{RETRIES}test_a_retryable_failure_leaves_nothing_behind_but_its_history",
         ),

@@ -4,9 +4,36 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import JSONB, TIMEOUTS
+from tests.mutants.mutations.seen_by import JSONB, LEFTOVERS, LOST_CLAIMS, RETRIES, ROUND_TRIPS, SESSIONS, TIMEOUTS
 
 MUTANTS: list[Mutant] = [
+    *in_(
+        "executor.py",
+        (
+            "a session that steps have used is not reset",
+            "    if not session_of().is_used:\n",
+            "    if True:\n",
+            f"{LEFTOVERS}test_a_temporary_table_is_gone_for_the_next_workflow",
+        ),
+        (
+            "what the reset has dropped counts as prepared",
+            "again_sql(connection))\n    session_of().forget_prepared()\n",
+            "again_sql(connection))\n",
+            f"{LEFTOVERS}test_a_temporary_table_is_gone_for_the_next_workflow",
+        ),
+        (
+            "what a failed attempt has dropped counts as prepared",
+            "        cursor.execute(_LET_GO)\n    session_of().forget_prepared()\n",
+            "        cursor.execute(_LET_GO)\n",
+            f"{RETRIES}test_it_waits_longer_after_each_failure_of_the_same_step",
+        ),
+        (
+            "what was dropped after a hook counts as prepared",
+            "        session_of().forget_prepared()\n",
+            "",
+            f"{LEFTOVERS}test_a_hook_leaves_nothing_for_the_next_workflow",
+        ),
+    ),
     *in_(
         "timeouts.py",
         (
@@ -47,6 +74,85 @@ MUTANTS: list[Mutant] = [
             ', b"NaN", b"Infinity")',
             ",)",
             f"{JSONB}test_a_result_that_cannot_be_kept_is_refused",
+        ),
+    ),
+    *in_(
+        "postgres/round_trips.py",
+        (
+            "what a step sends comes before its savepoint",
+            "        self._make_savepoint()\n        return",
+            "        return",
+            f"{ROUND_TRIPS}test_whatever_is_sent_comes_after_the_savepoint",
+        ),
+        (
+            "what a step sends is not seen",
+            "        self.is_used = True\n        if self._raw",
+            "        if self._raw",
+            f"{ROUND_TRIPS}test_whatever_is_sent_comes_after_the_savepoint",
+            f"{LEFTOVERS}test_a_temporary_table_is_gone_for_the_next_workflow",
+        ),
+        (
+            "Django does not know of the savepoint",
+            "            self._wrapper.savepoint_ids[-1] = name  #",
+            "            #",
+            f"{ROUND_TRIPS}test_whatever_is_sent_comes_after_the_savepoint",
+        ),
+        (
+            "a savepoint that was not made is released",
+            '                self._savepoint, self._wrapper.savepoint_ids[-1] = "", None  #',
+            "                pass  #",
+            f"{ROUND_TRIPS}test_where_nothing_is_sent_there_is_no_savepoint",
+        ),
+        (
+            "a transaction that has ended, or failed, counts as committed",
+            "        if self._raw.info.transaction_status != TransactionStatus.INTRANS:\n",
+            "        if False:\n",
+            f"{ROUND_TRIPS}test_a_transaction_that_has_ended_or_failed_meanwhile_is_not_committed",
+        ),
+        (
+            "a decision that was rolled back is committed with the next one",
+            "            self._last = None  #",
+            "            pass  #",
+            f"{ROUND_TRIPS}test_what_goes_with_a_commit_goes_with_no_other",
+        ),
+        (
+            "an answer that was never read is taken for the next one",
+            "        if pgconn.pipeline_status != PipelineStatus.OFF:",
+            "        if False:",
+            f"{ROUND_TRIPS}test_an_answer_that_was_never_read_is_not_taken_for_the_next_one",
+        ),
+        (
+            "a transaction that is to be rolled back is committed",
+            "        if self._wrapper.needs_rollback or self._wrapper.closed_in_transaction:\n            return",
+            "        if self._wrapper.closed_in_transaction:\n            return",
+            f"{ROUND_TRIPS}test_what_goes_with_the_commit_is_not_sent_if_the_transaction_is_rolled_back",
+        ),
+        (
+            "a plan is kept for ever",
+            "known is None or monotonic() >= known.since + PREPARED_FOR",
+            "known is None",
+            f"{ROUND_TRIPS}test_a_statement_is_prepared_and_anew_after_a_second",
+        ),
+        (
+            "plans pile up",
+            "            if known:\n                pgconn",
+            "            if False:\n                pgconn",
+            f"{ROUND_TRIPS}test_a_statement_is_prepared_and_anew_after_a_second",
+        ),
+    ),
+    *in_(
+        "decisions.py",
+        (
+            "a row that is gone is complete",
+            "1 / ((SELECT count(*) FROM completed) * (SELECT",
+            "1 / ((SELECT",
+            f"{SESSIONS}test_a_row_that_is_gone_is_not_decided",
+        ),
+        (
+            "a workflow is complete whose attempt is not to be seen",
+            "1 / ((SELECT count(*) FROM completed) * (SELECT count(*) FROM closed))",
+            "1 / (SELECT count(*) FROM completed)",
+            f"{LOST_CLAIMS}test_nothing_is_decided_while_the_attempt_is_not_to_be_seen",
         ),
     ),
 ]

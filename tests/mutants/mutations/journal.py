@@ -36,14 +36,25 @@ MUTANTS: list[Mutant] = [
         ),
         unfenced(
             "fence: opening an attempt",
-            " WHERE {FENCE}\n        ON CONFLICT",
+            "\n         WHERE {FENCE}\n        ON CONFLICT",
             f"{LATE}test_it_opens_no_attempt_and_closes_none",
+        ),
+        unfenced(
+            "fence: opening the first attempt",
+            "%(release)s WHERE {FENCE}",
+            f"{LATE}test_it_opens_no_first_attempt_either",
+        ),
+        (
+            "a worker that finds the first attempt there is lost",
+            " or execute(_OPEN, opened)\n",
+            "\n",
+            f"{JOURNAL}test_a_worker_that_lost_its_row_while_it_opened_an_attempt_is_in_nobodys_way",
         ),
         unfenced("fence: the proof itself", "SELECT {FENCE}", f"{LATE}test_it_looks_nothing_up"),
         (
             "two workers open the same attempt: the later one meets it as an error of the engine",
-            "        ON CONFLICT (workflow_id, number) DO NOTHING\n",
-            "",
+            "        ON CONFLICT (workflow_id, number) DO NOTHING\n        RETURNING id, number, ({_PAST})",
+            "        RETURNING id, number, ({_PAST})",
             f"{JOURNAL}test_a_worker_that_lost_its_row_while_it_opened_an_attempt_is_in_nobodys_way",
         ),
         # --- What is deferred ---

@@ -106,8 +106,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "what a hook has told its session is not told again",
-            "            cursor.execute(_RESET + session_settings.again_sql(claim))\n        claim",
-            "            cursor.execute(_RESET)\n        claim",
+            "            cursor.execute(_RESET + session_settings.again_sql(claim))\n        session_of",
+            "            cursor.execute(_RESET)\n        session_of",
             f"{LEFTOVERS}test_after_a_hook_a_session_that_was_told_something_is_told_it_again",
         ),
         (

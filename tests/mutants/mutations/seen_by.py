@@ -83,6 +83,7 @@ STALLS = "acceptance/test_stalls.py::"
 TOPICS = "acceptance/test_consumekafka_topics.py::"
 
 STATED = "workflows/postgres/test_session_settings.py::"
+ROUND_TRIPS = "workflows/postgres/test_round_trips.py::"
 JSONB = "workflows/postgres/test_jsonb.py::"
 TIMEOUTS = "workflows/test_timeouts.py::"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import ORDER, SESSIONS, SIGNALS_NOBODY_WAITS_FOR, TRANSITIONS, TWO_AT_ONCE, WAKERS
+from tests.mutants.mutations.seen_by import ORDER, SIGNALS_NOBODY_WAITS_FOR, TRANSITIONS, TWO_AT_ONCE, WAKERS
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -85,7 +85,7 @@ MUTANTS: list[Mutant] = [
             "a row that is gone is decided",
             ".update(**columns) != 1:",
             ".update(**columns) < 0:",
-            f"{SESSIONS}test_a_row_that_is_gone_is_not_decided",
+            f"{TRANSITIONS}test_a_row_that_is_gone_is_not_written",
         ),
         (
             "what a workflow listened to before wakes its retries",

@@ -65,9 +65,16 @@ def test_a_step_that_closes_the_connection_decides_nothing() -> None:
     assert last_attempt(workflow).outcome == "lost"
 
 
-def test_nothing_is_decided_while_the_attempt_is_not_to_be_seen() -> None:
+@pytest.mark.parametrize("error", [None, RetryableStepError("Not now.")])
+def test_nothing_is_decided_while_the_attempt_is_not_to_be_seen(error: Exception | None) -> None:
     """A claim of which every statement sees the same snapshot, older than the attempt, could never close it."""
-    define([lambda *, workflow, context: None])
+    failing = [error]
+
+    def fail_once(*, workflow: Workflow, context: Any) -> None:
+        if failing and (failure := failing.pop()):
+            raise failure
+
+    define([fail_once])
     workflow = submit()
     with connection.cursor() as cursor:
         cursor.execute("SET default_transaction_isolation = 'repeatable read'")
