@@ -16,6 +16,7 @@ class Plan(NamedTuple):
     buffers: int
     indexes: list[str]
     sql: str
+    parameters: Any = None
 
 
 def is_query(sql: str) -> bool:
@@ -33,7 +34,9 @@ def explained(plans: list[Plan], which: Callable[[str], bool] = is_query) -> Ite
                 cursor.cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", parameters)
                 ((found,),) = cursor.cursor.fetchall()
             plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
-            plans.append(Plan(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], list(_indexes(plan)), sql))
+            plans.append(
+                Plan(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], list(_indexes(plan)), sql, parameters)
+            )
         return execute(sql, parameters, *rest)
 
     with connection.execute_wrapper(explain):

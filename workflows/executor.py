@@ -364,7 +364,7 @@ def transaction_is_broken() -> bool:
     claim = connections[DEFAULT_DB_ALIAS]
     if claim.needs_rollback or claim.closed_in_transaction or claim.connection is None:
         return True
-    return bool(claim.connection.info.transaction_status != TransactionStatus.INTRANS)
+    return bool(claim.connection.pgconn.transaction_status != TransactionStatus.INTRANS)
 
 
 def is_retryable(error: BaseException) -> bool:

@@ -23,9 +23,13 @@ class Look(NamedTuple):
 def explained(looks: list[Look]) -> Iterator[None]:
     """Have the server explain each claim just before it is made, in the claim's own transaction."""
     plans: list[Plan] = []
-    with plans_of(plans, which=lambda sql: "SKIP LOCKED" in sql):
+    with plans_of(plans, which=lambda sql: "looked_at" in sql):
         yield
-    looks += [Look(plan.buffers, plan.indexes, "(invisible_until, id) >=" in plan.sql) for plan in plans]
+    looks += [Look(plan.buffers, plan.indexes, _is_from_watermark(plan)) for plan in plans]
+
+
+def _is_from_watermark(plan: Plan) -> bool:
+    return any(name.endswith("_due") and due != "-infinity" for name, due in plan.parameters.items())
 
 
 def look_once() -> Look:

@@ -317,8 +317,9 @@ class Workflow(models.Model):
 
     def copy(self) -> Workflow:
         """The same row, with lists and objects of its own. (`deepcopy` takes eight times as long.)"""
-        names = [field.attname for field in self._meta.concrete_fields if field.attname in vars(self)]
-        return Workflow.from_db(self._state.db, names, [_copy_of_json(getattr(self, name)) for name in names])
+        copy = Workflow.__new__(Workflow)
+        vars(copy).update({name: _copy_of_json(value) for name, value in self.__getstate__().items()})
+        return copy
 
     @property
     def key(self) -> str:

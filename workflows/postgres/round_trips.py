@@ -29,8 +29,9 @@ from workflows.errors import ClaimLost
 from workflows.postgres.statements import Parameters
 
 # Seconds. A plan that is kept was made for the table as it was: a claim's, made on an empty table, took 100 ms each
-# time when 60,000 rows had come.
-PREPARED_FOR = 1.0
+# time when 60,000 rows had come. So one that takes long is made anew a second later.
+PREPARED_FOR, IF_SLOW = 60.0, 1.0
+SLOW = 0.05
 
 _PARAMETER = re.compile(r"%(?:\((\w+)\))?s|%%")
 
@@ -58,10 +59,11 @@ class Bound(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A statement that the server keeps under a name, since that time of our clock."""
+    """A statement that the server keeps under a name; when it was prepared, and is to be prepared anew."""
 
     name: bytes
     since: float
+    until: float
 
 
 class Session:
@@ -83,7 +85,12 @@ class Session:
 
         Raises Django's errors of the database.
         """
-        return self._send(*self._begun(), Command(sql, parameters))[-1]
+        began = monotonic()
+        rows = self._send(*self._begun(), Command(sql, parameters))[-1]
+        if monotonic() > began + SLOW:
+            for key, known in self._prepared.items():
+                self._prepared[key] = known._replace(until=min(known.until, known.since + IF_SLOW))
+        return rows
 
     def run_with_commit(self, sql: str, parameters: Parameters) -> None:
         """Have the statement sent together with the COMMIT: see `commit`. It is not sent if the transaction fails.
@@ -98,7 +105,7 @@ class Session:
         last, self._last = self._last, None
         if self._wrapper.needs_rollback or self._wrapper.closed_in_transaction:
             return  # Django rolls it back as its block ends
-        if self._raw.info.transaction_status != TransactionStatus.INTRANS:
+        if self._raw.pgconn.transaction_status != TransactionStatus.INTRANS:
             raise ClaimLost("the claim's transaction ended before its commit")
         try:
             self._send(*([last] if last else []), COMMIT)
@@ -135,7 +142,7 @@ class Session:
     def _wait(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
         """In place of the connection's own `wait`, by which psycopg sends all that anybody sends on this connection."""
         self.is_used = True
-        if self._raw.info.transaction_status == TransactionStatus.IDLE:
+        if self._raw.pgconn.transaction_status == TransactionStatus.IDLE:
             self._last = None  # of a transaction that was rolled back
         self._make_savepoint()
         return type(self._raw).wait(self._raw, generator, *args, **kwargs)
@@ -146,7 +153,7 @@ class Session:
             self._send(*self._begun(), Command(f'SAVEPOINT "{name}"'), lock=nullcontext())  # psycopg has it
 
     def _begun(self) -> Sequence[Command]:
-        is_due = not self._raw.autocommit and self._raw.info.transaction_status == TransactionStatus.IDLE
+        is_due = not self._raw.autocommit and self._raw.pgconn.transaction_status == TransactionStatus.IDLE
         return [BEGIN] if is_due else []
 
     def _send(self, *commands: Command, lock: Lock | None = None) -> list[list[Row]]:
@@ -219,13 +226,13 @@ class Session:
         if command.values is None:
             pgconn.send_query_params(command.text, None)
             return 1
-        known, others = self._prepared.get((command.text, command.types)), 0
-        if known is None or monotonic() >= known.since + PREPARED_FOR:
+        known, others, now = self._prepared.get((command.text, command.types)), 0, monotonic()
+        if known is None or now >= known.until:
             if known:
                 pgconn.send_query_params(b"DEALLOCATE " + known.name, None)
                 others += 1
             self._names += 1
-            known = Prepared(b"onramp_%d" % self._names, monotonic())
+            known = Prepared(b"onramp_%d" % self._names, now, now + PREPARED_FOR)
             pgconn.send_prepare(known.name, command.text, command.types)
             others += 1
             self._prepared[command.text, command.types] = known

@@ -34,6 +34,10 @@ SEEN_AFTER = "1 second"
 
 COMPENSATION = "compensation"
 
+# A due time and an id, as text: one type for all of them, and so one plan. The first lies before all rows.
+Watermark = tuple[str, str]
+THE_START: Watermark = ("-infinity", "0")
+
 # The pools in which a worker looks, and which rows each has.
 POOLS = {"begun": "begun", "fresh": "NOT begun", "compensating": "compensating"}
 
@@ -66,7 +70,7 @@ class DueWorkflows:
         self._pools = ["compensating"] if only == COMPENSATION else ["begun", "fresh"]
         self._claims = 0
         # Of each pool: no row is due, unless another worker holds it, that became due before this pair.
-        self._watermarks: dict[str, tuple[datetime, int]] = {}
+        self._watermarks: dict[str, Watermark] = {}
         self._full_look_at = float("-inf")
         self._luck = 1.0
 
@@ -93,11 +97,10 @@ class DueWorkflows:
     def _look(self) -> Claim | None:
         """One statement, whether the first pool is empty or not."""
         pools = self._pools[::-1] if (self._claims + 1) % FRESH_EVERY == 0 else self._pools
-        looks = tuple((pool, pool in self._watermarks) for pool in pools)
         parameters: dict[str, Any] = {"queue": self._queue}
-        for pool, (due_at, row_id) in self._watermarks.items():
-            parameters |= {f"{pool}_due": due_at, f"{pool}_id": row_id}
-        (row,) = session_of().run(_sql_of(looks), parameters)
+        for pool in pools:
+            parameters[f"{pool}_due"], parameters[f"{pool}_id"] = self._watermarks.get(pool, THE_START)
+        (row,) = session_of().run(_sql_of(tuple(pools)), parameters)
         return self._taken(pools, *row)
 
     def _taken(
@@ -117,15 +120,15 @@ class DueWorkflows:
                 self._claims += 1
                 values = [json.loads(value) if is_json else value for value, is_json in zip(row, _JSON, strict=True)]
                 workflow = Workflow.from_db(DEFAULT_DB_ALIAS, _NAMES, values)
-                self._watermarks[pool] = (workflow.invisible_until, workflow.pk)
+                self._watermarks[pool] = (workflow.invisible_until.isoformat(), str(workflow.pk))
                 return Claim(workflow, xid, cancelled, float("inf") if expires_in is None else expires_in, not_closed)
-            self._watermarks[pool] = (looked_at, 0)
+            self._watermarks[pool] = (looked_at.isoformat(), "0")
         return None
 
 
 @cache
-def _sql_of(looks: tuple[tuple[str, bool], ...]) -> str:
-    """The statement that looks in these pools, one after the other, each from its watermark or from the start."""
+def _sql_of(pools: tuple[str, ...]) -> str:
+    """The statement that looks in these pools, one after the other, each from its watermark on."""
     return f"""
         SELECT pool, looked_at,
                CASE WHEN due.id IS NOT NULL THEN pg_current_xact_id()::text END AS claim_xid,
@@ -134,14 +137,14 @@ def _sql_of(looks: tuple[tuple[str, bool], ...]) -> str:
                CASE WHEN due.id IS NOT NULL THEN ({circuits.NOT_CLOSED}) END AS not_closed,
                {_COLUMNS}
           FROM (SELECT now() - interval '{SEEN_AFTER}' AS looked_at) look
-          LEFT JOIN ({" UNION ALL ".join(_sql_in(*look) for look in looks)} LIMIT 1) due ON true"""  # noqa: S608 (ours)
+          LEFT JOIN ({" UNION ALL ".join(_sql_in(pool) for pool in pools)} LIMIT 1) due ON true"""  # noqa: S608 (ours)
 
 
-def _sql_in(pool: str, from_watermark: bool) -> str:
+def _sql_in(pool: str) -> str:
     """The next due row of a pool, locked."""
     # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
     return f"""SELECT *, '{pool}' AS pool FROM (
                 SELECT * FROM workflows_workflow
                  WHERE status = 'PENDING' AND queue = %(queue)s AND {POOLS[pool]} AND invisible_until <= now()
-                       {f"AND (invisible_until, id) >= (%({pool}_due)s, %({pool}_id)s)" if from_watermark else ""}
+                       AND (invisible_until, id) >= (%({pool}_due)s::timestamptz, %({pool}_id)s::bigint)
                  ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) {pool}"""  # noqa: S608 (ours)

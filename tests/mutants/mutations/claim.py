@@ -60,8 +60,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "the watermark passes over rows that are due at the same time",
-            "AND (invisible_until, id) >= (%({pool}_due)s, %({pool}_id)s)",
-            "AND (invisible_until, id) > (%({pool}_due)s, %({pool}_id)s + 1000000000)",
+            "(invisible_until, id) >= (%({pool}_due)s::timestamptz, %({pool}_id)s::bigint)",
+            "(invisible_until, id) > (%({pool}_due)s::timestamptz, %({pool}_id)s::bigint + 1000000000)",
             f"{PACE}test_it_takes_them_in_the_order_of_their_due_times_and_of_their_ids",
         ),
         # --- What has begun, and what has not ---
@@ -85,7 +85,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a look that finds nothing keeps the watermark",
-            "            self._watermarks[pool] = (looked_at, 0)\n",
+            '            self._watermarks[pool] = (looked_at.isoformat(), "0")\n',
             "",
             f"{CLAIM}test_an_idle_worker_does_not_walk_over_what_the_others_drain",
         ),

@@ -105,7 +105,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a transaction that has ended, or failed, counts as committed",
-            "        if self._raw.info.transaction_status != TransactionStatus.INTRANS:\n",
+            "        if self._raw.pgconn.transaction_status != TransactionStatus.INTRANS:\n",
             "        if False:\n",
             f"{ROUND_TRIPS}test_a_transaction_that_has_ended_or_failed_meanwhile_is_not_committed",
         ),
@@ -129,15 +129,21 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a plan is kept for ever",
-            "known is None or monotonic() >= known.since + PREPARED_FOR",
+            "known is None or now >= known.until",
             "known is None",
-            f"{ROUND_TRIPS}test_a_statement_is_prepared_and_anew_after_a_second",
+            f"{ROUND_TRIPS}test_a_statement_is_prepared_and_anew_after_a_minute",
         ),
         (
             "plans pile up",
             "            if known:\n                pgconn",
             "            if False:\n                pgconn",
-            f"{ROUND_TRIPS}test_a_statement_is_prepared_and_anew_after_a_second",
+            f"{ROUND_TRIPS}test_a_statement_is_prepared_and_anew_after_a_minute",
+        ),
+        (
+            "a plan that takes long is kept as long as one that does not",
+            "        if monotonic() > began + SLOW:",
+            "        if False:",
+            f"{ROUND_TRIPS}test_what_takes_long_is_prepared_anew_a_second_later",
         ),
     ),
     *in_(

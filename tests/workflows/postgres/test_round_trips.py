@@ -100,19 +100,44 @@ def test_values_come_and_go_as_with_djangos_cursor(session: Session) -> None:
     assert session.run("DELETE FROM auth_group WHERE name = %(n)s", {"n": "nobody"}) == []
 
 
-def test_a_statement_is_prepared_and_anew_after_a_second(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def prepared() -> list[str]:
+    """The names of what the server keeps for us."""
+    ours = "SELECT name FROM pg_prepared_statements WHERE name LIKE 'onramp%' ORDER BY 1"
+    return [name for (name,) in connection.connection.execute(ours)]
+
+
+def test_a_statement_is_prepared_and_anew_after_a_minute(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its plan is that of the table as it was."""
     clock = standing_still(monkeypatch, "workflows.postgres.round_trips")
-    ours = "SELECT name FROM pg_prepared_statements WHERE name LIKE 'onramp%' ORDER BY 1"
     kept = []
     for _ in range(3):
         session.run(PREPARED, {"any": True})
-        kept.append([name for (name,) in connection.connection.execute(ours)])
-        clock.now += 0.6
+        kept.append(prepared())
+        clock.now += 40
     first, second, third = kept
     assert first == second
     assert len(third) == 1, "the one before it is gone"
     assert third != first
+
+
+def test_what_takes_long_is_prepared_anew_a_second_later(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan made on an empty table, for one, which has grown since."""
+    clock = standing_still(monkeypatch, "workflows.postgres.round_trips")
+    send = session._send
+
+    def take_long(*commands: Any, **options: Any) -> Any:
+        clock.now += 0.1
+        return send(*commands, **options)
+
+    session.run(PREPARED, {"any": True})
+    first = prepared()
+    clock.now += 2
+    session.run(PREPARED, {"any": True})
+    assert prepared() == first
+    monkeypatch.setattr(session, "_send", take_long)
+    session.run(PREPARED, {"any": True})
+    session.run(PREPARED, {"any": True})
+    assert prepared() != first
 
 
 def test_who_watches_the_statements_of_a_connection_sees_these_too(session: Session) -> None:
