@@ -79,6 +79,7 @@ class Session:
         self._last: Command | None = None  # what is to travel with the COMMIT
         self.is_used = True  # by somebody else than the engine; in a block of `savepoint`, since its beginning
         self._raw.wait = self._wait
+        self._raw.prepare_threshold = None  # with a rollback, psycopg drops all that is prepared: ours, too
 
     def run(self, sql: str, parameters: Parameters) -> list[Row]:
         """Run a statement of the engine's, prepared; its rows. BEGIN goes with it if the transaction is to begin.

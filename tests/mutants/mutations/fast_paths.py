@@ -134,6 +134,12 @@ MUTANTS: list[Mutant] = [
             f"{ROUND_TRIPS}test_a_statement_is_prepared_and_anew_after_a_minute",
         ),
         (
+            "what psycopg drops with a rollback counts as prepared",
+            "        self._raw.prepare_threshold = None  #",
+            "        #",
+            f"{ROUND_TRIPS}test_a_rollback_drops_nothing_that_is_prepared",
+        ),
+        (
             "plans pile up",
             "            if known:\n                pgconn",
             "            if False:\n                pgconn",

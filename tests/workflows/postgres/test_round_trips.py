@@ -173,6 +173,18 @@ def test_an_answer_that_was_never_read_is_not_taken_for_the_next_one(session: Se
     connection.close()
 
 
+def test_a_rollback_drops_nothing_that_is_prepared() -> None:
+    """Psycopg prepares what the journal repeats, and lets go of everything with a rollback: of ours, too."""
+    connections["journal"].close()
+    session = session_of("journal")
+    session.run("SELECT %(n)s::int", {"n": 1})
+    with transaction.atomic(using="journal"):
+        for _ in range(10):
+            connections["journal"].cursor().execute("SELECT %s::int", [1])
+        transaction.set_rollback(True, using="journal")
+    assert session.run("SELECT %(n)s::int", {"n": 1}) == [(1,)]
+
+
 # --- Transactions -------------------------------------------------------------------------------------
 
 
