@@ -1,7 +1,7 @@
 """ROUND TRIPS: the engine's own statements, which the server keeps prepared, and several of which share one trip to it.
 
 Django writes each statement anew and sends it alone. For a workflow whose steps take no time that is most of what it
-costs. Here a statement is parsed once a second, and BEGIN and COMMIT travel with the statement beside them: libpq's
+costs. Here a statement is parsed once a minute, and BEGIN and COMMIT travel with the statement beside them: libpq's
 pipeline mode, with one flush. (Psycopg's own `pipeline()` flushes after each command.)
 
 Whoever watches a connection by Django's `execute_wrapper` sees these statements too: while somebody does, each of them

@@ -163,7 +163,9 @@ for _ in range(MAX_DEPTH):
 
 @pytest.mark.parametrize("check", [as_json, ensure_storable_soon])
 @pytest.mark.parametrize(
-    "value", ["canary\x00", "canary\ud800", float("nan"), float("inf"), -float("inf"), 10**MAX_DIGITS, DEEP]
+    "value",
+    ["canary\x00", "canary\ud800", float("nan"), float("inf"), -float("inf"), [10**MAX_DIGITS], DEEP],
+    ids=["NUL", "surrogate", "nan", "inf", "-inf", "long", "deep"],
 )
 def test_a_result_that_cannot_be_kept_is_refused(check: Callable[[Any], Any], value: Any) -> None:
     """Also where its JSON alone is looked at."""
