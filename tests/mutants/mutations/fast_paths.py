@@ -31,7 +31,7 @@ MUTANTS: list[Mutant] = [
             "what was dropped after a hook counts as prepared",
             "        session_of().forget_prepared()\n",
             "",
-            f"{LEFTOVERS}test_a_hook_leaves_nothing_for_the_next_workflow",
+            f"{LEFTOVERS}test_after_a_hook_the_next_workflow_is_claimed_although_what_was_prepared_is_gone",
         ),
     ),
     *in_(

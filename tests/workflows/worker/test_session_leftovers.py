@@ -214,6 +214,16 @@ def test_a_hook_leaves_nothing_for_the_next_workflow(leave: str, role: str) -> N
     assert len(set(seen)) == 1, seen
 
 
+def test_after_a_hook_the_next_workflow_is_claimed_although_what_was_prepared_is_gone() -> None:
+    """The step itself has sent nothing, so nothing was forgotten before its hook."""
+    define([lambda *, workflow, context: transaction.on_commit(lambda: connection.cursor().execute("SELECT 1"))])
+    this = worker()
+    for _ in range(2):
+        workflow = submit()
+        assert this.process_next()
+        assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
+
+
 def test_after_a_hook_a_session_that_was_told_something_is_told_it_again() -> None:
     def reset_later(*, workflow: Workflow, context: Any) -> None:
         transaction.on_commit(lambda: connection.cursor().execute("SET synchronous_commit = off"))
