@@ -89,7 +89,7 @@ def test_the_fields_of_the_caller_and_of_the_money_are_in_the_payload() -> None:
     ("email", "shown"),
     [
         ("ada@example.com", "a•••@example.com"),
-        ("x@y", "x•••@y"),
+        ("x@y", "•••"),
         ("@y", "•••"),
         ("ada", "•••"),
         (None, "•••"),
