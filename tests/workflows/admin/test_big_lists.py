@@ -21,7 +21,7 @@ from tests.workflows.admin.test_paging import INBOX, LIST, WORKERS
 from workflows.models import ManualTask, Workflow
 
 ROWS = 12_000
-# Of one statement. The rows of the table are on more, and those of users and groups on some that tests before have left.
+# Of one statement. The rows of the table are on more. (Tests before leave pages of users and groups behind.)
 MOST = 1500
 SOME_DAYS_AGO = timedelta(days=300)
 
