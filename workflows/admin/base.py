@@ -121,6 +121,7 @@ class ConsoleAdmin(ModelAdmin):
     list_per_page = 50
     sortable_by = ()
     page_template: str
+    list_title = ""  # where it is not the plural of what a row is
     verbs: Sequence[Verb] = ()
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -149,7 +150,7 @@ class ConsoleAdmin(ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not all(pk.isdecimal() for pk in request.POST.getlist(ACTION_CHECKBOX_NAME)):
             raise BadRequest("What is selected is no row.")
-        title = str(self.opts.verbose_name_plural)
+        title = self.list_title or str(self.opts.verbose_name_plural)
         return super().changelist_view(request, {"title": title[:1].upper() + title[1:], **(extra_context or {})})
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:

@@ -183,6 +183,7 @@ class ManualTaskAdmin(ConsoleAdmin):
     list_filter = (StateFilter, WhoseFilter, TypeFilter)
     list_select_related = ("assignee", "decided_by")
     page_template = "admin/workflows/manual_task/page.html"
+    list_title = "Inbox"
     verbs = (TAKE_BACK, ASSIGN)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ManualTask]:

@@ -56,7 +56,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "small_print": small_print(workflow, newest, last),
         "state_label": State(workflow.state).label,
         "is_at_rest": workflow.status != Workflow.Status.PENDING,
-        "tasks": tasks,
+        "tasks": [(task, words.task_type(task.task_type)) for task in tasks],
         "to_tell": to_tell(
             definition, workflow, passed_over=list(passed_over.values()), effects=effects, asked=bool(tasks)
         ),

@@ -58,7 +58,7 @@ def test_it_says_what_a_workflow_waits_for_and_links_to_the_task(as_: Login) -> 
     html = page(as_("support"), row)
     task = ManualTask.objects.get()
     assert sentence(html) == (
-        f"Waiting until {clock(row.invisible_until)}: May this parcel go out? Task {task.pk}: parcel review"
+        f"Waiting until {clock(row.invisible_until)}: May this parcel go out? Task {task.pk}: Parcel review"
     )
     assert f'href="/admin/workflows/manualtask/{task.pk}/change/"' in html
 
