@@ -194,7 +194,11 @@ def test_whatever_fails_is_cancelled_or_expires_is_paid_once_or_given_back(till:
         till.audit.look_around(till.given, till.random)
         return at_rest()
 
-    for number in range(ALL):
+    for number in range(2 * ALL):
+        if number >= ALL and number % AT_A_TIME == ALL % AT_A_TIME:  # by then all, but for bad luck with the moments
+            till.wait_until(lambda: work_on(till.at_rest))
+            if not MUST_BE_MET - {"retried"} - {what for what, count in till.what_was_met().items() if count}:
+                break
         till.enter_plan(next(till.plans))
         if number % (ALL // LOSSES) == ALL // LOSSES // 2:
             till.lose_the_services()
@@ -215,4 +219,4 @@ def test_whatever_fails_is_cancelled_or_expires_is_paid_once_or_given_back(till:
     till.assert_the_books_are_right()
     for row in Workflow.objects.filter(pk__in=till.given):
         history_is_complete(row)
-    assert not MUST_BE_MET - {what for what, count in met.items() if count}, met
+    assert not (missed := MUST_BE_MET - {what for what, count in met.items() if count}), missed
