@@ -27,8 +27,8 @@ __all__ = ["as_"]
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])
 
-# A word of its own for each field that takes one; of those that take none, a value that is found nowhere else. The names
-# of fields are shown, those that a sender has made up, too.
+# A word of its own for each field that takes one; of those that take none, a value that is found nowhere else. The
+# names of fields are shown, those that a sender has made up, too.
 WORDS = {
     "patient.email": "canarymail@example.com",
     "patient.password": "canarypassword",
