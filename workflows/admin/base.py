@@ -150,8 +150,11 @@ class ConsoleAdmin(ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not all(pk.isdecimal() for pk in request.POST.getlist(ACTION_CHECKBOX_NAME)):
             raise BadRequest("What is selected is no row.")
+        return super().changelist_view(request, {"title": self._title_of_list(), **(extra_context or {})})
+
+    def _title_of_list(self) -> str:
         title = self.list_title or str(self.opts.verbose_name_plural)
-        return super().changelist_view(request, {"title": title[:1].upper() + title[1:], **(extra_context or {})})
+        return title[:1].upper() + title[1:]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeysetList
@@ -187,6 +190,7 @@ class ConsoleAdmin(ModelAdmin):
             {
                 **self.admin_site.each_context(request),
                 "opts": self.opts,
+                "list_title": self._title_of_list(),
                 "row": row,
                 "title": f"{self.opts.verbose_name} {row.pk}".capitalize(),
                 "verbs": [(verb, self.url_of(verb.slug, row)) for verb in possible if verb not in barred],
