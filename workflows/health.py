@@ -134,7 +134,7 @@ def _waiting(workers: list[tuple[str, str, int]]) -> tuple[Waiting | None, list[
     return min(taken, key=lambda head: head.since, default=None), sorted(deserted.values(), key=lambda head: head.since)
 
 
-_QUEUES = skip_scan("queues", "queue", "workflows_workflow", "status = 'PENDING'")
+_QUEUES = skip_scan("queues", "workflows_workflow", "status = 'PENDING'", "queue")
 
 
 def _heads() -> list[tuple[Any, ...]]:
@@ -163,8 +163,7 @@ def _heads() -> list[tuple[Any, ...]]:
                       WHERE NOT compensating
                         AND NOT EXISTS (SELECT FROM workflows_attempt a
                                          WHERE a.workflow_id = w.id AND a.closed_at IS NULL)
-                      ORDER BY invisible_until, id LIMIT 1)) head
-                WHERE queues.queue IS NOT NULL""",  # noqa: S608 (the names are ours)
+                      ORDER BY invisible_until, id LIMIT 1)) head""",  # noqa: S608 (the names are ours)
             [COUNT_LIMIT],
         )
         heads: list[tuple[Any, ...]] = cursor.fetchall()

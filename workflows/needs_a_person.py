@@ -26,6 +26,7 @@ from workflows.models.follow_up import GIVEN_UP
 from workflows.models.manual_task import OPERATIONS, RESOLVE
 from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.overview import COUNT_LIMIT
+from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all
 
 if TYPE_CHECKING:
@@ -208,20 +209,12 @@ def _is_in(user: User) -> Callable[[str], bool]:
     return {*user.groups.values_list("name", flat=True), *resolves}.__contains__
 
 
+_TEAMS_AND_TYPES = skip_scan("found", "workflows_manualtask", "state = 'open'", "team", "task_type")
+
+
 def _teams_and_types() -> list[tuple[str, str]]:
     """The teams and types that open tasks have: by as many steps down their index as there are."""
-    found = fetch_all(
-        """WITH RECURSIVE found AS (
-               (SELECT team, task_type FROM workflows_manualtask WHERE state = 'open'
-                 ORDER BY team, task_type LIMIT 1)
-               UNION ALL
-               SELECT later.team, later.task_type FROM found CROSS JOIN LATERAL (
-                   SELECT team, task_type FROM workflows_manualtask
-                    WHERE state = 'open' AND (team, task_type) > (found.team, found.task_type)
-                    ORDER BY team, task_type LIMIT 1) later)
-           SELECT team, task_type FROM found""",
-        (),
-    )
+    found = fetch_all(f"WITH RECURSIVE {_TEAMS_AND_TYPES} SELECT team, task_type FROM found", ())  # noqa: S608 (ours)
     return [(team, task_type) for team, task_type in found]
 
 

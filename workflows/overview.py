@@ -82,7 +82,7 @@ def summary() -> Summary:
     )
 
 
-_TYPES = skip_scan("types", "task_type", "workflows_manualtask", "state = 'open'")
+_TYPES = skip_scan("types", "workflows_manualtask", "state = 'open'", "task_type")
 
 
 def open_task_types() -> list[str]:
@@ -91,8 +91,7 @@ def open_task_types() -> list[str]:
         f"""WITH RECURSIVE {_TYPES}
            SELECT coalesce(array_agg(task_type ORDER BY task_type), '{{}}') FROM types CROSS JOIN LATERAL (
                   SELECT FROM workflows_manualtask t JOIN workflows_workflow w ON w.id = t.workflow_id
-                   WHERE t.task_type = types.task_type AND t.state = 'open' AND w.status = 'PENDING' LIMIT 1) open
-            WHERE task_type IS NOT NULL""",  # noqa: S608 (ours)
+                   WHERE t.task_type = types.task_type AND t.state = 'open' AND w.status = 'PENDING' LIMIT 1) open""",  # noqa: S608 (ours)
         (),
     ) or ([],)
     return list(found)

@@ -26,7 +26,7 @@ from workflows.outages import circuits
 from workflows.outages.calls import unavailable_service
 from workflows.outages.circuits import HOUR
 from workflows.postgres.skip_scan import skip_scan
-from workflows.postgres.statements import fetch_one
+from workflows.postgres.statements import fetch_all
 from workflows.transitions import Parking
 from workflows.waking import Slice
 
@@ -70,17 +70,12 @@ def release_parked(after: int = 0) -> Slice:
     return Slice(sum(_release(name) for name in names()))
 
 
-_NAMES = skip_scan("parked", "parked_on", "workflows_workflow", "status = 'PENDING' AND parked_on <> ''")
+_NAMES = skip_scan("parked", "workflows_workflow", "status = 'PENDING' AND parked_on <> ''", "parked_on")
 
 
 def names() -> list[str]:
     """The services on which workflows are parked: by as many steps down the index as there are services."""
-    (found,) = fetch_one(
-        f"""WITH RECURSIVE {_NAMES}
-           SELECT coalesce(array_agg(parked_on) FILTER (WHERE parked_on IS NOT NULL), '{{}}') FROM parked""",  # noqa: S608 (ours)
-        (),
-    ) or ([],)
-    return list(found)
+    return [name for (name,) in fetch_all(f"WITH RECURSIVE {_NAMES} SELECT parked_on FROM parked", ())]  # noqa: S608 (ours)
 
 
 def _release(name: str) -> int:

@@ -1,4 +1,4 @@
-"""The values of a column, each once, by as many steps down an index as there are values, however many rows there are.
+"""The values of some columns, each once, by as many steps down an index as there are values, whatever the rows.
 
 PostgreSQL has no such plan of its own before release 18: https://wiki.postgresql.org/wiki/Loose_indexscan
 """
@@ -6,14 +6,15 @@ PostgreSQL has no such plan of its own before release 18: https://wiki.postgresq
 from __future__ import annotations
 
 
-def skip_scan(name: str, column: str, table: str, condition: str) -> str:
-    """A recursive part of a WITH clause, called `name`. Its last row is NULL.
+def skip_scan(name: str, table: str, condition: str, *columns: str) -> str:
+    """A recursive part of a WITH clause, called `name`, with a row for each combination of values of the columns.
 
-    There has to be an index that begins with the column, of the rows for which the condition holds.
+    There has to be an index that begins with the columns, of the rows for which the condition holds.
     """
+    these, before = ", ".join(columns), ", ".join(f"{name}.{column}" for column in columns)
     return f"""{name} AS (
-                   (SELECT {column} FROM {table} WHERE {condition} ORDER BY {column} LIMIT 1)
+                   (SELECT {these} FROM {table} WHERE {condition} ORDER BY {these} LIMIT 1)
                    UNION ALL
-                   SELECT (SELECT {column} FROM {table} WHERE {condition} AND {column} > {name}.{column}
-                            ORDER BY {column} LIMIT 1)
-                     FROM {name} WHERE {name}.{column} IS NOT NULL)"""  # noqa: S608 (the names are ours)
+                   SELECT later.* FROM {name} CROSS JOIN LATERAL (
+                       SELECT {these} FROM {table} WHERE {condition} AND ({these}) > ({before})
+                        ORDER BY {these} LIMIT 1) later)"""  # noqa: S608 (the names are ours)
