@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import BooleanField, F, Func, OrderBy, QuerySet, Value
-from django.db.models.lookups import GreaterThan, LessThan
+from django.db.models import F, OrderBy, QuerySet
+from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 from django.http import HttpRequest
 
 from workflows.overview import COUNT_LIMIT
@@ -172,9 +172,8 @@ def _beyond(order: Sequence[OrderBy], place: Place) -> Any:
 
     As a comparison of rows an index on (a, b) is read from the place on: of `a > x OR a = x AND b > y` from its start.
     """
-    keys = Func(*(F(f"key_{number}") for number in range(len(order))), function="ROW", output_field=BooleanField())
-    values = Func(*(Value(value) for value in place), function="ROW", output_field=BooleanField())
-    return LessThan(keys, values) if order[0].descending else GreaterThan(keys, values)
+    keys = Tuple(*(F(f"key_{number}") for number in range(len(order))))
+    return TupleLessThan(keys, tuple(place)) if order[0].descending else TupleGreaterThan(keys, tuple(place))
 
 
 def _term(each: Any) -> OrderBy:

@@ -11,14 +11,14 @@ MUTANTS: list[Mutant] = [
         "admin/paging.py",
         (
             "the next page goes back",
-            "if order[0].descending else GreaterThan",
-            "if not order[0].descending else GreaterThan",
+            "if order[0].descending else TupleGreaterThan",
+            "if not order[0].descending else TupleGreaterThan",
             f"{PAGING}test_next_leads_through_every_row_once_and_previous_back_through_the_same_pages",
         ),
         (
             "of rows at one time those of the next page are left out",
-            "return LessThan(keys, values) if",
-            "keys, values = keys.source_expressions[0], Value(place[0])\n    return LessThan(keys, values) if",
+            "return TupleLessThan(keys, tuple(place)) if",
+            "keys, place = Tuple(F('key_0')), place[:1]\n    return TupleLessThan(keys, tuple(place)) if",
             f"{PAGING}test_the_inbox_goes_by_due_time_and_then_by_number",
         ),
         (
