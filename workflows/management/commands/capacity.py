@@ -19,8 +19,8 @@ and 1,000,000 a day keep 35 workers busy in the mean. More than that is a choice
 busiest hour as well, or fewer, and the queue takes the peak and is worked off after it. The
 services downstream then never see the peak.
 
-The bytes, transaction ids and processor times are those of an onboarding (21 steps, 15 recorded
-calls), as measured in docs/performance.md on one machine. Measure yours: make bench-footprint.
+The bytes and transaction ids are those of an onboarding (21 steps, 15 recorded calls), as measured
+in docs/performance.md; the cores are a rough estimate. Measure yours: make bench-footprint.
 """
 
 EXAMPLES = """\
