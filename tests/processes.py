@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -105,3 +106,23 @@ def until(look: Callable[[], T], *, seconds: float = PATIENCE, what: Callable[[]
         assert time.monotonic() < give_up_at, f"not within {seconds} s: {what()}"
         time.sleep(0.02)
     return found
+
+
+@contextmanager
+def meanwhile(act: Callable[[], Any], *, every: float, times: int) -> Iterator[None]:
+    """Do it so often, or until the end."""
+    stop = threading.Event()
+
+    def run() -> None:
+        for _ in range(times):
+            if stop.wait(every):
+                break
+            act()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.acceptance.test_intake import connected, get, post, raw_post, send_raw
-from tests.processes import children_of, until
+from tests.processes import children_of, meanwhile, until
 from tests.servers import Gunicorn, database_url
 from workflows.ingress import api_keys
 from workflows.models import Workflow
@@ -61,25 +61,18 @@ def status_of(answer: bytes) -> int:
 @contextmanager
 def trickling(server: Gunicorn, count: int, request: bytes) -> Iterator[None]:
     """So many clients that send their request a byte at a time, each a few bytes a second."""
-    stop = threading.Event()
+    bytes_of_it = (request[at : at + 1] for at in range(len(request)))
     with ExitStack() as stack:
         socks = [stack.enter_context(connect(server)) for _ in range(count)]
 
         def send() -> None:
-            position = 0
-            while not stop.wait(0.2) and position < len(request) - 1:
-                for sock in socks:
-                    with suppress(OSError):
-                        sock.sendall(request[position : position + 1])
-                position += 1
+            one = next(bytes_of_it)
+            for sock in socks:
+                with suppress(OSError):
+                    sock.sendall(one)
 
-        thread = threading.Thread(target=send)
-        thread.start()
-        try:
+        with meanwhile(send, every=0.2, times=len(request) - 1):
             yield
-        finally:
-            stop.set()
-            thread.join()
 
 
 def test_200_idle_and_200_trickling_clients_cost_the_others_nothing(key: str, tmp_path: Path) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -20,7 +18,7 @@ import pytest
 from django.db import connection
 
 from tests.acceptance.test_intake import connected, post
-from tests.processes import children_of
+from tests.processes import children_of, meanwhile
 from tests.servers import Gunicorn, database_url, gunicorn
 from workflows.ingress import api_keys
 from workflows.models import Workflow
@@ -67,26 +65,6 @@ def send_all(server: Gunicorn, key: str) -> tuple[dict[str, int], int]:
     with ThreadPoolExecutor(SENDERS) as pool:
         found = list(pool.map(send, range(SENDERS)))
     return {name: pk for each in found for name, pk in each.items()}, again
-
-
-@contextmanager
-def meanwhile(act: Callable[[], Any], *, every: float, times: int) -> Iterator[None]:
-    """Do it so often, or until the end."""
-    stop = threading.Event()
-
-    def run() -> None:
-        for _ in range(times):
-            if stop.wait(every):
-                break
-            act()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def test_whatever_was_answered_with_202_is_stored_when_a_process_is_killed(server: Gunicorn, key: str) -> None:
