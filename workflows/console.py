@@ -12,7 +12,7 @@ from django.template.response import TemplateResponse
 from django.urls import path
 
 from workflows.health import health
-from workflows.needs_a_person import Asked, count
+from workflows.needs_a_person import Asked, Kind, count
 from workflows.overview import counted, summary, troubled
 from workflows.verdict import judge
 
@@ -63,4 +63,5 @@ class ConsoleSite(admin.AdminSite):
             "verdict": home.verdict(judge(found), request.user),
             "numbers": home.numbers(found, request.user),
             "needs_a_person": counted(count(Asked(request.user))),
+            "given_up": counted(count(Asked(request.user, Kind.GIVEN_UP))),
         }

@@ -11,9 +11,8 @@ from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
 from workflows.definition import definitions
-from workflows.models import Chore, CircuitEvent, FollowUp, ManualTask, Service, State, Workflow
+from workflows.models import Chore, CircuitEvent, ManualTask, Service, State, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.follow_up import GIVEN_UP
 from workflows.models.manual_task import DUE
 from workflows.outages import circuits, parking
 from workflows.outages.circuits import CircuitState
@@ -63,7 +62,6 @@ class Summary:
     at: datetime
     states: list[Count]
     tasks: Count
-    given_up: Count
     next_task: ManualTask | None
     failing_chores: list[Chore]
     hidden: Hidden | None
@@ -75,7 +73,6 @@ def summary() -> Summary:
         at=timezone.now(),
         states=[_count_in_state(state) for state in State],
         tasks=Count("open tasks", "open", tasks[: COUNT_LIMIT + 1].count()),
-        given_up=Count("follow-ups given up", "given-up", given_up()[: COUNT_LIMIT + 1].count()),
         next_task=tasks.only("due_at", "expires_at").order_by(DUE, "id").first(),
         failing_chores=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
         hidden=_hidden(),
@@ -95,11 +92,6 @@ def open_task_types() -> list[str]:
         (),
     ) or ([],)
     return list(found)
-
-
-def given_up() -> QuerySet[Any, Any]:
-    """The ids of the workflows that have a follow-up which was given up and not acknowledged, each once."""
-    return FollowUp.objects.filter(GIVEN_UP).order_by("workflow_id").values("workflow_id").distinct()
 
 
 def _count_in_state(state: State) -> Count:

@@ -43,7 +43,6 @@ FILTERS: tuple[tuple[dict[str, str], str], ...] = (
     ({"preset": "attention"}, "status = 'FAILED' AND cancelled_at IS NULL"),
     ({"preset": "failed-today"}, ""),
     ({"preset": "decision"}, ""),
-    ({"preset": "given-up"}, ""),
     ({"workflow_type": COMMON}, f"workflow_type = '{COMMON}'"),
     ({"workflow_type": MEDIUM}, f"workflow_type = '{MEDIUM}'"),
     ({"workflow_type": RARE}, ""),
@@ -83,7 +82,8 @@ INBOXES: tuple[dict[str, str], ...] = (
 
 def pages(database: Database) -> Iterator[Page]:
     yield Page("home", "/admin/")
-    yield Page("needs a person", "/admin/needs-a-person/")
+    for chosen in ("", "?kind=given-up", "?kind=failed", "?kind=task", "?whose=mine", "?whose=unassigned"):
+        yield Page(f"needs a person{chosen.replace('?', ': ').replace('=', ' ')}", f"/admin/needs-a-person/{chosen}")
     yield from _find()
     for chosen, condition in FILTERS:
         yield from _list("workflows", WORKFLOWS, chosen)

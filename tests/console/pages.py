@@ -168,7 +168,7 @@ WORKFLOWS = [
     Shown("workflows_workflow_follow_up", "", lambda: targets.run_again()[0]),
     Shown("workflows_workflow_changelist", "", listed("workflow")),
     Shown("workflows_workflow_changelist", "filtered", listed("workflow", "?state=failed&preset=attention")),
-    Shown("workflows_workflow_changelist", "nothing fits", listed("workflow", "?state=queued&preset=given-up")),
+    Shown("workflows_workflow_changelist", "nothing fits", listed("workflow", "?state=complete&preset=attention")),
     Shown(
         "workflows_workflow_changelist", "nothing chosen", listed("workflow"), lambda page: page.click("[name=index]")
     ),

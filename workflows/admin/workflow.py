@@ -152,7 +152,6 @@ class PresetFilter(paging.Filter):
             ("attention", "Needs attention"),
             ("failed-today", "Failed today"),
             ("decision", "Needs a decision"),
-            ("given-up", "Follow-up given up"),
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
@@ -164,8 +163,6 @@ class PresetFilter(paging.Filter):
                 return queryset.filter(status="FAILED", cancelled_at=None, completed_at__gte=midnight)
             case "decision":
                 return queryset.filter(status="PENDING", pk__in=ManualTask.objects.open().values("workflow_id"))
-            case "given-up":
-                return queryset.filter(status="COMPLETE", pk__in=overview.given_up())
         return queryset
 
     def arms(self, request: HttpRequest, rows: QuerySet[Workflow]) -> list[QuerySet[Workflow]]:

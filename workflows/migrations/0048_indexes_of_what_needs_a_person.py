@@ -21,10 +21,6 @@ class Migration(migrations.Migration):
         ),
         AddIndexConcurrently(
             "followup",
-            models.Index(name="follow_up_left", fields=["workflow"], condition=GIVEN_UP),
-        ),
-        AddIndexConcurrently(
-            "followup",
             models.Index(name="follow_up_oldest_left", fields=["created_at", "id"], condition=GIVEN_UP),
         ),
         AddIndexConcurrently(
@@ -51,6 +47,6 @@ class Migration(migrations.Migration):
                 condition=Q(state="open") & ~Q(assignee=None),
             ),
         ),
-        # It had those that were acknowledged, too.
+        # It had those that were acknowledged, too, and in no order that a list has.
         RemoveIndexConcurrently("followup", "follow_up_given_up"),
     ]

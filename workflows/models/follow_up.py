@@ -33,8 +33,7 @@ class FollowUp(models.Model):
         constraints = [models.UniqueConstraint(name="follow_up_unique_step", fields=["workflow", "step"])]
         indexes = [
             models.Index(name="follow_up_due", fields=["queue", "due_at", "id"], condition=~Q(due_at=None)),
-            # Those that nobody has acknowledged: by workflow, to count, and the oldest first.
-            models.Index(name="follow_up_left", fields=["workflow"], condition=GIVEN_UP),
+            # Those that nobody has acknowledged, the oldest first.
             models.Index(name="follow_up_oldest_left", fields=["created_at", "id"], condition=GIVEN_UP),
         ]
 

@@ -8,15 +8,13 @@ from datetime import timedelta
 from html import unescape
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.targets import run_again
-from workflows import overview
+from workflows import needs_a_person, overview
 from workflows.models import Attempt, Effect, Event, FollowUp, Workflow
 
 HOUR = timedelta(hours=1)
@@ -160,36 +158,25 @@ def test_what_is_due_since_the_page_was_opened_is_refused_in_words(as_: Login) -
 
 # --- Home ---------------------------------------------------------------------------------------
 
-LIST = "/admin/workflows/workflow/?preset=given-up"
+LIST = "/admin/needs-a-person/?kind=given-up"
 
 
-def test_home_counts_the_workflows_whose_follow_up_was_given_up_and_links_to_just_these(as_: Login) -> None:
+def test_home_counts_the_follow_ups_that_were_given_up_and_links_to_just_these(as_: Login) -> None:
     given_up = [rows.given_up(), rows.given_up()]
     FollowUp.objects.create(workflow=given_up[0], step="reserve", queue="default", due_at=None)
     rows.left_undone()
     to_come = rows.left_undone()
     FollowUp.objects.create(workflow=to_come, step="thank", queue="default", due_at=timezone.now() + HOUR)
     client = as_("support")
-    assert "2 Follow-up given up" in text(client, "/admin/")
-    assert 'href="/admin/workflows/workflow/?preset=given-up"' in client.get("/admin/").content.decode()
-    listed = [row.pk for row in client.get(LIST).context["cl"].result_list]
-    assert listed == [row.pk for row in given_up[::-1]]
+    assert "3 Follow-up given up" in text(client, "/admin/")
+    assert f'href="{LIST}"' in client.get("/admin/").content.decode()
+    listed = [line.workflow for line in client.get(LIST).context["lines"]]
+    assert listed == [given_up[0].pk, given_up[1].pk, given_up[0].pk]
 
 
 def test_no_more_are_counted_than_the_limit(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overview, "COUNT_LIMIT", 2)
+    for module in (overview, needs_a_person):
+        monkeypatch.setattr(module, "COUNT_LIMIT", 2)
     for _ in range(4):
         rows.given_up()
     assert "2+ Follow-up given up" in text(as_("support"), "/admin/")
-
-
-def test_they_are_counted_by_their_index(as_: Login) -> None:
-    rows.given_up()
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL enable_seqscan = off")
-    with CaptureQueriesContext(connection) as queries:
-        overview.summary()
-    (sql,) = [each["sql"] for each in queries if "workflows_followup" in each["sql"]]
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN {sql}")
-        assert "follow_up_left" in str(cursor.fetchall())
