@@ -16,7 +16,7 @@ from workflows.overview import COUNT_LIMIT, Standing, Summary, counted
 from workflows.postgres.skip_scan import skip_scan
 from workflows.verdict import Down, Health, Link, Number, Waiting
 from workflows.worker import lease
-from workflows.worker.claim import COMPENSATION
+from workflows.worker.claim import COMPENSATION, POOLS
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 _DOWN = (CircuitState.OPEN, CircuitState.TRIED, CircuitState.HELD)
@@ -134,7 +134,10 @@ def _waiting(workers: list[tuple[str, str, int]]) -> tuple[Waiting | None, list[
     return min(taken, key=lambda head: head.since, default=None), sorted(deserted.values(), key=lambda head: head.since)
 
 
-_QUEUES = skip_scan("queues", "workflows_workflow", "status = 'PENDING'", "queue")
+_BEGUN, _FRESH = (f"status = 'PENDING' AND {POOLS[pool]}" for pool in ("begun", "fresh"))
+_QUEUES = f"""{skip_scan("of_begun", "workflows_workflow", _BEGUN, "queue")},
+               {skip_scan("of_fresh", "workflows_workflow", _FRESH, "queue")},
+               queues AS (SELECT queue FROM of_begun UNION SELECT queue FROM of_fresh)"""  # noqa: S608 (the names are ours)
 
 
 def _heads() -> list[tuple[Any, ...]]:
@@ -144,6 +147,8 @@ def _heads() -> list[tuple[Any, ...]]:
     these as workers. And of the others no more are read than are counted elsewhere: of a queue in
     which so many are due to be undone, the oldest of the others may be missed.
     """
+    due = """SELECT id, invisible_until, compensating FROM workflows_workflow
+                          WHERE queue = queues.queue AND invisible_until <= statement_timestamp()"""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""WITH RECURSIVE {_QUEUES}
@@ -157,14 +162,14 @@ def _heads() -> list[tuple[Any, ...]]:
                       ORDER BY invisible_until, id LIMIT 1)
                     UNION ALL
                     (SELECT false, id, invisible_until FROM (
-                        SELECT id, invisible_until, compensating FROM workflows_workflow
-                         WHERE status = 'PENDING' AND queue = queues.queue AND invisible_until <= statement_timestamp()
-                         ORDER BY invisible_until, id LIMIT %s) w
+                        ({due} AND {_BEGUN} ORDER BY invisible_until, id LIMIT %(limit)s)
+                         UNION ALL
+                        ({due} AND {_FRESH} ORDER BY invisible_until, id LIMIT %(limit)s)) w
                       WHERE NOT compensating
                         AND NOT EXISTS (SELECT FROM workflows_attempt a
                                          WHERE a.workflow_id = w.id AND a.closed_at IS NULL)
                       ORDER BY invisible_until, id LIMIT 1)) head""",  # noqa: S608 (the names are ours)
-            [COUNT_LIMIT],
+            {"limit": COUNT_LIMIT},
         )
         heads: list[tuple[Any, ...]] = cursor.fetchall()
         return heads

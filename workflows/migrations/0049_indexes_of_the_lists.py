@@ -44,11 +44,13 @@ class Migration(migrations.Migration):
         AddIndexConcurrently(
             "workflow",
             models.Index(
-                name="workflow_put_off",
+                name="workflow_queued",
                 fields=["id"],
-                condition=Q(status="PENDING", begun=True, parked_on="", waiting_for="", retry_count=0),
+                condition=Q(status="PENDING", parked_on="", waiting_for="", retry_count=0),
             ),
         ),
+        # What is due the two have that workers claim from.
+        RemoveIndexConcurrently("workflow", "workflow_due"),
         AddIndexConcurrently(
             "workflow",
             models.Index(

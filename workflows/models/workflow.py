@@ -71,18 +71,18 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         return rows if state == State.COMPENSATING else rows.filter(_resting_in(state), ~_is_running())
 
     def queued(self, limit: int) -> list[WorkflowQuerySet]:
-        """The rows that are queued, in three sets: those that are due, and those put off, begun and not.
+        """The rows that are queued, in two sets: those that have not failed and wait for nothing, and what else is due.
 
-        Of each set an index has the rows together. The planner does not know how few are due of all that are PENDING,
-        and looks for them in all rows: so up to `limit` of them are read first, from where the index begins.
+        The first set has an index. Of the others the planner does not know how few are due, and looks for them in all
+        rows: so up to `limit` of what has begun and is due are read first, from where the index of these begins.
         """
         queued = self.in_state(State.QUEUED)
-        due, later = queued.filter(invisible_until__lte=Now()), queued.filter(invisible_until__gt=Now())
-        heads = Workflow.objects.filter(status=Workflow.Status.PENDING, invisible_until__lte=Now())
+        due = queued.filter(~Q(**_NO_REASON), begun=True, invisible_until__lte=Now())
+        heads = Workflow.objects.filter(status=Workflow.Status.PENDING, begun=True, invisible_until__lte=Now())
         found = list(heads.order_by("queue", "invisible_until", "id").values_list("pk", flat=True)[: limit + 1])
         if len(found) <= limit:
             due = due.filter(pk__in=found)
-        return [due, later.filter(begun=True, **_NO_REASON), later.filter(begun=False, **_NO_REASON)]
+        return [queued.filter(**_NO_REASON), due]
 
 
 _NO_REASON = {"parked_on": "", "waiting_for": "", "retry_count": 0}
@@ -218,8 +218,6 @@ class Workflow(models.Model):
             ),
         ]
         indexes = [
-            # What is due, for the console, and for workers of the release before while they are being replaced.
-            models.Index(name="workflow_due", fields=["queue", "invisible_until", "id"], condition=Q(status="PENDING")),
             # The two that a worker claims from: what has begun goes first, and has an index of its own.
             models.Index(
                 name="workflow_begun",
@@ -244,8 +242,13 @@ class Workflow(models.Model):
                 condition=Q(status="PENDING", compensating=False) & ~Q(expires_at=None),
             ),
             # The console's lists, newest first: without an index in that order, what is rare is looked for in all rows.
-            # A submission pays for the first of them; the others are of rows that failed, wait, or are retried.
+            # A submission pays for the first two; the others are of rows that failed, wait, or are retried.
             models.Index(name="workflow_of_type", fields=["workflow_type", "id"]),
+            models.Index(
+                name="workflow_queued",
+                fields=["id"],
+                condition=Q(status="PENDING", parked_on="", waiting_for="", retry_count=0),
+            ),
             models.Index(name="workflow_failed_newest", fields=["id"], condition=Q(status="FAILED", cancelled_at=None)),
             models.Index(
                 name="workflow_cancelled", fields=["id"], condition=Q(status="FAILED", cancelled_at__isnull=False)
@@ -261,11 +264,6 @@ class Workflow(models.Model):
                 condition=Q(status="PENDING", parked_on="", waiting_for="", retry_count__gt=0),
             ),
             models.Index(name="workflow_failing", fields=["id"], condition=Q(status="PENDING", retry_count__gte=3)),
-            models.Index(
-                name="workflow_put_off",
-                fields=["id"],
-                condition=Q(status="PENDING", begun=True, parked_on="", waiting_for="", retry_count=0),
-            ),
             models.Index(
                 name="workflow_parked_newest",
                 fields=["parked_on", "id"],

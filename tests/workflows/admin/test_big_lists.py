@@ -18,6 +18,7 @@ from tests.plans import Plan, explained
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.test_paging import INBOX, LIST, WORKERS
+from workflows import overview
 from workflows.models import ManualTask, Workflow
 
 ROWS = 12_000
@@ -91,7 +92,6 @@ RARE = (
     "?workflow_type=rare&state=queued",
     "?workflow_type=rare&preset=attention",
     "?parked_on=payments",
-    "?preset=given-up",
     "?failed=2020-01-01T00:00:00.0Z/{ago}T23:59:59.0Z",
 )
 NONE = (
@@ -119,6 +119,13 @@ def test_what_is_rare_and_old_is_found_without_reading_what_is_newer(boss: Clien
     ago = f"{timezone.now() - SOME_DAYS_AGO:%Y-%m-%d}"
     found = {query: dear(boss, LIST + query.format(ago=ago)) for query in RARE}
     assert {query: statements for query, statements in found.items() if statements} == {}
+
+
+def test_what_is_queued_and_old_is_found_so_though_there_is_too_much_of_it_to_be_counted(
+    boss: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "COUNT_LIMIT", 2)
+    assert dear(boss, f"{LIST}?state=queued") == []
 
 
 def test_that_there_is_none_is_found_out_without_reading_the_others(boss: Client) -> None:
