@@ -245,6 +245,8 @@ def ignore_late_signals(after: int = 0) -> Slice:
     restore.
     """
     last, next_after = waking.slice_of_signals(after)
+    if not last:
+        return Slice(0)
     slice_ = {"after": after, "last": last}
     in_slice = "s.closed_at IS NULL AND s.id > %(after)s AND s.id <= %(last)s"
     execute(

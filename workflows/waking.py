@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from django.db import Error, connection
 
 from workflows.definition import definitions
+from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import fetch_one
 from workflows.transitions import make_due_where
 
@@ -37,10 +38,14 @@ ROWS_OF_A_SENDER = 1_000
 
 
 class Slice(NamedTuple):
-    """What a slice of a chore has changed, in rows, and after which id the next one begins: 0 is from the start."""
+    """What a slice of a chore has changed, in rows, and after which id the next one begins: 0 is from the start.
+
+    `rest`: seconds that the chore can rest at the least, for there is nothing in sight.
+    """
 
     changed: int
     next: int = 0
+    rest: float = 0.0
 
 
 # Signals that the row `w` waits for. A retry is woken only by signals that its attempt has not seen: an old one would
@@ -131,12 +136,16 @@ def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
 def wake_by_new_signals(after: int = 0) -> Slice:
     """Wake what waits for one of the newest open signals: those that a sender has stored, and woken nobody for."""
     newest, _ = _signals_to_compare(order="id DESC")
+    if not newest:  # as nearly always: to plan the next statement takes longer than to find that out
+        return Slice(0)
     return Slice(_wake_for("s.id = ANY (%(ids)s)", {"ids": newest, "rows": ROWS}))
 
 
 def wake_by_signals(after: int = 0) -> Slice:
     """Wake what waits for one of the open signals after that id."""
     ids, are_all = _signals_to_compare(after)
+    if not ids:
+        return Slice(0)
     woken = _wake_for("s.id = ANY (%(ids)s)", {"ids": ids, "rows": ROWS})
     if woken >= ROWS:
         return Slice(woken, after)
@@ -148,7 +157,7 @@ def _signals_to_compare(after: int = 0, *, order: str = "id") -> tuple[list[int]
 
     At most SIGNALS, and none after those that make PAIRS with the workflows that listen by their linking ids.
     """
-    row = fetch_one(
+    ((ids, are_all),) = session_of().run(
         f"""
         WITH s AS (
             SELECT id, linking_id FROM workflows_signal WHERE closed_at IS NULL AND id > %(after)s
@@ -166,18 +175,19 @@ def _signals_to_compare(after: int = 0, *, order: str = "id") -> tuple[list[int]
           FROM counted""",  # noqa: S608 (ours)
         {"after": after},
     )
-    assert row is not None
-    ids, are_all = row
     return ids, are_all
 
 
 def slice_of_signals(after: int) -> tuple[int, int]:
-    """The last id of the next SIGNALS open signals after that id, and after which the slice behind it begins."""
+    """The last id of the next SIGNALS open signals after that id, and after which the slice behind it begins.
+
+    0 is the last of none.
+    """
     return _slice("SELECT id FROM workflows_signal WHERE closed_at IS NULL AND id > %s ORDER BY id", after)
 
 
 def _slice(ids: str, after: int) -> tuple[int, int]:
-    """The last of the next SIGNALS `ids` (SQL) after that one, and after which the slice behind it begins."""
+    """The last of the next SIGNALS `ids` (SQL) after that one, 0 of none; after which the slice behind it begins."""
     row = fetch_one(
         f"SELECT coalesce(max(id), 0), count(*) FROM ({ids} LIMIT {SIGNALS}) slice",  # noqa: S608 (ours)
         [after],
@@ -193,6 +203,8 @@ def wake_parents(after: int = 0) -> Slice:
                   WHERE kind = 'children' AND outcome = '' AND NOT superseded AND workflow_id > %s
                   ORDER BY workflow_id"""
     last, next_after = _slice(parents, after)
+    if not last:
+        return Slice(0)
     joined = f"""SELECT w.id FROM workflows_wait j JOIN workflows_workflow w ON w.id = j.workflow_id
                   WHERE {OPEN_JOIN} AND {_ASLEEP} AND 'child:' || j.name = ANY (w.wake_on)
                     AND j.workflow_id > %(after)s AND j.workflow_id <= %(last)s"""  # noqa: S608 (ours)

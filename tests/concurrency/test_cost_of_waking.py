@@ -52,9 +52,8 @@ def test_waking_reads_a_few_pages_whatever_waits(no_vacuum: None) -> None:
     assert buffers_of(lambda: waking.wake_for(signal)) <= 15
     last = Workflow.objects.latest("id").pk
     assert buffers_of(lambda: waking.wake(last)) <= 15
-    assert buffers_of(sweep) <= 3000 * 5 + (0 if connection.pg_version >= 160000 else 100), (
-        "a few for each signal, and none for what waits"
-    )
+    # 3,000 signals are compared, the newest twice: each is counted with who listens, and then looked up.
+    assert buffers_of(sweep) <= 3000 * 8, "a few for each signal, and none for what waits"
 
 
 def test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen(no_vacuum: None) -> None:

@@ -41,6 +41,8 @@ LARGEST_COHORT = 256
 # From one cohort to the next, at the least, and from the first workflow of a cohort to the one after its last: the
 # workers come by once a second, and what is left of it is for the last ones to be decided.
 PACE = timedelta(seconds=0.9)
+# Seconds to the next look where nothing is parked: what is parked meanwhile waits for its first trial longer than that.
+UNTIL_PARKED = 1.0
 # A worker that has found nothing looks again within this.
 JUST_DUE = timedelta(seconds=0.5)
 # A cohort that no worker has taken up by then (its queue has none, for one) holds up the next one no longer.
@@ -67,7 +69,8 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
 
 def release_parked(after: int = 0) -> Slice:
     """Make due what may call its service again. A chore."""
-    return Slice(sum(_release(name) for name in names()))
+    services = names()
+    return Slice(sum(_release(name) for name in services), rest=0.0 if services else UNTIL_PARKED)
 
 
 _NAMES = skip_scan("parked", "workflows_workflow", "status = 'PENDING' AND parked_on <> ''", "parked_on")

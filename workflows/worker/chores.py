@@ -16,7 +16,8 @@ from django.db import connection, transaction
 from workflows import failpoints, inbox, waking
 from workflows.outages import parking
 from workflows.postgres import sqlstates
-from workflows.postgres.statements import execute, fetch_one
+from workflows.postgres.round_trips import session_of
+from workflows.postgres.statements import execute
 from workflows.redaction import frames
 from workflows.waking import Slice
 from workflows.worker import heartbeat
@@ -71,7 +72,7 @@ def _run_slice() -> bool:
         name, after = due
         started = monotonic()
         try:
-            changed, next_after = do_slice(CHORES[name], after)
+            changed, next_after, at_least = do_slice(CHORES[name], after)
         except Exception as error:
             if not connection.is_usable():
                 raise
@@ -79,7 +80,7 @@ def _run_slice() -> bool:
             return True
         took = monotonic() - started
         rest = 0.0 if changed else min(took * REST, AFTER_FAILURE)
-        _succeed(name, next_after, rest if changed or next_after else max(rest, CHORES[name].every))
+        _succeed(name, next_after, rest if changed or next_after else max(rest, at_least, CHORES[name].every))
         if changed:
             failpoints.reach("before_chore", name)
     if changed:
@@ -99,7 +100,7 @@ def _lock_due() -> tuple[str, int] | None:
     A time further ahead than any rest is that of a clock which has been set back: such a chore is due.
     """
     names = list(CHORES)
-    row = fetch_one(
+    rows = session_of().run(
         """SELECT name, after, set_config('statement_timeout', %(timeout)s, true),
                   set_config('idle_in_transaction_session_timeout', %(silence)s, true) FROM (
                SELECT name, after FROM workflows_chore
@@ -113,11 +114,11 @@ def _lock_due() -> tuple[str, int] | None:
             "far": 2 * AFTER_FAILURE,
         },
     )
-    return (row[0], row[1]) if row else None
+    return (rows[0][0], rows[0][1]) if rows else None
 
 
 def _succeed(name: str, after: int, rest: float) -> None:
-    execute(
+    session_of().run(
         """UPDATE workflows_chore SET after = %(after)s, due_at = clock_timestamp() + make_interval(secs => %(rest)s),
                   failing_since = NULL, error = ''
             WHERE name = %(name)s""",

@@ -23,7 +23,7 @@ pytestmark = engine.ENGINE
 
 def test_a_signal_for_a_later_step_does_not_burn_the_retries_of_this_one() -> None:
     def fail(*, workflow: Workflow, context: Any) -> None:
-        raise RetryableStepError
+        raise RetryableStepError("Not yet.", base_delay=300)
 
     define([fail, await_signals("paid")])
     workflow = work(submit())

@@ -137,6 +137,28 @@ def test_a_slice_that_changes_nothing_rests_twenty_times_as_long_as_it_took(
     assert Chore.objects.get().after == 7
 
 
+@pytest.mark.parametrize(("parked_on", "least", "most"), [("", 0.5, 1.0), ("insurance", 0.0, 0.5)])
+def test_who_looks_for_what_is_parked_rests_longer_where_nothing_is(
+    asleep: Workflow, clock: Clock, parked_on: str, least: float, most: float
+) -> None:
+    Workflow.objects.update(parked_on=parked_on)
+    worker().run_chores()
+    assert least < rest_of("release parked") <= most
+
+
+def test_where_there_is_no_signal_and_no_parent_nothing_is_looked_for_among_the_workflows(asleep: Workflow) -> None:
+    statements: list[str] = []
+
+    def note(execute: Any, sql: str, *rest: Any) -> Any:
+        statements.append(sql)
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(note):
+        for do in (waking.wake_by_new_signals, waking.wake_by_signals, waking.wake_parents, inbox.ignore_late_signals):
+            assert do(0) == Slice(0)
+    assert not [sql for sql in statements if "UPDATE" in sql]
+
+
 def test_no_chore_rests_for_longer_than_one_that_failed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     def search(after: int) -> Slice:
         clock.now += 100
