@@ -22,7 +22,12 @@ from workflows.admin.words import TASK_TYPES
 from workflows.models import State
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-LOOKS = (("light", WIDE), ("dark", WIDE), ("light", PHONE))
+# What each of them is looked at for: in another theme the colours are others, on a phone all else is.
+LOOKS: tuple[tuple[Any, Any, dict[str, bool]], ...] = (
+    ("light", WIDE, {}),
+    ("dark", WIDE, {"others": False}),
+    ("light", PHONE, {"colours": False}),
+)
 
 COLOURS = """() => {
     for (const each of document.getAnimations()) each.finish();
@@ -93,10 +98,10 @@ def test_axe_finds_nothing_on_any_page(browser: Any, server: Gunicorn, people: N
         for shown in PAGES[part]:
             page = page_of(shown.group)
             show(page, shown)
-            for theme, size in LOOKS:
+            for theme, size, which in LOOKS:
                 page.emulate_media(color_scheme=theme)
                 page.set_viewport_size(size)
-                found += findings(page, f"{shown}, {theme}, {size['width']} wide")
+                found += findings(page, f"{shown}, {theme}, {size['width']} wide", **which)
     assert not found, "\n".join(found)
 
 
@@ -114,14 +119,16 @@ def test_every_state_of_a_workflow_and_every_type_of_question_is_looked_at() -> 
 
 
 @pytest.mark.parametrize(
-    "fault",
+    ("fault", "of_colours"),
     [
-        "document.querySelector('label[for=find]').remove()",
-        "document.querySelector('#content h1').style.color = '#bbb'",
-        "document.documentElement.removeAttribute('lang')",
+        ("document.querySelector('label[for=find]').remove()", False),
+        ("document.querySelector('#content h1').style.color = '#bbb'", True),
+        ("document.documentElement.removeAttribute('lang')", False),
     ],
 )
-def test_it_would_find_what_is_wrong(browser: Any, server: Gunicorn, people: None, fault: str) -> None:
+def test_it_would_find_what_is_wrong(
+    browser: Any, server: Gunicorn, people: None, fault: str, of_colours: bool
+) -> None:
     with looking(browser, server) as page_of:
         page = page_of("superuser")
         page.goto("/admin/")
@@ -129,6 +136,8 @@ def test_it_would_find_what_is_wrong(browser: Any, server: Gunicorn, people: Non
         page.evaluate("document.querySelector('#find').removeAttribute('placeholder')")
         page.evaluate(fault)
         assert len(findings(page)) == 1
+        assert len(findings(page, others=False)) == of_colours
+        assert len(findings(page, colours=False)) == (not of_colours)
 
 
 @pytest.mark.parametrize("path", ["/admin/", "/admin/find/", "/admin/auth/user/add/"])
