@@ -22,6 +22,7 @@ from workflows.executor import Complete, Failed, Outcome, Waiting, WorkerStoppin
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, StepOutcome, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.steps_on_record import as_recorded
 from workflows.outages import unavailable_service
 from workflows.outages.parking import PATIENCE, find_parking
 from workflows.poison import Held, Postponed
@@ -96,6 +97,7 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
             )
         if entry.get("follow_up"):
             follow_ups.add(workflow, definitions()[workflow.workflow_type].find_or_removed_step(entry["step"]))
+    steps = as_recorded(attempt.steps)
     session_of().run_with_commit(
         _COMPLETE,
         {
@@ -103,7 +105,8 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
             "context": to_json(outcome.context).decode(),
             "attempt_id": attempt.id,
             "number": attempt.number,
-            "steps": to_json(attempt.steps).decode(),
+            "steps_in_short": steps.in_short,
+            "steps_in_full": to_json(steps.in_full).decode(),
         },
     )
     return Attempt.Outcome.COMPLETE
@@ -117,7 +120,8 @@ _COMPLETE = f"""
         SELECT id, 'completed', %(number)s FROM completed),
     closed AS (
         UPDATE workflows_attempt
-           SET outcome = 'complete', closed_at = clock_timestamp(), steps = %(steps)s, traceback = ''
+           SET outcome = 'complete', closed_at = clock_timestamp(), traceback = '',
+               steps_in_short = %(steps_in_short)s, steps = %(steps_in_full)s
          WHERE id = %(attempt_id)s RETURNING id)
     SELECT 1 / ((SELECT count(*) FROM completed) * (SELECT count(*) FROM closed))"""  # noqa: S608 (ours)
 

@@ -11,6 +11,7 @@ from workflows.errors import ClaimLost
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event
 from workflows.models.clock import ClockTimestamp
+from workflows.models.steps_on_record import as_recorded
 from workflows.redaction import frames
 
 
@@ -47,10 +48,12 @@ def close_attempt(attempt: OpenAttempt, outcome: Attempt.Outcome, error: BaseExc
 
     Raises ClaimLost when there is no such attempt: the journal did not commit it, or our snapshot is older.
     """
+    steps = as_recorded(attempt.steps)
     closed = Attempt.objects.filter(pk=attempt.id).update(
         outcome=outcome,
         closed_at=ClockTimestamp(),
-        steps=attempt.steps,
+        steps_in_short=steps.in_short,
+        steps_in_full=steps.in_full,
         traceback=frames(error) if error else "",
     )
     if closed != 1:

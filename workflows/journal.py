@@ -30,6 +30,7 @@ from workflows import failpoints
 from workflows.definition import Step, undo_of
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Workflow
+from workflows.models.steps_on_record import as_recorded
 from workflows.postgres import sqlstates
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import Parameters
@@ -304,13 +305,15 @@ def closing_statements(
     it is. There are two statements, for one transaction: the first may have to wait for the next worker's statement,
     which writes an event that only a later snapshot shows. Both may be sent again.
     """
+    recorded = as_recorded(steps)
     parameters = {
         "attempt_id": attempt_id,
         "outcome": outcome,
         "step": step,
         "how": how,
         "detail": json.dumps({"how": how} if how else {}),
-        "steps": json.dumps(steps),
+        "steps_in_short": recorded.in_short,
+        "steps_in_full": json.dumps(recorded.in_full),
     }
     return [(_CLOSE, parameters), (_CORRECT_EVENT, parameters)]
 
@@ -318,7 +321,8 @@ def closing_statements(
 _CLOSE = """
     UPDATE workflows_attempt
        SET outcome = %(outcome)s, closed_at = coalesce(closed_at, clock_timestamp()),
-           died_in = %(step)s, died_how = %(how)s, steps = %(steps)s
+           died_in = %(step)s, died_how = %(how)s,
+           steps_in_short = %(steps_in_short)s, steps = %(steps_in_full)s
      WHERE id = %(attempt_id)s AND outcome IN ('', 'vanished')"""
 
 

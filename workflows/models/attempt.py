@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.db import models
 from django.db.models import Q
 
 from workflows.models.clock import ClockTimestamp
+from workflows.models.steps_on_record import Entry, as_recorded, as_told
 from workflows.models.workflow import Workflow
 
 
@@ -55,9 +58,8 @@ class Attempt(models.Model):
     opened_at = models.DateTimeField(db_default=ClockTimestamp())
     closed_at = models.DateTimeField(null=True)
     outcome = models.CharField(max_length=20, choices=Outcome, db_default="", help_text="Empty while it runs.")
-    # [{"step", "outcome": a StepOutcome, "ms", and for a failure "error_class", "error_code", "error_message"}, ...] in
-    # the order in which they ran; of a compensation with "undo": true.
-    steps = models.JSONField(db_default=models.Value([], models.JSONField()))
+    steps_in_short = models.TextField(db_default="", help_text="What each step did; a name alone is told in full.")
+    steps_in_full = models.JSONField(db_column="steps", db_default=models.Value([], models.JSONField()))
     died_in = models.CharField(max_length=100, db_default="", help_text="The last step begun before its worker died.")
     died_how = models.CharField(max_length=50, db_default="", help_text="A signal, an exit code, grace or overdue.")
     traceback = models.TextField(db_default="", help_text="Files, lines and functions; never values.")
@@ -69,3 +71,16 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"attempt {self.number} of workflow {self.workflow_id}"
+
+    @property
+    def steps(self) -> list[Entry]:
+        """What each step did, in the order in which they ran, from both columns of the row.
+
+        [{"step", "outcome": a StepOutcome, "ms", and for a failure "error_class", "error_code", "error_message"}, ...];
+        of a compensation with "undo": true.
+        """
+        return as_told(self.steps_in_short, self.steps_in_full)
+
+    @steps.setter
+    def steps(self, steps: Sequence[Entry]) -> None:
+        self.steps_in_short, self.steps_in_full = as_recorded(steps)

@@ -82,10 +82,10 @@ class Keys:
 def _steps_that_returned_none(queue: str) -> set[tuple[str, str]]:
     """The definition and the name of each `once` step that asked for its key and returned None."""
     recorded = {"error_code": ledger.NONE_AFTER_KEY}
-    attempts = Attempt.objects.filter(workflow__queue=queue, steps__contains=[recorded])
+    attempts = Attempt.objects.filter(workflow__queue=queue, steps_in_full__contains=[recorded])
     return {
         (definition, entry["step"])
-        for definition, steps in attempts.values_list("workflow__workflow_type", "steps")
+        for definition, steps in attempts.values_list("workflow__workflow_type", "steps_in_full")
         for entry in steps
         if recorded.items() <= entry.items()
     }

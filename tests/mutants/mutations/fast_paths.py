@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import JSONB, LEFTOVERS, LOST_CLAIMS, RETRIES, ROUND_TRIPS, SESSIONS, TIMEOUTS
+from tests.mutants.mutations.seen_by import (
+    JSONB,
+    LEFTOVERS,
+    LOST_CLAIMS,
+    ON_RECORD,
+    RETRIES,
+    ROUND_TRIPS,
+    SESSIONS,
+    TIMEOUTS,
+)
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -165,6 +174,63 @@ MUTANTS: list[Mutant] = [
             "1 / ((SELECT count(*) FROM completed) * (SELECT count(*) FROM closed))",
             "1 / (SELECT count(*) FROM completed)",
             f"{LOST_CLAIMS}test_nothing_is_decided_while_the_attempt_is_not_to_be_seen",
+        ),
+        (
+            "a complete workflow forgets the steps that ran",
+            "steps_in_short = %(steps_in_short)s, steps =",
+            "steps =",
+            f"{ON_RECORD}test_a_complete_workflow_tells_what_each_step_did",
+        ),
+    ),
+    *in_(
+        "history.py",
+        (
+            "an attempt that is retried forgets the steps that ran",
+            "        steps_in_short=steps.in_short,\n",
+            "",
+            f"{ON_RECORD}test_an_attempt_that_is_retried_tells_what_ran_before_the_failure",
+        ),
+    ),
+    *in_(
+        "journal.py",
+        (
+            "a lost attempt forgets the steps that ran",
+            "steps_in_short = %(steps_in_short)s, steps =",
+            "steps =",
+            f"{ON_RECORD}test_a_lost_attempt_tells_what_ran_before_the_loss",
+        ),
+    ),
+    *in_(
+        "models/steps_on_record.py",
+        (
+            "a step with more to tell is a word",
+            "if nameable and len(step) == 3 and",
+            "if nameable and",
+            f"{ON_RECORD}test_what_is_recorded_is_what_is_told",
+        ),
+        (
+            "what waits is a word, which a console of the release before does not read",
+            '"skipped": " skipped"}',
+            '"skipped": " skipped", "waiting": " waiting"}',
+            f"{ON_RECORD}test_a_console_of_the_release_before_sees_what_failed_or_waits",
+        ),
+        (
+            "a step whose name has a space in it is a word",
+            '", \\t\\n"',
+            '","',
+            f"{ON_RECORD}test_what_is_recorded_is_what_is_told",
+        ),
+        (
+            "a step whose name has a comma in it is a word",
+            '", \\t\\n"',
+            '" \\t\\n"',
+            f"{ON_RECORD}test_what_is_recorded_is_what_is_told",
+        ),
+        (
+            "an attempt of the release before tells nothing",
+            "return [*steps, *told_in_full]",
+            "return steps",
+            f"{ON_RECORD}test_an_attempt_of_the_release_before_is_read_as_it_was_written",
         ),
     ),
 ]

@@ -1,0 +1,144 @@
+"""What an attempt's steps did, in the two columns that hold it, and as every reader sees it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests import engine
+from tests.engine import another_connection, define, last_attempt, submit, terminate, work, worker
+from workflows.definition import Step
+from workflows.errors import ClaimLost, RetryableStepError, StepError
+from workflows.models import Workflow
+from workflows.models.steps_on_record import as_recorded, as_told
+from workflows.waits import wait_for_time
+
+pytestmark = engine.ENGINE
+
+RAN = {"step": "reserve", "outcome": "ran", "ms": 1.2}
+RECORDED = {"step": "charge", "outcome": "recorded", "ms": 0.0}
+SKIPPED = {"step": "review", "outcome": "skipped", "ms": 3}
+FAILED = {"step": "thank", "outcome": "failed", "ms": 240.5, "error_class": "StepError", "error_code": "no"}
+UNDONE = {"step": "charge", "outcome": "undone", "ms": 7.0, "undo": True}
+UNNAMEABLE = {"step": "ship, and tell", "outcome": "ran", "ms": 1.0}
+UNTIMED = {"step": "pack", "outcome": "ran"}  # the worker was lost in it
+
+
+def stored(workflow: Workflow) -> tuple[str, Any]:
+    """The two columns of the last attempt."""
+    with another_connection() as other:
+        select = (
+            "SELECT steps_in_short, steps FROM workflows_attempt WHERE workflow_id = %s ORDER BY number DESC LIMIT 1"
+        )
+        row = other.execute(select, [workflow.pk]).fetchone()
+    assert row
+    return row
+
+
+def names_and_outcomes(workflow: Workflow) -> list[tuple[str, str]]:
+    return [(entry["step"], entry["outcome"]) for entry in last_attempt(workflow).steps]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [],
+        [RAN, RECORDED, SKIPPED],
+        [RAN, FAILED, RECORDED, {**RAN, "outcome": "waiting"}],
+        [UNDONE, {**UNDONE, "step": "reserve"}],
+        [{**RAN, "step": "?"}, UNNAMEABLE, {**UNNAMEABLE, "step": "ship it"}, {**UNNAMEABLE, "step": ""}, RAN],
+        [RAN, UNTIMED],
+        [{**RAN, "follow_up": True}, {**RAN, "ms": 12345.6}],
+    ],
+)
+def test_what_is_recorded_is_what_is_told(steps: list[dict[str, Any]]) -> None:
+    recorded = as_recorded(steps)
+    assert as_told(recorded.in_short, recorded.in_full) == steps
+
+
+def test_a_step_that_simply_ran_is_a_word_and_what_has_more_to_tell_is_told_in_full() -> None:
+    in_short, in_full = as_recorded([RAN, RECORDED, SKIPPED, FAILED, UNNAMEABLE])
+    assert in_short == "reserve 1.2, charge recorded 0.0, review skipped 3, thank, ?"
+    assert in_full == [FAILED, UNNAMEABLE]
+
+
+def test_an_attempt_of_the_release_before_is_read_as_it_was_written() -> None:
+    assert as_told("", [RAN, FAILED, UNDONE]) == [RAN, FAILED, UNDONE]
+
+
+def say(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    return {"number": 1}
+
+
+def nothing(*, workflow: Workflow, context: Any) -> None:
+    return None
+
+
+def refuse(*, workflow: Workflow, context: Any) -> None:
+    raise StepError("There is no address.", code="no_address")
+
+
+def busy(*, workflow: Workflow, context: Any) -> None:
+    raise RetryableStepError("Busy.", code="busy")
+
+
+def wait(*, workflow: Workflow, context: Any) -> None:
+    wait_for_time(workflow, "rest", timedelta(hours=1))
+
+
+def test_a_complete_workflow_tells_what_each_step_did() -> None:
+    define([say, nothing, Step(refuse, best_effort=True), Step(say, name="say again")])
+    workflow = work(submit())
+    assert workflow.status == "COMPLETE"
+    in_short, in_full = stored(workflow)
+    assert [word.split(" ")[0] for word in in_short.split(", ")] == ["say", "nothing", "refuse", "?"]
+    assert [entry["step"] for entry in in_full] == ["refuse", "say again"]
+    assert names_and_outcomes(workflow) == [
+        ("say", "ran"),
+        ("nothing", "skipped"),
+        ("refuse", "best_effort_failed"),
+        ("say again", "ran"),
+    ]
+
+
+def test_a_console_of_the_release_before_sees_what_failed_or_waits() -> None:
+    """It reads the column `steps` alone, each entry by its "step" and "outcome"."""
+    define([say, Step(refuse, best_effort=True), wait])
+    _, in_full = stored(work(submit()))
+    assert [(entry["step"], entry["outcome"], entry.get("error_code")) for entry in in_full] == [
+        ("refuse", "best_effort_failed", "no_address"),
+        ("wait", "waiting", None),
+    ]
+
+
+def test_an_attempt_that_is_retried_tells_what_ran_before_the_failure() -> None:
+    define([say, busy])
+    workflow = work(submit())
+    assert names_and_outcomes(workflow) == [("say", "ran"), ("busy", "failed")]
+    assert stored(workflow)[0].startswith("say ")
+
+
+def test_a_lost_attempt_tells_what_ran_before_the_loss() -> None:
+    def lose_it(*, workflow: Workflow, context: Any) -> None:
+        terminate("default")
+
+    define([say, lose_it])
+    workflow, this = submit(), worker()
+    with pytest.raises(ClaimLost):
+        this.process_next()
+    this._close_lost_attempt()
+    assert (last_attempt(workflow).outcome, stored(workflow)[0].split(" ")[0]) == ("lost", "say")
+    assert [name for name, _ in names_and_outcomes(workflow)] == ["say", "lose_it"]
+
+
+def test_twenty_one_steps_that_ran_take_a_third_of_what_they_take_in_full() -> None:
+    steps = [{"step": f"update_something_{number:02}", "outcome": "ran", "ms": 12.3} for number in range(21)]
+    recorded = as_recorded(steps)
+    with another_connection() as other:
+        sizes = "SELECT octet_length(%s::text), pg_column_size(%s::jsonb)"
+        row = other.execute(sizes, [recorded.in_short, str(steps).replace("'", '"')]).fetchone()
+    assert row
+    assert recorded.in_full == []
+    assert row[0] < row[1] / 3

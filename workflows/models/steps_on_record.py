@@ -1,0 +1,64 @@
+"""What the steps of an attempt did, as its row holds it: in short where a step simply ran, in full where there is more.
+
+    steps_in_short   validate_payload 1.2, create_account recorded 0.1, review skipped 0.0, execute_checkout
+    steps            [{"step": "execute_checkout", "outcome": "failed", "ms": 240.3, "error_class": ...}]
+
+The text has every step in order: its name, its outcome unless that is `ran`, and milliseconds. A name alone is that of
+a step which is told in full, as JSON: those stand in the order of these names. Attempts of a release before the text
+have all steps in full, and no text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Entry = Mapping[str, Any]
+
+# A list of 21 steps takes 500 bytes, and 1,700 in full. What failed or waits stays in full: for people it is what
+# counts, and a console of a release before shows nothing else.
+_TOLD_BY_A_WORD = {"ran": "", "recorded": " recorded", "skipped": " skipped"}
+_SEPARATOR = ", "
+_UNNAMEABLE = "?"  # a step whose name has a space or a comma in it is told in full
+
+
+class StepsOnRecord(NamedTuple):
+    """The two columns of an attempt."""
+
+    in_short: str
+    in_full: list[Entry]
+
+
+def as_recorded(steps: Sequence[Entry]) -> StepsOnRecord:
+    """Entries as `Attempt.steps` has them, in the form in which they are stored."""
+    in_full: list[Entry] = []
+    return StepsOnRecord(_SEPARATOR.join([_in_short(step, in_full) for step in steps]), in_full)
+
+
+def _in_short(step: Entry, in_full: list[Entry]) -> str:
+    """The step's word of the text; if that does not tell all of it, it is added to `in_full`."""
+    name = step["step"]
+    nameable = name and not any(character in ", \t\n" for character in name)
+    if nameable and len(step) == 3 and "ms" in step and (outcome := _TOLD_BY_A_WORD.get(step["outcome"])) is not None:
+        return f"{name}{outcome} {step['ms']}"
+    in_full.append(step)
+    return name if nameable else _UNNAMEABLE
+
+
+def as_told(in_short: str, in_full: Sequence[Entry]) -> list[Entry]:
+    """The entries of an attempt, in the order in which its steps ran, from the two columns."""
+    told_in_full = iter(in_full)
+    steps = [_entry(word.split(" "), told_in_full) for word in in_short.split(_SEPARATOR)] if in_short else []
+    return [*steps, *told_in_full]  # of an attempt without a text: all
+
+
+def _entry(word: Sequence[str], told_in_full: Iterator[Entry]) -> Entry:
+    match word:
+        case [name, ms]:
+            return {"step": name, "outcome": "ran", "ms": json.loads(ms)}
+        case [name, outcome, ms]:
+            return {"step": name, "outcome": outcome, "ms": json.loads(ms)}
+        case [_]:
+            return next(told_in_full)
+    raise ValueError(f"no step's word: {' '.join(word)}")
