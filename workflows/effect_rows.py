@@ -34,7 +34,7 @@ class EffectRows:
     def __init__(self, workflow: Workflow, attempt: OpenAttempt) -> None:
         self.workflow = workflow
         self.attempt = attempt
-        self._known = _load(attempt)
+        self._known = _load(workflow)
         self._is_complete = workflow.status == Workflow.Status.COMPLETE
         # The parameters for the workflow and the attempt.
         self._ours = {
@@ -280,8 +280,8 @@ _RESOLVE_UNDO = f"""
     RETURNING id"""  # noqa: S608 (_RESOLVE is ours)
 
 
-def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
-    """The effects of the attempt's workflow by step, the latest generation of each."""
+def _load(workflow: Workflow) -> dict[str, KnownEffect]:
+    """The workflow's effects by step, the latest generation of each."""
     rows = journal.execute(
         """SELECT id, step, generation, state, idempotency_key, result::text,
                   extract(epoch FROM statement_timestamp() - first_begun_at)::float,
@@ -294,10 +294,18 @@ def _load(attempt: OpenAttempt) -> dict[str, KnownEffect]:
                              AND NOT w.superseded),
                   coalesce(call_number, 0)
              FROM workflows_effect e WHERE workflow_id = %s AND NOT undo ORDER BY generation""",
-        [attempt.workflow_id],
+        [workflow.pk],
     )
     return {
-        step: KnownEffect(effect_id, step, generation, state, key, json.loads(result) if result else None, *known)
+        step: KnownEffect(
+            effect_id,
+            step,
+            generation,
+            state,
+            key or key_of(workflow, step, generation),
+            json.loads(result) if result else None,
+            *known,
+        )
         for effect_id, step, generation, state, key, result, *known in rows
     }
 

@@ -19,6 +19,7 @@ from workflows.admin.phases import phases
 from workflows.admin.sentence import sentence, small_print
 from workflows.admin.steps import lines_of, recorded_error, step_lines, undone_steps
 from workflows.definition import definitions, undo_of, wording_of
+from workflows.effects import recorded_key
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, StepOutcome, Workflow
 from workflows.wording import Wording, words_for_code, words_for_step
 
@@ -69,7 +70,9 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "passed_over": list(_in_words(wording, _without_a_line(workflow, passed_over))),
         "attempts": [(attempt, lines_of(attempt, definition)) for attempt in attempts if attempt is not last],
         "attempts_left_out": attempts[-1].number - 1 if attempts else 0,
-        "effects": [(effect, words_for_step(wording, effect.step).title) for effect in effects],
+        "effects": [
+            (effect, words_for_step(wording, effect.step).title, recorded_key(workflow, effect)) for effect in effects
+        ],
         **related_rows(workflow),
         "history": [_line(event) for event in history[:EVENTS_SHOWN]],
         "older": history[EVENTS_SHOWN - 1].pk if len(history) > EVENTS_SHOWN else None,

@@ -38,6 +38,8 @@ class Effect(models.Model):
     generation = models.PositiveIntegerField(db_default=1)
     undo = models.BooleanField(db_default=False, help_text="The call undoes the step's effect of this generation.")
     state = models.CharField(max_length=10, choices=State)
+    # Read as what follows from the workflow, the step and the generation where it is empty. This release writes all of
+    # them: the one before would send ":undo" as the key of an undo.
     idempotency_key = models.CharField(max_length=200, help_text="What the downstream knows it by.")
     attempt = models.BigIntegerField()
     attempt_token = models.UUIDField(null=True, help_text="Empty while a release before this column wrote it last.")

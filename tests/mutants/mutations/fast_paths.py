@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
 from tests.mutants.mutations.seen_by import (
+    EFFECT_ROWS,
     JSONB,
     LEFTOVERS,
     LOST_CLAIMS,
@@ -231,6 +232,21 @@ MUTANTS: list[Mutant] = [
             "return [*steps, *told_in_full]",
             "return steps",
             f"{ON_RECORD}test_an_attempt_of_the_release_before_is_read_as_it_was_written",
+        ),
+    ),
+    *in_(
+        "effect_rows.py",
+        (
+            "an undo is called without its key where the row leaves that out",
+            "key or key_of(workflow, step, generation)",
+            "key",
+            f"{EFFECT_ROWS}test_a_lookup_and_an_undo_are_given_the_key_also_where_the_row_leaves_it_out",
+        ),
+        (
+            "a call of a later generation has the key of the first where the row leaves it out",
+            "key or key_of(workflow, step, generation)",
+            "key or key_of(workflow, step, 1)",
+            f"{EFFECT_ROWS}test_a_later_generation_is_undone_under_its_own_key_also_where_the_row_leaves_it_out",
         ),
     ),
 ]
