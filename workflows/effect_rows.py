@@ -95,8 +95,9 @@ class EffectRows:
         failpoints.reach("before_intent", at)
         while True:
             sent_at = monotonic()
+            statement = _WRITE_INTENT if expected is None else _WRITE_INTENT_AGAIN
             rows = journal.execute_with_deferred(
-                self.attempt, _WRITE_INTENT, {**self._ours, **intent, "expected": expected}
+                self.attempt, statement, {**self._ours, **intent, "expected": expected}
             )
             if not rows:
                 return None
@@ -234,12 +235,26 @@ class EffectRows:
         return rows
 
 
-_WRITE_INTENT = f"""
+_INTENT = f"""
     INSERT INTO workflows_effect AS e
            (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, has_undo)
     SELECT %(workflow_id)s, %(step)s, %(generation)s, %(undo)s, 'intent', %(key)s, %(attempt)s, %(attempt_token)s,
            %(has_undo)s
-     WHERE {FENCE} AND (%(heedless)s OR NOT {inbox.cancel_requested_sql("%(workflow_id)s")})
+     WHERE {FENCE} AND (%(heedless)s OR NOT {inbox.cancel_requested_sql("%(workflow_id)s")})"""
+_BEGUN = "RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float, call_number"
+
+
+# Of a call that is not on the ledger. Without ON CONFLICT, which writes a second record to the WAL. If another worker,
+# which has lost the row, is writing the same call just then, the unique key refuses this one, and the claim is lost.
+_WRITE_INTENT = f"""{_INTENT}
+       AND NOT EXISTS (
+           SELECT FROM workflows_effect
+            WHERE workflow_id = %(workflow_id)s AND step = %(step)s::varchar AND generation = %(generation)s
+              AND undo = %(undo)s)
+    {_BEGUN}"""
+
+
+_WRITE_INTENT_AGAIN = f"""{_INTENT}
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
        SET state = 'intent', attempt = excluded.attempt, attempt_token = excluded.attempt_token,
            begun_at = clock_timestamp(),
@@ -248,7 +263,7 @@ _WRITE_INTENT = f"""
            call_number = excluded.call_number,
            settled_at = NULL, settled_by = '', error_class = '', error_code = '', error_message = ''
      WHERE e.state = %(expected)s
-    RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float, call_number"""  # noqa: S608 (FENCE is ours)
+    {_BEGUN}"""  # noqa: S608 (ours)
 
 
 _RESOLVE = f"""

@@ -248,5 +248,11 @@ MUTANTS: list[Mutant] = [
             "key or key_of(workflow, step, 1)",
             f"{EFFECT_ROWS}test_a_later_generation_is_undone_under_its_own_key_also_where_the_row_leaves_it_out",
         ),
+        (
+            "that a call was begun meanwhile is left to the unique key",
+            "              AND undo = %(undo)s)\n",
+            "              AND undo = %(undo)s AND false)\n",
+            f"{EFFECT_ROWS}test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again",
+        ),
     ),
 ]
