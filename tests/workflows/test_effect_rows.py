@@ -222,3 +222,24 @@ def test_the_key_of_a_later_generation_and_of_an_undo_follow_from_their_rows() -
         effects.recorded_key(workflow, Effect(step="call", generation=1, undo=False, idempotency_key="its own"))
         == "its own"
     )
+
+
+def updates_elsewhere() -> int:
+    """The outcomes of calls that went to another page than that of their INTENT, with an entry in each index."""
+    with connections["journal"].cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+        cursor.execute(
+            "SELECT n_tup_upd - n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'workflows_effect'",
+        )
+        row: tuple[int] = cursor.fetchone()
+        return row[0]
+
+
+def test_what_came_of_a_call_is_written_on_the_page_of_its_intent() -> None:
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"number": 1}
+
+    define([Step(call, once=True, name=f"call_{number}", key_ttl=KEY_TTL) for number in range(150)])
+    before = updates_elsewhere()
+    assert work(submit()).status == "COMPLETE"
+    assert updates_elsewhere() <= before + 3, "on pages that may be filled to the end it is ten"
