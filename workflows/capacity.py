@@ -21,8 +21,8 @@ class Cost:
     they are seldom what a host is bought for.
     """
 
-    table_bytes: float = 9_300
-    wal_bytes: float = 23_200
+    table_bytes: float = 7_800
+    wal_bytes: float = 20_800
     xids: float = 21.2
     worker_cpu_ms: float = 20.0
     server_cpu_ms: float = 10.0

@@ -1,6 +1,7 @@
 """What was read of an effect may have changed before it is written."""
 
 import contextlib
+from threading import Thread
 from time import sleep
 from typing import Any
 
@@ -63,6 +64,34 @@ def test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again() ->
         worker().process_next()
     connections.close_all()
     assert (state(), service.calls) == ("intent", [])
+    assert again(workflow).waiting_for.startswith("Unclear call: did “Call” happen?")
+
+
+def test_a_call_that_is_being_begun_just_then_is_not_begun_again_and_the_result_before_it_is_written() -> None:
+    """The other worker's INTENT is not committed yet: ours waits for it, and the unique key refuses it."""
+    service = Downstream()
+    with engine.another_connection() as other:
+
+        def begin_elsewhere(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+            other.execute("BEGIN")
+            other.execute(BEGIN_LATE, {"workflow": workflow.pk, "key": f"{workflow.key}:call"})
+            committing.start()
+            return {"text": "before"}
+
+        def commit_when_it_waits() -> None:
+            engine.with_its_connections(engine.until_blocked)
+            other.execute("COMMIT")
+
+        committing = Thread(target=commit_when_it_waits)
+        define([Step(begin_elsewhere, once=True, name="before", key_ttl=KEY_TTL), call_step(service, settle=0)])
+        workflow, this = submit(), worker()
+        with pytest.raises(ClaimLost):
+            this.process_next()
+        committing.join()
+    this._close_lost_attempt()
+    connections.close_all()
+    assert service.calls == []
+    assert dict(Effect.objects.values_list("step", "state")) == {"before": "done", "call": "intent"}
     assert again(workflow).waiting_for.startswith("Unclear call: did “Call” happen?")
 
 
