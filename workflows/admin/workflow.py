@@ -41,6 +41,7 @@ RETRY = Verb(
     operation=operations.retry,
     applies=lambda row: row.state in (State.FAILED, State.CANCELLED),
     consequences=lambda row: list(consequences.of_retry(row)),
+    seen=("seen", operations.ended_at),
     form=RetryForm,
     done="It will be tried again from the first step.",
 )

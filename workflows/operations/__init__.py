@@ -39,7 +39,7 @@ from workflows.operations.tasks import (
     why_not_decide,
     why_not_release,
 )
-from workflows.operations.workflows import cancel, retry, run_now, why_not_cancel
+from workflows.operations.workflows import cancel, ended_at, retry, run_now, why_not_cancel
 
 __all__ = [
     "ACKNOWLEDGE",
@@ -66,6 +66,7 @@ __all__ = [
     "cancel",
     "claim_task",
     "decidable",
+    "ended_at",
     "failures_left",
     "follow_up",
     "hold",

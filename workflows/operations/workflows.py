@@ -14,7 +14,7 @@ from workflows.definition import definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.executor import describe_engine_error, last_error
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
-from workflows.models.clock import ClockTimestamp
+from workflows.models.clock import ClockTimestamp, microseconds
 from workflows.operations.guards import (
     CANCEL,
     CANCEL_PAID,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 
-def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = False) -> None:
+def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = False, seen: Collection[int] = ()) -> None:
     """Start a failed or cancelled workflow again from its first step.
 
     A question that failed it (rejected, or expired) is asked again, and so is one that expired, or was closed, while
@@ -42,13 +42,18 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
 
     It goes before what is queued and has not begun. One of many that are retried `in_bulk` does not: a thousand would
     hold up everything new.
+
+    `seen` is the end that the user was shown (`ended_at`): of a workflow that somebody has retried since, and that has
+    failed again, no call is made anew unseen. A caller who has looked at none leaves it empty.
     """
     require(user, RETRY)
-    _retry_children(workflow_id, user=user, reason=reason, in_bulk=in_bulk)
+    _retry_children(workflow_id, user=user, reason=reason, in_bulk=in_bulk, seen=seen)
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         if workflow.status != Workflow.Status.FAILED:
             raise NotAllowed(f"Only a failed workflow can be retried; this one is {state.label.lower()}.")
+        if not _is_seen(workflow, seen):
+            raise NotAllowed("It was retried since you looked, and has ended again: look at it again.")
         definition = definitions().get(workflow.workflow_type)
         expires_after = definition.expires_after if definition else None
         transitions.reopen(workflow_id, expires_after=expires_after, begun=not in_bulk)
@@ -61,12 +66,23 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
         record_event(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 
 
-def _retry_children(workflow_id: int, *, user: User, reason: str, in_bulk: bool) -> None:
+def ended_at(workflow: Workflow) -> list[int]:
+    """When a workflow has come to rest, in microseconds: it tells its ends apart. Nothing of one that is under way."""
+    return [microseconds(workflow.completed_at)] if workflow.completed_at else []
+
+
+def _is_seen(workflow: Workflow, seen: Collection[int]) -> bool:
+    return not seen or list(seen) == ended_at(workflow)
+
+
+def _retry_children(workflow_id: int, *, user: User, reason: str, in_bulk: bool, seen: Collection[int]) -> None:
     """Start the children again that were cancelled with their parent, or are about to be; each in its own transaction.
 
     They come before the parent: if this is interrupted, the parent can be retried once more.
     """
-    if not Workflow.objects.filter(pk=workflow_id, status=Workflow.Status.FAILED, cancelled_at__isnull=False).exists():
+    parents = Workflow.objects.filter(pk=workflow_id, status=Workflow.Status.FAILED, cancelled_at__isnull=False)
+    parent = parents.only("completed_at").first()
+    if parent is None or not _is_seen(parent, seen):
         return
     inbox.withdraw_cancellation_of_children(workflow_id)
     requested = Signal.objects.filter(workflow=OuterRef("pk"), name=inbox.CANCEL, source=inbox.ENGINE)

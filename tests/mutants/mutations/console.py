@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import CANARIES, HELD_ROWS, MASKS, RACES, SERVICES, UNTOUCHED, WALK
+from tests.mutants.mutations.seen_by import CANARIES, HELD_ROWS, MASKS, OPERATIONS, RACES, SERVICES, UNTOUCHED, WALK
 
 _TABLE = f"{WALK}test_everybody_gets_what_the_table_says"
 _SLIPS = f"{UNTOUCHED}test_an_untouched_form_does_nothing_that_needs_a_decision_or_a_reason"
@@ -100,6 +100,21 @@ MUTANTS: list[Mutant] = [
             "        if not decided:\n            raise NotAllowed(why_not_decide(task, user) or CHANGED)\n",
             "",
             f"{RACES}test_of_two_at_once_the_first_wins_and_the_other_is_told",
+        ),
+    ),
+    *in_(
+        "operations/workflows.py",
+        (
+            "a failure that was not seen is retried",
+            "        if not _is_seen(workflow, seen):\n",
+            "        if False:\n",
+            f"{RACES}test_a_retry_from_the_page_of_an_earlier_failure_does_nothing_and_says_so",
+        ),
+        (
+            "a retry that is refused has started the children again",
+            "    if parent is None or not _is_seen(parent, seen):\n",
+            "    if parent is None:\n",
+            f"{OPERATIONS}test_retry_refuses_an_end_that_the_user_was_not_shown_and_starts_no_child_again",
         ),
     ),
     Mutant(

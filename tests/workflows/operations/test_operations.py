@@ -14,7 +14,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from tests.workflows import rows
-from workflows import operations
+from workflows import inbox, operations
 from workflows.errors import NotAllowed
 from workflows.models import ApiKey, Event, ManualTask, Signal, Workflow
 
@@ -80,6 +80,22 @@ def test_retry_refuses_what_has_not_failed_and_says_what_it_is(
         operations.retry(row.pk, user=boss)
     assert Workflow.objects.filter(pk=row.pk).values().get() == before
     assert not Event.objects.filter(workflow=row).exists()
+
+
+def test_retry_refuses_an_end_that_the_user_was_not_shown_and_starts_no_child_again(boss: User) -> None:
+    parent = rows.cancelled()
+    child = rows.cancelled(parent=parent, parent_wait="parcels", child_key="first")
+    inbox.store(
+        source=inbox.ENGINE, dedupe_key="cancel", name=inbox.CANCEL, workflow_id=child.pk, payload={"by": "boss"}
+    )
+    parent.refresh_from_db()
+    (ended,) = operations.ended_at(parent)
+    with pytest.raises(NotAllowed, match="retried since you looked, and has ended again"):
+        operations.retry(parent.pk, user=boss, seen=[ended - 1])
+    statuses = Workflow.objects.order_by("id").values_list("status", flat=True)
+    assert list(statuses) == ["FAILED", "FAILED"]
+    operations.retry(parent.pk, user=boss, seen=[ended])
+    assert list(statuses.all()) == ["PENDING", "PENDING"]
 
 
 def test_retry_says_that_there_is_no_such_workflow(boss: User) -> None:

@@ -260,6 +260,19 @@ def test_a_retry_while_the_worker_runs_it_does_nothing_and_says_so(people: tuple
     assert gate.runs == 2
 
 
+def test_a_retry_from_the_page_of_an_earlier_failure_does_nothing_and_says_so(
+    people: tuple[Person, Person], gate: Gate
+) -> None:
+    """It would make the calls that were reversed meanwhile once more: a charge, for one."""
+    row, (anna, ben) = work(submit()), people
+    by_anna, by_ben = anna.opens(row, ACTIONS["retry"]), ben.opens(row, ACTIONS["retry"])
+    gate.go_on.set()
+    assert by_anna() == []
+    assert work(row).status == "FAILED"
+    assert by_ben() == ["it was retried since you looked, and has ended again: look at it again."]
+    assert [kind for _, kind in history(row)] == ["failed", "retried", "failed"]
+
+
 def test_a_worker_takes_up_what_is_being_retried_once_that_is_committed(
     people: tuple[Person, Person], gate: Gate
 ) -> None:
