@@ -11,7 +11,7 @@ from django.db.models import ManyToManyField, QuerySet
 from django.forms import ModelMultipleChoiceField
 from django.http import HttpRequest
 
-from staff.rights import groups_of, may_administer, may_administer_group, permissions_of
+from staff.rights import groups_of, may_administer, may_administer_group, may_be_forgotten, permissions_of
 
 if TYPE_CHECKING:
     ManyToMany = ManyToManyField[Any, Any]
@@ -44,9 +44,17 @@ class GivesOwnRights(ModelAdmin):
 
 @admin.register(User)
 class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
-    """Superusers are seen by superusers only. Users who have a right that one lacks can be looked at, and no more."""
+    """Superusers are seen by superusers only. Users who have a right that one lacks can be looked at, and no more.
+
+    Whoever has signed in is deleted and renamed by superusers only.
+    """
 
     readonly_fields = ("last_login", "date_joined")  # what is known is not to be edited
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
+        # The history has names: by another one it would tell of somebody else.
+        kept = ("username",) if obj and not may_be_forgotten(_user(request), obj) else ()
+        return (*self.readonly_fields, *kept)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         users = super().get_queryset(request)
@@ -73,7 +81,9 @@ class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         may = super().has_delete_permission(request, obj)
-        return may and (obj is None or may_administer(_user(request), obj))
+        if obj is None or not may:
+            return may
+        return may_administer(_user(request), obj) and may_be_forgotten(_user(request), obj)
 
 
 @admin.register(Group)

@@ -33,6 +33,15 @@ def may_administer(who: User, user: User) -> bool:
     )
 
 
+def may_be_forgotten(who: User, user: User) -> bool:
+    """Whether `who` may delete `user`, or give them another name.
+
+    With a user goes the record of what they did to users. So nobody covers their own traces: of a user who has signed
+    in only superusers do so.
+    """
+    return who.is_superuser or user.last_login is None
+
+
 def may_administer_group(who: User, group: Group) -> bool:
     """Whether `who` is in the group, and so has all that it gives."""
     return groups_of(who).filter(pk=group.pk).exists()

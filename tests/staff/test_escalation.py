@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
@@ -194,6 +195,24 @@ def test_what_they_may_do_they_can(house: House) -> None:
     assert not house.reception.permissions.exists()
     assert client.post(f"/admin/auth/user/{eve.pk}/delete/", {"post": "yes"}).status_code == 302
     assert not User.objects.filter(pk=eve.pk).exists()
+
+
+def test_whoever_has_signed_in_is_neither_deleted_nor_renamed(house: House) -> None:
+    """With a user goes the record of what they did to users, and by another name the history tells of somebody else."""
+    client, attacker = house.client, house.attacker
+    form = {"username": "eve", "usable_password": "true", "password1": CHOSEN, "password2": CHOSEN}
+    assert client.post("/admin/auth/user/add/", form).status_code == 302
+    at = f"/admin/auth/user/{attacker.pk}"
+    assert client.post(f"{at}/delete/", {"post": "yes"}).status_code == 403
+    client.post("/admin/auth/user/", {"action": "delete_selected", "_selected_action": [attacker.pk], "post": "yes"})
+    given = {"username": "nobody", "is_active": "on", "is_staff": "on", "groups": [house.reception.pk, house.lead.pk]}
+    assert client.post(f"{at}/change/", given).status_code == 302
+    assert LogEntry.objects.filter(user=attacker, object_repr="eve").exists()
+    assert User.objects.get(pk=attacker.pk).username == "attacker"
+    house.client.force_login(house.root)
+    assert house.client.post(f"{at}/change/", given).status_code == 302
+    assert User.objects.get(pk=attacker.pk).username == "nobody"
+    assert house.client.post(f"{at}/delete/", {"post": "yes"}).status_code == 302
 
 
 def test_superusers_are_not_seen(house: House) -> None:

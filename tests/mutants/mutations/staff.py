@@ -137,4 +137,11 @@ MUTANTS: list[Mutant] = [
         'options["fields"]',
         (EVERY_POST,),
     ),
+    Mutant(
+        "whoever has acted is deleted with the record of it",
+        "staff/rights.py",
+        "return who.is_superuser or user.last_login is None",
+        "return True",
+        (f"{ESCALATION}test_whoever_has_signed_in_is_neither_deleted_nor_renamed",),
+    ),
 ]
