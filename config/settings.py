@@ -172,8 +172,8 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "config.middleware.api_as_in_the_intake",
+    "config.middleware.content_security_policy",  # before the next one, which refuses a host that is not ours itself
     "django.middleware.security.SecurityMiddleware",
-    "config.middleware.content_security_policy",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

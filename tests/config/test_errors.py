@@ -79,6 +79,14 @@ def test_whoever_is_signed_in_keeps_the_bar_and_the_search(client: Client, what:
     assert "data-find" in html
 
 
+def test_what_is_refused_before_the_way_to_https_has_the_policy_too(client: Client, settings: Any) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    response = client.get("/admin/", headers={"host": "evil"})
+    assert response.status_code == 400
+    assert "default-src 'self'" in response["Content-Security-Policy"]
+    assert client.get("/admin/", headers={"host": "testserver"})["Location"] == "https://testserver/admin/"
+
+
 def test_a_stranger_sees_neither(db: None) -> None:
     response = Client().get("/nothing/")
     assert response.status_code == 404
