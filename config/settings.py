@@ -66,6 +66,9 @@ AUTHENTICATION_BACKENDS = [
     "django.contrib.auth.backends.ModelBackend",
 ]
 
+# Where a sign-in leads that was asked to lead to another site.
+LOGIN_REDIRECT_URL = "admin:index"
+
 # An account is refused after so many failures, an address after four times as many, until so long after the last one
 # that was counted. What is refused is not counted: the pause does not grow.
 AXES_FAILURE_LIMIT = env.int("SIGN_IN_FAILURES", default=5)

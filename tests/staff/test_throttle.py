@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from tests.staff.conftest import PASSWORD, CountingHasher, sign_in
+from tests.staff.conftest import PASSWORD, SIGN_IN, CountingHasher, sign_in
 
 REFUSED = "too many failed sign-ins"
 OFFICE, HOME = "192.0.2.1", "198.51.100.7"
@@ -30,6 +30,13 @@ def pause_is_over() -> None:
 
 def test_the_right_password_signs_in(ada: User) -> None:
     assert sign_in().status_code == 302
+
+
+@pytest.mark.parametrize("elsewhere", ["//evil.example/", "https://evil.example/admin/", "/\\evil.example", "javascript:1"])
+def test_a_sign_in_leads_nowhere_else_and_then_home(ada: User, elsewhere: str) -> None:
+    for data, query in (({"next": elsewhere}, {}), ({}, {"next": elsewhere})):
+        form = {"username": "ada", "password": PASSWORD, **data}
+        assert Client().post(SIGN_IN, form, query_params=query)["Location"] == "/admin/"
 
 
 def test_forty_wrong_passwords_from_one_address_cost_five_hashes(ada: User, hasher: type[CountingHasher]) -> None:
