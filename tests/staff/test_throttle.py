@@ -32,7 +32,9 @@ def test_the_right_password_signs_in(ada: User) -> None:
     assert sign_in().status_code == 302
 
 
-@pytest.mark.parametrize("elsewhere", ["//evil.example/", "https://evil.example/admin/", "/\\evil.example", "javascript:1"])
+@pytest.mark.parametrize(
+    "elsewhere", ["//evil.example/", "https://evil.example/admin/", "/\\evil.example", "javascript:1"]
+)
 def test_a_sign_in_leads_nowhere_else_and_then_home(ada: User, elsewhere: str) -> None:
     for data, query in (({"next": elsewhere}, {}), ({}, {"next": elsewhere})):
         form = {"username": "ada", "password": PASSWORD, **data}

@@ -85,7 +85,9 @@ def caller(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) ->
     """
     fields = definition.wording.caller if definition else ()
     values = [(field, value_at(payload, field.path)) for field in fields]
-    return [Verified(field.label, field.show(value)) for field, value in values if words.is_text_or_number(value)]
+    return [
+        Verified(field.label, words.cut(field.show(value))) for field, value in values if words.is_text_or_number(value)
+    ]
 
 
 def sent(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -123,9 +123,13 @@ def _seen(data: Any, part: Callable[[Any], str] | None, *, shown: bool) -> str:
     """A value as it may be seen: a sender may have put anything in the place of a text or a number."""
     is_plain = is_scalar(data) or (isinstance(data, list) and all(map(is_scalar, data)))
     if shown and is_plain:
-        text = value(data)
-        return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
-    return part(data) if part and is_text_or_number(data) else MASK
+        return cut(value(data))
+    return cut(part(data)) if part and is_text_or_number(data) else MASK
+
+
+def cut(text: str) -> str:
+    """As much of what a sender wrote as people read: nobody has checked yet how long it is."""
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def is_scalar(data: Any) -> bool:

@@ -69,8 +69,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a part is made of whatever was sent",
-            "part(data) if part and is_text_or_number(data) else MASK",
-            "part(data) if part else MASK",
+            "cut(part(data)) if part and is_text_or_number(data) else MASK",
+            "cut(part(data)) if part else MASK",
             f"{MASKS}test_a_part_is_made_of_texts_and_numbers_only",
         ),
     ),

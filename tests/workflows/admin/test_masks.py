@@ -64,6 +64,13 @@ def test_a_long_text_is_cut() -> None:
     assert shown({"plan": "x" * 101}, "plan") == {"plan": "x" * 100 + "…"}
 
 
+def test_a_long_part_is_cut_in_the_strip_of_the_caller_too() -> None:
+    wording = Wording(caller=[CallerField("Plan", "plan", str)])
+    definition = WorkflowDefinition(name="x", steps=[], context_class=Context, wording=wording)
+    assert [field.shown for field in caller(definition, {"plan": "x" * 101})] == ["x" * 100 + "…"]
+    assert masked_fields({"plan": "x" * 101}, (), {"plan": str}) == [("plan", "x" * 100 + "…")]
+
+
 @pytest.mark.parametrize("value", [None, "", [], {}, True, ["Zebulon"], {"name": "Zebulon"}])
 def test_a_part_is_made_of_texts_and_numbers_only(value: Any) -> None:
     assert set(masked_fields({"name": value}, (), {"name": str})) <= {("name", MASK), ("name.name", MASK)}
