@@ -49,7 +49,7 @@ MUTANTS: list[Mutant] = [
             "whoever sees a task has the buttons of those who decide it",
             "        if not _may_decide(request.user):\n",
             "        if False:\n",
-            _TABLE,
+            "workflows/admin/test_decisions.py::test_who_may_decide_nothing_is_refused_before_the_form_is_read",
         ),
     ),
     *in_(

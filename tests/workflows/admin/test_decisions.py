@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from tests.workflows.admin.targets import approve, reject
+from tests.workflows.admin.targets import answer, approve, reject
 from tests.workflows.admin.tasks import page as task_page
 from workflows.models import ManualTask, Signal
 
@@ -65,6 +65,12 @@ def test_a_decision_is_one_of_two_and_comes_by_post(as_: Login) -> None:
         assert client.get(made).status_code == 405
     assert client.post(url, {"decision": "perhaps"}).status_code == 200
     assert ManualTask.objects.get().state == "open"
+
+
+@pytest.mark.parametrize("group", ["support", "auditor"])
+def test_who_may_decide_nothing_is_refused_before_the_form_is_read(as_: Login, group: str) -> None:
+    url, _ = answer()
+    assert as_(group).post(url, {"decision": "perhaps"}).status_code == 403
 
 
 @pytest.mark.parametrize(
