@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from html import unescape
 from itertools import product
 from typing import Any
 
@@ -225,6 +227,19 @@ def test_superusers_are_not_seen(house: House) -> None:
         assert (answer.status_code, answer["Location"]) == (302, "/admin/")
     assert house.client.get(f"{users}{house.root.pk}/password/").status_code == 404
     assert "is_superuser" not in house.client.get(f"{users}{house.colleague.pk}/change/").content.decode()
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["username=%00", "username__regex=(", "last_login__year=99999999999", "email__contains=%00", "groups__name=%00"],
+)
+def test_nothing_can_be_asked_of_users_that_is_no_filter_of_the_list(house: House, query: str) -> None:
+    house.client.force_login(house.root)
+    assert house.client.get(f"/admin/auth/user/?{query}").status_code == 400
+    offered = re.findall(r'href="(\?[^"]+)"', house.client.get("/admin/auth/user/").content.decode())
+    assert len(offered) > 6
+    for each in offered:
+        assert house.client.get(f"/admin/auth/user/{unescape(each)}").status_code == 200
 
 
 def test_users_with_more_rights_can_be_looked_at_and_no_more(house: House) -> None:
