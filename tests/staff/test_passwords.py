@@ -93,3 +93,8 @@ def test_changepassword_takes_no_weak_password(ada: User) -> None:
     with patch("getpass.getpass", lambda **_: "1"), pytest.raises(CommandError):
         call_command("changepassword", "ada", stdout=io.StringIO(), stderr=io.StringIO())
     assert password_of(ada) == before
+
+
+def test_no_page_about_ones_password_is_kept_by_a_browser(root: Client) -> None:
+    for page in ("password_change/", "password_change/done/"):
+        assert "no-store" in root.get(f"/admin/{page}").get("Cache-Control", ""), page
