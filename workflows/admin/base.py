@@ -148,7 +148,7 @@ class ConsoleAdmin(ModelAdmin):
         ] + super().get_urls()
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        if not all(map(_is_number, request.POST.getlist(ACTION_CHECKBOX_NAME))):
+        if not all(map(is_number, request.POST.getlist(ACTION_CHECKBOX_NAME))):
             raise BadRequest("What is selected is no row.")
         return super().changelist_view(request, {"title": self._title_of_list(), **(extra_context or {})})
 
@@ -249,11 +249,11 @@ def _seen(request: HttpRequest, verb: Verb, row: Any) -> dict[str, list[int]]:
     if request.method != "POST":
         return {name: ids_of(row)}
     sent = request.POST.getlist(name)
-    if not all(map(_is_number, sent)):
+    if not all(map(is_number, sent)):
         raise BadRequest(f"{name} holds numbers.")
     return {name: [int(each) for each in sent]}
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
     """Whether it can be a row's number, or a time in microseconds."""
     return text.isdecimal() and len(text) < 19

@@ -12,6 +12,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.models import User
+from django.core.exceptions import BadRequest
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
@@ -21,7 +22,7 @@ from django.utils.safestring import SafeString
 
 from workflows import health, operations, overview
 from workflows.admin import acknowledging, consequences, follow_ups, paging, words, workflow_page
-from workflows.admin.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, RetryForm, Verb
+from workflows.admin.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, RetryForm, Verb, is_number
 from workflows.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.definition import definitions
 from workflows.doubts import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
@@ -288,11 +289,11 @@ class WorkflowAdmin(ConsoleAdmin):
             return None
         form = ReasonForm(request.POST if "confirmed" in request.POST else None)
         if form.is_valid():
-            self._retry_each(request, chosen, form.cleaned_data["reason"])
+            self._retry_each(request, chosen, form.cleaned_data["reason"], _ends_seen(request))
             return None
         return self._confirm_retry(request, chosen, form)
 
-    def _retry_each(self, request: HttpRequest, chosen: list[int], reason: str) -> None:
+    def _retry_each(self, request: HttpRequest, chosen: list[int], reason: str, seen: dict[int, list[int]]) -> None:
         assert isinstance(request.user, User)
         refusals: Counter[str] = Counter()
         cancelled = set(Workflow.objects.filter(pk__in=chosen).exclude(cancelled_at=None).values_list("pk", flat=True))
@@ -301,7 +302,7 @@ class WorkflowAdmin(ConsoleAdmin):
                 refusals["A cancelled workflow is retried on its own page."] += 1
                 continue
             try:
-                operations.retry(pk, user=request.user, reason=reason, in_bulk=True)
+                operations.retry(pk, user=request.user, reason=reason, in_bulk=True, seen=seen.get(pk, ()))
             except NotAllowed as refusal:
                 refusals[str(refusal)] += 1
         retried = len(chosen) - refusals.total()
@@ -310,8 +311,12 @@ class WorkflowAdmin(ConsoleAdmin):
             self.message_user(request, f"{count} refused: {sentence}", messages.WARNING)
 
     def _confirm_retry(self, request: HttpRequest, chosen: list[int], form: ReasonForm) -> HttpResponse:
-        failed = Workflow.objects.in_state(State.FAILED).filter(pk__in=chosen).count()
-        hidden = [("action", "retry_selected"), ("confirmed", "yes"), *((ACTION_CHECKBOX_NAME, pk) for pk in chosen)]
+        failed = list(Workflow.objects.in_state(State.FAILED).filter(pk__in=chosen).only("completed_at"))
+        hidden = [
+            *[("action", "retry_selected"), ("confirmed", "yes")],
+            *((ACTION_CHECKBOX_NAME, pk) for pk in chosen),
+            *(("seen", f"{row.pk}:{ended}") for row in failed for ended in operations.ended_at(row)),
+        ]
         return TemplateResponse(
             request,
             "admin/workflows/confirm.html",
@@ -321,7 +326,8 @@ class WorkflowAdmin(ConsoleAdmin):
                 "title": f"Retry {len(chosen)} workflows",
                 "verb": RETRY,
                 "consequences": [
-                    f"{failed} of the {len(chosen)} selected have failed and start again; the others are left alone.",
+                    f"{len(failed)} of the {len(chosen)} selected have failed and start again; the others are left "
+                    "alone.",
                     "Each waits its turn behind what is queued, and starts again from the first step.",
                     *_WHAT_A_RETRY_DOES,
                 ],
@@ -330,3 +336,11 @@ class WorkflowAdmin(ConsoleAdmin):
                 "back": request.get_full_path(),
             },
         )
+
+
+def _ends_seen(request: HttpRequest) -> dict[int, list[int]]:
+    """Of each workflow the end that the page was made of, as its form sends it back: `333:1764000000000000`."""
+    sent = [each.partition(":") for each in request.POST.getlist("seen")]
+    if not all(is_number(pk) and is_number(ended) for pk, _, ended in sent):
+        raise BadRequest("seen holds numbers.")
+    return {int(pk): [int(ended)] for pk, _, ended in sent}

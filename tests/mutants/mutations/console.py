@@ -103,6 +103,15 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *in_(
+        "admin/workflow.py",
+        (
+            "of many that are retried those that have failed anew are, too",
+            "seen=seen.get(pk, ())",
+            "seen=()",
+            "workflows/admin/test_verbs.py::test_retry_selected_leaves_alone_what_has_failed_anew_since_the_page_was_shown",
+        ),
+    ),
+    *in_(
         "operations/workflows.py",
         (
             "a failure that was not seen is retried",

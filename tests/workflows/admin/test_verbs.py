@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
@@ -91,6 +94,25 @@ def test_retry_selected_asks_first_and_counts_what_it_did(as_: Login) -> None:
     assert not Workflow.objects.filter(status="FAILED").exists()
     assert Event.objects.filter(kind="retried", actor="some-support").count() == 2
     assert not Workflow.objects.filter(pk__in=[row.pk for row in made[:2]], begun=True).exists()
+
+
+def test_retry_selected_leaves_alone_what_has_failed_anew_since_the_page_was_shown(as_: Login) -> None:
+    client, made = as_("support"), [rows.failed(), rows.failed()]
+    page = client.post(LIST, chosen(*made)).content.decode()
+    seen = re.findall(r'<input type="hidden" name="seen" value="([^"]*)">', page)
+    later = timezone.now() + timedelta(minutes=1)
+    Workflow.objects.filter(pk=made[0].pk).update(completed_at=later)  # somebody has retried it, and it has failed
+    sent = {**chosen(*made, confirmed="yes", reason="Again."), "seen": seen}
+    told = [str(each) for each in client.post(LIST, sent, follow=True).context["messages"]]
+    assert told == ["1 retried.", "1 refused: It was retried since you looked, and has ended again: look at it again."]
+    assert [row.status for row in Workflow.objects.order_by("id")] == ["FAILED", "PENDING"]
+
+
+@pytest.mark.parametrize("seen", ["", "1", "1:", ":1", "1:x", "x:1", "1:1:1"])
+def test_what_was_seen_of_what_is_selected_must_be_numbers(as_: Login, seen: str) -> None:
+    sent = {**chosen(rows.failed(), confirmed="yes", reason="Again."), "seen": [seen]}
+    assert as_("support").post(LIST, sent).status_code == 400
+    assert not Event.objects.exists()
 
 
 def test_retry_selected_leaves_alone_what_somebody_has_cancelled(as_: Login) -> None:
