@@ -100,6 +100,7 @@ CONNECTIONS_PER_ADDRESS = env.int("CONNECTIONS_PER_ADDRESS", default=0 if CLIENT
 
 # --- Sessions (staff/sessions.py) ---------------------------------------------------------------
 
+SESSION_ENGINE = "staff.session_store"
 # A shift of support work, at most; the console shows people's data, so no longer than 15 minutes without activity.
 SESSION_COOKIE_AGE = 8 * 60 * 60
 SESSION_IDLE_SECONDS = 15 * 60

@@ -111,7 +111,11 @@ def _to_sign_in(request: HttpRequest, why: str) -> HttpResponse:
 
 def _page_of(request: HttpRequest) -> str:
     """The page on which the form was: a form may be sent to an address that has no page."""
-    page = urlsplit(request.headers.get("Referer", ""))
+    home = reverse("admin:index")
+    try:
+        page = urlsplit(request.headers.get("Referer", ""))
+    except ValueError:
+        return home
     if page.netloc == request.get_host() and page.path != reverse("admin:login"):
         return f"{page.path}?{page.query}" if page.query else page.path
-    return reverse("admin:index")
+    return home

@@ -115,6 +115,18 @@ def test_a_form_of_another_place_leads_home(client: Client, passes: Clock, refer
     assert answer["Location"] == "/admin/login/?next=/admin/"
 
 
+def test_a_page_that_no_address_can_have_leads_home(db: None) -> None:
+    answer = Client().post("/admin/find/", {"q": "333"}, headers={"referer": "http://[nowhere"})
+    assert answer["Location"] == "/admin/login/?next=/admin/"
+
+
+def test_a_key_that_no_session_can_have_is_nobodys(db: None) -> None:
+    """A browser may send any character in a cookie, in quotes; PostgreSQL takes no NUL."""
+    for key in ('"\\000abcdefghijk"', '"abcdefgh\\000"', "abcdefgh'--"):
+        answer = Client().get("/admin/", headers={"cookie": f"sessionid={key}"})
+        assert answer["Location"] == "/admin/login/?next=/admin/"
+
+
 def test_a_form_of_nobody_says_that_nothing_was_done(db: None) -> None:
     client = Client()
     assert "You are not signed in. Nothing was done" in sign_in_page(client, client.post("/admin/password_change/"))

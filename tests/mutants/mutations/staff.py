@@ -144,4 +144,11 @@ MUTANTS: list[Mutant] = [
         "return True",
         (f"{ESCALATION}test_whoever_has_signed_in_is_neither_deleted_nor_renamed",),
     ),
+    Mutant(
+        "a session's key is whatever a cookie holds",
+        "staff/session_store.py",
+        " and key.isalnum()",
+        "",
+        (f"{SESSIONS}test_a_key_that_no_session_can_have_is_nobodys",),
+    ),
 ]

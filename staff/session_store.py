@@ -1,0 +1,13 @@
+"""Sessions in the database, as Django's own, but for keys that none can have (the setting SESSION_ENGINE)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.sessions.backends import db
+
+
+class SessionStore(db.SessionStore):
+    def _validate_session_key(self, key: Any) -> bool:
+        """Whether it can be a session's. A cookie may hold a NUL, which PostgreSQL would refuse with an error."""
+        return bool(super()._validate_session_key(key)) and key.isalnum()  # type: ignore[misc]
