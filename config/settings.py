@@ -190,6 +190,7 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "config.urls"
+FILE_UPLOAD_HANDLERS = ["config.uploads.NoFiles"]
 CSRF_FAILURE_VIEW = "config.errors.csrf_failure"
 WSGI_APPLICATION = "config.wsgi.application"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
+from unittest.mock import Mock
 from wsgiref.util import setup_testing_defaults
 
 import pytest
@@ -87,3 +89,14 @@ def test_an_error_of_the_console_is_logged_without_the_addresses_that_the_api_ha
     assert client.get("/admin/workflows/workflow/").status_code == 403
     assert "PermissionDenied" in caplog.text
     assert "Resolver404" not in caplog.text
+
+
+@pytest.mark.django_db
+def test_no_form_takes_a_file_nor_more_than_a_form_has(client: Client) -> None:
+    """Django would write a file of any size to the disk, for anybody who has opened the sign-in."""
+    form = {"username": "ada", "password": "x"}
+    assert client.post("/admin/login/", form).status_code == 200
+    assert client.post("/admin/login/", {**form, "file": BytesIO(b"x")}).status_code == 400
+    body = Mock()
+    assert client.post("/admin/login/", form, **{"CONTENT_LENGTH": 10**9, "wsgi.input": body}).status_code == 400
+    body.read.assert_not_called()

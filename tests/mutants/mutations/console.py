@@ -133,4 +133,11 @@ MUTANTS: list[Mutant] = [
         "return super().formatException(ei)",
         ("tests/config/test_errors.py::test_the_log_says_what_it_was_and_where_and_never_what_it_was_about",),
     ),
+    Mutant(
+        "the body of a form that is too large is read",
+        "config/uploads.py",
+        "        if content_length > (settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0):\n",
+        "        if False:\n",
+        ("tests/config/test_console.py::test_no_form_takes_a_file_nor_more_than_a_form_has",),
+    ),
 ]
