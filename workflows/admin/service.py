@@ -123,7 +123,7 @@ def columns(row: Standing) -> dict[str, Any]:
     return {
         "badge": badge(row),
         "since": f"open since {since}" if row.state in (CircuitState.HELD, CircuitState.TRIED) else since,
-        "votes": _counted(row) if row.service.since else "",
+        "votes": _counted(row) if row.service.since and row.state != CircuitState.CLOSED else "",
         "longest_since": words.clock(row.longest_since),
         "next_trial": next_trial(row),
         "told": told(row),

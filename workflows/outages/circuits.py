@@ -35,6 +35,10 @@ SPREAD = timedelta(seconds=2)
 # after 10 s votes three times in it.
 WINDOW = timedelta(seconds=30)
 
+# What people are shown of a suspicion without answers: what fails by a service is tried again within six minutes (300 s
+# and its jitter), so what no call has renewed for longer says nothing of the service now. The votes count on.
+RECENT = timedelta(minutes=10)
+
 # Seconds from one trial to the next, doubling; from the first again when it has been closed for as long as CALM.
 LONGEST_COOL_OFF = 60.0
 CALM = timedelta(minutes=1)
@@ -95,12 +99,21 @@ class CircuitState(models.TextChoices):
 
 
 def state_of(service: Service) -> CircuitState:
-    """What the circuit is just now. A hold whose time is over is none: the circuit is open, and a trial is due."""
+    """What the circuit is just now. A hold whose time is over is none: the circuit is open, and a trial is due.
+
+    Nor is a suspicion any that is over, or that no call has renewed lately: the service is called as usual.
+    """
     if service.opened_at is None:
-        return CircuitState.CLOSED if service.since is None else CircuitState.SUSPECTED
+        return CircuitState.SUSPECTED if _is_suspected_lately(service) else CircuitState.CLOSED
     if not is_trial_due(service):
         return CircuitState.HELD if service.held_by else CircuitState.OPEN
     return CircuitState.TRIED if _is_being_tried(service) else CircuitState.OPEN
+
+
+def _is_suspected_lately(service: Service) -> bool:
+    if service.since is None or _is_old(service):
+        return False
+    return max(service.since, service.failed_at or service.since) > _now(service) - RECENT
 
 
 def _is_being_tried(service: Service) -> bool:

@@ -80,6 +80,7 @@ MASKS = "workflows/admin/test_masks.py::"
 NAVIGATION = "workflows/admin/test_navigation.py::"
 VERDICT = "workflows/admin/test_verdict.py::"
 SERVICE_PAGES = "workflows/admin/test_services.py::"
+SUSPICIONS = "workflows/admin/test_suspicions.py::"
 STALLS = "acceptance/test_stalls.py::"
 TOPICS = "acceptance/test_consumekafka_topics.py::"
 

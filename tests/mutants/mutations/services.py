@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import SERVICE_PAGES, SERVICES, WALK
+from tests.mutants.mutations.seen_by import SERVICE_PAGES, SERVICES, SUSPICIONS, WALK
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -128,6 +128,32 @@ MUTANTS: list[Mutant] = [
             "ORDER BY invisible_until, id LIMIT %s) next) parked",
             "ORDER BY invisible_until, id LIMIT %s + 10000) next) parked",
             f"{SERVICE_PAGES}test_a_count_of_what_is_parked_stops_at_its_limit",
+        ),
+    ),
+    *in_(
+        "outages/circuits.py",
+        (
+            "a suspicion that is over is shown until the next call",
+            """    if service.since is None or _is_old(service):
+        return False
+""",
+            """    if service.since is None:
+        return False
+""",
+            f"{SUSPICIONS}test_a_suspicion_is_shown_while_it_is_recent",
+        ),
+        (
+            "a suspicion that nobody renews is shown for ever",
+            "return max(service.since, service.failed_at or service.since) > _now(service) - RECENT",
+            "return True",
+            f"{SUSPICIONS}test_a_suspicion_is_shown_while_it_is_recent",
+            f"{SUSPICIONS}test_what_a_call_renews_is_shown_again",
+        ),
+        (
+            "a suspicion that calls renew is shown for ten minutes only",
+            "return max(service.since, service.failed_at or service.since) > _now(service) - RECENT",
+            "return service.since > _now(service) - RECENT",
+            f"{SUSPICIONS}test_a_suspicion_is_shown_while_it_is_recent",
         ),
     ),
 ]

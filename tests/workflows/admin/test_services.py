@@ -95,14 +95,6 @@ def test_a_hold_says_whose_it_is_and_why_and_until_when(as_: Login) -> None:
     assert sentence(as_("support")).startswith(f"Open since {at(service.opened_at)}. No workflow waits for it. A trial")
 
 
-def test_a_suspicion_is_no_outage(as_: Login) -> None:
-    since = timezone.now() - MINUTE
-    Service.objects.create(name="programs", since=since, failed=3, answered=1)
-    assert sentence(as_("support")) == (
-        f"Suspected since {at(since)}: 3 of 4 votes found it unavailable. Workflows call it as usual."
-    )
-
-
 def test_what_is_released_says_how_many_together(as_: Login) -> None:
     closed, released = timezone.now() - 2 * MINUTE, timezone.now() - MINUTE
     Service.objects.create(name="programs", closed_at=closed, cohort=8, released_at=released)

@@ -8,7 +8,7 @@ import pytest
 
 from workflows.models import CircuitEvent, Service
 from workflows.outages import circuits
-from workflows.outages.circuits import LONGEST_COOL_OFF, TRIAL, WINDOW
+from workflows.outages.circuits import LONGEST_COOL_OFF, RECENT, TRIAL, WINDOW
 
 pytestmark = pytest.mark.django_db
 
@@ -115,6 +115,15 @@ def test_a_suspicion_that_begins_later_than_now_is_begun_anew(circuit: Circuit) 
 def test_a_suspicion_without_answers_goes_on(circuit: Circuit) -> None:
     """A worker whose calls time out votes every ten seconds."""
     assert circuit.vote("FFFFF", every=15.0).is_open
+
+
+def test_people_see_a_suspicion_that_calls_renew_and_its_votes_count_on_beyond_that(circuit: Circuit) -> None:
+    last = circuit.vote("FFFF").service.failed_at
+    circuit.service.now = last + RECENT - SECOND  # type: ignore[attr-defined,operator]
+    assert circuits.state_of(circuit.service) == "suspected"
+    circuit.service.now += 2 * SECOND  # type: ignore[attr-defined]
+    assert circuits.state_of(circuit.service) == "closed"
+    assert circuit.vote("F").is_open
 
 
 def test_a_call_that_began_before_it_opened_says_nothing_new(circuit: Circuit) -> None:

@@ -1,0 +1,102 @@
+"""How long a service is shown as suspected: while that is news."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db.models import F
+from django.test import Client
+from django.utils import timezone
+
+from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.test_services import at, parked, sentence, shown
+from tests.workflows.outages.services import circuit
+from workflows.models import Service
+from workflows.outages import circuits
+
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+
+
+def suspected(*, since: timedelta, last: timedelta | None = None, answered: int = 0) -> Service:
+    """One that calls have met unavailable since then, and `last` the last time."""
+    now = timezone.now()
+    return Service.objects.create(
+        name="programs",
+        since=now - since,
+        failed=3,
+        answered=answered,
+        failed_at=now - (since if last is None else last),
+    )
+
+
+def test_a_suspicion_is_no_outage(as_: Login) -> None:
+    service = suspected(since=SECOND * 20, answered=1)
+    assert sentence(as_("support")) == (
+        f"Suspected since {at(service.since)}: 3 of 4 votes found it unavailable. Workflows call it as usual."
+    )
+
+
+def home(client: Client) -> str:
+    """What Home says of the services."""
+    said = shown(client, "/admin/")
+    return said.split("programs :", 1)[1].split(" none parked")[0].strip() if "programs :" in said else ""
+
+
+@pytest.mark.parametrize(
+    ("since", "last", "answered", "is_shown"),
+    [
+        (SECOND, None, 0, True),
+        (9 * MINUTE, None, 0, True),
+        (11 * MINUTE, None, 0, False),
+        (300 * MINUTE, MINUTE, 0, True),
+        (300 * MINUTE, 11 * MINUTE, 0, False),
+        (20 * SECOND, None, 1, True),
+        (40 * SECOND, None, 1, False),
+        (40 * SECOND, SECOND, 1, False),
+        (-MINUTE, None, 0, False),
+    ],
+)
+def test_a_suspicion_is_shown_while_it_is_recent(
+    as_: Login, since: timedelta, last: timedelta | None, answered: int, is_shown: bool
+) -> None:
+    """Half a minute if there were answers; without any, while calls go on to meet it unavailable."""
+    client = as_("support")
+    service = suspected(since=since, last=last, answered=answered)
+    assert service.since
+    assert service.failed_at
+    if is_shown:
+        assert home(client) == (
+            f"Suspected since {service.since:%Y-%m-%d %H:%M:%S} UTC, "
+            f"last found unavailable at {service.failed_at:%H:%M:%S} UTC,"
+        )
+        assert sentence(client).startswith(f"Suspected since {at(service.since)}: 3 of ")
+    else:
+        assert home(client) == ""
+        assert sentence(client) == "Closed: workflows call it as usual."
+
+
+def test_what_a_call_renews_is_shown_again(as_: Login) -> None:
+    """By the votes of workers, on the row that they write."""
+    client = as_("support")
+
+    def vote() -> None:
+        with circuits.locked("programs") as service:
+            assert service
+            circuits.vote(service, unavailable=True, answered=False, workflow_id=1)
+
+    vote()
+    assert home(client).startswith("Suspected since ")
+    Service.objects.update(since=F("since") - 5 * HOUR, failed_at=F("failed_at") - 5 * HOUR)
+    assert home(client) == ""
+    vote()
+    assert home(client).startswith(
+        f"Suspected since {circuit().since:%Y-%m-%d %H:%M:%S} UTC, last found unavailable at "
+    )
+    assert circuit().failed == 2
+
+
+def test_what_is_parked_is_told_however_old_the_suspicion(as_: Login) -> None:
+    suspected(since=300 * MINUTE)
+    parked(2)
+    assert "programs : Closed 2 parked" in shown(as_("support"), "/admin/")
