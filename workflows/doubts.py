@@ -149,7 +149,7 @@ class Doubts:
     def _require_settled(self, step: Step, effect: KnownEffect) -> None:
         unsettled = step.settle - effect.since_call()
         if unsettled > 0:
-            message = f"Whether {effect.step} happened can be told when its call can no longer be on its way."
+            message = f"Whether {self._titled(effect)} happened can be told when its call can no longer be on its way."
             raise Unsettled(message, code="unsettled", seconds=unsettled)
 
     def _ask(self, effect: KnownEffect, look_every: timedelta | None = None) -> KnownEffect:

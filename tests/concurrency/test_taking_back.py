@@ -116,7 +116,7 @@ def test_a_call_that_a_worker_begins_with_its_last_statement_is_seen(rivals: Riv
             with_its_connections, lambda: operations.take_back(task.pk, user=anna, reason="It is there.")
         )
         until_blocked()
-    with pytest.raises(NotAllowed, match="charge was begun since"):
+    with pytest.raises(NotAllowed, match="“Charge” was begun since"):
         taking_back.result(timeout=10)
     first.refresh_from_db()
     assert (first.state, Effect.objects.get(generation=2).state) == ("not_done", "intent")

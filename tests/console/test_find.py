@@ -61,9 +61,9 @@ def test_on_a_phone_several_are_read_without_scrolling_sideways(open_as: Open, t
     page.wait_for_selector("text=3 found, newest first")
     assert page.url.endswith("/admin/find/")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    wide = "[...document.querySelectorAll('.found td')].some((cell) => cell.getBoundingClientRect().right > 390)"
+    wide = "[...document.querySelectorAll('.cards td')].some((cell) => cell.getBoundingClientRect().right > 390)"
     assert not page.evaluate(wide)
-    page.click(".found a")
+    page.click(".cards a")
     page.wait_for_url(f"**/admin/workflows/workflow/{newest}/change/")
 
 

@@ -126,10 +126,10 @@ def test_answer_an_unclear_call(sit_down: SitDown) -> None:
     person.follow("Inbox", bar=True)
     person.follow("", row="Unclear call")
     assert person.reads("Unclear call: did “Charge the card” happen?")
-    person.write("Charge id", "ch_1a2b")
-    person.pick("Payment status", "Paid")
+    person.write("Charge", "ch_1a2b")
+    person.pick("Payment", "Paid")
     person.press("It happened")
-    assert person.reads("It happened: charge_id ch_1a2b, payment_status paid")
+    assert person.reads("It happened: Charge ch_1a2b, Payment paid")
     task.refresh_from_db()
     assert task.state == "approved"
     assert Signal.objects.get().payload["answer"] == {"charge_id": "ch_1a2b", "payment_status": "paid"}
@@ -147,7 +147,7 @@ def test_answer_a_failed_reversal(sit_down: SitDown) -> None:
     person.write("Reference, if it was reversed by hand", "re_9")
     person.write("Reason", "Refunded at the bank's page.")
     person.press("It is settled")
-    assert person.reads("Reversed by hand: reference re_9")
+    assert person.reads("Reversed by hand: Reference re_9")
     task.refresh_from_db()
     assert task.state == "approved"
     assert Signal.objects.get().payload["answer"] == {"kept": False, "reference": "re_9"}

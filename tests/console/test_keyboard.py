@@ -89,7 +89,7 @@ def test_enter_in_a_field_decides_nothing(open_as: Open) -> None:
     """A button has to be gone to: Enter in a text field would press the first one of its form."""
     task = unclear_call()
     page = open_as("superuser", of(task))
-    page.get_by_label("Charge id").fill("ch_1")
+    page.get_by_label("Charge", exact=True).fill("ch_1")
     page.keyboard.press("Enter")
     page.wait_for_timeout(300)
     task.refresh_from_db()

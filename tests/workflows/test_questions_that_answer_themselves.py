@@ -16,6 +16,7 @@ from tests.engine import again, define, do_chores, elsewhere, last_attempt, outc
 from tests.workflows.outages.services import SECOND, Downstream, circuit, open_circuit, trial_is_due
 from tests.workflows.undoing import BY_HAND, World, ada, fail, in_doubt, states, to_rest
 from workflows import operations, waits
+from workflows.admin.attempts import listed
 from workflows.definition import Retry, WorkflowDefinition, definitions
 from workflows.effects import KnownEffect
 from workflows.errors import RetryableStepError, StepError
@@ -89,6 +90,17 @@ def test_what_was_refused_and_still_stands_stays_a_question(world: World, books:
     assert (books.asked, open_questions(), states()["charge"], world.log.count("undo charge")) == (2, 1, "done", 3)
     assert Effect.objects.get(step="charge", undo=False).undo_failures == 3
     assert outcomes(workflow) == {"charge": "waiting"}
+
+
+def test_looks_that_find_the_same_are_one_line_on_the_page_of_their_workflow(world: World, books: Ledgers) -> None:
+    workflow = asked_about_a_refusal(world, books)
+    for _ in range(3):
+        workflow = again(workflow)
+    newest, *others = listed(workflow)
+    assert (newest.attempt.number, newest.same, newest.first) == (last_attempt(workflow).number, 3, 5)
+    assert [each.attempt.number for each in others] == [4, 3, 2, 1]
+    books.found = {"reference": "re-7"}
+    assert listed(to_rest(workflow))[0].attempt.outcome == "compensated"
 
 
 def test_it_is_looked_at_every_hour(world: World, books: Ledgers) -> None:

@@ -88,5 +88,6 @@ def test_the_history_says_why_it_is_tried_later_and_counts_nothing() -> None:
     client = Client()
     client.force_login(User.objects.create_superuser("ada"))
     html = client.get(f"/admin/workflows/workflow/{workflow.pk}/change/").content.decode()
-    assert "call, failure 1 of 5: " in html
-    assert "call: unsettled: " in html
+    assert "Call, failure 1 of 5: " in html
+    assert "Call: It is too early to know whether a call was made; it is found out by itself.\nNext attempt" in html
+    assert "call, unsettled: Whether “Call” happened can be told when" in html

@@ -24,6 +24,7 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from workflows.admin import words
 from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable, ensure_storable
+from workflows.wording import Wording, label_of_result
 
 # A text that may be longer gets more than one line. A model can also set: json_schema_extra={"format": "textarea"}.
 ONE_LINE = 200
@@ -73,13 +74,23 @@ class YesForm(forms.Form):
 class AnswerForm(YesForm):
     """The fields of a model. A field left empty is not part of the answer, so that the model's default holds.
 
+    A field is called by the model's title for it, or else as `wording` labels results of that name.
     The model has the last word; its errors are shown beside the field.
     """
 
-    def __init__(self, model: type[BaseModel], data: Mapping[str, Any] | None = None, *, asked: bool = True) -> None:
+    def __init__(
+        self,
+        model: type[BaseModel],
+        data: Mapping[str, Any] | None = None,
+        *,
+        asked: bool = True,
+        wording: Wording | None = None,
+    ) -> None:
         super().__init__(data, asked=asked)
         self.model = model
-        self.fields = {name: field_of(name, info) for name, info in model.model_fields.items()}
+        self.fields = {name: field_of(info) for name, info in model.model_fields.items()}
+        for name, info in model.model_fields.items():
+            self.fields[name].label = info.title or label_of_result(wording or Wording(), name)
 
     def clean(self) -> None:
         if self.errors:
@@ -159,12 +170,11 @@ class UndoForm(YesForm):
         self.answer = {"kept": how == "kept", "reference": reference or ""}
 
 
-def field_of(name: str, info: FieldInfo) -> forms.Field:
+def field_of(info: FieldInfo) -> forms.Field:
     """The form's field for a field of a model: that of its type, or one for JSON."""
     kind, limits, nullable = _unwrapped(info.annotation, info.metadata)
     make = _choices(kind) or (_BY_TYPE.get(kind, _json) if isinstance(kind, type) else _json)
     field = make(limits=limits, info=info)
-    field.label = info.title or words.plain(name)
     field.help_text = info.description or field.help_text
     field.required = info.is_required() and not nullable
     field.widget.is_required = field.required

@@ -19,6 +19,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from workflows import find as finding
 from workflows.admin import words
+from workflows.admin.steps import step_of
 from workflows.models import State, Workflow
 
 PERMISSION = "workflows.view_workflow"
@@ -54,8 +55,9 @@ def rows_of(found: finding.Found) -> list[dict[str, Any]]:
     return [
         {
             "row": row,
+            "type": words.workflow_type(row.workflow_type),
             "badge": words.badge(row.state, State(row.state).label),
-            "step": "" if row.status == Workflow.Status.COMPLETE else row.current_step,
+            "step": "" if row.status == Workflow.Status.COMPLETE else step_of(row, row.current_step),
             "age": words.age(row.created_at),
         }
         for row in rows

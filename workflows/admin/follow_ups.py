@@ -10,7 +10,8 @@ from django.utils import timezone
 from workflows import operations
 from workflows.admin import words
 from workflows.admin.base import ReasonForm, Verb
-from workflows.admin.steps import recorded_error
+from workflows.admin.steps import step_of, told_error
+from workflows.definition import definitions, wording_of
 from workflows.effects import DONE, IN_DOUBT
 from workflows.models import Event, FollowUp, Workflow
 from workflows.operations import LeftUndone
@@ -33,7 +34,7 @@ class RunAgainForm(ReasonForm):
         # What cannot be run any more since the page was made, the operation refuses, and says why.
         names = [each.name for each in operations.left_undone(row) if self.is_bound or not each.why_not]
         step: Any = self.fields["step"]
-        step.choices = [(name, name) for name in names]
+        step.choices = [(name, step_of(row, name)) for name in names]
         if len(names) == 1:
             self.initial["step"] = names[0]
         self.fields["reason"].required = False
@@ -46,16 +47,16 @@ def _can_be_run(row: Any) -> list[LeftUndone]:
 
 def _consequences(row: Workflow) -> list[str]:
     return [
-        *(_what_happens(each) for each in _can_be_run(row)),
+        *(_what_happens(row, each) for each in _can_be_run(row)),
         "No other step is run, and the workflow stays complete whatever comes of it.",
         "If the step fails again for a reason that passes, it is tried later, as its policy says. After that, or if it "
         "is refused, it is given up.",
     ]
 
 
-def _what_happens(left: LeftUndone) -> str:
-    begins = f"{left.name} is run as soon as a worker is free"
-    return f"{begins}: {_what_of_its_call(left)} It failed last with {_error(left.failed_with)}"
+def _what_happens(row: Workflow, left: LeftUndone) -> str:
+    begins = f"“{step_of(row, left.name)}” is run as soon as a worker is free"
+    return f"{begins}: {_what_of_its_call(left)} It failed last for this: {_error(row, left.failed_with)}"
 
 
 def _what_of_its_call(left: LeftUndone) -> str:
@@ -71,8 +72,9 @@ def _what_of_its_call(left: LeftUndone) -> str:
     return "its call, which has not happened, is made."
 
 
-def _error(event: Event) -> str:
-    error = recorded_error(event.detail) or "no error that was recorded"
+def _error(row: Workflow, event: Event) -> str:
+    error, _ = told_error(wording_of(definitions().get(row.workflow_type)), event.detail)
+    error = error or "no error was recorded"
     return error if error.endswith((".", "!", "?")) else f"{error}."
 
 
@@ -98,23 +100,24 @@ def lines(workflow: Workflow, *, is_running: bool) -> list[str]:
         return []
     events = Event.objects.filter(workflow=workflow, kind=Event.Kind.FOLLOW_UP_GIVEN_UP).order_by("id")
     given_up = {event.step: event for event in events}
-    return [_line(each, given_up.get(each.step), is_running=is_running) for each in rows]
+    return [_line(workflow, each, given_up.get(each.step), is_running=is_running) for each in rows]
 
 
-def _line(row: FollowUp, given_up: Event | None, *, is_running: bool) -> str:
+def _line(workflow: Workflow, row: FollowUp, given_up: Event | None, *, is_running: bool) -> str:
+    step = f"“{step_of(workflow, row.step)}”"
     asked = f"{row.asked_by} has asked for it, " if row.asked_by else ""
     failed = "" if is_running and row.tries else _failed(row)
     if row.due_at is None:
-        why = f" Last with {_error(given_up)}" if given_up else ""
+        why = f" Last for this: {_error(workflow, given_up)}" if given_up else ""
         is_left = row.acknowledged_failure != row.created_at
-        return f"{'Still to be done' if is_left else 'Not done'}: {row.step}, given up.{failed}{why}"
+        return f"{'Still to be done' if is_left else 'Not done'}: {step}, given up.{failed}{why}"
     if is_running and row.tries:
         when = "a worker is at it"
     elif row.due_at <= timezone.now():
         when = f"due since {words.clock(row.due_at)}: a worker takes it as soon as one is free"
     else:
         when = f"the next try is at {words.clock(row.due_at)}"
-    return f"Still to be done: {row.step}, {asked}{when}.{failed}"
+    return f"Still to be done: {step}, {asked}{when}.{failed}"
 
 
 def _failed(row: FollowUp) -> str:

@@ -150,7 +150,7 @@ def _of_task(row: ManualTask, *, is_overdue: bool) -> Line:
         asks=words.task_type(row.task_type),
         url=reverse("admin:workflows_manualtask_change", args=[row.pk]),
         workflow=row.workflow_id,
-        type=_type(row.workflow),
+        type=words.workflow_type(row.workflow.workflow_type),
         since=row.created_at,
         due=row.due_at,
         is_overdue=is_overdue,
@@ -173,7 +173,7 @@ def _of_workflow(row: Workflow) -> Line:
         why=words_for_code(wording, row.last_error_code).staff,
         url=_page_of(row.pk),
         workflow=row.pk,
-        type=_type(row),
+        type=words.workflow_type(row.workflow_type),
         since=row.completed_at,
         whose=WHOEVER[Source.WORKFLOW],
     )
@@ -185,14 +185,10 @@ def _of_follow_up(row: FollowUp) -> Line:
         asks=f"Given up: {words_for_step(wording, row.step).titled}",
         url=_page_of(row.workflow_id),
         workflow=row.workflow_id,
-        type=_type(row.workflow),
+        type=words.workflow_type(row.workflow.workflow_type),
         since=row.created_at,
         whose=WHOEVER[Source.FOLLOW_UP],
     )
-
-
-def _type(row: Workflow) -> str:
-    return wording_of(definitions().get(row.workflow_type)).title or words.plain(row.workflow_type)
 
 
 def _page_of(workflow_id: int) -> str:

@@ -1,4 +1,4 @@
-"""The steps of a workflow, each with what an attempt did in it."""
+"""The steps of a workflow, each with what an attempt did in it; and how steps and their errors are told."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workflows.admin import words
-from workflows.definition import WorkflowDefinition, wording_of
-from workflows.models import Attempt, Effect, StepOutcome
-from workflows.wording import words_for_step
+from workflows.definition import WorkflowDefinition, definitions, undo_of, wording_of
+from workflows.models import Attempt, Effect, StepOutcome, Workflow
+from workflows.wording import Wording, known_words_for_code, words_for_step
 
 OUTCOMES = {"": "Not reached", **dict(StepOutcome.choices)}
 
 
 @dataclass(frozen=True, slots=True)
 class StepLine:
-    """What happened to one step in an attempt."""
+    """What happened to one step in an attempt; `recorded` is its error as it was recorded, where it has words."""
 
     name: str
     outcome: str
@@ -24,6 +24,7 @@ class StepLine:
     title: str = ""
     ms: int | None = None
     error: str = ""
+    recorded: str = ""
     note: str = ""
 
 
@@ -52,17 +53,20 @@ def lines_of(attempt: Attempt | None, definition: WorkflowDefinition | None = No
     """What an attempt did, in the order in which it ran."""
     wording = wording_of(definition)
     steps: Sequence[Mapping[str, Any]] = attempt.steps if attempt else []
-    return [
-        StepLine(
-            name=step["step"],
-            outcome=step["outcome"],
-            label=OUTCOMES.get(step["outcome"], step["outcome"]),
-            title=words_for_step(wording, step["step"]).title,
-            ms=step.get("ms"),
-            error=recorded_error(step),
-        )
-        for step in steps
-    ]
+    return [_line(wording, step) for step in steps]
+
+
+def _line(wording: Wording, step: Mapping[str, Any]) -> StepLine:
+    error, recorded = told_error(wording, step)
+    return StepLine(
+        name=step["step"],
+        outcome=step["outcome"],
+        label=OUTCOMES.get(step["outcome"], step["outcome"]),
+        title=title_of(wording, step["step"]),
+        ms=step.get("ms"),
+        error=error,
+        recorded=recorded,
+    )
 
 
 def undone_steps(effects: Sequence[Effect]) -> list[str]:
@@ -71,7 +75,29 @@ def undone_steps(effects: Sequence[Effect]) -> list[str]:
     return [step for step, state in latest.items() if state == Effect.State.UNDONE]
 
 
-def recorded_error(recorded: Mapping[str, Any]) -> str:
-    """An error as an attempt or an event has recorded it."""
+def title_of(wording: Wording, name: str) -> str:
+    """A step as people know it, also by the name of its undo (`undo charge`); empty for no step."""
+    of_step = name.removeprefix(undo_of(""))
+    if of_step != name:
+        return f"Reversal of {words_for_step(wording, of_step).titled}"
+    return words_for_step(wording, name).title if name else ""
+
+
+def step_of(workflow: Workflow, name: str) -> str:
+    """The title of a step of this workflow; empty for no step."""
+    return title_of(wording_of(definitions().get(workflow.workflow_type)), name)
+
+
+def told_error(wording: Wording, recorded: Mapping[str, Any]) -> tuple[str, str]:
+    """An error in the words for its code, and for the small print as an attempt or an event has recorded it.
+
+    Without words for its code it is told as it was recorded, so that nothing of it is lost, and the small print is
+    empty.
+    """
+    known = known_words_for_code(wording, str(recorded.get("error_code") or ""))
+    return (known.staff, _recorded(recorded)) if known else (_recorded(recorded), "")
+
+
+def _recorded(recorded: Mapping[str, Any]) -> str:
     code, error_class, message = (str(recorded.get(f"error_{part}") or "") for part in ("code", "class", "message"))
     return words.error(code=code, error_class=error_class, message=message)

@@ -11,7 +11,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from workflows.wording import length
+from workflows.definition import definitions, wording_of
+from workflows.wording import Wording, label_of_result, length
 from workflows.wording import plain as plain
 
 MASK = "••••"
@@ -69,13 +70,18 @@ def task_type(name: str) -> str:
     return TASK_TYPES.get(name) or plain(name)
 
 
-def answered(detail: Mapping[str, Any]) -> str:
-    """The result of a call that happened, or the reference of one that was undone: `charge_id ch_1, status paid`."""
+def workflow_type(name: str) -> str:
+    """The title of a type of workflow."""
+    return wording_of(definitions().get(name)).title or plain(name)
+
+
+def answered(detail: Mapping[str, Any], wording: Wording) -> str:
+    """The result of a call that happened, or the reference of one that was undone: `Charge ch_1, Payment paid`."""
     fields = detail.get("fields") or {}
     named = fields if isinstance(fields, Mapping) else {}
     if detail.get("reference"):
         named = {"reference": detail["reference"]}
-    return ", ".join(f"{name} {value}" for name, value in sorted(named.items()))
+    return ", ".join(f"{label_of_result(wording, name)} {value}" for name, value in sorted(named.items()))
 
 
 def badge(kind: str, label: str) -> SafeString:

@@ -18,7 +18,9 @@ from django.utils.safestring import SafeString
 from workflows import health
 from workflows.admin import words
 from workflows.admin.base import ConsoleAdmin
-from workflows.models import Attempt, WorkerProcess
+from workflows.admin.steps import title_of
+from workflows.definition import definitions, wording_of
+from workflows.models import Attempt, WorkerProcess, Workflow
 from workflows.worker import lease
 from workflows.worker.claim import COMPENSATION
 
@@ -48,9 +50,15 @@ class WorkerProcessAdmin(ConsoleAdmin):
         return [ExpressionWrapper(RUNS_ON - Coalesce("stopped_at", RUNS_ON), DurationField()), "name", "id"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WorkerProcess]:
-        """Each worker with the workflow of its open attempt (`runs`): its heartbeat may be older than that."""
+        """Each worker with the workflow of its open attempt (`runs`): its heartbeat may be older than that.
+
+        `type_told` is the type of the workflow that its heartbeat tells of.
+        """
         running = Attempt.objects.filter(worker=OuterRef("name"), closed_at=None).order_by("-id")
-        return WorkerProcess.objects.annotate(runs=Subquery(running.values("workflow_id")[:1]))
+        told = Workflow.objects.filter(pk=OuterRef("workflow_id"))
+        return WorkerProcess.objects.annotate(
+            runs=Subquery(running.values("workflow_id")[:1]), type_told=Subquery(told.values("workflow_type")[:1])
+        )
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         facts = [
@@ -86,7 +94,9 @@ class WorkerProcessAdmin(ConsoleAdmin):
     @admin.display(description="Step")
     def at_step(self, row: Any) -> str:
         """The step of its last heartbeat, if that was of the same workflow."""
-        return row.step if row.runs and row.runs == row.workflow_id and not row.stopped_at else ""
+        if not row.runs or row.runs != row.workflow_id or row.stopped_at:
+            return ""
+        return title_of(wording_of(definitions().get(row.type_told)), row.step)
 
     @admin.display(description="Release")
     def on_release(self, row: WorkerProcess) -> str:

@@ -18,11 +18,13 @@ from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from workflows import health, operations, overview
 from workflows.admin import acknowledging, consequences, follow_ups, paging, words, workflow_page
 from workflows.admin.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, RetryForm, Verb, is_number
+from workflows.admin.steps import step_of
 from workflows.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.definition import definitions
 from workflows.doubts import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
@@ -193,7 +195,7 @@ class TypeFilter(admin.SimpleListFilter):
     parameter_name = "workflow_type"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [(name, name) for name in sorted(definitions())]
+        return [(name, words.workflow_type(name)) for name in sorted(definitions())]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         value = self.value()
@@ -241,7 +243,7 @@ class WorkflowAdmin(ConsoleAdmin):
 
     @admin.display(description="Type")
     def type(self, row: Workflow) -> str:
-        return row.workflow_type
+        return words.workflow_type(row.workflow_type)
 
     @admin.display(description="State")
     def state(self, row: Workflow) -> SafeString:
@@ -249,7 +251,7 @@ class WorkflowAdmin(ConsoleAdmin):
 
     @admin.display(description="Step", empty_value="")
     def step(self, row: Workflow) -> str:
-        return "" if row.status == Workflow.Status.COMPLETE else row.current_step
+        return "" if row.status == Workflow.Status.COMPLETE else step_of(row, row.current_step)
 
     @admin.display(description="Attempts")
     def attempt(self, row: Any) -> str:
@@ -267,10 +269,11 @@ class WorkflowAdmin(ConsoleAdmin):
         return "due" if row.invisible_until <= timezone.now() else words.clock(row.invisible_until)
 
     @admin.display(description="Error")
-    def error(self, row: Workflow) -> str:
-        if row.state not in (State.FAILED, State.RETRYING, State.PARKED, State.COMPENSATING):
+    def error(self, row: Workflow) -> SafeString | str:
+        error = words.error(code=row.last_error_code, error_class=row.last_error_class)
+        if not error or row.state not in (State.FAILED, State.RETRYING, State.PARKED, State.COMPENSATING):
             return ""
-        return words.error(code=row.last_error_code, error_class=row.last_error_class)
+        return format_html('<code class="quiet name">{}</code>', error)
 
     @admin.display(description="Age")
     def age(self, row: Workflow) -> str:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.utils import timezone
 
-from workflows.definition import Step, definitions
+from workflows.definition import Step, definitions, wording_of
 from workflows.doubts import DOES_NOT_APPLY
 from workflows.effects import IN_DOUBT
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.guards import FOLLOW_UP, lock_workflow, record_event, require, short_transaction
+from workflows.wording import words_for_step
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -50,7 +51,7 @@ def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> N
             )
         left = next((each for each in left_undone(workflow) if step == each.name), None)
         if left is None:
-            raise NotAllowed(f"{step} has not failed, or was done since.")
+            raise NotAllowed(f"{_titled(workflow, step)} has not failed, or was done since.")
         if left.why_not:
             raise NotAllowed(left.why_not)
         _make_due(workflow, left.name, by=user.get_username())
@@ -97,20 +98,28 @@ def left_undone(workflow: Workflow) -> list[LeftUndone]:
     are_due = set(due.values_list("step", flat=True))
     effects = list(Effect.objects.filter(workflow=workflow.pk, undo=False).order_by("id"))
     return [
-        _left_undone(name, event, step, effects, is_due=name in are_due)
+        _left_undone(workflow, name, event, step, effects, is_due=name in are_due)
         for name, event in failed.items()
         if (step := definition.find_step(name))
     ]
 
 
-def _left_undone(name: str, failed_with: Event, step: Step, effects: list[Effect], *, is_due: bool) -> LeftUndone:
+def _left_undone(
+    workflow: Workflow, name: str, failed_with: Event, step: Step, effects: list[Effect], *, is_due: bool
+) -> LeftUndone:
     effect = next((each for each in reversed(effects) if each.step in step.names), None)
     why_not = ""
     if is_due:
-        why_not = f"{name} is due already: a worker takes it as soon as one is free."
+        why_not = f"{_titled(workflow, name)} is due already: a worker takes it as soon as one is free."
     elif step.once and effect and effect.state in IN_DOUBT and not _can_be_told(step, effect):
-        why_not = f"Whether the call of {name} has happened cannot be told any more: it would be given up again."
+        call = f"the call of {_titled(workflow, name)}"
+        why_not = f"Whether {call} has happened cannot be told any more: it would be given up again."
     return LeftUndone(name, step, effect, failed_with, why_not)
+
+
+def _titled(workflow: Workflow, name: str) -> str:
+    """A step as people know it."""
+    return words_for_step(wording_of(definitions().get(workflow.workflow_type)), name).titled
 
 
 def _can_be_told(step: Step, effect: Effect) -> bool:

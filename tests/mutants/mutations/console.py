@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import CANARIES, HELD_ROWS, MASKS, OPERATIONS, RACES, SERVICES, UNTOUCHED, WALK
+from tests.mutants.mutations.seen_by import (
+    ATTEMPT_LISTS,
+    CANARIES,
+    HELD_ROWS,
+    HISTORIES,
+    MASKS,
+    OPERATIONS,
+    RACES,
+    SERVICES,
+    UNTOUCHED,
+    WALK,
+)
 
 _TABLE = f"{WALK}test_everybody_gets_what_the_table_says"
 _SLIPS = f"{UNTOUCHED}test_an_untouched_form_does_nothing_that_needs_a_decision_or_a_reason"
@@ -50,6 +61,37 @@ MUTANTS: list[Mutant] = [
             "        if not _may_decide(request.user):\n",
             "        if False:\n",
             "workflows/admin/test_decisions.py::test_who_may_decide_nothing_is_refused_before_the_form_is_read",
+        ),
+    ),
+    *in_(
+        "admin/attempts.py",
+        (
+            "an attempt that called something is folded away",
+            "did == [(True, StepOutcome.WAITING)]",
+            "bool(did)",
+            f"{ATTEMPT_LISTS}test_what_has_reversed_or_called_anything_is_never_folded",
+            f"{ATTEMPT_LISTS}test_one_that_reversed_something_and_then_waits_is_never_folded",
+        ),
+        (
+            "an attempt that ended in another way is folded away",
+            "return attempt.outcome == Attempt.Outcome.WAITING and did ==",
+            "return did ==",
+            f"{ATTEMPT_LISTS}test_what_has_reversed_or_called_anything_is_never_folded",
+        ),
+        (
+            "a look that failed is folded away",
+            "return all(map(_is_a_look, both)) and _without_time(attempt) == _without_time(later.attempt)",
+            "return all(map(_is_a_look, both))",
+            f"{ATTEMPT_LISTS}test_one_that_found_something_else_has_a_line_of_its_own",
+        ),
+    ),
+    *in_(
+        "admin/steps.py",
+        (
+            "an error that nobody has words for loses its message",
+            'if known else (_recorded(recorded), "")',
+            'if known else ("Something failed.", "")',
+            f"{HISTORIES}test_an_error_that_nobody_has_words_for_is_told_as_it_was_recorded",
         ),
     ),
     *in_(

@@ -1,5 +1,8 @@
 """The files of the tests that should see a mutant: from the folder tests/ on."""
 
+ATTEMPT_LISTS = "workflows/admin/test_attempts.py::"
+HISTORIES = "workflows/admin/test_history.py::"
+
 CLAIM = "concurrency/test_claim.py::"
 COST_OF_WAITS = "concurrency/test_cost_of_waits.py::"
 COST_OF_WAKING = "concurrency/test_cost_of_waking.py::"

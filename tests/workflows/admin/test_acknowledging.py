@@ -59,6 +59,6 @@ def test_home_leaves_out_what_was_acknowledged(as_: Login) -> None:
     support = as_("support")
     assert support.get("/admin/").context["given_up"] == "0"
     assert (
-        "Not done: thank, given up."
+        "Not done: “Thank”, given up."
         in support.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode()
     )

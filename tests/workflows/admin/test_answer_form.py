@@ -13,6 +13,7 @@ from django import forms
 from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_serializer, model_validator
 
 from workflows.admin.answer_form import AnswerForm
+from workflows.wording import Wording
 
 
 class Colour(Enum):
@@ -236,3 +237,11 @@ def test_an_identifier_is_typed_as_text() -> None:
     form = AnswerForm(Listed, {"answer-names": "[]", "answer-receipt": receipt.upper()})
     assert form.is_valid(), form.errors
     assert form.answer["receipt"] == receipt
+
+
+def test_a_field_is_called_by_the_models_title_or_as_the_definition_labels_results_of_that_name() -> None:
+    wording = Wording(results={"name": "Not this", "pieces": "Parcels"})
+    form = AnswerForm(Everything, wording=wording)
+    labels = [form.fields[name].label for name in ("name", "pieces", "weight")]
+    assert labels == ["Full name", "Parcels", "Weight"]
+    assert AnswerForm(Everything).fields["pieces"].label == "Pieces"

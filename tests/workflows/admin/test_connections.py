@@ -62,8 +62,8 @@ def test_a_wait_tells_its_outcome_and_what_answered_it(as_: Login) -> None:
     sent = signal(row, "1", closed_at=timezone.now())
     wait(row, "sent", outcome="received", resolved_at=timezone.now(), signal=sent)
     told = panel(page(as_("support"), row), "waits")
-    assert "sent For sent. (signal) Received, at " in told
-    assert told.index("parcel.sent from carrier") < told.index("review May this parcel go out? (a person's decision)")
+    assert "For sent. (signal) sent Received, at " in told
+    assert told.index("parcel.sent from carrier") < told.index("May this parcel go out? (a person's decision) review")
     assert "Waiting" in told
 
 
@@ -87,7 +87,7 @@ def test_what_came_of_a_wait_is_said_in_words(
 ) -> None:
     row = make()
     wait(row, "sent", **fields)
-    assert f"(signal) {said}" in panel(page(as_("support"), row), "waits")
+    assert f"(signal) sent {said}" in panel(page(as_("support"), row), "waits")
 
 
 def test_a_question_that_was_closed_waits_for_nobody(as_: Login) -> None:

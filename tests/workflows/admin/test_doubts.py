@@ -49,6 +49,13 @@ def test_whether_a_call_happened_has_a_typed_field_for_each_that_its_step_return
     assert Signal.objects.get().payload["answer"] == {key.partition("-")[2]: value for key, value in PAID.items()}
 
 
+def test_its_fields_are_called_as_the_definition_labels_what_calls_return(as_: Login) -> None:
+    row = rows.open_task(
+        rows.waiting(task=False, workflow_type="onboarding"), about="start_visit", task_type="effect_in_doubt"
+    )
+    assert re.findall(r'<label for="id_answer-visit_uuid">(.*?)</label>', page(as_("approver"), row)) == ["Visit"]
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
@@ -120,15 +127,15 @@ def test_how_it_is_dealt_with_has_to_be_said_with_a_reason(as_: Login, typed: di
 def test_the_history_and_the_tasks_page_say_what_was_answered(as_: Login) -> None:
     client, row = as_("approver"), task(task_type="effect_in_doubt")
     decide(client, row, decision="approve", reason="Seen at the bank.", **PAID)
-    said = f"charge_id ch_1, payment_status paid, receipt {PAID['answer-receipt']}"
+    said = f"Charge id ch_1, Payment status paid, Receipt {PAID['answer-receipt']}"
     assert f"It happened: {said} Answered by some-approver at " in words(page(client, row))
     history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
-    assert f"It happened by some-approver charge: {said} Seen at the bank." in history
+    assert f"It happened by some-approver Charge: {said} Seen at the bank. charge" in history
 
     row = task(task_type="effect_in_doubt")
     decide(client, row, decision="reject", reason="Not there.")
     history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
-    assert "It did not happen by some-approver charge Not there." in history
+    assert "It did not happen by some-approver Charge Not there. charge" in history
     assert "It did not happen Answered by some-approver" in words(page(client, row))
 
 
@@ -138,7 +145,7 @@ def test_the_history_and_the_tasks_page_say_what_was_answered(as_: Login) -> Non
         ({"decision": "approve", "answer-how": "kept"}, "Left as it is"),
         (
             {"decision": "approve", "answer-how": "undone", "answer-reference": "re-9"},
-            "Reversed by hand: reference re-9",
+            "Reversed by hand: Reference re-9",
         ),
         ({"decision": "reject"}, "To be tried again"),
     ],
@@ -149,7 +156,7 @@ def test_the_history_and_the_tasks_page_say_how_it_was_dealt_with(as_: Login, ty
     assert f"Decision {said} " in words(page(client, row))
     history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
     what, _, reference = said.partition(": ")
-    assert f"{what} by some-approver charge{': ' if reference else ''}{reference} By phone." in history
+    assert f"{what} by some-approver Charge{': ' if reference else ''}{reference} By phone. charge" in history
 
 
 @pytest.mark.parametrize("value", ["Zebulon", "ch_zebulon9", "12025550123", "one two", "zeb@example.org", "Miller"])

@@ -33,7 +33,7 @@ def page(client: Client, row: Workflow) -> str:
 
 
 def test_of_one_that_was_given_up_it_says_how_often_it_failed_and_why(as_: Login) -> None:
-    told = "Still to be done: thank, given up. It has failed 3 times since. Last with gone: The address is gone."
+    told = "Still to be done: “Thank”, given up. It has failed 3 times since. Last for this: gone: The address is gone."
     assert told in page(as_("support"), rows.given_up())
 
 
@@ -42,7 +42,7 @@ def test_of_one_that_is_to_be_tried_it_says_when(as_: Login) -> None:
     later = timezone.now() + HOUR
     FollowUp.objects.create(workflow=row, step="thank", queue="default", due_at=later, failures=1, asked_by="ada")
     shown = page(as_("support"), row)
-    assert f"Still to be done: thank, ada has asked for it, the next try is at {later:%H:%M}"[:60] in shown
+    assert f"Still to be done: “Thank”, ada has asked for it, the next try is at {later:%H:%M}"[:62] in shown
     assert "It has failed once since." in shown
     FollowUp.objects.update(due_at=timezone.now() - HOUR, failures=0)
     assert "a worker takes it as soon as one is free." in page(as_("support"), row)
@@ -53,7 +53,7 @@ def test_of_one_that_is_under_way_it_says_so_and_of_one_whose_workers_died_how_m
     FollowUp.objects.create(workflow=row, step="thank", queue="default", due_at=timezone.now() + HOUR, tries=2)
     assert "Workers have begun it 2 times, and did not come to its end." in page(as_("support"), row)
     Attempt.objects.create(workflow=row, number=2, worker="host-a:41")
-    assert "Still to be done: thank, a worker is at it." in page(as_("support"), row)
+    assert "Still to be done: “Thank”, a worker is at it." in page(as_("support"), row)
 
 
 def test_what_was_done_since_was_not_passed_over(as_: Login) -> None:
@@ -96,8 +96,8 @@ def test_its_page_says_what_will_happen_to_this_one(as_: Login) -> None:
     url, _ = run_again()
     shown = text(as_("support"), url)
     assert "Run a failed step again?" in shown
-    assert "thank is run as soon as a worker is free: whatever it calls is called again." in shown
-    assert "It failed last with gone: The address is gone." in shown
+    assert "“Thank” is run as soon as a worker is free: whatever it calls is called again." in shown
+    assert "It failed last for this: gone: The address is gone." in shown
     assert "No other step is run, and the workflow stays complete" in shown
 
 
@@ -152,7 +152,7 @@ def test_what_is_due_since_the_page_was_opened_is_refused_in_words(as_: Login) -
     client = as_("support")
     client.post(url, data, follow=True)
     (told,) = client.post(url, data, follow=True).context["messages"]
-    assert str(told) == "thank is due already: a worker takes it as soon as one is free."
+    assert str(told) == "“Thank” is due already: a worker takes it as soon as one is free."
     assert Event.objects.filter(kind="follow_up_asked").count() == 1
 
 

@@ -49,8 +49,17 @@ def test_the_newest_is_first(as_: Login) -> None:
 def test_it_shows_what_support_asks_for(as_: Login) -> None:
     row = rows.failed(created_at=timezone.now() - timedelta(hours=3))
     html = as_("support").get(LIST).content.decode()
-    for shown in [f">{row.pk}<", "parcel", "badge-failed", "charge", "card_declined", ">3 h<", "1 (5 failed)"]:
+    for shown in [f">{row.pk}<", "Parcel", "badge-failed", ">Charge<", "card_declined", ">3 h<", "1 (5 failed)"]:
         assert shown in html
+
+
+def test_its_steps_and_types_are_called_as_people_call_them(as_: Login) -> None:
+    rows.failed(workflow_type="onboarding", current_step="enroll_in_program", last_error_code="unreachable")
+    html = as_("support").get(LIST).content.decode()
+    assert 'class="field-step">Enrol in the program</td>' in html
+    assert 'class="field-type">Onboarding</td>' in html
+    assert '<code class="quiet name">unreachable</code>' in html
+    assert "enroll_in_program" not in html
 
 
 @pytest.mark.parametrize("state", list(State))

@@ -27,7 +27,7 @@ def test_an_answer_is_taken_back_on_a_page_that_says_what_will_happen(as_: Login
     html = words(client.get(url(row, "take_back")).content.decode())
     for said in [
         "Take the answer back?",
-        "Whether charge happened counts as not known again.",
+        "Whether “Charge” happened counts as not known again.",
         "The workflow asks again at once: “May this parcel go out?” is then another task.",
         "The answer stays in the history, with who took it back, and why.",
     ]:
@@ -38,10 +38,8 @@ def test_an_answer_is_taken_back_on_a_page_that_says_what_will_happen(as_: Login
     assert re.search(r"Answered by some-approver at .*Taken back by some-approver at .*Another patient's\.", html)
     assert "Take the answer back" not in html
     history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
-    assert (
-        "Answer taken back by some-approver charge: “It happened”, as some-approver had answered Another patient's."
-        in history
-    )
+    said = "Charge: “It happened”, as some-approver had answered Another patient's. charge"
+    assert f"Answer taken back by some-approver {said}" in history
 
 
 @pytest.mark.parametrize(
@@ -57,7 +55,7 @@ def test_when_it_will_be_asked_again_is_said(as_: Login, fields: dict[str, Any],
     Workflow.objects.update(**fields)
     assert said in words(client.get(url(row, "take_back")).content.decode())
     Effect.objects.update(has_undo=True)
-    said = "is taken up again to reverse charge" if fields["status"] == "FAILED" else said
+    said = "is taken up again to reverse “Charge”" if fields["status"] == "FAILED" else said
     assert said in words(client.get(url(row, "take_back")).content.decode())
 
 

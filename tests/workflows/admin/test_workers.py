@@ -32,7 +32,7 @@ def test_it_shows_who_works_on_what_and_on_which_release(as_: Login) -> None:
         "badge-running",
         "Working",
         f'<a href="/admin/workflows/workflow/{workflow.pk}/change/">workflow {workflow.pk}</a>',
-        "charge",
+        ">Charge<",
         "r7",
         ">default<",
     ]:
@@ -46,7 +46,7 @@ def test_what_it_runs_is_the_attempt_that_is_open_and_not_what_the_last_heartbea
     page = html(as_("support"))
     assert f"workflow {workflow.pk}<" in page
     assert f"workflow {before.pk}<" not in page
-    assert "charge" not in page, "that was a step of the one before"
+    assert "Charge" not in page, "that was a step of the one before"
 
 
 def test_it_says_of_a_worker_that_it_takes_reversals_only(as_: Login) -> None:

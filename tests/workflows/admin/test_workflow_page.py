@@ -132,8 +132,8 @@ def test_the_steps_are_those_of_the_run_that_failed_and_not_of_what_came_after(a
     assert response.context["standing"].startswith("Failed at “Charge”: ")
     assert response.context["standing"].endswith("\nReversed since: “Charge”.")
     assert response.context["small_print"] == "attempt 1, charge, card_declined: The card was declined."
-    [(third, lines), _] = response.context["attempts"]
-    assert (third.number, lines[0].label) == (3, "Reversed")
+    third, _ = response.context["attempts"]
+    assert (third.attempt.number, third.steps[0].label) == (3, "Reversed")
     rows.attempt(row, number=4, outcome="killed", died_in="undo charge")
     rows.attempt(row, number=5, outcome="lost", died_in="undo charge", steps=[{**undone[0], "outcome": "undo_failed"}])
     assert as_("support").get(f"/admin/workflows/workflow/{row.pk}/change/").context["attempt"].number == 1
@@ -142,7 +142,9 @@ def test_the_steps_are_those_of_the_run_that_failed_and_not_of_what_came_after(a
 def test_an_undo_that_fails_is_told_beside_its_effect(as_: Login) -> None:
     row = rows.compensating()
     Effect.objects.update(undo_failures=2, error_code="busy")
-    assert "Done; its reversal failed 2 times (busy)" in page(as_("support"), row)
+    told = re.search(r"Done; its reversal failed 2 times(.*?)</td>", page(as_("support"), row))
+    assert told
+    assert told[1] == '<div class="error">busy</div>'
 
 
 def test_the_history_of_a_compensation_reads_as_sentences(as_: Login) -> None:
@@ -152,7 +154,11 @@ def test_the_history_of_a_compensation_reads_as_sentences(as_: Login) -> None:
     Event.objects.create(workflow=row, kind="compensated", detail={"undone": ["charge", "reserve"]})
     Event.objects.create(workflow=row, kind="compensated", detail={"undone": []})
     html = page(as_("support"), row)
-    for told in ["charge, failure 1 of 3: busy: Busy.", "Reversed: charge, reserve", "Nothing was left to reverse."]:
+    for told in [
+        "Charge, failure 1 of 3: busy: Busy.",
+        "Reversed: “Charge”, “Reserve”.",
+        "Nothing was left to reverse.",
+    ]:
         assert told in html
 
 
@@ -256,11 +262,11 @@ def test_the_history_tells_engine_and_people_together_newest_first(as_: Login) -
     rows.event(row, "retried", actor="boss", detail={"reason": "Again."})
     assert history(page(as_("support"), row)) == [
         "Retried by boss Again.",
-        "Failed attempt 3 charge: busy",
-        "Best-effort step failed thank: busy",
-        f"Retry scheduled attempt 2 charge, failure 1 of 10: busy Next attempt at {clock(at)}",
+        "Failed attempt 3 Charge: busy charge",
+        "Best-effort step failed Thank: busy thank",
+        f"Retry scheduled attempt 2 Charge, failure 1 of 10: busy Next attempt at {clock(at)} charge",
         "Approved by anna Fine.",
-        f"Waiting review, until {clock(at)}: a review",
+        f"Waiting Review, until {clock(at)}: a review review",
         "Submitted by web",
     ]
 
@@ -323,6 +329,8 @@ def test_steps_stand_in_phases_with_their_titles(as_: Login) -> None:
     rows.attempt(row, outcome="waiting", steps=steps)
     html = unescape(page(as_("support"), row))
     assert "Attach the card: The card cannot be used." in html
+    told = "The card cannot be used. The patient is enrolled, and the payment is due."
+    assert f'<div class="error">{told}</div><div class="quiet name">card_invalid: No.</div>' in html
     assert re.search(r'<details class="phase phase-failed"[^>]* open>\s*<summary>Payment', html)
     assert re.search(r'<details class="phase phase-current"[^>]* open>\s*<summary>Account', html)
     assert re.search(r'<details class="phase phase-ahead"[^>]*">\s*<summary>Enrolment', html)
@@ -367,8 +375,8 @@ def test_it_says_what_is_still_to_be_done_for_one_that_is_complete(as_: Login) -
     FollowUp.objects.create(workflow=row, step="confirm", queue="default", due_at=timezone.now() + timedelta(hours=1))
     FollowUp.objects.create(workflow=row, step="greet", queue="default", due_at=None)
     shown = page(as_("support"), row)
-    assert "Still to be done: confirm, the next try is at " in shown
-    assert "Still to be done: greet, given up." in shown
+    assert "Still to be done: “Confirm”, the next try is at " in shown
+    assert "Still to be done: “Greet”, given up." in shown
 
 
 def test_the_steps_shown_are_those_of_the_run_that_completed_it(as_: Login) -> None:
@@ -378,4 +386,4 @@ def test_the_steps_shown_are_those_of_the_run_that_completed_it(as_: Login) -> N
     rows.event(row, "followed_up", step="confirm")
     shown = page(as_("support"), row)
     assert '<p class="quiet small-print">attempt 1</p>' in shown
-    assert "confirm has been done." in shown
+    assert "“Confirm” has been done." in shown

@@ -112,7 +112,7 @@ def test_it_is_refused_without_the_permission(service: Downstream) -> None:
 def test_it_is_refused_once_it_is_due(service: Downstream, boss: User) -> None:
     workflow = passed_over(service)
     run_again(workflow, boss)
-    assert refusal(workflow, boss) == "confirm is due already: a worker takes it as soon as one is free."
+    assert refusal(workflow, boss) == "“Confirm” is due already: a worker takes it as soon as one is free."
 
 
 def test_it_is_refused_when_it_has_been_done(service: Downstream, boss: User) -> None:
@@ -120,8 +120,8 @@ def test_it_is_refused_when_it_has_been_done(service: Downstream, boss: User) ->
     service.state = "well"
     run_again(workflow, boss)
     assert worker().process_follow_up()
-    assert refusal(workflow, boss) == "confirm has not failed, or was done since."
-    assert refusal(workflow, boss, step="another") == "another has not failed, or was done since."
+    assert refusal(workflow, boss) == "“Confirm” has not failed, or was done since."
+    assert refusal(workflow, boss, step="another") == "“Another” has not failed, or was done since."
 
 
 def fail(*, workflow: Workflow, context: Any) -> None:
@@ -139,7 +139,7 @@ def test_of_a_failed_workflow_it_is_refused_for_a_retry_does_all_of_it(service: 
 def test_a_step_that_this_release_does_not_have_is_not_run(service: Downstream, boss: User) -> None:
     workflow = passed_over(service)
     define([confirm_with(service, name="another")])
-    assert refusal(workflow, boss) == "confirm has not failed, or was done since."
+    assert refusal(workflow, boss) == "“Confirm” has not failed, or was done since."
 
 
 def test_a_release_that_has_lost_the_step_since_leaves_it_to_one_that_has_it(service: Downstream, boss: User) -> None:
@@ -183,5 +183,5 @@ def test_a_call_in_doubt_that_nothing_can_settle_is_not_begun(
     if may:
         run_again(workflow, boss)
     else:
-        told = "Whether the call of confirm has happened cannot be told any more: it would be given up again."
+        told = "Whether the call of “Confirm” has happened cannot be told any more: it would be given up again."
         assert refusal(workflow, boss) == told

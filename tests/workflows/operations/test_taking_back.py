@@ -119,12 +119,12 @@ def test_a_no_whose_new_call_was_begun_stands(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step(), pause)
     answer(task, ada, None)
     work(workflow)
-    refused(task, ada, "pay was begun since")
+    refused(task, ada, "“Pay” was begun since")
     Effect.objects.filter(generation=2).update(state="not_done", result=None)  # refused, but it was sent
-    refused(task, ada, "pay was begun since")
+    refused(task, ada, "“Pay” was begun since")
     for under_way in ({"state": "skipped"}, {"state": "intent", "settled_at": None, "settled_by": ""}):
         Effect.objects.filter(generation=2).update(**under_way)
-        refused(task, ada, "pay was begun since")
+        refused(task, ada, "“Pay” was begun since")
 
 
 @pytest.mark.parametrize("state", ["intent", "done", "not_done", "unknown"])
@@ -133,7 +133,7 @@ def test_an_answer_stands_once_another_call_was_begun(bank: Bank, ada: User, sta
     answer(task, ada, YES)
     work(workflow)
     Effect.objects.filter(step="ship").update(state=state)
-    refused(task, ada, "ship was begun since")
+    refused(task, ada, "“Ship” was begun since")
 
 
 def test_a_step_that_did_not_apply_has_built_on_nothing(bank: Bank, ada: User) -> None:
@@ -168,7 +168,7 @@ def test_a_call_that_a_lookup_has_found_meanwhile_stands(bank: Bank, ada: User) 
     answer(task, ada, None)
     define([bank.step(lookup=lambda **_: {"number": 7}), pause])
     work(workflow)
-    refused(task, ada, "What became of pay has become known in another way since")
+    refused(task, ada, "What became of “Pay” has become known in another way since")
 
 
 def test_a_result_that_came_late_stands(bank: Bank, ada: User) -> None:
@@ -176,10 +176,10 @@ def test_a_result_that_came_late_stands(bank: Bank, ada: User) -> None:
     _, task = in_doubt(bank.step())
     answer(task, ada, YES)
     Effect.objects.update(state="done", result={"number": 1}, settled_by="call", settled_at=Now())
-    refused(task, ada, "What became of pay has become known in another way since")
+    refused(task, ada, "What became of “Pay” has become known in another way since")
     task.wait.outcome, task.wait.result, task.wait.resolved_at = "approved", {"by": "ada", "answer": YES}, Now()
     task.wait.save()  # a worker has read the answer, and then died
-    refused(task, ada, "What became of pay has become known in another way since")
+    refused(task, ada, "What became of “Pay” has become known in another way since")
 
 
 def test_while_a_worker_holds_the_row_nothing_is_taken_back(bank: Bank, ada: User) -> None:

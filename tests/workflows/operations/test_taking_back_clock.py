@@ -42,7 +42,7 @@ def test_an_answer_stands_once_another_call_was_begun_though_the_clock_was_set_b
     answer(task, ada, YES)
     work(workflow)
     moved("effect", "begun_at", "first_begun_at", where="step = 'ship'")
-    refused(task, ada, "ship was begun since")
+    refused(task, ada, "“Ship” was begun since")
 
 
 def test_a_no_whose_new_call_was_begun_stands_though_the_clock_was_set_back(bank: Bank, ada: User) -> None:
@@ -50,7 +50,7 @@ def test_a_no_whose_new_call_was_begun_stands_though_the_clock_was_set_back(bank
     answer(task, ada, None)
     work(workflow)
     moved("effect", "begun_at", "first_begun_at", where="generation = 2")
-    refused(task, ada, "pay was begun since")
+    refused(task, ada, "“Pay” was begun since")
 
 
 def test_a_no_whose_new_call_was_not_begun_leaves_no_generation_behind(bank: Bank, ada: User) -> None:
@@ -104,7 +104,7 @@ def test_an_answer_that_a_release_before_the_numbers_has_read_goes_by_the_clock(
     answer(task, ada, YES)
     work(workflow)
     Wait.objects.update(call_number=None)
-    refused(task, ada, "ship was begun since")
+    refused(task, ada, "“Ship” was begun since")
     moved("effect", "begun_at", where="step = 'ship'")
     take_back(task, ada)
     assert Effect.objects.get(step="pay").state == "unknown"

@@ -93,7 +93,7 @@ def test_what_was_undone_since_stands(bank: Bank, ada: User) -> None:
     answer(task, ada, YES)
     assert to_rest(workflow).status == "FAILED"
     assert bank.refunded
-    refused(task, ada, "What became of pay has become known in another way since")
+    refused(task, ada, "What became of “Pay” has become known in another way since")
 
 
 def test_a_call_whose_undo_was_begun_stands(bank: Bank, ada: User) -> None:
@@ -102,7 +102,7 @@ def test_a_call_whose_undo_was_begun_stands(bank: Bank, ada: User) -> None:
     answer(task, ada, YES)
     again(again(workflow))
     assert states() == {"pay 1": "done", "undo pay": "not_done"}
-    refused(task, ada, "The reversal of pay was begun since")
+    refused(task, ada, "The reversal of “Pay” was begun since")
 
 
 # --- Whether an undo is dealt with --------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_an_answer_about_an_undo_stands_once_the_next_one_was_begun(bank: Bank, 
     workflow, task = undo_in_doubt(bank, reserve)
     answer(task, ada, BY_HAND)
     assert to_rest(workflow).status == "FAILED"
-    refused(task, ada, "The reversal of reserve was begun since")
+    refused(task, ada, "The reversal of “Reserve” was begun since")
 
 
 def test_what_was_wrongly_undone_by_hand_is_not_called_again_by_a_retry(bank: Bank, ada: User) -> None:
@@ -197,7 +197,7 @@ def test_an_answer_to_an_earlier_question_stands(bank: Bank, ada: User) -> None:
     answer(task, ada, {"kept": True})
     to_rest(workflow)
     operations.retry(workflow.pk, user=ada)
-    refused(task, ada, "What became of pay has become known in another way since")  # a retry counts it as done
+    refused(task, ada, "What became of “Pay” has become known in another way since")  # a retry counts it as done
     bank.refusals = 3
     for _ in range(5):
         again(workflow)

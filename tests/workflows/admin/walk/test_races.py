@@ -106,7 +106,7 @@ PAIRS: list[tuple[Callable[[], Row], str, str, str, str]] = [
         RUNNING,
         "Only a workflow that is still under way can be run now; this one is ",
     ),
-    (rows.given_up, "run again", "run again", RUNNING, "thank is due already"),
+    (rows.given_up, "run again", "run again", RUNNING, "“Thank” is due already"),
     (key, "revoke", "revoke", "It is revoked already.", "It is revoked already."),
 ]
 
