@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import product
@@ -14,7 +15,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from workflows.admin import paging
-from workflows.models import ManualTask, State, Workflow
+from workflows.models import ApiKey, ManualTask, State, Workflow
 
 LIST = "/admin/workflows/workflow/"
 TASKS = "/admin/workflows/manualtask/"
@@ -60,6 +61,22 @@ def test_its_steps_and_types_are_called_as_people_call_them(as_: Login) -> None:
     assert 'class="field-type">Onboarding</td>' in html
     assert '<code class="quiet name">unreachable</code>' in html
     assert "enroll_in_program" not in html
+
+
+@pytest.mark.parametrize("model", ["workflow", "manualtask", "workerprocess", "apikey", "undeliveredmessage"])
+def test_each_cell_says_which_column_it_is_of_for_the_card_that_a_row_is_on_a_phone(as_: Login, model: str) -> None:
+    rows.waiting()
+    rows.worker()
+    rows.undelivered_message()
+    ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1")
+    html = as_("superuser").get(f"/admin/workflows/{model}/").content.decode()
+    table = html.split('<table id="result_list" class="cards">')[1].split("</table>")[0]
+    head, body = table.split("</thead>")
+    titles = re.findall(r"<span>([^<]+)</span>", head)
+    cells = re.findall(r"<(?:td|th)[^>]*>", body.split("</tr>")[0])
+    labels = [re.findall(r'data-label="([^"]*)"', cell) for cell in cells if "action-checkbox" not in cell]
+    assert len(titles) > 3
+    assert labels == [[title] for title in titles]
 
 
 @pytest.mark.parametrize("state", list(State))

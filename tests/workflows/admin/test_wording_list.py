@@ -10,11 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 from django.contrib import admin
+from django.contrib.admin.utils import label_for_field
+from django.test import RequestFactory
+from django.utils.text import capfirst
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from tests.servers import ROOT
 from workflows.admin import home, navigation, needs_a_person, paging, patient, words
 from workflows.admin.base import ConsoleAdmin, RetryForm
+from workflows.admin.manual_task import ManualTaskAdmin
 from workflows.admin.workflow import PresetFilter
 from workflows.models import Attempt, Effect, Event, State, StepOutcome
 from workflows.needs_a_person import Kind, Whose
@@ -44,6 +48,7 @@ def shown() -> Iterator[tuple[str, str]]:
     for model_admin in admin.site._registry.values():
         if isinstance(model_admin, ConsoleAdmin):
             yield from (("Verbs", verb.label) for verb in model_admin.verbs)
+            yield from (("Columns", title) for title in columns(model_admin))
     yield from (("Verbs", usual) for usual in RetryForm.USUAL)
     yield from (("Lists", label) for _, label in PresetFilter.lookups(None, None, None))  # type: ignore[arg-type]
     yield from (("Lists", label) for label in paging.LINKS)
@@ -61,6 +66,18 @@ def shown() -> Iterator[tuple[str, str]]:
         yield from (("Steps of onboarding", text) for text in (step.title, step.phase, step.waiting) if text)
     yield from (("Results and fields of onboarding", label) for label in RESULTS.values())
     yield from (("Results and fields of onboarding", field.label) for field in CALLER)
+
+
+def columns(model_admin: ConsoleAdmin) -> Iterator[str]:
+    """The titles of the columns of a list; on a phone they stand in each card."""
+    shown = model_admin.list_display
+    if isinstance(model_admin, ManualTaskAdmin):
+        shown = {*model_admin.get_list_display(RequestFactory().get("/")), *model_admin.get_list_display(ALL_TASKS)}
+    for name in [*shown] if "__str__" not in shown else []:  # the list of services has a page of its own
+        yield str(capfirst(label_for_field(name, model_admin.model, model_admin)))
+
+
+ALL_TASKS = RequestFactory().get("/", {"state": "all"})
 
 
 def listed() -> dict[str, list[str]]:

@@ -1,0 +1,109 @@
+"""The lists on a phone: each row is a card, and no list is wider than the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from tests.console import states
+from tests.console.conftest import Open
+from tests.console.scenes import failed_reversal, stopped, unclear_call
+from tests.workflows import rows
+from workflows.models import Workflow
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
+
+# What cannot be seen without scrolling sideways, of the page or of anything on it; but for tracebacks.
+WIDER = """() => [document.documentElement, ...document.querySelectorAll("body *")]
+    .filter((each) => each.tagName !== "PRE" && each.scrollWidth > each.clientWidth + 1 && each.clientWidth > 0)
+    .filter((each) => each === document.documentElement || /auto|scroll/.test(getComputedStyle(each).overflowX))
+    .map((each) => `${each.tagName} ${each.id} ${each.className}: ${each.scrollWidth} in ${each.clientWidth}`)"""
+
+
+def everything() -> None:
+    """Rows of every kind, with the longest texts that they have."""
+    for make in states.IN_STATE.values():
+        make()
+    stopped()
+    unclear_call()
+    failed_reversal()
+    Workflow.objects.filter(status="PENDING").update(retry_count=7)
+    colleague = User.objects.create(username="a.colleague.with.a.long.name@support.example.com", is_staff=True)
+    overdue = timezone.now() - timedelta(hours=1)
+    rows.open_task(rows.waiting(task=False), assignee=colleague, team="operations", due_at=overdue)
+    for row_of in states.ROW_OF.values():
+        row_of()
+
+
+def found(page: Any) -> None:
+    page.fill("#content [name=q]", "ada.lovelace@example.com")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#several")
+
+
+LISTS: dict[str, Callable[[Any], None] | None] = {
+    "/admin/workflows/workflow/": None,
+    "/admin/workflows/manualtask/": None,
+    "/admin/workflows/manualtask/?state=all": None,
+    "/admin/needs-a-person/": None,
+    "/admin/workflows/service/": None,
+    "/admin/workflows/workerprocess/": None,
+    "/admin/workflows/apikey/": None,
+    "/admin/workflows/undeliveredmessage/": None,
+    "/admin/find/": found,
+}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_list_scrolls_sideways(open_as: Open, theme: str) -> None:
+    everything()
+    page = open_as("superuser", **PHONE, color_scheme=theme)
+    for path, then in LISTS.items():
+        page.goto(path)
+        if then:
+            then(page)
+        assert page.locator(".cards tbody tr").count() > 0, path
+        assert page.evaluate(WIDER) == [], path
+    for path in ("/admin/auth/user/", "/admin/auth/group/"):
+        page.goto(path)
+        assert page.evaluate(WIDER) == [], path
+
+
+def test_nor_does_the_page_of_a_workflow_in_which_all_has_happened(open_as: Open) -> None:
+    row = states.everything()
+    page = open_as("superuser", f"/admin/workflows/workflow/{row.pk}/change/", **PHONE)
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert page.evaluate(WIDER) == []
+
+
+def test_a_card_says_what_is_what(open_as: Open) -> None:
+    row = rows.retrying(retry_count=2)
+    page = open_as("superuser", "/admin/workflows/workflow/", **PHONE)
+    labels = page.evaluate(
+        """() => [...document.querySelectorAll(".cards tbody td")].filter((each) => each.checkVisibility())
+            .map((each) => getComputedStyle(each, "::before").content)"""
+    )
+    assert [label for label in labels if label not in ("none", "normal")] == [
+        *('"Step "', '"Attempts "', '"Next attempt "', '"Error "', '"Age "')
+    ]
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert page.locator("#result_list thead th").nth(1).is_visible()
+    assert page.evaluate("getComputedStyle(document.querySelector('.cards td.field-step'), '::before').content") in (
+        "none",
+        "normal",
+    )
+    page.click(f"text='{row.pk}'")
+    page.wait_for_url(f"**/{row.pk}/change/")
+
+
+def test_all_rows_are_chosen_at_once_as_on_a_desk(open_as: Open) -> None:
+    for _ in range(2):
+        rows.failed()
+    page = open_as("superuser", "/admin/workflows/workflow/", **PHONE)
+    page.check("#action-toggle")
+    assert page.locator(".action-select:checked").count() == 2
