@@ -161,12 +161,12 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *in_(
-        "overview.py",
+        "needs_a_person.py",
         (
             "home counts follow-ups that are still to come as given up",
-            "FollowUp.objects.filter(GIVEN_UP).order_by",
-            "FollowUp.objects.order_by",
-            f"{GIVEN_UP}test_home_counts_the_workflows_whose_follow_up_was_given_up_and_links_to_just_these",
+            "FollowUp.objects.filter(GIVEN_UP, ",
+            "FollowUp.objects.filter(",
+            f"{GIVEN_UP}test_home_counts_the_follow_ups_that_were_given_up_and_links_to_just_these",
         ),
     ),
     *in_(

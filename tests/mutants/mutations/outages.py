@@ -7,6 +7,7 @@ from tests.mutants.mutations.lines import in_
 from tests.mutants.mutations.seen_by import (
     AROUND_CALLS,
     CALLS,
+    CHORES,
     CIRCUITS,
     LEASE,
     MANY_WORKERS,
@@ -211,6 +212,12 @@ MUTANTS: list[Mutant] = [
     ),
     *in_(
         "outages/parking.py",
+        (
+            "what is parked is looked for so seldom that its cohorts are late",
+            "rest=0.0 if services else UNTIL_PARKED",
+            "rest=UNTIL_PARKED",
+            f"{CHORES}test_who_looks_for_what_is_parked_rests_longer_where_nothing_is",
+        ),
         (
             "an hour that ran out is no failure",
             "    is_over = not circuit.held_by and was_parked.exists()",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import LISTS, PAGING
+from tests.mutants.mutations.seen_by import HOME, LISTS, PAGING
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -105,6 +105,18 @@ MUTANTS: list[Mutant] = [
     ),
     *in_(
         "models/workflow.py",
+        (
+            "what has begun and is due is counted twice",
+            "queued.filter(~Q(**_NO_REASON), begun=True, ",
+            "queued.filter(begun=True, ",
+            f"{HOME}test_what_is_queued_is_counted_and_listed_once_whatever_it_is_queued_for",
+        ),
+        (
+            "what waits and is due is not queued",
+            "return [queued.filter(**_NO_REASON), due]",
+            "return [queued.filter(**_NO_REASON)]",
+            f"{HOME}test_what_is_queued_is_counted_and_listed_once_whatever_it_is_queued_for",
+        ),
         (
             "what is due waits",
             "return later & unparked & ~awaits_nothing",

@@ -41,6 +41,30 @@ def test_home_says_that_the_clock_was_set_back_and_until_when_workflows_are_hidd
 DAY = timedelta(days=1)
 
 
+@pytest.mark.parametrize("limit", [overview.COUNT_LIMIT, 4])
+def test_what_is_queued_is_counted_and_listed_once_whatever_it_is_queued_for(
+    as_: Login, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(overview, "COUNT_LIMIT", limit)
+    now = timezone.now()
+    queued = [
+        rows.workflow(),
+        rows.workflow(invisible_until=now + DAY),
+        rows.workflow(begun=True, invisible_until=now - DAY),
+        rows.workflow(begun=True, invisible_until=now + DAY),
+        rows.workflow(begun=True, invisible_until=now - DAY, retry_count=1),
+        rows.workflow(begun=True, invisible_until=now - DAY, waiting_for="a letter"),
+        rows.workflow(begun=True, invisible_until=now - DAY, parked_on="payments"),
+    ]
+    rows.workflow(begun=True, invisible_until=now + DAY, retry_count=1)
+    rows.running()
+    client = as_("support")
+    (count,) = [count for count in client.get("/admin/").context["glance"].states if count.state == "queued"]
+    assert count.number == min(len(queued), limit + 1)
+    listed = client.get("/admin/workflows/workflow/?state=queued").context["cl"].result_list
+    assert [row.pk for row in listed] == [row.pk for row in queued[::-1]]
+
+
 @pytest.mark.parametrize(
     ("created_in", "due_in", "queue"),
     [

@@ -7,7 +7,7 @@ from django.db import migrations
 
 
 class Migration(migrations.Migration):
-    dependencies = [("workflows", "0051_steps_in_short")]
+    dependencies = [("workflows", "0050_steps_in_short")]
 
     # This lock stops no reading and no writing, and no row is written anew.
     operations = [
