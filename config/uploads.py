@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from django.conf import settings
-from django.core.exceptions import BadRequest
 from django.core.files.uploadhandler import FileUploadHandler
+from django.http.multipartparser import MultiPartParserError
 
 
 class NoFiles(FileUploadHandler):
@@ -14,10 +14,10 @@ class NoFiles(FileUploadHandler):
 
     def handle_raw_input(self, input_data: Any, META: Any, content_length: int, *rest: Any, **more: Any) -> None:  # noqa: N803 (Django's name)
         if content_length > (settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0):
-            raise BadRequest("The form is too large.")
+            raise MultiPartParserError("The form is too large.")
 
     def new_file(self, *args: Any, **more: Any) -> NoReturn:
-        raise BadRequest("No form takes a file.")
+        raise MultiPartParserError("No form takes a file.")
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> NoReturn:
         raise NotImplementedError
