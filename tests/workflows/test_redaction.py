@@ -32,6 +32,34 @@ def test_it_masks_quoted_values_in_text_that_is_not_ours() -> None:
     )
 
 
+def test_it_masks_a_quoted_value_whose_end_was_cut_off() -> None:
+    """Python shows 200 characters of what is no number, and no quote after them."""
+    with pytest.raises(ValueError, match="Zebulon") as raised:
+        int("Zebulon has told us of his illness. " * 10)
+    assert scrub_foreign(str(raised.value)) == "invalid literal for int() with base 10: •••"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no such key: 'one\nZebulon' there", "no such key: ••• there"),
+        (r"no such path: 'C:\Zebulon\' there", "no such path: ••• there"),
+        (r"it was 'Zebulon\'s\' and so on", "it was ••• and so on"),
+        (r"it was 'Zeb\'ulon' and so on", "it was ••• and so on"),
+        ("it was `Zebulon, and then 'more", "it was •••"),
+        ("a patient's weight is no number", "a patient's weight is no number"),
+        ("it can't be read", "it can't be read"),
+    ],
+)
+def test_it_masks_what_is_quoted_whatever_is_in_it(text: str, expected: str) -> None:
+    assert scrub_foreign(text) == expected
+
+
+def test_backslashes_in_a_quote_without_an_end_are_read_once() -> None:
+    """Forty of them took a minute once, and each two more twice as long, while the worker held the row."""
+    assert scrub_foreign("it was '" + "\\" * 20_000) == "it was •••"
+
+
 def takes_one(name: str, *, key: str) -> None: ...
 
 
