@@ -48,8 +48,8 @@ def names_and_outcomes(workflow: Workflow) -> list[tuple[str, str]]:
         [RAN, RECORDED, SKIPPED],
         [RAN, FAILED, RECORDED, {**RAN, "outcome": "waiting"}],
         [UNDONE, {**UNDONE, "step": "reserve"}],
-        [{**RAN, "step": "?"}, UNNAMEABLE, {**UNNAMEABLE, "step": "ship it"}, {**UNNAMEABLE, "step": ""}, RAN],
-        [RAN, UNTIMED],
+        [{**RAN, "step": "?"}, UNNAMEABLE, {**UNNAMEABLE, "step": "ship it"}, {**UNNAMEABLE, "step": "ship,"}, RAN],
+        [RAN, UNTIMED, {**RAN, "step": ""}],
         [{**RAN, "follow_up": True}, {**RAN, "ms": 12345.6}],
     ],
 )

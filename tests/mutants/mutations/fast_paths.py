@@ -217,14 +217,14 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a step whose name has a space in it is a word",
-            '", \\t\\n"',
-            '","',
+            'character in ", "',
+            'character in ","',
             f"{ON_RECORD}test_what_is_recorded_is_what_is_told",
         ),
         (
             "a step whose name has a comma in it is a word",
-            '", \\t\\n"',
-            '" \\t\\n"',
+            'character in ", "',
+            'character in " "',
             f"{ON_RECORD}test_what_is_recorded_is_what_is_told",
         ),
         (
