@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.contrib.contenttypes.models import ContentType
 from django.db import IntegrityError, OperationalError, connection
 from django.http import HttpResponse
 from django.test import Client, RequestFactory
@@ -16,11 +17,17 @@ from django.test import Client, RequestFactory
 from config.errors import server_error
 from tests.workflows.admin.walk.kept import log_lines
 from workflows.console import ConsoleSite
+from workflows.models import Service
 
 CANARY = "canary-7d1f"
 TECHNICAL = re.compile(
     r"csrf|exception|traceback|debug|forbidden|http|server|request|token|\b[45]\d\d\b|http404", re.IGNORECASE
 )
+
+
+def _service() -> int:
+    return ContentType.objects.get_for_model(Service).pk
+
 
 # What makes each page, as a user who may see workflows; and the words that it begins with.
 PAGES: dict[str, tuple[int, str, Callable[[Client], Any]]] = {
@@ -28,6 +35,7 @@ PAGES: dict[str, tuple[int, str, Callable[[Client], Any]]] = {
     "no such page": (404, "There is nothing here", lambda client: client.get("/admin/nothing/")),
     "no such row": (404, "There is nothing here", lambda client: client.get("/admin/workflows/workflow/333/change/")),
     "no number": (404, "There is nothing here", lambda client: client.get("/admin/workflows/workflow/x%00/change/")),
+    "no row elsewhere": (404, "There is nothing here", lambda client: client.get(f"/admin/r/{_service()}/%00/")),
     "no permission": (403, "You may not do this", lambda client: client.get("/admin/workflows/workerprocess/")),
     "no token": (403, "Send it once more, please", lambda client: client.post("/admin/find/", {"q": CANARY})),
     "no host of ours": (400, "This could not be read", lambda client: client.get("/admin/", headers={"host": "evil"})),

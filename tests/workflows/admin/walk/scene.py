@@ -7,7 +7,6 @@ from typing import Any
 
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, Permission, User
-from django.contrib.contenttypes.models import ContentType
 from django.test import Client
 from django.utils import timezone
 
@@ -70,7 +69,6 @@ class Scene:
             "reception": Group.objects.get(name="reception").pk,
             "engineers": Group.objects.get(name="engineer").pk,
             "app": "workflows",
-            "user-on-site": (ContentType.objects.get_for_model(User).pk, self.colleague.pk),
         }
 
     def _user(self, role: str) -> User | None:

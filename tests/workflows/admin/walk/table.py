@@ -41,7 +41,6 @@ password_change_done                                   | p pppppp p p ss | x xxx
 app_list app                                           | p pppppp 0 0 ss | p pppppp 0 0 ss
 autocomplete                                           | - ------ - - ss | x xxxxxx x x ss
 jsi18n                                                 | p pppppp p p ss | x xxxxxx x x ss
-view_on_site user-on-site                              | 0 000000 0 0 ss | 0 000000 0 0 ss
 (?P<url>.*)$                                           | 0 000000 0 0 ss | 0 000000 0 0 ss
 
 workflows_workflow_changelist                          | p pppppp - - ss | A AApApp - - ss
