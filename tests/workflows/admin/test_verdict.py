@@ -198,7 +198,8 @@ def test_it_takes_as_many_queries_for_a_thousand_rows_as_for_ten(as_: Login) -> 
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
             home(support)
-        return len(captured)
+        # Now and then the session is written, in a savepoint: that it is still in use.
+        return len([query for query in captured if not re.search("django_session|SAVEPOINT", query["sql"])])
 
     task(due_at=timezone.now())
     fill(12)
