@@ -24,8 +24,8 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789 \
 	SEARCH_KEYS=only-for-the-checks-another-one-of-many-characters-0123456789
 
-.PHONY: help venv test test-long test-faults test-browser mutants bench bench-big bench-intake bench-spike bench-footprint \
-	bench-console bench-pickup lint format demo pictures db-start db-stop clean
+.PHONY: help venv test test-long test-faults test-browser mutants bench bench-quick bench-big bench-intake bench-footprint \
+	bench-console lint format demo pictures db-start db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -57,8 +57,12 @@ mutants: $(INSTALLED) ## Take each fence, lock, order and half of a waker out in
 	@$(VENV) -m tests.mutants $(ARGS)
 
 bench: export DEBUG = 1
-bench: $(INSTALLED) ## Measure the engine against a bare loop, and how soon a killed worker's row is held again
+bench: $(INSTALLED) ## Measure intake, drain, pick-up, claim and more beside their floors and the peers (some 40 minutes)
 	@$(VENV) -m tests.benchmark $(ARGS)
+
+bench-quick: export DEBUG = 1
+bench-quick: $(INSTALLED) ## The same with small sizes (some two minutes)
+	@$(VENV) -m tests.benchmark --quick $(ARGS)
 
 bench-big: export DEBUG = 1
 bench-big: $(INSTALLED) ## Measure the chores and the claim on a table of 3,000,000 rows
@@ -75,14 +79,6 @@ bench-footprint: $(INSTALLED) ## Measure what an onboarding leaves in PostgreSQL
 bench-console: export DEBUG = 1
 bench-console: $(INSTALLED) ## Measure each page of the console on tables of 1,000,000 full rows
 	@$(VENV) -m tests.benchmark.console $(ARGS)
-
-bench-pickup: export DEBUG = 1
-bench-pickup: $(INSTALLED) ## Measure how soon an idle worker takes up a submission
-	@$(VENV) -m tests.benchmark.pickup $(ARGS)
-
-bench-spike: export DEBUG = 1
-bench-spike: $(INSTALLED) ## Measure the intake over HTTP, beside a Django view with one INSERT
-	@$(VENV) -m tests.benchmark.spike $(ARGS)
 
 lint: export DEBUG = 1
 lint: $(INSTALLED) ## Check style, types, imports, settings and migrations

@@ -245,13 +245,15 @@ def _close(sock: socket.socket) -> None:
 class Gunicorn:
     """A gunicorn of the project on a free port, with everything that it prints."""
 
+    python = sys.executable
+
     def __init__(self, application: str, log: Path, url: str, *flags: str, **environment: str) -> None:
         self.log = log
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gunicorn", application, "--bind", f"127.0.0.1:{self.port}", *flags],
+                [self.python, "-m", "gunicorn", application, "--bind", f"127.0.0.1:{self.port}", *flags],
                 cwd=ROOT,
                 env={**os.environ, "DEBUG": "1", "DATABASE_URL": url, **environment},
                 stdout=output,

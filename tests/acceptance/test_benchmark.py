@@ -12,6 +12,7 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
+from tests.benchmark.measures import MEASURES
 from tests.servers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,39 +29,41 @@ def benchmark(*arguments: str, of: str = "tests.benchmark") -> subprocess.Popen[
     )
 
 
+# Of each measure the least that it can do.
+SMALLEST = (
+    *("--rounds", "1", "--processes", "1", "--seconds", "1", "--connections", "2", "--slow", "2"),
+    *("--workflows", "10", "--submissions", "3", "--every", "20", "--rest", "1", "--claims", "5", "--due", "100"),
+    *("--waiting", "100", "--finished", "100", "--open", "1", "--idle", "3", "--drained", "100", "--kills", "1"),
+    *("--signals", "3", "--backlog", "300", "--onboardings", "3"),
+)
+
+
 @pytest.mark.long
-def test_it_measures_and_prints_and_leaves_no_database_behind() -> None:
-    process = benchmark(
-        *(
-            "--workflows",
-            "20",
-            "--processes",
-            "1",
-            "--rounds",
-            "1",
-            "--kills",
-            "1",
-            "--signals",
-            "3",
-            "--backlog",
-            "300",
-        ),
-        *("--idle", "3", "--drained", "100"),
-    )
-    printed, complained = process.communicate(timeout=120)
+def test_each_measure_runs_and_prints_and_leaves_no_database_behind(tmp_path: Path) -> None:
+    written = tmp_path / "figures.json"
+    process = benchmark("--peers", "none", *SMALLEST, "--json", str(written))
+    printed, complained = process.communicate(timeout=900)  # against a hang; it takes one or two minutes
     assert process.returncode == 0, complained
-    for row in (
-        "round 1",
-        "median",
-        "goal",
-        "SIGKILL to held again",
-        "worst",
-        "signal to taken up again",
-        "99th percentile",
-        "looks, full ones shared",
-    ):
-        assert row in printed
+    told = json.loads(written.read_text())
+    assert list(told["measures"]) == list(MEASURES)
+    assert told["failed"] == {}
+    assert {"cores", "python", "postgresql", "packages", "load_before", "load_after"} <= set(told["machine"])
+    for name, measure in told["measures"].items():
+        assert measure["rounds"], name
+        assert all(finding["rounds"] for finding in measure["findings"]), name
+        assert f"{name}: {measure['title']}" in printed
+    assert {target["measure"].partition(",")[0] for target in told["targets"]} == {
+        *("intake", "drain", "pickup", "claim", "waking", "memory", "bytes"),
+    }
+    assert f"of {len(told['targets'])} targets met" in " ".join(printed.split())
     assert_no_database_is_left(process)
+
+
+def test_it_knows_its_measures_and_its_peers() -> None:
+    process = benchmark("--only", "drain,speed")
+    _, complained = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert "there is no measure 'speed': choose of intake, drain," in complained
 
 
 @pytest.mark.long
@@ -89,19 +92,9 @@ def test_it_measures_the_pages_of_the_console() -> None:
     assert_no_database_is_left(process)
 
 
-@pytest.mark.long
-def test_it_measures_how_soon_a_submission_is_taken_up() -> None:
-    process = benchmark("--submissions", "5", "--every", "50", "--rest", "1", of="tests.benchmark.pickup")
-    printed, complained = process.communicate(timeout=120)
-    assert process.returncode == 0, complained
-    for row in ("median", "worst", "of a core"):
-        assert row in printed
-    assert_no_database_is_left(process)
-
-
 def assert_no_database_is_left(process: subprocess.Popen[str]) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT datname FROM pg_database WHERE datname = %s", [f"onramp_benchmark_{process.pid}"])
+        cursor.execute("SELECT datname FROM pg_database WHERE datname LIKE %s", [f"onramp_benchmark_{process.pid}%"])
         assert cursor.fetchone() is None
 
 

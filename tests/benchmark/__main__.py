@@ -1,54 +1,59 @@
-"""python -m tests.benchmark: measures, prints a table, and leaves nothing behind."""
+"""python -m tests.benchmark: measures, prints a table of each and one of all targets, and leaves nothing behind."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
+from time import monotonic
+from types import MappingProxyType
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from tests.benchmark import STEPS, idle, takeover, throughput, waking
+from tests.benchmark import machine
 from tests.benchmark.command import at_least, parser, run_to_the_end
-from tests.benchmark.database import throwaway_database
+from tests.benchmark.database import BenchmarkError, throwaway_database
+from tests.benchmark.findings import Report, counts, summary, with_targets
+from tests.benchmark.measures import MEASURES
+from tests.benchmark.notes import notes_on_peers
+from tests.benchmark.peers import PEERS
+from tests.benchmark.peers.contest import contestants
+from tests.benchmark.peers.venv import versions
 from tests.benchmark.progress import tracking
-from tests.benchmark.throughput import Drain, Speed
+from tests.benchmark.setting import Setting, add_sizes, chosen_sizes
+from tests.benchmark.spike import GOALS
 
 DESCRIPTION = f"""\
-How fast is the engine, how soon is a killed worker's row taken over, and a signal acted on?
+How fast is it, beside the least that the same work costs? Each measure runs real
+processes with the settings of production, on a database of its own, on the server of
+DATABASE_URL or (with DEBUG=1) the embedded one. The database is dropped at the end.
 
-Throughput: workflows of {STEPS} `once` steps that do nothing, so that what is measured is
-the engine and its commits; and workflows of {STEPS} plain steps, of which nothing is
-recorded. The bare loops make the same commits with psycopg alone, in as many processes
-(and one of them a single commit); the engine is `manage.py runworker --drain` with the
-settings of production. They take turns, and each round's ratio is of neighbours: compare
-ratios, for the workflows a second are as much the machine's as ours.
-
-Takeover: a worker that holds a row is killed with SIGKILL, over and over; the time is
-that until another one holds the row.
-
-Waking: while workers are busy with a backlog of fresh submissions, signals are sent to
-workflows that wait; the time is that until a worker has taken the workflow up again.
-The goal is a 99th percentile below {waking.GOAL:.0f} second.
-
-Idle: what the looks and heartbeats of many workers that find nothing take of each second,
-behind a queue that was drained and not vacuumed. One process does what they would do, one
-after another by a clock of its own, so it needs no machine for as many processes.
-
-All of it runs on a database of its own, on the server of DATABASE_URL or (with DEBUG=1)
-the embedded one, and the database is dropped at the end.
+measures:
+{"".join(f"  {name:10} {measure.what}{os.linesep}" for name, measure in MEASURES.items())}
+What is compared takes turns in each round, and a ratio is of neighbours in time: compare
+ratios, for the rates are as much the machine's as ours. Beside each median stands the
+spread of the rounds: where a target lies within it, the noise has decided. The exit code
+is 0 whatever the figures are.
 """
 
 EPILOG = """\
 examples:
-  make bench                                       about two minutes
-  make bench ARGS="--rounds 30 --kills 100"        less noise
-  make bench ARGS="--kills 0 --signals 0 --idle 0" throughput alone
+  make bench ARGS="--json figures.json"                     all of it
+  make bench-quick                                          the same with small sizes
+  make bench ARGS="--only drain --rounds 30"                one measure, with less noise
+  make bench ARGS="--only intake --connections 64 --seconds 5"
 """
+
+# Where nobody looks on: in a file, or in a log.
+WIDTH = 140
+QUICK_CONNECTIONS = [16, 64]
+MEASURES_WITH_PEERS = {"intake", "drain", "pickup"}
 
 
 def main() -> int:
@@ -58,82 +63,134 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     arguments = parser("python -m tests.benchmark", description=DESCRIPTION, epilog=EPILOG)
-    for name, default, least, what in (
-        ("workflows", 400, 1, "workflows in each round, of the bare loop and of the engine"),
-        ("processes", 2, 1, "processes, of the bare loop and of the engine"),
-        ("rounds", 7, 1, "rounds: short ones and many, for a machine has its moments"),
-        ("kills", 20, 0, "workers to kill, of two processes or more"),
-        ("signals", 200, 0, "signals to send"),
-        ("backlog", 10_000, 1, "fresh submissions that are due all the while"),
-        ("idle", 200, 0, "idle workers"),
-        ("drained", 700_000, 1, "workflows drained before they look"),
-    ):
-        arguments.add_argument(
-            f"--{name}", type=at_least(least), default=default, metavar="N", help=f"{what} (default: {default})"
-        )
+    arguments.add_argument(
+        "--only",
+        type=_choice(MEASURES, "measure"),
+        default=list(MEASURES),
+        metavar="NAMES",
+        help="these measures, with commas between",
+    )
+    arguments.add_argument(
+        "--peers",
+        type=_choice(PEERS, "peer"),
+        default=list(PEERS),
+        metavar="NAMES",
+        help=f"these peers, with commas between, of {', '.join(PEERS)}; `none` for none",
+    )
+    arguments.add_argument("--quick", action="store_true", help="small sizes: some two minutes, and more noise")
+    arguments.add_argument("--json", type=Path, metavar="FILE", help="write all figures of all rounds there, too")
+    arguments.add_argument(
+        "--connections",
+        type=at_least(1),
+        nargs="+",
+        metavar="N",
+        help=f"of the intake's clients (default: {_spaced(GOALS)}; --quick: {_spaced(QUICK_CONNECTIONS)})",
+    )
+    add_sizes(arguments)
     return arguments.parse_args()
 
 
+def _choice(known: Iterable[str], what: str) -> Callable[[str], list[str]]:
+    """The type of an argument with names of these."""
+
+    def names(text: str) -> list[str]:
+        chosen = [] if text == "none" else text.split(",")
+        for name in chosen:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"there is no {what} {name!r}: choose of {', '.join(known)}")
+        return [name for name in known if name in chosen]
+
+    return names
+
+
+def _spaced(numbers: Sequence[int] | dict[int, Any]) -> str:
+    return " ".join(map(str, numbers))
+
+
 def run(arguments: argparse.Namespace) -> None:
-    with TemporaryDirectory() as folder, tracking() as track, throwaway_database() as database:
-        speeds = [
-            throughput.measure(
-                database,
-                Path(folder),
-                drain,
-                # Plain steps are done ten times as fast.
-                workflows=arguments.workflows * (1 if drain.workflow_type == "no_ops" else 10),
-                processes=arguments.processes,
-                rounds=arguments.rounds,
-                track=track,
-            )
-            for drain in throughput.DRAINS
-        ]
-        seconds = takeover.measure(
-            database, Path(folder), kills=arguments.kills, processes=max(2, arguments.processes), track=track
-        )
-        woken = waking.measure(
-            database,
-            Path(folder),
-            signals=arguments.signals,
-            backlog=arguments.backlog,
-            processes=arguments.processes,
-            track=track,
-        )
-        looks = idle.measure(database, workers=arguments.idle, drained=arguments.drained)
-    console = Console()
-    for drain, measured in zip(throughput.DRAINS, speeds, strict=True):
-        console.print(f"\nworkflows of {STEPS} {drain.steps}, processes: {arguments.processes}")
-        console.print(_throughput(drain, measured))
-    if seconds:
-        console.print(f"{arguments.kills} kills")
-        console.print(_takeover(seconds))
-    if woken:
-        console.print(f"{arguments.signals} signals behind a backlog of {arguments.backlog:,}")
-        console.print(waking.table(woken))
-    if looks:
-        console.print(f"{arguments.idle} idle workers, {arguments.drained:,} workflows drained and not vacuumed")
-        console.print(idle.table(looks))
+    console, began = Console(width=None if sys.stdout.isatty() else WIDTH), datetime.now(UTC)
+    sizes = argparse.Namespace(
+        **chosen_sizes(arguments),
+        connections=arguments.connections or (QUICK_CONNECTIONS if arguments.quick else list(GOALS)),
+    )
+    peers = arguments.peers if MEASURES_WITH_PEERS.intersection(arguments.only) else []
+    with (
+        TemporaryDirectory() as folder,
+        throwaway_database() as database,
+        contestants(peers, Path(folder)) as (there, missing),
+    ):
+        about = machine.described(database)
+        about["peers"] = versions()
+        setting = Setting(database, Path(folder), sizes, peers=there, missing=missing)
+        reports, failed = _measure_all(arguments.only, setting, console)
+    about["load_after"] = machine.load()
+    console.print()
+    notes = notes_on_peers(setting)
+    _list(notes, console)
+    if with_targets(reports):
+        console.print(summary(reports))
+        console.print(counts(reports))
+    console.print(
+        f"{about['cores']} cores that ran the database and the clients, too; PostgreSQL {about['postgresql']}; "
+        f"the load was {about['load_before']} before and {about['load_after']} after."
+    )
+    if arguments.json:
+        told = document(began, about, {**vars(sizes), "quick": arguments.quick}, reports, notes, failed)
+        arguments.json.write_text(json.dumps(told, indent=1) + "\n")
+    if failed:
+        raise BenchmarkError("\n".join(f"{name} failed: {why}" for name, why in failed.items()))
 
 
-def _throughput(drain: Drain, speeds: Sequence[Speed]) -> Table:
-    loops = [f"bare loop, {loop}" for loop in drain.goals]
-    table = Table("workflows/s")
-    for heading in (*loops, "engine", *(f"engine / {loop}" for loop in loops)):
-        table.add_column(heading, justify="right")
-    rounds = [(f"round {number}", speed) for number, speed in enumerate(speeds, 1)]
-    for label, speed in [*rounds, ("median", throughput.medians(speeds))]:
-        rates = [f"{rate:.0f}" for rate in (*speed.bare, speed.engine)]
-        table.add_row(label, *rates, *(f"{ratio:.2f}" for ratio in speed.ratios))
-    table.add_row("goal", *[""] * (len(loops) + 1), *(f"{goal:.2f}" for goal in drain.goals.values()))
-    return table
+def _measure_all(names: Sequence[str], setting: Setting, console: Console) -> tuple[list[Report], dict[str, str]]:
+    """One after the other, and each is shown as soon as it is there. One that fails takes no other along."""
+    reports: list[Report] = []
+    failed: dict[str, str] = {}
+    for name in names:
+        began = monotonic()
+        try:
+            with tracking() as setting.track:
+                report = MEASURES[name].report(setting)
+        except (BenchmarkError, AssertionError) as error:
+            failed[name] = str(error)
+            console.print(f"\n{name} failed: {error}", markup=False, highlight=False)
+            continue
+        report.seconds = monotonic() - began
+        _show(report, console)
+        reports.append(report)
+    return reports, failed
 
 
-def _takeover(seconds: Sequence[float]) -> Table:
-    table = Table("SIGKILL to held again", "seconds")
-    table.add_row("median", f"{median(seconds):.3f}")
-    table.add_row("worst", f"{max(seconds):.3f}")
-    return table
+def _show(report: Report, console: Console) -> None:
+    console.print(f"\n[bold]{report.name}[/]: {report.title}", highlight=False)
+    for shown in report.shown:
+        console.print(shown)
+    _list(report.notes, console)
+
+
+def _list(notes: Sequence[str], console: Console) -> None:
+    for note in notes:
+        console.print(f"- {note}", markup=False, highlight=False)
+
+
+def document(
+    began: datetime,
+    about: dict[str, Any],
+    sizes: dict[str, Any],
+    reports: Sequence[Report],
+    notes: Sequence[str] = (),
+    failed: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """All that was measured, as JSON can hold it."""
+    return {
+        "began": began.isoformat(timespec="seconds"),
+        "seconds": round(sum(report.seconds for report in reports), 1),
+        "machine": about,
+        "sizes": sizes,
+        "measures": {report.name: report.as_json() for report in reports},
+        "targets": [finding.as_json() for finding in with_targets(reports)],
+        "notes_on_peers": list(notes),
+        "failed": dict(failed),
+    }
 
 
 if __name__ == "__main__":

@@ -16,6 +16,11 @@ from tests.servers import ROOT, database_url, empty_database
 
 # As long as a machine that is busy may take for a new database with all its tables.
 SECONDS_TO_MIGRATE = 120
+# The one with a row for each submission first.
+TABLES = (
+    "workflows_workflow, workflows_attempt, workflows_effect, workflows_event, workflows_signal, "
+    "workflows_wait, workflows_manualtask, workflows_searchkey"
+)
 PAYLOAD = ROOT / "docs" / "examples" / "net_new.json"
 
 
@@ -56,10 +61,7 @@ class Database:
         return pk
 
     def begin_anew(self) -> None:
-        self._connection.execute(
-            "TRUNCATE workflows_workflow, workflows_attempt, workflows_effect, workflows_event, workflows_signal, "
-            "workflows_wait, workflows_manualtask, workflows_searchkey"
-        )
+        self._connection.execute(f"TRUNCATE {TABLES}")
 
     def analyze(self) -> None:
         """Let the planner know what there is, as autovacuum does where nobody is in a hurry."""
@@ -67,9 +69,9 @@ class Database:
 
 
 @contextmanager
-def throwaway_database() -> Iterator[Database]:
+def throwaway_database(suffix: str = "") -> Iterator[Database]:
     """A database of our own on the server of the settings, with the project's tables. It is dropped at the end."""
-    with empty_database(f"onramp_benchmark_{os.getpid()}") as url:
+    with empty_database(f"onramp_benchmark_{os.getpid()}{suffix}") as url:
         manage(url, "migrate", "--verbosity", "0")
         with psycopg.connect(url, autocommit=True) as connection:
             yield Database(url, connection)

@@ -18,8 +18,9 @@ from rich.table import Table
 
 from onboarding.samples import Kind, sample
 from tests.benchmark.command import at_least, parser, run_to_the_end
-from tests.benchmark.database import BenchmarkError, Database, manage, production, throwaway_database
+from tests.benchmark.database import BenchmarkError, Database, production, throwaway_database
 from tests.benchmark.progress import Track, tracking
+from tests.benchmark.setting import Setting
 from tests.processes import Runworker
 from tests.sandbox_process import SandboxProcess
 from tests.servers import Gunicorn
@@ -76,18 +77,26 @@ def main() -> int:
 def run(arguments: argparse.Namespace) -> None:
     count = arguments.workflows
     with TemporaryDirectory() as folder, tracking() as track, throwaway_database() as database:
-        with _system(database, Path(folder), arguments.processes) as onboard:
-            onboard(count, 0, track)
-            sizes, written = sizes_of(database), _written(database)
-            onboard(count, count, track)
-            spent = Written(*(after - before for after, before in zip(_written(database), written, strict=True)))
-        grown = {
-            table: Size(*(after - before for after, before in zip(size, sizes[table], strict=True)))
-            for table, size in sizes_of(database).items()
-        }
-    Console().print(_table(grown, spent, count))
+        grown, spent = weigh(Setting(database, Path(folder), arguments, track), count, arguments.processes)
+    Console().print(table(grown, spent, count))
     if arguments.json:
         arguments.json.write_text(json.dumps(figures(grown, spent, count), indent=2) + "\n")
+
+
+def weigh(setting: Setting, count: int, processes: int) -> tuple[dict[str, Size], Written]:
+    """What the tables have grown by, and what was written, for so many onboardings after as many others."""
+    database = setting.database
+    database.begin_anew()
+    with _system(setting, processes) as onboard:
+        onboard(count, 0)
+        sizes, written = sizes_of(database), _written(database)
+        onboard(count, count)
+        spent = Written(*(after - before for after, before in zip(_written(database), written, strict=True)))
+    grown = {
+        name: Size(*(after - before for after, before in zip(size, sizes[name], strict=True)))
+        for name, size in sizes_of(database).items()
+    }
+    return grown, spent
 
 
 def figures(grown: dict[str, Size], spent: Written, count: int) -> dict[str, Any]:
@@ -98,9 +107,9 @@ def figures(grown: dict[str, Size], spent: Written, count: int) -> dict[str, Any
 
 
 @contextmanager
-def _system(database: Database, folder: Path, processes: int) -> Iterator[Callable[[int, int, Track], None]]:
+def _system(setting: Setting, processes: int) -> Iterator[Callable[[int, int], None]]:
     """Sandbox, intake and workers; the function that has so many submissions onboarded, of the samples from one on."""
-    key = manage(database.url, "createapikey", "benchmark").split()[-1]
+    database, folder, track = setting.database, setting.folder, setting.track
     with ExitStack() as stack:
         sandbox = SandboxProcess(folder / "sandbox")
         stack.callback(sandbox.kill)
@@ -116,8 +125,8 @@ def _system(database: Database, folder: Path, processes: int) -> Iterator[Callab
         worker = Runworker(folder / "worker.log", (), ("--processes", str(processes)), **environment)
         stack.callback(worker.kill)
 
-        def onboard(count: int, first: int, track: Track) -> None:
-            _submit(intake.port, key, range(first, first + count), track)
+        def onboard(count: int, first: int) -> None:
+            _submit(intake.port, setting.key, range(first, first + count), track)
             advance = track("onboarded", count)
             give_up_at = time.monotonic() + PATIENCE + PATIENCE_PER_WORKFLOW * count
             while (done := _complete(database) - first) < count:
@@ -168,21 +177,21 @@ def _written(database: Database) -> Written:
     return Written(*row)
 
 
-def _table(grown: dict[str, Size], spent: Written, count: int) -> Table:
-    table = Table(f"of one onboarding ({count:,} measured)")
+def table(grown: dict[str, Size], spent: Written, count: int) -> Table:
+    shown = Table(f"of one onboarding ({count:,} measured)")
     for heading in ("rows", "table, bytes", "indexes, bytes", "together"):
-        table.add_column(heading, justify="right")
+        shown.add_column(heading, justify="right")
     for name, size in sorted(grown.items(), key=lambda item: -item[1].heap - item[1].indexes):
         if size.rows:
             together = size.heap + size.indexes
             cells = (size.rows / count, size.heap / count, size.indexes / count, together / count)
-            table.add_row(name.removeprefix("workflows_"), f"{cells[0]:.1f}", *(f"{cell:,.0f}" for cell in cells[1:]))
+            shown.add_row(name.removeprefix("workflows_"), f"{cells[0]:.1f}", *(f"{cell:,.0f}" for cell in cells[1:]))
     told = figures(grown, spent, count)
-    table.add_section()
-    table.add_row("all tables", "", "", "", f"{told['bytes']:,.0f}")
-    table.add_row(f"WAL, with {told['full_pages']:.1f} full pages", "", "", "", f"{told['wal']:,.0f}")
-    table.add_row("transaction ids", "", "", "", f"{told['xids']:.1f}")
-    return table
+    shown.add_section()
+    shown.add_row("all tables", "", "", "", f"{told['bytes']:,.0f}")
+    shown.add_row(f"WAL, with {told['full_pages']:.1f} full pages", "", "", "", f"{told['wal']:,.0f}")
+    shown.add_row("transaction ids", "", "", "", f"{told['xids']:.1f}")
+    return shown
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ import os
 import subprocess
 import sys
 
-from rich.table import Table
-
 from tests.benchmark.database import BenchmarkError, Database, production
 from tests.servers import ROOT
 
@@ -38,10 +36,3 @@ def measure(database: Database, *, workers: int, drained: int) -> dict[str, floa
         raise BenchmarkError(f"The idle workers failed:\n{done.stderr}")
     seconds: dict[str, float] = json.loads(done.stdout)
     return seconds
-
-
-def table(seconds: dict[str, float]) -> Table:
-    rows = Table("each second", "seconds")
-    for what, taken in seconds.items():
-        rows.add_row(what, f"{taken:.3f}")
-    return rows

@@ -1,110 +1,115 @@
-"""python -m tests.benchmark.pickup: how soon an idle worker takes up what is submitted over HTTP."""
+"""How soon an idle worker takes up what is submitted over HTTP, and what it costs while it is idle."""
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import NamedTuple
 from uuid import uuid4
 
 import httpx
 import psutil
-from rich.console import Console
-from rich.table import Table
 
-from tests.benchmark.command import at_least, parser, run_to_the_end
-from tests.benchmark.database import BenchmarkError, Database, manage, production, throwaway_database
-from tests.benchmark.progress import Track, tracking
+from tests.benchmark.database import BenchmarkError, Database, production
+from tests.benchmark.findings import Finding, Report, table_of
+from tests.benchmark.setting import Setting
 from tests.processes import Runworker
 from tests.servers import Gunicorn
 
-DESCRIPTION = """\
-How soon does an idle worker take up a submission? Submissions are sent to the intake over HTTP,
-one now and then, so that the workers have nothing to do in between. Measured is the time from
-the storing of a submission to the opening of its attempt, by the database's clock; and, while
-nothing is sent at all, the processor time of an idle worker and of its sessions.
-"""
-
-EPILOG = """\
-examples:
-  make bench-pickup
-  make bench-pickup ARGS="--processes 50"
-"""
-
 # Seconds for the workers to start.
 TO_START = 5.0
+OURS = "ours"
+# Milliseconds, and percent of a core.
+P50_GOAL, P99_GOAL, IDLE_GOAL = 10, 40, 1.0
 
 
-def main() -> int:
-    arguments = parser("python -m tests.benchmark.pickup", description=DESCRIPTION, epilog=EPILOG)
-    for name, default, what in (
-        ("submissions", 300, "submissions"),
-        ("processes", 2, "worker processes"),
-        ("every", 200, "milliseconds between two submissions, in the mean"),
-        ("rest", 20, "seconds in which the workers are watched while nothing is sent"),
-    ):
-        arguments.add_argument(
-            f"--{name}", type=at_least(1), default=default, metavar="N", help=f"{what} (default: {default})"
-        )
-    chosen = arguments.parse_args()
-    return run_to_the_end(lambda: run(chosen))
+class Taken(NamedTuple):
+    """Milliseconds, the shortest first."""
+
+    times: list[float]
+
+    def percentile(self, percent: float) -> float:
+        return self.times[min(len(self.times) - 1, int(percent * len(self.times) / 100))]
 
 
-def run(arguments: argparse.Namespace) -> None:
-    with TemporaryDirectory() as folder, tracking() as track, throwaway_database() as database, ExitStack() as stack:
-        environment = {
-            **production(database.url),
-            "WORKFLOWS": "tests.benchmark.definitions.ENTERED",
-            "SUBMISSION_WORKFLOW": "entered",
-            "ALLOWED_HOSTS": "localhost",
-        }
-        log = Path(folder) / "worker.log"
-        worker = Runworker(log, (), ("--processes", str(arguments.processes)), **environment)
+def report(setting: Setting) -> Report:
+    """From the storing of a submission to the opening of its attempt, by the database's clock."""
+    sizes = setting.sizes
+    environment = {
+        **production(setting.database.url),
+        "WORKFLOWS": "tests.benchmark.definitions.ENTERED",
+        "SUBMISSION_WORKFLOW": "entered",
+        "ALLOWED_HOSTS": "localhost",
+    }
+    setting.database.begin_anew()
+    with ExitStack() as stack:
+        log = setting.folder / "idle.log"
+        worker = Runworker(log, (), ("--processes", str(sizes.processes)), **environment)
         stack.callback(worker.kill)
-        intake = stack.enter_context(
-            Gunicorn("config.intake", Path(folder) / "intake.log", database.url, **environment)
-        )
+        intake = Gunicorn("config.intake", setting.folder / "intake.log", setting.database.url, **environment)
+        stack.enter_context(intake)
         time.sleep(TO_START)
-        share = _share_at_rest(database, worker, arguments)
-        _submit(database, intake.port, arguments, track)
-        times = _times(database)
-    table = Table(f"{arguments.submissions} submissions, idle workers: {arguments.processes}")
-    table.add_column("ms", justify="right")
-    for label, fraction in (("median", 0.5), ("99th percentile", 0.99), ("worst", 1.0)):
-        table.add_row(label, f"{times[min(len(times) - 1, int(fraction * len(times)))]:.1f}")
-    table.add_row("of a core for an idle worker", f"{share:.2%}")
-    Console().print(table)
+        share = _share_at_rest(setting, worker)
+        for each in setting.peers:
+            stack.enter_context(each.working(sizes.processes))
+        rounds = list(_rounds(setting, intake.port))
+    ours = [each[OURS] for each in rounds]
+    found = [
+        Finding("pickup", "median", [each.percentile(50) for each in ours], "ms", at_most=P50_GOAL),
+        Finding("pickup", "99th percentile", [each.percentile(99) for each in ours], "ms", at_most=P99_GOAL),
+        Finding("pickup", "worst", [each.times[-1] for each in ours], "ms"),
+        Finding("pickup", "an idle worker and its sessions", [share * 100], "% of a core", at_most=IDLE_GOAL),
+        *(
+            Finding("pickup", f"{each.name}, {what}", [taken[each.name].percentile(percent) for taken in rounds], "ms")
+            for each in setting.peers
+            for what, percent in (("median", 50), ("99th percentile", 99))
+        ),
+    ]
+    milliseconds = [{name: taken.times for name, taken in each.items()} for each in rounds]
+    figures = {"milliseconds": milliseconds, "share_of_a_core": share}
+    title = f"by idle workers, {sizes.submissions:,} submissions, {sizes.processes} processes"
+    return Report("pickup", title, [table_of(found)], found, figures)
 
 
-def _share_at_rest(database: Database, worker: Runworker, arguments: argparse.Namespace) -> float:
+def _share_at_rest(setting: Setting, worker: Runworker) -> float:
     """The share of a core that one worker and its sessions use while nothing is to be done."""
 
     def used() -> float:
-        sessions: list[int] = database.ask(
+        sessions: list[int] = setting.database.ask(
             "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name LIKE 'onramp%%'"
         )
         found = [*map(psutil.Process, worker.children()), *map(psutil.Process, sessions or [])]
         return sum(sum(process.cpu_times()[:2]) for process in found)
 
     before, began = used(), time.monotonic()
-    time.sleep(arguments.rest)
-    return (used() - before) / (time.monotonic() - began) / arguments.processes
+    time.sleep(setting.sizes.rest)
+    return (used() - before) / (time.monotonic() - began) / setting.sizes.processes
 
 
-def _submit(database: Database, port: int, arguments: argparse.Namespace, track: Track) -> None:
-    key = manage(database.url, "createapikey", "benchmark").split()[-1]
-    advance = track("submitted", arguments.submissions)
-    with httpx.Client(base_url=f"http://localhost:{port}", headers={"Authorization": f"Bearer {key}"}) as client:
-        for number in range(arguments.submissions):
+def _rounds(setting: Setting, port: int) -> Iterator[dict[str, Taken]]:
+    """Ours, and then each peer's, in turns. All workers wait the whole time, each of them on its own database."""
+    sizes = setting.sizes
+    count = max(2, sizes.submissions // sizes.rounds)
+    advance = setting.track("picked up", sizes.rounds)
+    for number in range(sizes.rounds):
+        setting.database.begin_anew()
+        _submit(setting, port, count)
+        taken = {OURS: Taken(_times(setting.database))}
+        taken |= {each.name: Taken(each.pace(count, sizes.every)) for each in setting.peers}
+        advance(number + 1)
+        yield taken
+
+
+def _submit(setting: Setting, port: int, count: int) -> None:
+    headers = {"Authorization": f"Bearer {setting.key}"}
+    with httpx.Client(base_url=f"http://localhost:{port}", headers=headers) as client:
+        for _ in range(count):
             answer = client.post("/v1/submissions", json={}, headers={"Idempotency-Key": str(uuid4())})
             if answer.status_code != 202:
                 raise BenchmarkError(f"The intake answered {answer.status_code}: {answer.text[:300]}")
-            advance(number + 1)
-            time.sleep(arguments.every / 1000 * random.uniform(0.5, 1.5))
+            time.sleep(setting.sizes.every / 1000 * random.uniform(0.5, 1.5))
 
 
 def _times(database: Database) -> list[float]:
@@ -118,7 +123,3 @@ def _times(database: Database) -> list[float]:
     if not found:
         raise BenchmarkError("No worker has taken anything up.")
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

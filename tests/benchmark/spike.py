@@ -1,123 +1,105 @@
-"""python -m tests.benchmark.spike: submissions a second over HTTP, beside the least that a Django view can do."""
+"""Submissions a second over HTTP, beside the least that a Django view can do."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from math import isnan, nan
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 
 from tests.benchmark.clients import Round, send
-from tests.benchmark.command import at_least, parser, run_to_the_end
-from tests.benchmark.database import BenchmarkError, Database, manage, production, throwaway_database
+from tests.benchmark.database import TABLES, BenchmarkError, Database, production
+from tests.benchmark.findings import Finding, Report, number, ratios, table_of
 from tests.benchmark.processor import seconds_used
-from tests.benchmark.progress import Track, tracking
+from tests.benchmark.setting import Setting
 from tests.servers import Gunicorn
-
-DESCRIPTION = """\
-How many submissions a second do two processes take, and how long does each answer take? Three are
-measured in turns, on one database: a Django view that parses the body and inserts a row; our
-Django view, with the whole contract (API key, limits, duplicates, search keys, time limits); and
-the intake, with the same contract. A ratio is of neighbours in a round, to the first. Beside it
-stands the processor time of a submission, in the processes and in their sessions on the server,
-which other work on the machine disturbs less. The database is one of its own, which is dropped at
-the end. The machine's cores run all of it: the
-database, the intake and the clients.
-"""
-
-EPILOG = """\
-examples:
-  make bench-spike
-  make bench-spike ARGS="--connections 64 --seconds 5 --rounds 9"
-  make bench-spike ARGS="--idle 100 --trickling 100"
-"""
 
 ENTRIES = {
     "one INSERT": "tests.benchmark.views:one_insert",
     "Django view": "tests.benchmark.views:django_view",
     "intake": "config.intake",
 }
-FLOOR = "one INSERT"
-# Connections: the ratio to the floor, and milliseconds of the 99th percentile.
-GOALS = {16: (2.0, 15), 64: (3.0, 90), 256: (3.0, 300)}
+FLOOR, OURS = "one INSERT", "intake"
 
 
-class Measured(NamedTuple):
-    connections: int
-    rounds: Sequence[Mapping[str, Round]]
+class Goal(NamedTuple):
+    """Of the intake: the ratio to the floor, milliseconds of the 99th percentile, submissions a second when quiet."""
 
-    def row(self, name: str) -> tuple[float, ...]:
-        """Submissions a second, the ratio to the floor, its least and most; percentiles and processor time in ms."""
-        ratios = [each[name].rate / each[FLOOR].rate if each[FLOOR].latencies else nan for each in self.rounds]
-        rounds = [each[name] for each in self.rounds]
-        return (
-            median(each.rate for each in rounds),
-            *(median(ratios), min(ratios), max(ratios)),
-            *(median(each.percentile(percent) for each in rounds) * 1000 for percent in (50, 99)),
-            median(each.cost for each in rounds) * 1000,
-        )
+    ratio: float
+    p99: float
+    rate: float | None = None
 
 
-def main() -> int:
-    arguments = parse_arguments()
-    return run_to_the_end(lambda: run(arguments))
+# By connections.
+GOALS = {16: Goal(2.0, 15, 4000), 64: Goal(3.0, 90, 6000), 256: Goal(3.0, 300)}
+# Beside clients that are idle or trickle: connections, and the share of its rate that the intake keeps at least. They
+# take of the machine what it takes to send two bytes a second each.
+BESIDE_SLOW, KEEPS = 64, 0.9
+
+Rounds = Sequence[Mapping[str, Round]]
 
 
-def parse_arguments() -> argparse.Namespace:
-    arguments = parser("python -m tests.benchmark.spike", description=DESCRIPTION, epilog=EPILOG)
-    for name, default, least, what in (
-        ("seconds", 3, 1, "seconds that each of the three is measured in a round"),
-        ("rounds", 5, 1, "rounds"),
-        ("processes", 2, 1, "processes of each of the three"),
-        ("idle", 0, 0, "clients beside that are connected and send nothing"),
-        ("trickling", 0, 0, "clients beside that send two bytes a second"),
-    ):
-        arguments.add_argument(
-            f"--{name}", type=at_least(least), default=default, metavar="N", help=f"{what} (default: {default})"
-        )
-    arguments.add_argument(
-        "--connections",
-        type=at_least(1),
-        nargs="+",
-        default=list(GOALS),
-        metavar="N",
-        help=f"connections that send at a time (default: {' '.join(map(str, GOALS))})",
+class Entry(NamedTuple):
+    """One of those that are measured: its server, its database, and its tables, that of what it stores first."""
+
+    server: Gunicorn
+    database: Database
+    tables: str
+
+    def begin_anew(self) -> None:
+        self.database.execute(f"TRUNCATE {self.tables} CASCADE")
+
+
+def report(setting: Setting) -> Report:
+    """In turns: a Django view that parses the body and inserts a row; our Django view, with the whole contract (API
+    key, limits, duplicates, search keys, time limits); and the intake, with the same contract.
+    """
+    sizes, _ = setting.sizes, setting.key  # which is made before the servers begin
+    with ExitStack() as stack:
+        entries = _entries(setting, stack)
+        for entry in entries.values():  # the first requests of a process import and connect
+            send(entry.server.port, setting.key, seconds=0.5, connections=16)
+            entry.begin_anew()
+        measured = {count: list(_rounds(setting, entries, count)) for count in sizes.connections}
+        beside = list(_beside_slow(setting, entries[OURS]))
+    shown, findings = [], []
+    for count, rounds in measured.items():
+        found = _findings(count, rounds)
+        shown += [_table(count, rounds), table_of(found, f"{count} connections")]
+        findings += found
+    kept = Finding(
+        f"intake, {BESIDE_SLOW} connections",
+        f"of its rate beside {sizes.slow} idle and trickling clients",
+        ratios([slow.rate for _, slow in beside], [alone.rate for alone, _ in beside]),
+        at_least=KEEPS,
     )
-    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the figures of all rounds there, too")
-    return arguments.parse_args()
+    findings.append(kept)
+    shown.append(table_of([kept]))
+    figures = {
+        "by_connections": {
+            count: [{name: _figures(each) for name, each in found.items()} for found in rounds]
+            for count, rounds in measured.items()
+        },
+        "beside_slow_clients": [{"alone": _figures(alone), "beside": _figures(slow)} for alone, slow in beside],
+    }
+    title = f"over HTTP, {sizes.processes} processes, {sizes.seconds} s each a round"
+    return Report("intake", title, shown, findings, figures)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    with TemporaryDirectory() as folder, tracking() as track, throwaway_database() as database, ExitStack() as stack:
-        key = manage(database.url, "createapikey", "benchmark").split()[-1]
-        servers = {
-            name: stack.enter_context(_serve(entry, database.url, Path(folder), arguments.processes))
-            for name, entry in ENTRIES.items()
-        }
-        for server in servers.values():  # the first requests of a process import and connect
-            send(server.port, key, seconds=1, connections=16)
-        database.begin_anew()
-        measured = [
-            Measured(count, list(_rounds(database, servers, key, count, arguments, track)))
-            for count in arguments.connections
-        ]
-    console = Console()
-    beside = f", beside {arguments.idle} idle and {arguments.trickling} trickling clients"
-    for each in measured:
-        title = f"{each.connections} connections{beside if arguments.idle or arguments.trickling else ''}"
-        console.print(f"\n{title}")
-        console.print(_table(each))
-    if arguments.json:
-        arguments.json.write_text(json.dumps([_figures(each) for each in measured], indent=1))
+def _entries(setting: Setting, stack: ExitStack) -> dict[str, Entry]:
+    """All that are measured, each with its server running: ours, and a thin Django view of each peer's."""
+    processes, database = setting.sizes.processes, setting.database
+    entries = {
+        name: Entry(_serve(entry, database.url, setting.folder, processes), database, TABLES)
+        for name, entry in ENTRIES.items()
+    }
+    entries |= {each.name: Entry(each.serve(processes), each.database, each.peer.tables) for each in setting.peers}
+    for entry in entries.values():
+        stack.enter_context(entry.server)
+    return entries
 
 
 def _serve(entry: str, url: str, folder: Path, processes: int) -> Gunicorn:
@@ -133,70 +115,90 @@ def _serve(entry: str, url: str, folder: Path, processes: int) -> Gunicorn:
     return Gunicorn(entry, folder / f"{entry.rpartition('.')[2]}.log", url, **environment)
 
 
-def _rounds(
-    database: Database,
-    servers: Mapping[str, Gunicorn],
-    key: str,
-    connections: int,
-    arguments: argparse.Namespace,
-    track: Track,
-) -> Iterator[Mapping[str, Round]]:
-    """One round after the other. Each of the three is the first, the second and the last in turn."""
-    advance = track(f"{connections} connections", arguments.rounds)
-    names = list(servers)
-    for number in range(arguments.rounds):
-        found = {}
-        for name in names[number % 3 :] + names[: number % 3]:
-            before = database.ask("SELECT count(*) FROM workflows_workflow")
-            used = seconds_used(database, servers[name])
-            found[name] = send(
-                servers[name].port,
-                key,
-                seconds=arguments.seconds,
-                connections=connections,
-                idle=arguments.idle,
-                trickling=arguments.trickling,
+def _rounds(setting: Setting, entries: Mapping[str, Entry], connections: int) -> Iterator[Mapping[str, Round]]:
+    """One round after the other. Each is the first, and the last, in turn."""
+    advance = setting.track(f"{connections} connections", setting.sizes.rounds)
+    names = list(entries)
+    for round_ in range(setting.sizes.rounds):
+        first = round_ % len(names)
+        found = {name: _send(setting, entries[name], connections) for name in names[first:] + names[:first]}
+        advance(round_ + 1)
+        yield {name: found[name] for name in names}
+
+
+def _beside_slow(setting: Setting, intake: Entry) -> Iterator[tuple[Round, Round]]:
+    """The intake alone, and beside clients that are idle or trickle, in turns."""
+    advance = setting.track("beside slow clients", setting.sizes.rounds)
+    for round_ in range(setting.sizes.rounds):
+        order = (False, True)[:: 1 - round_ % 2 * 2]
+        found = {slow: _send(setting, intake, BESIDE_SLOW, setting.sizes.slow if slow else 0) for slow in order}
+        advance(round_ + 1)
+        yield found[False], found[True]
+
+
+def _send(setting: Setting, entry: Entry, connections: int, slow: int = 0) -> Round:
+    """Send to it, and empty its table. Raises BenchmarkError when fewer are stored than were answered."""
+    before = seconds_used(entry.database, entry.server)
+    sent = send(
+        entry.server.port,
+        setting.key,
+        seconds=setting.sizes.seconds,
+        connections=connections,
+        idle=slow // 2,
+        trickling=slow - slow // 2,
+    )
+    sent.processor = seconds_used(entry.database, entry.server) - before
+    stored = entry.database.ask(f"SELECT count(*) FROM {entry.tables.partition(',')[0]}")
+    if stored < len(sent.latencies):
+        printed = entry.server.printed()[-2000:]
+        raise BenchmarkError(f"{len(sent.latencies)} were answered and {stored} are stored.\n{printed}")
+    entry.begin_anew()
+    return sent
+
+
+def _findings(connections: int, rounds: Rounds) -> list[Finding]:
+    measure, goal = f"intake, {connections} connections", GOALS.get(connections, Goal(0, 0))
+    rates = {name: [each[name].rate for each in rounds] for name in rounds[0]}
+    others = [name for name in rates if name != OURS]
+    p99 = [each[OURS].percentile(99) * 1000 for each in rounds]
+    return [
+        *(
+            Finding(
+                measure,
+                f"intake / {name}",
+                ratios(rates[OURS], rates[name]),
+                at_least=(goal.ratio or None) if name == FLOOR else None,
             )
-            found[name].processor = seconds_used(database, servers[name]) - used
-            stored = database.ask("SELECT count(*) FROM workflows_workflow") - before
-            if stored < len(found[name].latencies):
-                raise BenchmarkError(f"{name} answered {len(found[name].latencies)} and stored {stored}.")
-        database.begin_anew()
-        advance(number + 1)
-        yield found
+            for name in others
+        ),
+        Finding(measure, "submissions/s, when quiet", rates[OURS], "/s", at_least=goal.rate),
+        Finding(measure, "99th percentile", p99, "ms", at_most=goal.p99 or None),
+    ]
 
 
-def _table(measured: Measured) -> Table:
-    table = Table("")
+def _table(connections: int, rounds: Rounds) -> Table:
+    """The medians of the rounds, and the ratios to the floor with their spread."""
+    table = Table(f"{connections} connections")
     for heading in ("submissions/s", "ratio", "least", "most", "p50 ms", "p99 ms", "CPU ms"):
         table.add_column(heading, justify="right")
-    for name in ENTRIES:
-        rate, *ratios, p50, p99, cost = measured.row(name)
+    floor = [each[FLOOR].rate for each in rounds]
+    for name in rounds[0]:
+        each = [found[name] for found in rounds]
+        to_floor = ratios([one.rate for one in each], floor)
         table.add_row(
             name,
-            f"{rate:,.0f}",
-            *("" if isnan(each) else f"{each:.2f}" for each in ratios),
-            f"{p50:.1f}",
-            f"{p99:.1f}",
-            f"{cost:.2f}",
+            number(median(one.rate for one in each)),
+            *([number(of(to_floor)) for of in (median, min, max)] if to_floor else [""] * 3),
+            *(number(median(one.percentile(percent) for one in each) * 1000) for percent in (50, 99)),
+            number(median(one.cost for one in each) * 1000),
         )
-    if measured.connections in GOALS:
-        ratio, p99 = GOALS[measured.connections]
-        table.add_row("goal of the intake", "", f"{ratio:.2f}", "", "", "", f"{p99:.1f}", "")
     return table
 
 
-def _figures(measured: Measured) -> dict[str, object]:
-    names = ("rate", "ratio", "least_ratio", "most_ratio", "p50_ms", "p99_ms", "processor_ms")
+def _figures(found: Round) -> dict[str, float]:
     return {
-        "connections": measured.connections,
-        "entries": {name: dict(zip(names, map(_known, measured.row(name)), strict=True)) for name in ENTRIES},
+        "rate": found.rate,
+        "p50_ms": found.percentile(50) * 1000,
+        "p99_ms": found.percentile(99) * 1000,
+        "processor_ms": found.cost * 1000,
     }
-
-
-def _known(figure: float) -> float | None:
-    return None if isnan(figure) else figure
-
-
-if __name__ == "__main__":
-    sys.exit(main())

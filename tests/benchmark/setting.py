@@ -1,0 +1,84 @@
+"""What a measure is given: a database, a folder for logs, progress bars, and the sizes that were asked for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.benchmark.command import at_least
+from tests.benchmark.database import Database, manage
+from tests.benchmark.peers.contest import Contestant
+from tests.benchmark.progress import Track
+
+
+class Size(NamedTuple):
+    """How many of something: by default, and with --quick."""
+
+    name: str
+    default: int
+    quick: int
+    what: str
+
+
+SIZES = (
+    Size(
+        "rounds",
+        7,
+        2,
+        "rounds, in which all that are compared take turns: short ones and many, for noise comes and goes",
+    ),
+    Size("processes", 2, 2, "processes of each that is measured"),
+    Size("seconds", 3, 1, "seconds of each intake in a round"),
+    Size("slow", 200, 200, "clients beside that are idle or trickle, half of each"),
+    Size("workflows", 400, 60, "workflows of recorded steps in a round; of plain steps ten times as many"),
+    Size("submissions", 300, 40, "submissions to idle workers"),
+    Size("every", 200, 60, "milliseconds between two of these, in the mean"),
+    Size("rest", 20, 3, "seconds in which idle workers are watched"),
+    Size("claims", 300, 100, "claims that are timed in each state of the table"),
+    Size("due", 1_000_000, 50_000, "workflows that are due, for the claim"),
+    Size("waiting", 1_000_000, 50_000, "workflows that wait, for the claim"),
+    Size("finished", 5_000_000, 50_000, "workflows that are finished, for the claim"),
+    Size("open", 60, 5, "seconds of draining beside an open transaction, for the claim"),
+    Size("idle", 200, 50, "idle workers whose looks are timed"),
+    Size("drained", 700_000, 50_000, "workflows drained, and not vacuumed, before they look"),
+    Size("kills", 20, 3, "workers to kill"),
+    Size("signals", 200, 20, "signals to send"),
+    Size("backlog", 10_000, 1_000, "fresh submissions that are due while they are sent"),
+    Size("onboardings", 2_000, 60, "onboardings to weigh"),
+)
+
+
+def add_sizes(arguments: argparse.ArgumentParser) -> None:
+    for size in SIZES:
+        arguments.add_argument(
+            f"--{size.name}",
+            type=at_least(1),
+            metavar="N",
+            help=f"{size.what} (default: {size.default:,}; --quick: {size.quick:,})",
+        )
+
+
+def chosen_sizes(arguments: argparse.Namespace) -> dict[str, int]:
+    """What was asked for, and else the default."""
+    return {
+        size.name: getattr(arguments, size.name) or (size.quick if arguments.quick else size.default) for size in SIZES
+    }
+
+
+@dataclass
+class Setting:
+    database: Database
+    folder: Path
+    sizes: argparse.Namespace
+    track: Track = field(default=lambda *_: lambda _: None)  # of the measure under way
+    peers: Sequence[Contestant] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)  # peers that cannot be had, and why
+
+    @cached_property
+    def key(self) -> str:
+        """An API key of the intake's."""
+        return manage(self.database.url, "createapikey", "benchmark").split()[-1]
