@@ -52,7 +52,7 @@ examples:
 
 # Where nobody looks on: in a file, or in a log.
 WIDTH = 140
-QUICK_CONNECTIONS = [16, 64]
+QUICK_CONNECTIONS = [64]
 MEASURES_WITH_PEERS = {"intake", "drain", "pickup"}
 
 

@@ -34,8 +34,8 @@ SIZES = (
     Size("processes", 2, 2, "processes of each that is measured"),
     Size("seconds", 3, 1, "seconds of each intake in a round"),
     Size("slow", 200, 200, "clients beside that are idle or trickle, half of each"),
-    Size("workflows", 400, 60, "workflows of recorded steps in a round; of plain steps ten times as many"),
-    Size("submissions", 300, 40, "submissions to idle workers"),
+    Size("workflows", 400, 50, "workflows of recorded steps in a round; of plain steps ten times as many"),
+    Size("submissions", 300, 24, "submissions to idle workers"),
     Size("every", 200, 60, "milliseconds between two of these, in the mean"),
     Size("rest", 20, 3, "seconds in which idle workers are watched"),
     Size("claims", 300, 100, "claims that are timed in each state of the table"),
@@ -48,7 +48,7 @@ SIZES = (
     Size("kills", 20, 3, "workers to kill"),
     Size("signals", 200, 20, "signals to send"),
     Size("backlog", 10_000, 1_000, "fresh submissions that are due while they are sent"),
-    Size("onboardings", 2_000, 60, "onboardings to weigh"),
+    Size("onboardings", 2_000, 40, "onboardings to weigh"),
 )
 
 

@@ -50,15 +50,16 @@ def versions() -> dict[str, str]:
 
 
 def _of(peer: Peer) -> list[str]:
-    return [each for each in group() if _name(each) in peer.requirements]
+    return [each for each in group() if name_of(each) in peer.requirements]
 
 
 def _for_all() -> list[str]:
     named = {name for peer in PEERS.values() for name in peer.requirements}
-    return [each for each in group() if _name(each) not in named]
+    return [each for each in group() if name_of(each) not in named]
 
 
-def _name(requirement: str) -> str:
+def name_of(requirement: str) -> str:
+    """Of the package."""
     found = re.match(r"[\w.-]+", requirement)
     assert found, requirement
     return found[0]
@@ -66,12 +67,12 @@ def _name(requirement: str) -> str:
 
 def _install(requirements: list[str]) -> str:
     done = _marker(requirements)
-    if done.exists():
+    if not requirements or (done.exists() and PYTHON.exists()):
         return ""
-    if not PYTHON.exists() and (why_not := _run(sys.executable, "-m", "venv", str(VENV))):
+    if not PYTHON.exists() and (why_not := run(sys.executable, "-m", "venv", str(VENV))):
         return why_not
     pip = (str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
-    why_not = _run(*pip, "--constraint", str(CONSTRAINTS), *requirements)
+    why_not = run(*pip, "--constraint", str(CONSTRAINTS), *requirements)
     if not why_not:
         done.touch()
     return why_not
@@ -83,7 +84,8 @@ def _marker(requirements: list[str]) -> Path:
     return VENV / f".installed-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _run(*command: str) -> str:
+def run(*command: str) -> str:
+    """Empty, or why it failed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
