@@ -34,12 +34,14 @@ def main() -> None:
 
 def measure(count: int) -> dict[str, Any]:
     connections.close_all()
-    full = _explained(DueWorkflows("default"), 1)
+    (full,) = _explained(DueWorkflows("default"), 1)
+    full_seconds, _ = _claim(DueWorkflows("default"))
     due = DueWorkflows("default")
     claims = [_claim(due) for _ in range(FIRST + count)]
     plans = _explained(due, EXPLAINED)
     found = {
-        "full_look": full[0].buffers,
+        "full_look_buffers": full.buffers,
+        "full_look_seconds": full_seconds,
         "buffers": [plan.buffers for plan in plans if not _is_full(plan)],
         "seconds": [seconds for seconds, _ in claims[FIRST:]],
     }

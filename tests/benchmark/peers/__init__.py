@@ -53,8 +53,9 @@ PEERS = {
                  FROM procrastinate_events stored JOIN procrastinate_events begun USING (job_id)
                 WHERE stored.type = 'deferred' AND begun.type = 'started'""",
             "https://procrastinate.readthedocs.io/en/stable/howto/django/basic_usage.html",
-            "a statement each to take a job and to finish it; a row of history for each change; no transaction around "
-            "the work; a job that was under way when its worker died waits for a chore to find it",
+            "a statement each to take a job and to finish it, 4 jobs at a time in a process (the fastest of 1, 4 and "
+            "30); a row of history for each change; no transaction around the work; a dead worker's jobs stay as they "
+            "were until a periodic task of one's own retries them",
             apps="procrastinate.contrib.django",
         ),
         Peer(
@@ -115,7 +116,8 @@ PEERS = {
                 WHERE started_at_epoch_ms IS NOT NULL""",
             "https://docs.dbos.dev/python/tutorials/queue-tutorial",
             "a row for each step once it is done, none before: a call that was under way is made again; up to 20 "
-            "workflows in a process at a time; it polls once a second; a dead process's workflows wait for its restart",
+            "workflows in a process at a time; it polls once a second; a dead process's workflows wait until one of "
+            "its name starts",
         ),
         Peer(
             "absurd",
@@ -129,7 +131,7 @@ PEERS = {
                  FROM absurd.r_benchmark""",
             """SELECT array_agg(extract(epoch FROM first_started_at - enqueue_at)::float * 1000)
                  FROM absurd.t_benchmark WHERE first_started_at IS NOT NULL""",
-            "https://earendil-works.github.io/absurd/sdks/python/",
+            "https://github.com/earendil-works/absurd/tree/main/sdks/python",
             "a row for each step once it is done, none before: a call that was under way is made again; it polls four "
             "times a second; a dead worker's task is taken again when its lease of 120 s is over",
         ),

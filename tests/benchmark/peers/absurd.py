@@ -1,4 +1,4 @@
-"""Absurd: a task of steps, each recorded; https://earendil-works.github.io/absurd/sdks/python/
+"""Absurd: a task of steps, each recorded; https://github.com/earendil-works/absurd/tree/main/sdks/python
 
 Its tables are made as its documentation advises: with the SQL that its command brings.
 """
