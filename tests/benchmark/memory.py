@@ -22,7 +22,7 @@ def report(setting: Setting) -> Report:
     try:
         database.submit("plain", WORKFLOWS)
         left = "SELECT count(*) = 0 FROM workflows_workflow WHERE status = 'PENDING'"
-        until(lambda: database.ask(left), seconds=60, what=lambda: worker.output)
+        until(lambda: database.ask(left), seconds=600, what=lambda: worker.output)
         sizes = [psutil.Process(pid).memory_full_info() for pid in worker.children()]
     finally:
         worker.kill()

@@ -10,16 +10,18 @@ from typing import NamedTuple
 from uuid import uuid4
 
 import httpx
-import psutil
 
 from tests.benchmark.database import BenchmarkError, Database, production
 from tests.benchmark.findings import Finding, Report, table_of
+from tests.benchmark.processor import seconds_of
 from tests.benchmark.setting import Setting
-from tests.processes import Runworker
+from tests.processes import Runworker, until
 from tests.servers import Gunicorn
 
-# Seconds for the workers to start.
-TO_START = 5.0
+# So many are not counted: what first wants doing may have to wait until a worker has started.
+FIRST = 4
+# Seconds, until workers that have had something to do are idle again; and after which none of them lives.
+TO_REST, PATIENCE = 3.0, 300.0
 OURS = "ours"
 # Milliseconds, and percent of a core.
 P50_GOAL, P99_GOAL, IDLE_GOAL = 10, 40, 1.0
@@ -50,10 +52,12 @@ def report(setting: Setting) -> Report:
         stack.callback(worker.kill)
         intake = Gunicorn("config.intake", setting.folder / "intake.log", setting.database.url, **environment)
         stack.enter_context(intake)
-        time.sleep(TO_START)
+        _warm_up(setting, intake.port)
         share = _share_at_rest(setting, worker)
         for each in setting.peers:
             stack.enter_context(each.working(sizes.processes))
+        for each in setting.peers:
+            each.pace(FIRST, sizes.every)
         rounds = list(_rounds(setting, intake.port))
     ours = [each[OURS] for each in rounds]
     found = [
@@ -80,8 +84,7 @@ def _share_at_rest(setting: Setting, worker: Runworker) -> float:
         sessions: list[int] = setting.database.ask(
             "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name LIKE 'onramp%%'"
         )
-        found = [*map(psutil.Process, worker.children()), *map(psutil.Process, sessions or [])]
-        return sum(sum(process.cpu_times()[:2]) for process in found)
+        return seconds_of([*worker.children(), *(sessions or [])])
 
     before, began = used(), time.monotonic()
     time.sleep(setting.sizes.rest)
@@ -96,7 +99,7 @@ def _rounds(setting: Setting, port: int) -> Iterator[dict[str, Taken]]:
     for number in range(sizes.rounds):
         setting.database.begin_anew()
         _submit(setting, port, count)
-        taken = {OURS: Taken(_times(setting.database))}
+        taken = {OURS: Taken(_times(setting.database, count))}
         taken |= {each.name: Taken(each.pace(count, sizes.every)) for each in setting.peers}
         advance(number + 1)
         yield taken
@@ -112,14 +115,19 @@ def _submit(setting: Setting, port: int, count: int) -> None:
             time.sleep(setting.sizes.every / 1000 * random.uniform(0.5, 1.5))
 
 
-def _times(database: Database) -> list[float]:
-    """Milliseconds, the shortest first."""
-    time.sleep(1)
+def _warm_up(setting: Setting, port: int) -> None:
+    _submit(setting, port, FIRST)
+    _times(setting.database, FIRST)
+    time.sleep(TO_REST)
+
+
+def _times(database: Database, count: int) -> list[float]:
+    """Milliseconds, the shortest first, once all are taken up."""
+    taken = "SELECT count(*) FROM workflows_attempt WHERE number = 1"
+    until(lambda: database.ask(taken) >= count, seconds=PATIENCE, what=lambda: "not all were taken up")
     found: list[float] = database.ask(
         """SELECT array_agg(ms ORDER BY ms) FROM (
                SELECT extract(epoch FROM a.opened_at - w.created_at)::float * 1000 AS ms
                  FROM workflows_workflow w JOIN workflows_attempt a ON a.workflow_id = w.id AND a.number = 1) taken"""
     )
-    if not found:
-        raise BenchmarkError("No worker has taken anything up.")
     return found
