@@ -92,13 +92,18 @@ def report(setting: Setting) -> Report:
 def _entries(setting: Setting, stack: ExitStack) -> dict[str, Entry]:
     """All that are measured, each with its server running: ours, and a thin Django view of each peer's."""
     processes, database = setting.sizes.processes, setting.database
-    entries = {
-        name: Entry(_serve(entry, database.url, setting.folder, processes), database, TABLES)
-        for name, entry in ENTRIES.items()
-    }
-    entries |= {each.name: Entry(each.serve(processes), each.database, each.peer.tables) for each in setting.peers}
-    for entry in entries.values():
-        stack.enter_context(entry.server)
+    entries: dict[str, Entry] = {}
+
+    def add(name: str, server: Gunicorn, database: Database, tables: str) -> None:
+        stack.push(server)  # which starts, and ends with the others whatever happens
+        entries[name] = Entry(server, database, tables)
+
+    for name, entry in ENTRIES.items():
+        add(name, _serve(entry, database.url, setting.folder, processes), database, TABLES)
+    for each in setting.peers:
+        add(each.name, each.serve(processes), each.database, each.peer.tables)
+    for started in entries.values():
+        started.server.__enter__()
     return entries
 
 

@@ -71,7 +71,17 @@ def _install(requirements: list[str]) -> str:
         return ""
     if not PYTHON.exists() and (why_not := run(sys.executable, "-m", "venv", str(VENV))):
         return why_not
-    pip = (str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
+    pip = (
+        str(PYTHON),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--retries",
+        "1",
+    )
     why_not = run(*pip, "--constraint", str(CONSTRAINTS), *requirements)
     if not why_not:
         done.touch()
