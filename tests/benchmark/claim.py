@@ -66,7 +66,7 @@ def report(setting: Setting) -> Report:
                 rounds[state.name] = list(_rounds(setting, state, {"empty": first, "state": second}))
             notes += [said] if said else []
         setting.database.begin_anew()
-    found = [finding for name, each in rounds.items() for finding in _findings(name, each)]
+    found = [finding for name, each in rounds.items() for finding in findings(name, each)]
     title = f"{sizes.claims} claims in each state and round"
     return Report("claim", title, [_table(rounds)], found, rounds, notes)
 
@@ -163,7 +163,8 @@ def _wait(setting: Setting) -> None:
         advance(second + 1)
 
 
-def _findings(name: str, rounds: list[dict[str, Any]]) -> list[Finding]:
+def findings(name: str, rounds: list[dict[str, Any]]) -> list[Finding]:
+    """The pages of the worst claim in each round, and the medians of the times."""
     measure = f"claim, {name}"
     found = [
         Finding(measure, "buffers", [max(each["state"]["buffers"]) for each in rounds], "pages", at_most=BUFFERS_GOAL),

@@ -48,18 +48,16 @@ DRAINS = [
 
 def report(setting: Setting) -> Report:
     """Of both kinds of workflows."""
-    shown, findings, rounds = [], [], {}
+    shown, every, rounds = [], [], {}
     for drain in DRAINS:
         measured = measure(setting, drain)
-        found = _findings(drain, measured, setting.missing)
+        found = findings(drain, measured, setting.missing)
         shown.append(table_of(found, f"{STEPS} {drain.steps}"))
-        findings += found
+        every += found
         rounds[drain.steps] = measured
     sizes = setting.sizes
-    title = (
-        f"drain: {sizes.workflows * DRAINS[0].times:,} and {sizes.workflows:,} workflows, {sizes.processes} processes"
-    )
-    return Report("drain", title, [*shown], findings, rounds)
+    title = f"{sizes.workflows * DRAINS[0].times:,} and {sizes.workflows:,} workflows, {sizes.processes} processes"
+    return Report("drain", title, [*shown], every, rounds)
 
 
 def measure(setting: Setting, drain: Drain) -> list[dict[str, float]]:
@@ -88,7 +86,7 @@ def _contestants(setting: Setting, drain: Drain) -> dict[str, Callable[[], float
     }
 
 
-def _findings(drain: Drain, rounds: Sequence[Mapping[str, float]], missing: Mapping[str, str]) -> list[Finding]:
+def findings(drain: Drain, rounds: Sequence[Mapping[str, float]], missing: Mapping[str, str]) -> list[Finding]:
     """The speed of each, and the engine's ratio to each of the others, of neighbours in time."""
     measure = f"drain, {STEPS} {drain.steps}"
     goals = {**{f"bare loop, {loop}": goal for loop, goal in drain.loops.items()}, **drain.peers}

@@ -65,18 +65,18 @@ def report(setting: Setting) -> Report:
             entry.begin_anew()
         measured = {count: list(_rounds(setting, entries, count)) for count in sizes.connections}
         beside = list(_beside_slow(setting, entries[OURS]))
-    shown, findings = [], []
+    shown, every = [], []
     for count, rounds in measured.items():
-        found = _findings(count, rounds)
+        found = findings(count, rounds)
         shown += [_table(count, rounds), table_of(found, f"{count} connections")]
-        findings += found
+        every += found
     kept = Finding(
         f"intake, {BESIDE_SLOW} connections",
         f"of its rate beside {sizes.slow} idle and trickling clients",
         ratios([slow.rate for _, slow in beside], [alone.rate for alone, _ in beside]),
         at_least=KEEPS,
     )
-    findings.append(kept)
+    every.append(kept)
     shown.append(table_of([kept]))
     figures = {
         "by_connections": {
@@ -86,7 +86,7 @@ def report(setting: Setting) -> Report:
         "beside_slow_clients": [{"alone": _figures(alone), "beside": _figures(slow)} for alone, slow in beside],
     }
     title = f"over HTTP, {sizes.processes} processes, {sizes.seconds} s each a round"
-    return Report("intake", title, shown, findings, figures)
+    return Report("intake", title, shown, every, figures)
 
 
 def _entries(setting: Setting, stack: ExitStack) -> dict[str, Entry]:
@@ -161,7 +161,8 @@ def _send(setting: Setting, entry: Entry, connections: int, slow: int = 0) -> Ro
     return sent
 
 
-def _findings(connections: int, rounds: Rounds) -> list[Finding]:
+def findings(connections: int, rounds: Rounds) -> list[Finding]:
+    """Of the intake: its ratio to each of the others, and what it does by itself."""
     measure, goal = f"intake, {connections} connections", GOALS.get(connections, Goal(0, 0))
     rates = {name: [each[name].rate for each in rounds] for name in rounds[0]}
     others = [name for name in rates if name != OURS]
