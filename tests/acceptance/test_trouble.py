@@ -19,7 +19,8 @@ from workflows.models import Attempt, Event, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-LOAD = 60
+# Seconds of work for two processes, however fast the machine is: the trouble has to come in their midst.
+LOAD = 300
 TABLES = ["workflows_attempt", "workflows_wait", "workflows_event"]
 
 
