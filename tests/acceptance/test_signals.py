@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,8 @@ def behind_proxy(tmp_path: Path) -> Iterator[tuple[Gunicorn, Proxy]]:
 def request(server: Gunicorn, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
     sent = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
     with closing(HTTPConnection("127.0.0.1", server.port, timeout=60)) as http:
-        http.request("POST", path, body, sent)
+        with suppress(BrokenPipeError, ConnectionResetError):  # of what is too long the rest is not taken
+            http.request("POST", path, body, sent)
         answer = http.getresponse()
         return answer.status, json.loads(answer.read())
 
@@ -97,7 +98,7 @@ def test_what_is_told_is_stored_once_over_a_database_that_goes_away(behind_proxy
 
     assert deliver(server, secret, told, body=b"{}")[1]["code"] == "webhook_signature_invalid"
     assert deliver(server, secret, {**told, "name": "decision:1"})[1]["code"] == "signal_name_invalid"
-    assert deliver(server, secret, {**told, "payload": {"a": CANARY * 100_000}})[0] == 413
+    assert deliver(server, secret, {**told, "payload": {"a": CANARY * 26_000}})[0] == 413
     assert Signal.objects.count() == len(set(ids)) + 1
 
     proxy.drops_answers_about, proxy.answers_to_drop = b"INSERT INTO workflows_signal", 1
