@@ -17,7 +17,7 @@ import psycopg
 
 _CLAIM = """
     SELECT id, idempotency_key, payload FROM workflows_workflow
-     WHERE status = 'PENDING' AND queue = 'default' AND invisible_until <= now()
+     WHERE status = 'PENDING' AND queue = 'default' AND NOT begun AND invisible_until <= now()
      ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED"""
 
 _RECORD = """
