@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from workflows.errors import policy_number
 from workflows.models import Workflow
 from workflows.search_keys import SearchKey, hashes_to_store
-from workflows.wording import Wording
+from workflows.wording import Wording, words_for_step
 
 
 class WorkflowStep(Protocol):
@@ -239,3 +239,13 @@ def definitions() -> Mapping[str, WorkflowDefinition]:
     """Every definition of this release by name, from the dotted paths in `settings.WORKFLOWS`."""
     loaded = [import_string(path) for path in settings.WORKFLOWS]
     return {definition.name: definition for definition in loaded}
+
+
+def wording_of_type(workflow_type: str) -> Wording:
+    """What people read of a type of workflow; no words for one that this release does not know."""
+    return wording_of(definitions().get(workflow_type))
+
+
+def titled_step(workflow_type: str, step: str) -> str:
+    """A step of a type of workflow as people know it, in quotes."""
+    return words_for_step(wording_of_type(workflow_type), step).titled

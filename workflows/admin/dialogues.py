@@ -11,7 +11,7 @@ from django import forms
 from workflows import operations
 from workflows.admin.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
 from workflows.compensation import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
-from workflows.definition import definitions, wording_of
+from workflows.definition import wording_of_type
 from workflows.doubts import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.models import ManualTask
 
@@ -102,6 +102,6 @@ def answer_form(task: ManualTask, data: Mapping[str, Any] | None = None, *, aske
     if task.task_type == UNDO_TASK_TYPE:
         return UndoForm(data, asked=asked)
     if model := operations.answer_model(task):
-        wording = wording_of(definitions().get(task.workflow.workflow_type))
+        wording = wording_of_type(task.workflow.workflow_type)
         return AnswerForm(model, data, asked=asked, wording=wording)
     return ResultForm(data, asked=asked) if task.task_type == DOUBT_TASK_TYPE else None

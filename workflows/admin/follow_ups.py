@@ -11,7 +11,7 @@ from workflows import operations
 from workflows.admin import words
 from workflows.admin.base import ReasonForm, Verb
 from workflows.admin.steps import step_of, told_error
-from workflows.definition import definitions, wording_of
+from workflows.definition import wording_of_type
 from workflows.effects import DONE, IN_DOUBT
 from workflows.models import Event, FollowUp, Workflow
 from workflows.operations import LeftUndone
@@ -73,7 +73,7 @@ def _what_of_its_call(left: LeftUndone) -> str:
 
 
 def _error(row: Workflow, event: Event) -> str:
-    error, _ = told_error(wording_of(definitions().get(row.workflow_type)), event.detail)
+    error, _ = told_error(wording_of_type(row.workflow_type), event.detail)
     error = error or "no error was recorded"
     return error if error.endswith((".", "!", "?")) else f"{error}."
 

@@ -23,7 +23,7 @@ from workflows.admin import next_task, words
 from workflows.admin.answer_form import YesForm
 from workflows.admin.base import ConsoleAdmin, OptionalReasonForm, Verb
 from workflows.admin.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
-from workflows.definition import definitions, wording_of
+from workflows.definition import titled_step, wording_of_type
 from workflows.doubts import DOUBT_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, State, Workflow
@@ -109,7 +109,7 @@ ASSIGN = Verb(
 def _once_taken_back(row: ManualTask) -> list[str]:
     if why_not := taking_back.why_not(row):
         return [f"Nothing: it cannot be taken back. {why_not}"]
-    step = taking_back.titled(row, taking_back.read_answer(row).effect.step)
+    step = titled_step(row.workflow.workflow_type, taking_back.read_answer(row).effect.step)
     in_doubt = f"Whether {step} happened" if row.task_type == DOUBT_TASK_TYPE else f"Whether {step} is reversed"
     asked = {
         Again.AT_ONCE: f"The workflow asks again at once: “{row.question}” is then another task.",
@@ -371,7 +371,7 @@ def _answer(row: ManualTask) -> dict[str, Any]:
     if not (decision := by_kind.get(Event.Kind.APPROVED) or by_kind.get(Event.Kind.REJECTED)):
         return {}
     said = words.SAID.get(decision.detail.get("said", ""), decision.get_kind_display())
-    fields = words.answered(decision.detail, wording_of(definitions().get(row.workflow.workflow_type)))
+    fields = words.answered(decision.detail, wording_of_type(row.workflow.workflow_type))
     return {"said": ": ".join(filter(None, (said, fields))), "taken_back": taken_back}
 
 

@@ -23,7 +23,7 @@ from django.views.decorators.http import require_safe
 
 from workflows import needs_a_person as needs
 from workflows.admin import words
-from workflows.definition import definitions, wording_of
+from workflows.definition import wording_of_type
 from workflows.models import FollowUp, ManualTask, Workflow
 from workflows.needs_a_person import Asked, Item, Kind, Source, Whose
 from workflows.overview import counted
@@ -165,7 +165,7 @@ def _assignee(row: ManualTask) -> str:
 
 
 def _of_workflow(row: Workflow) -> Line:
-    wording = wording_of(definitions().get(row.workflow_type))
+    wording = wording_of_type(row.workflow_type)
     step = words_for_step(wording, row.current_step).titled if row.current_step else ""
     assert row.completed_at
     return Line(
@@ -180,7 +180,7 @@ def _of_workflow(row: Workflow) -> Line:
 
 
 def _of_follow_up(row: FollowUp) -> Line:
-    wording = wording_of(definitions().get(row.workflow.workflow_type))
+    wording = wording_of_type(row.workflow.workflow_type)
     return Line(
         asks=f"Given up: {words_for_step(wording, row.step).titled}",
         url=_page_of(row.workflow_id),

@@ -8,14 +8,14 @@ from django.utils import timezone
 
 from workflows.admin import follow_ups, words
 from workflows.admin.words import clock
-from workflows.definition import definitions, wording_of
+from workflows.definition import wording_of_type
 from workflows.models import Attempt, Event, State, Workflow
 from workflows.wording import Wording, known_words_for_code, words_for_step
 
 
 def sentence(workflow: Workflow, attempt: Attempt | None, undone: Sequence[str]) -> str:
     """What the page of a workflow says first. `attempt` is the last one; `undone` are the steps that were reversed."""
-    wording = _wording(workflow)
+    wording = wording_of_type(workflow.workflow_type)
     title = _title(wording, workflow.current_step)
     if reason := _put_off(workflow):
         return f"Paused until {clock(workflow.invisible_until)}: {reason}"
@@ -71,7 +71,7 @@ def small_print(workflow: Workflow, attempt: Attempt | None, last: Attempt | Non
 
 def why(workflow: Workflow) -> str:
     """Why it failed, last: by the words for the code, or else as the error itself has it. Ends with a full stop."""
-    words_of_code = known_words_for_code(_wording(workflow), workflow.last_error_code)
+    words_of_code = known_words_for_code(wording_of_type(workflow.workflow_type), workflow.last_error_code)
     told = words_of_code.staff if words_of_code else _error(workflow) or "no error was recorded"
     return told if told.endswith(".") else f"{told}."
 
@@ -114,8 +114,4 @@ def _in_a_row(times: int) -> str:
 
 
 def _title(wording: Wording, step: str) -> str:
-    return f"“{words_for_step(wording, step).title}”" if step else ""
-
-
-def _wording(workflow: Workflow) -> Wording:
-    return wording_of(definitions().get(workflow.workflow_type))
+    return words_for_step(wording, step).titled if step else ""

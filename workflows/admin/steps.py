@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workflows.admin import words
-from workflows.definition import WorkflowDefinition, definitions, undo_of, wording_of
+from workflows.definition import WorkflowDefinition, undo_of, wording_of, wording_of_type
 from workflows.models import Attempt, Effect, StepOutcome, Workflow
 from workflows.wording import Wording, known_words_for_code, words_for_step
 
@@ -85,7 +85,7 @@ def title_of(wording: Wording, name: str) -> str:
 
 def step_of(workflow: Workflow, name: str) -> str:
     """The title of a step of this workflow; empty for no step."""
-    return title_of(wording_of(definitions().get(workflow.workflow_type)), name)
+    return title_of(wording_of_type(workflow.workflow_type), name)
 
 
 def told_error(wording: Wording, recorded: Mapping[str, Any]) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from workflows.definition import definitions, wording_of
+from workflows.definition import wording_of_type
 from workflows.wording import Wording, label_of_result, length
 from workflows.wording import plain as plain
 
@@ -72,7 +72,7 @@ def task_type(name: str) -> str:
 
 def workflow_type(name: str) -> str:
     """The title of a type of workflow."""
-    return wording_of(definitions().get(name)).title or plain(name)
+    return wording_of_type(name).title or plain(name)
 
 
 def answered(detail: Mapping[str, Any], wording: Wording) -> str:

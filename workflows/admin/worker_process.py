@@ -19,7 +19,7 @@ from workflows import health
 from workflows.admin import words
 from workflows.admin.base import ConsoleAdmin
 from workflows.admin.steps import title_of
-from workflows.definition import definitions, wording_of
+from workflows.definition import wording_of_type
 from workflows.models import Attempt, WorkerProcess, Workflow
 from workflows.worker import lease
 from workflows.worker.claim import COMPENSATION
@@ -96,7 +96,7 @@ class WorkerProcessAdmin(ConsoleAdmin):
         """The step of its last heartbeat, if that was of the same workflow."""
         if not row.runs or row.runs != row.workflow_id or row.stopped_at:
             return ""
-        return title_of(wording_of(definitions().get(row.type_told)), row.step)
+        return title_of(wording_of_type(row.type_told), row.step)
 
     @admin.display(description="Release")
     def on_release(self, row: WorkerProcess) -> str:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.utils import timezone
 
-from workflows.definition import Step, definitions, wording_of
+from workflows.definition import Step, definitions, titled_step
 from workflows.doubts import DOES_NOT_APPLY
 from workflows.effects import IN_DOUBT
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.guards import FOLLOW_UP, lock_workflow, record_event, require, short_transaction
-from workflows.wording import words_for_step
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -51,7 +50,7 @@ def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> N
             )
         left = next((each for each in left_undone(workflow) if step == each.name), None)
         if left is None:
-            raise NotAllowed(f"{_titled(workflow, step)} has not failed, or was done since.")
+            raise NotAllowed(f"{titled_step(workflow.workflow_type, step)} has not failed, or was done since.")
         if left.why_not:
             raise NotAllowed(left.why_not)
         _make_due(workflow, left.name, by=user.get_username())
@@ -110,16 +109,13 @@ def _left_undone(
     effect = next((each for each in reversed(effects) if each.step in step.names), None)
     why_not = ""
     if is_due:
-        why_not = f"{_titled(workflow, name)} is due already: a worker takes it as soon as one is free."
+        why_not = (
+            f"{titled_step(workflow.workflow_type, name)} is due already: a worker takes it as soon as one is free."
+        )
     elif step.once and effect and effect.state in IN_DOUBT and not _can_be_told(step, effect):
-        call = f"the call of {_titled(workflow, name)}"
+        call = f"the call of {titled_step(workflow.workflow_type, name)}"
         why_not = f"Whether {call} has happened cannot be told any more: it would be given up again."
     return LeftUndone(name, step, effect, failed_with, why_not)
-
-
-def _titled(workflow: Workflow, name: str) -> str:
-    """A step as people know it."""
-    return words_for_step(wording_of(definitions().get(workflow.workflow_type)), name).titled
 
 
 def _can_be_told(step: Step, effect: Effect) -> bool:

@@ -24,12 +24,11 @@ from enum import Enum
 from django.db.models import Q
 
 from workflows import compensation, history, transitions
-from workflows.definition import definitions, wording_of
+from workflows.definition import definitions, titled_step
 from workflows.doubts import DOUBT_TASK_TYPE, effect_in_question
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.wording import words_for_step
 
 State = Effect.State
 
@@ -82,11 +81,6 @@ def _is_undo(effect: Effect, of: Effect) -> bool:
     return (effect.step, effect.generation, effect.undo) == (of.step, of.generation, True)
 
 
-def titled(task: ManualTask, step: str) -> str:
-    """A step of the task's workflow as people know it."""
-    return words_for_step(wording_of(definitions().get(task.workflow.workflow_type)), step).titled
-
-
 def why_not(task: ManualTask) -> str:
     """Why the answer to a task stands, in a sentence; empty if it can be taken back."""
     if task.task_type not in compensation.KEPT_ON_CANCEL:
@@ -103,23 +97,20 @@ def why_not(task: ManualTask) -> str:
 
 
 def _why_built_on(answer: Answer) -> str:
-    wait, effect = answer.wait, answer.effect
+    wait, effect, workflow_type = answer.wait, answer.effect, answer.task.workflow.workflow_type
     if Wait.objects.filter(workflow=wait.workflow_id, name=wait.name, generation__gt=wait.generation).exists():
         return "The question has been asked anew since."
     if answer.task.task_type == compensation.UNDO_TASK_TYPE and wait.outcome == "rejected":
         return "The reversal is being tried again, as the answer said."
     if not answer.on_ledger:
         still_open = effect.state in _STATES_BEFORE[answer.task.task_type] and not wait.superseded
-        return (
-            ""
-            if still_open
-            else f"What became of {titled(answer.task, effect.step)} has become known in another way since."
-        )
+        step = titled_step(workflow_type, effect.step)
+        return "" if still_open else f"What became of {step} has become known in another way since."
     for other in answer.others:
         # A step that did not apply has called nothing; each attempt evaluates it again.
         skipped = other.state == State.SKIPPED and other.step != effect.step
         if _is_begun_since(other, wait) and not skipped:
-            begun = f"{'The reversal of ' if other.undo else ''}{titled(answer.task, other.step)}"
+            begun = f"{'The reversal of ' if other.undo else ''}{titled_step(workflow_type, other.step)}"
             return f"{begun} was begun since, and builds on the answer."
     return ""
 
