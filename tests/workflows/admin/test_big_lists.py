@@ -45,7 +45,8 @@ def boss(as_: Login) -> Client:
                SELECT gen_random_uuid(), 'parcel', %s,
                       CASE WHEN mod(n, 10) < 3 THEN 'FAILED' WHEN mod(n, 10) < 5 THEN 'PENDING' ELSE 'COMPLETE' END,
                       CASE WHEN mod(n, 10) < 3 THEN now() - interval '9 days' WHEN mod(n, 10) > 4 THEN now() END,
-                      now() + interval '1 day', CASE mod(n, 10) WHEN 3 THEN 'a letter' ELSE '' END,
+                      now() + CASE WHEN mod(n, 10) IN (3, 4) THEN 1 ELSE -1 END * interval '1 day',
+                      CASE mod(n, 10) WHEN 3 THEN 'a letter' ELSE '' END,
                       CASE mod(n, 10) WHEN 4 THEN 'insurance' ELSE '' END, true
                  FROM generate_series(1, %s) n""",
             [json.dumps({"note": "x" * 900}), ROWS],

@@ -167,6 +167,7 @@ def test_home_counts_the_follow_ups_that_were_given_up_and_links_to_just_these(a
     rows.left_undone()
     to_come = rows.left_undone()
     FollowUp.objects.create(workflow=to_come, step="thank", queue="default", due_at=timezone.now() + HOUR)
+    rows.failed()
     client = as_("support")
     assert "3 Follow-up given up" in text(client, "/admin/")
     assert f'href="{LIST}"' in client.get("/admin/").content.decode()

@@ -96,6 +96,16 @@ def test_a_worker_for_compensation_only_takes_no_submission(as_: Login) -> None:
     assert verdict(support) == "Slow: the oldest waits 7 min."
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_is_due_waits_whether_it_has_begun_or_not(as_: Login, begun: bool) -> None:
+    """Each of the two has an index of its own."""
+    rows.worker()
+    due(10 * MINUTE, begun=begun)
+    assert "the oldest waits 10 min" in verdict(as_("support"))
+    due(timedelta(days=2), queue="elsewhere", begun=begun)
+    assert "the queue elsewhere, where the oldest waits 2 d; the oldest waits 10 min." in verdict(as_("support"))
+
+
 def test_what_is_not_due_waits_for_no_worker(as_: Login) -> None:
     rows.worker()
     rows.retrying(created_at=timezone.now() - HOUR)
