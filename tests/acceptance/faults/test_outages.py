@@ -124,6 +124,7 @@ def test_a_long_outage_in_which_connections_are_refused_fails_nobody(system: Sys
 
 def test_refunds_that_are_due_in_an_outage_are_made_once_and_by_nobody(system: System) -> None:
     """`payments` is down when those who were charged fail: by a step behind the enrolment that says no."""
+    system.sandbox.fault("payments", "refund", "status", status=503)  # or one is made before the rest is down
     system.work("CLOSED_IN_AN_OUTAGE", processes=WORKERS)
     given = system.submit(40, PLAIN)
     system.wait_until(lambda: len(system.sandbox.effects(operation="charge")) >= 3)
