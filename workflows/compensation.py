@@ -32,13 +32,13 @@ from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
 from workflows.errors import ClaimLost, StepError, Suspend
 from workflows.executor import (
     Results,
+    StepEntry,
     WorkerStopping,
     call_in_time,
     describe,
     describe_engine_error,
     leave,
     reset_session,
-    step_entry,
     transaction_is_broken,
 )
 from workflows.journal import OpenAttempt
@@ -225,7 +225,7 @@ class _Compensation:
         """Deal with one effect; its outcome is an entry of the attempt's steps."""
         journal.flush(self.attempt)
         entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": StepOutcome.UNDO_FAILED}
-        with step_entry(entry, self.attempt, self.results):
+        with StepEntry(entry, self.attempt, self.results):
             entry["outcome"] = self._deal_with(step, effect, give_up)
             _ensure_sound(f"undo of {step.name}")
 

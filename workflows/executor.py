@@ -6,8 +6,7 @@ back, before anything is decided: the row is updated outside it (docs/architectu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -142,14 +141,9 @@ def failed_before_any_step(definition: WorkflowDefinition | None, workflow: Work
 
     `definition` is None for a type that this release does not know.
     """
-    step = definition and (definition.find_step(workflow.current_step) or definition.steps[0])
-    return Failed(
-        None,
-        step or removed_step(workflow.current_step),
-        error,
-        retryable=False,
-        description=describe_engine_error(error),
-    )
+    known = definition and (definition.find_step(workflow.current_step) or definition.steps[0])
+    step = known or removed_step(workflow.current_step)
+    return Failed(None, step, error, retryable=False, description=describe_engine_error(error))
 
 
 class Results:
@@ -207,7 +201,7 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
     """Run one step and merge its result. The failure of a best-effort step is recorded, and the workflow goes on."""
     entry: dict[str, Any] = {"step": step.name, "outcome": StepOutcome.FAILED}
     try:
-        with step_entry(entry, attempt, results):
+        with StepEntry(entry, attempt, results):
             if step.best_effort:
                 with transaction.atomic():
                     entry["outcome"] = _call(step, workflow, results, attempt, ledger)
@@ -229,7 +223,7 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
 def run_alone(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger) -> None:
     """Run one step, and merge its result. Raises whatever it fails with, though it be best-effort."""
     entry: dict[str, Any] = {"step": step.name, "outcome": StepOutcome.FAILED}
-    with step_entry(entry, attempt, results):
+    with StepEntry(entry, attempt, results):
         entry["outcome"] = _call(step, workflow, results, attempt, ledger)
         check_deferred_constraints(attempt)
 
@@ -242,24 +236,27 @@ def _is_to_be_parked(step: Step, workflow: Workflow, error: BaseException) -> bo
     return step.parks and is_retryable(error) and (is_outage or isinstance(error, Unsettled))
 
 
-@contextmanager
-def step_entry(entry: dict[str, Any], attempt: OpenAttempt, results: Results) -> Iterator[None]:
-    """Add `entry` to the attempt's steps, with how long the step took and, for a failure, the error's description.
+class StepEntry:
+    """Wraps a step: adds `entry` to the attempt's steps, with how long it took and, for a failure, the description.
 
     The entry comes with the outcome of a failure, which the caller replaces when the step succeeds.
     """
-    started, failed = monotonic(), entry["outcome"]
-    attempt.steps.append(entry)
-    try:
-        yield
-    except Suspend:
-        entry["outcome"] = StepOutcome.WAITING
-        raise
-    except (Exception, StepTimeout) as error:
-        entry.update(describe(error, results), outcome=failed)
-        raise
-    finally:
-        entry["ms"] = round((monotonic() - started) * 1000, 1)
+
+    __slots__ = ("_attempt", "_entry", "_failed", "_results", "_started")
+
+    def __init__(self, entry: dict[str, Any], attempt: OpenAttempt, results: Results) -> None:
+        self._entry, self._attempt, self._results, self._failed = entry, attempt, results, entry["outcome"]
+
+    def __enter__(self) -> None:
+        self._attempt.steps.append(self._entry)
+        self._started = monotonic()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Suspend):
+            self._entry["outcome"] = StepOutcome.WAITING
+        elif isinstance(error, Exception | StepTimeout):
+            self._entry.update(describe(error, self._results), outcome=self._failed)
+        self._entry["ms"] = round((monotonic() - self._started) * 1000, 1)
 
 
 def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> StepOutcome:

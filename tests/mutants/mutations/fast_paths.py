@@ -54,8 +54,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "a step that takes the timer's signal for itself ends the time limits of the others",
-            "    if signal.getsignal(signal.SIGALRM) is not _expire:\n",
-            "    if signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:\n",
+            "    if getsignal(signal.SIGALRM) is not _expire:\n",
+            "    if getsignal(signal.SIGALRM) is signal.SIG_DFL:\n",
             f"{TIMEOUTS}test_a_step_that_takes_the_signal_for_itself_takes_it_for_no_other",
         ),
     ),
