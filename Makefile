@@ -53,7 +53,7 @@ test-browser: $(INSTALLED) ## Run the tests that use the console in a real brows
 	@$(VENV) -m pytest -m browser -n $(FAULTS_AT_ONCE) $(ARGS)
 
 mutants: export DEBUG = 1
-mutants: $(INSTALLED) ## Take each fence, lock, order and half of a waker out in turn, and see a test fail (some minutes)
+mutants: $(INSTALLED) ## Take each fence, lock, order and half of a waker out in turn, and see a test fail (an hour)
 	@$(VENV) -m tests.mutants $(ARGS)
 
 bench: export DEBUG = 1

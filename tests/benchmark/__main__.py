@@ -23,7 +23,7 @@ from tests.benchmark.findings import Report, counts, summary, with_targets
 from tests.benchmark.measures import MEASURES
 from tests.benchmark.notes import notes_on_peers
 from tests.benchmark.peers import PEERS
-from tests.benchmark.peers.contest import contestants
+from tests.benchmark.peers.contest import PeerError, contestants
 from tests.benchmark.peers.venv import versions
 from tests.benchmark.progress import tracking
 from tests.benchmark.setting import Setting, add_sizes, chosen_sizes
@@ -122,7 +122,7 @@ def run(arguments: argparse.Namespace) -> None:
         about = machine.described(database)
         about["peers"] = versions()
         setting = Setting(database, Path(folder), sizes, peers=there, missing=missing)
-        reports, failed = _measure_all(arguments.only, setting, console)
+        reports, failed = measure_all(arguments.only, setting, console)
     about["load_after"] = machine.load()
     console.print()
     notes = notes_on_peers(setting)
@@ -141,15 +141,14 @@ def run(arguments: argparse.Namespace) -> None:
         raise BenchmarkError("\n".join(f"{name} failed: {why}" for name, why in failed.items()))
 
 
-def _measure_all(names: Sequence[str], setting: Setting, console: Console) -> tuple[list[Report], dict[str, str]]:
+def measure_all(names: Sequence[str], setting: Setting, console: Console) -> tuple[list[Report], dict[str, str]]:
     """One after the other, and each is shown as soon as it is there. One that fails takes no other along."""
     reports: list[Report] = []
     failed: dict[str, str] = {}
     for name in names:
         began = monotonic()
         try:
-            with tracking() as setting.track:
-                report = MEASURES[name].report(setting)
+            report = _report(name, setting, console)
         except (BenchmarkError, AssertionError) as error:
             failed[name] = str(error)
             console.print(f"\n{name} failed: {error}", markup=False, highlight=False)
@@ -158,6 +157,17 @@ def _measure_all(names: Sequence[str], setting: Setting, console: Console) -> tu
         _show(report, console)
         reports.append(report)
     return reports, failed
+
+
+def _report(name: str, setting: Setting, console: Console) -> Report:
+    """One measure. If a peer breaks in its midst, it is measured once more, without that peer."""
+    while True:
+        try:
+            with tracking() as setting.track:
+                return MEASURES[name].report(setting)
+        except PeerError as error:
+            console.print(f"\n{name}, once more without a peer. {error}", markup=False, highlight=False)
+            setting.leave_out(error.peer, error.why)
 
 
 def _show(report: Report, console: Console) -> None:

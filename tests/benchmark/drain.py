@@ -100,7 +100,7 @@ def findings(drain: Drain, rounds: Sequence[Mapping[str, float]], missing: Mappi
             if name != ENGINE
         ),
         *(
-            Finding(measure, f"engine / {name}", [], at_least=goals.get(name), why_none=f"not to be had: {why}")
+            Finding(measure, f"engine / {name}", [], at_least=goals.get(name), why_none=f"left out: {why}")
             for name, why in absent.items()
         ),
     ]

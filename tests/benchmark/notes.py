@@ -17,5 +17,5 @@ def notes_on_peers(setting: Setting) -> list[str]:
     return [
         OURS,
         *(f"{each.name}: {each.peer.does} ({each.peer.docs})" for each in setting.peers),
-        *(f"{name} is not to be had: {why} ({PEERS[name].docs})" for name, why in setting.missing.items()),
+        *(f"{name} is left out: {why} ({PEERS[name].docs})" for name, why in setting.missing.items()),
     ]

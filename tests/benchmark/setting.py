@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -76,7 +76,11 @@ class Setting:
     sizes: argparse.Namespace
     track: Track = field(default=lambda *_: lambda _: None)  # of the measure under way
     peers: Sequence[Contestant] = ()
-    missing: Mapping[str, str] = field(default_factory=dict)  # peers that cannot be had, and why
+    missing: dict[str, str] = field(default_factory=dict)  # peers that cannot be had, or broke, and how
+
+    def leave_out(self, peer: str, why: str) -> None:
+        self.peers = [each for each in self.peers if each.name != peer]
+        self.missing[peer] = why
 
     @cached_property
     def key(self) -> str:

@@ -34,9 +34,9 @@ def test_rounds_on_both_sides_of_a_target_are_noise() -> None:
 
 
 def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
-    missing = Finding("m", "w", [], at_least=2.0, why_none="not to be had: no such package")
+    missing = Finding("m", "w", [], at_least=2.0, why_none="left out: no such package")
     assert missing.met is None
-    assert missing.verdict == "not measured: not to be had: no such package"
+    assert missing.verdict == "not measured: left out: no such package"
     assert (missing.measured, missing.spread) == ("", "")
 
 
@@ -59,7 +59,7 @@ def report() -> Report:
     found = [
         Finding("drain", "engine", [700.0, 800.0], "workflows/s"),
         Finding("drain", "engine / loop", [0.7, 0.9], at_least=0.75),
-        Finding("drain", "engine / peer", [], at_least=2.0, why_none="not to be had: gone"),
+        Finding("drain", "engine / peer", [], at_least=2.0, why_none="left out: gone"),
         Finding("pickup", "median", [12.0], "ms", at_most=10),
     ]
     return Report("drain", "of a drain", [table_of(found)], found, [{"engine": 700.0}], ["a note"], 1.26)
@@ -71,7 +71,7 @@ def test_the_summary_has_a_line_for_each_target() -> None:
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in console.export_text().splitlines()]
     assert [line for line in lines if line] == [
         ["drain", "engine / loop", "at least 0.75", "0.80", "0.70 - 0.90", "met, within the noise"],
-        ["drain", "engine / peer", "at least 2.00", "", "", "not measured: not to be had: gone"],
+        ["drain", "engine / peer", "at least 2.00", "", "", "not measured: left out: gone"],
         ["pickup", "median", "at most 10.0 ms", "12.0 ms", "", "not met"],
     ]
     assert counts([report()]).startswith("1 of 3 targets met, 1 not met, 1 not measured. 1 lie within the spread")

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
 from tests.benchmark import claim, drain, spike
+from tests.benchmark.__main__ import MEASURES, measure_all
 from tests.benchmark.clients import Round
-from tests.benchmark.findings import Finding
+from tests.benchmark.findings import Finding, Report
+from tests.benchmark.peers.contest import PeerError
+from tests.benchmark.setting import Setting
 
 
 def targets(found: list[Finding]) -> dict[str, tuple[list[float], float | None, float | None]]:
@@ -28,7 +39,7 @@ def test_the_engine_is_held_against_the_loops_and_the_peers_of_the_same_round() 
         "engine / procrastinate": ([2.0, 1.0], 2.0, None),
         "engine / django_tasks_db": ([], 2.0, None),
     }
-    assert found[-1].verdict == "not measured: not to be had: no network"
+    assert found[-1].verdict == "not measured: left out: no network"
     (missing,) = drain.findings(recorded, [{"engine": 1.0}], {"dbos": "no network"})[1:]
     assert (missing.what, missing.at_least) == ("engine / dbos", 4.0)
 
@@ -63,3 +74,23 @@ def test_a_claim_is_held_against_the_one_on_the_empty_table_and_to_its_pages_at_
     }
     del state["nothing_seconds"]
     assert list(targets(claim.findings("1,000 due", [pair]))) == ["buffers", "time / that of the empty table"]
+
+
+def test_a_peer_that_breaks_is_left_out_and_what_it_broke_is_measured_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peers = cast(Any, [SimpleNamespace(name=name) for name in ("dbos", "absurd")])
+    setting = Setting(cast(Any, None), Path(), argparse.Namespace(), peers=peers)
+    tried: list[list[str]] = []
+
+    def report(setting: Setting) -> Report:
+        tried.append([each.name for each in setting.peers])
+        if "dbos" in tried[-1]:
+            raise PeerError("dbos", "has done 3 of 20 jobs", "Traceback ...\nMemoryError")
+        return Report("drain", "", [], [], {})
+
+    monkeypatch.setitem(MEASURES, "drain", SimpleNamespace(report=report))
+    reports, failed = measure_all(["drain"], setting, Console(quiet=True))
+    assert tried == [["dbos", "absurd"], ["absurd"]]
+    assert ([each.name for each in reports], failed) == (["drain"], {})
+    assert setting.missing == {"dbos": "has done 3 of 20 jobs: MemoryError"}

@@ -47,7 +47,7 @@ The exit code is 0 when every mutant was killed, and 1 otherwise.
 
 EPILOG = """\
 examples:
-  make mutants                                     all of them, in ten to fifteen minutes
+  make mutants                                     all of them, in about an hour
   make mutants ARGS="--list"                       what there is, without running anything
   make mutants ARGS="--only fence"                 those with "fence" in their name, file or tests
   make mutants ARGS="--only waits/ --exitfirst"    of some files, to the first that survives

@@ -22,6 +22,14 @@ from tests.servers import ROOT, Gunicorn, empty_database
 PATIENCE, PATIENCE_PER_JOB = 60.0, 0.5
 
 
+class PeerError(BenchmarkError):
+    """A peer broke; `why` in one line, and with all that it `printed` in the message."""
+
+    def __init__(self, peer: str, how: str, printed: str) -> None:
+        super().__init__(f"{peer} {how}\n{printed}")
+        self.peer, self.why = peer, ": ".join([how, *printed.splitlines()[-1:]])
+
+
 class Contestant:
     """A peer with a database of its own."""
 
@@ -52,7 +60,7 @@ class Contestant:
             give_up_at = time.monotonic() + PATIENCE + PATIENCE_PER_JOB * count
             while (done := self._done())[0] < count:
                 if time.monotonic() > give_up_at or any(each.poll() is not None for each in started):
-                    raise BenchmarkError(f"{self.name} has done {done[0]} of {count} jobs.\n{self._printed()}")
+                    raise PeerError(self.name, f"has done {done[0]} of {count} jobs", self._printed())
                 time.sleep(0.1)
         return count / float(done[1])
 
@@ -93,7 +101,7 @@ class Contestant:
         give_up_at = time.monotonic() + PATIENCE
         while self._done()[0] < count:
             if time.monotonic() > give_up_at:
-                raise BenchmarkError(f"{self.name} has done {self._done()[0]} of {count} jobs.\n{self._printed()}")
+                raise PeerError(self.name, f"has done {self._done()[0]} of {count} jobs", self._printed())
             time.sleep(0.1)
         row = self._connection.execute(self.peer.taken).fetchone()
         assert row
@@ -115,7 +123,7 @@ class Contestant:
             check=False,
         )
         if done.returncode:
-            raise BenchmarkError(f"{self.name}: {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
+            raise PeerError(self.name, f"failed at {' '.join(arguments)}", done.stderr[-2000:])
 
     @property
     def _log(self) -> Path:
@@ -141,8 +149,8 @@ def contestants(names: list[str], folder: Path) -> Iterator[tuple[list[Contestan
             url = stack.enter_context(empty_database(f"onramp_benchmark_{os.getpid()}_{name}"))
             try:
                 contestant = Contestant(PEERS[name], url, folder)
-            except BenchmarkError as error:
-                missing[name] = str(error).splitlines()[-1]
+            except PeerError as error:
+                missing[name] = error.why
                 continue
             stack.callback(contestant.close)
             found.append(contestant)
