@@ -50,6 +50,7 @@ def names_and_outcomes(workflow: Workflow) -> list[tuple[str, str]]:
         [UNDONE, {**UNDONE, "step": "reserve"}],
         [{**RAN, "step": "?"}, UNNAMEABLE, {**UNNAMEABLE, "step": "ship it"}, {**UNNAMEABLE, "step": "ship,"}, RAN],
         [RAN, UNTIMED, {**RAN, "step": ""}],
+        [{**UNTIMED, "step": ""}],
         [{**RAN, "follow_up": True}, {**RAN, "ms": 12345.6}],
     ],
 )

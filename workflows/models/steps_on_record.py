@@ -39,7 +39,7 @@ def as_recorded(steps: Sequence[Entry]) -> StepsOnRecord:
 def _in_short(step: Entry, in_full: list[Entry]) -> str:
     """The step's word of the text; if that does not tell all of it, it is added to `in_full`."""
     name = step["step"]
-    nameable = name and " " not in name and "," not in name
+    nameable = " " not in name and "," not in name
     if nameable and len(step) == 3 and "ms" in step and (outcome := _TOLD_BY_A_WORD.get(step["outcome"])) is not None:
         return f"{name}{outcome} {step['ms']}"
     in_full.append(step)
