@@ -136,9 +136,9 @@ MUTANTS: list[Mutant] = [
             f"{EFFECT_ROWS}test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten",
         ),
         (
-            "an INTENT replaces one that was written since the ledger was read",
-            " WHERE e.state = %(expected)s\n",
-            " WHERE coalesce(e.state = %(expected)s, true)\n",
+            "the database refuses an INTENT that was written since the ledger was read, and the engine does not see it",
+            "            WHERE workflow_id = %(workflow_id)s AND step = %(step)s::varchar AND generation",
+            "            WHERE false AND workflow_id = %(workflow_id)s AND step = %(step)s::varchar AND generation",
             f"{EFFECT_ROWS}test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again",
             f"{EFFECT_ROWS}test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again",
         ),
