@@ -245,8 +245,11 @@ def test_who_requests_it_while_somebody_else_is_cancelling_it_is_told(
     assert kinds(task.workflow) == ["waiting", "cancelled"]
 
 
-def test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock(ada: User) -> None:
-    """A claim has moved the first one to the end of the table."""
+@pytest.mark.parametrize("lie", ["by their age", "the other way round"])
+def test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_without_a_deadlock(
+    ada: User, lie: str
+) -> None:
+    """A claim has moved the first one to the end of the table; or the ids are not in the order of the table at all."""
 
     def cancel() -> str:
         return operations.cancel(workflow.pk, user=ada, reason=BY_PHONE, open_tasks=tasks)
@@ -254,9 +257,10 @@ def test_who_requests_it_and_the_worker_that_completes_it_close_many_questions_w
     define([ask])
     workflow = work(submit())
     first = ManualTask.objects.get()
-    for name in ("second", "third"):
-        wait = Wait.objects.create(workflow=workflow, name=name, deadline=first.expires_at)
-        ManualTask.objects.create(workflow=workflow, wait=wait, question="?", expires_at=first.expires_at)
+    for number in (1, 2):
+        pk = first.pk + (number if lie == "by their age" else -number)
+        wait = Wait.objects.create(workflow=workflow, name=f"wait {number}", deadline=first.expires_at)
+        ManualTask.objects.create(pk=pk, workflow=workflow, wait=wait, question="?", expires_at=first.expires_at)
     operations.claim_task(first.pk, user=ada)
     tasks = list(ManualTask.objects.order_by("pk").values_list("pk", flat=True))
     define([nothing])
