@@ -10,7 +10,7 @@ from tests.acceptance.faults.test_outages import PLAIN, WORKERS, assert_all_is_w
 from tests.postgres import Restart
 from workflows.models import Attempt, CircuitEvent, Service, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.outages.circuits import CircuitState, state_of
+from workflows.outages.circuits import SUSPECTS, VOTES, CircuitState, state_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults, pytest.mark.alone]
 
@@ -38,22 +38,22 @@ def test_postgres_restarted_in_each_state_of_a_circuit(system: System, restart_p
         restart_postgres()
 
     outage = system.sandbox.fault("programs", None, "status", status=503)["id"]
-    given = system.submit(GIVEN, PLAIN)
-    rows = Workflow.objects.filter(pk__in=[each.pk for each in given])
-    system.work("OUTAGE", processes=WORKERS)
+    given = system.submit(SUSPECTS - 1, PLAIN)  # by so few it is only suspected, for as long as they are alone
+    system.work("OUTAGE", processes=WORKERS, SERVICES_TIMEOUT="4")
     children = system.workers[0].children
 
     system.wait_until(lambda: state() == CircuitState.SUSPECTED)
     restart()
-    system.wait_until(lambda: state() == CircuitState.OPEN and rows.filter(parked_on="programs").count() > GIVEN / 2)
+    given += system.submit(GIVEN - len(given), PLAIN)
+    rows = Workflow.objects.filter(pk__in=[each.pk for each in given])
+    system.wait_until(lambda: state() == CircuitState.OPEN and rows.filter(parked_on="programs").count() == GIVEN)
     processes = children()
     restart()
     assert state() in (CircuitState.OPEN, CircuitState.TRIED), "as before"
 
     # The next trial is performed, and never answered: the server is restarted in the midst of it.
-    assert fired(system.sandbox)[outage] >= 5
-    system.sandbox.clear_faults()
     hang = system.sandbox.fault("programs", "enroll", "timeout_after", count=1)["id"]
+    assert system.sandbox.lift_fault(outage)["fired"] >= VOTES
     system.wait_until(lambda: fired(system.sandbox)[hang])
     assert state() == CircuitState.TRIED
     restart()
