@@ -5,12 +5,21 @@ The witness is the count of requests that reached the sandbox, those too that it
 
 import os
 import signal
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
 from tests import engine
 from tests.acceptance.faults import definitions
-from tests.acceptance.faults.harness import Requests, System, assert_nothing_twice, end_connection, outcomes
+from tests.acceptance.faults.harness import (
+    Requests,
+    System,
+    assert_nothing_twice,
+    end_connection,
+    fired,
+    outcomes,
+)
 from tests.acceptance.outside import attempts, now
 from tests.processes import until
 from tests.servers import Proxy, database_url
@@ -21,39 +30,72 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 # Below the second after which a worker speaks on its claim anyway: what it meets next is the fence.
 CALL_TAKES = 0.6
 LEASE = 2
+# Seconds for any other answer: below `settle`, and a service that is busy for a moment is none that is in doubt.
+PATIENT = {"SERVICES_TIMEOUT": "2.8"}
+TRIES = 10
+
+TakeBack = Callable[[], object]
 
 
-def in_its_call(system: System, workflow: Workflow, step: str = "charge") -> str:
-    """Wait until a worker is in the midst of the call; who it is."""
-    until(
-        lambda: Effect.objects.filter(workflow=workflow, step=step, state="intent").exists(), what=system.what_is_left
-    )
-    return engine.last_attempt(workflow).worker
+class Caught(NamedTuple):
+    """A workflow, the worker that was in the midst of its charge, and what is requested from then on."""
+
+    workflow: Workflow
+    worker: str
+    charges: Requests
+    confirmations: Requests
+
+    def assert_called_once(self) -> None:
+        # The first request for the charge met the fault that made it slow.
+        assert (self.charges.count(), self.confirmations.count()) == (0, 1)
 
 
-def slow_charge(system: System) -> tuple[Requests, Requests]:
-    system.sandbox.fault("payments", "charge", "slow", delay_s=CALL_TAKES, count=1)
-    return Requests(system.sandbox, "payments", "charge"), Requests(system.sandbox, "messages", "send_confirmation")
+def catch_in_its_call(system: System, workflow_type: str, act: Callable[[str], TakeBack]) -> Caught:
+    """Do something to the worker that is in the midst of a charge.
+
+    If that was too late, for this process is busy, too, it is taken back, and done again with another workflow.
+    """
+    for _ in range(TRIES):
+        system.sandbox.clear_faults()
+        slow = system.sandbox.fault("payments", "charge", "slow", delay_s=CALL_TAKES, count=1)["id"]
+        charges = Requests(system.sandbox, "payments", "charge")
+        confirmations = Requests(system.sandbox, "messages", "send_confirmation")
+        workflow = system.enter(workflow_type)
+        system.wait_until(lambda slow=slow: fired(system.sandbox)[slow])
+        worker = engine.last_attempt(workflow).worker
+        take_back = act(worker)
+        if Effect.objects.filter(workflow=workflow, step="charge", state="intent").exists():
+            return Caught(workflow, worker, charges, confirmations)
+        take_back()
+        system.wait_until_at_rest()
+    raise AssertionError("always too late")
 
 
-def assert_called_once(charges: Requests, confirmations: Requests) -> None:
-    # The first request for the charge met the fault that made it slow.
-    assert (charges.count(), confirmations.count()) == (0, 1)
+def stop(worker: str) -> TakeBack:
+    process = int(worker.rpartition(":")[2])
+    os.kill(process, signal.SIGSTOP)
+    return lambda: os.kill(process, signal.SIGCONT)
+
+
+def ending(role: str) -> Callable[[str], TakeBack]:
+    def end(worker: str) -> TakeBack:
+        assert end_connection(role, worker)
+        return lambda: None
+
+    return end
 
 
 def test_a_worker_stopped_past_its_lease_in_the_midst_of_a_call_begins_no_other(system: System) -> None:
-    requests = slow_charge(system)
-    workflow = system.enter("paid")
-    stopped = system.work("PAID", WORKER_LEASE_SECONDS=str(LEASE))
-    holder = int(in_its_call(system, workflow).rpartition(":")[2])
-    os.kill(holder, signal.SIGSTOP)
-    system.work("PAID", WORKER_LEASE_SECONDS=str(LEASE))
+    stopped = system.work("PAID", WORKER_LEASE_SECONDS=str(LEASE), **PATIENT)
+    caught = catch_in_its_call(system, "paid", stop)
+    workflow, holder = caught.workflow, int(caught.worker.rpartition(":")[2])
+    system.work("PAID", WORKER_LEASE_SECONDS=str(LEASE), **PATIENT)
     until(lambda: now(workflow).status == "COMPLETE", what=system.what_is_left)
     os.kill(holder, signal.SIGCONT)
     until(lambda: attempts(workflow)[0] == "lost", what=lambda: attempts(workflow))
     assert stopped.children() == [holder], "the same process"
     assert Effect.objects.get(workflow=workflow, step="charge").settled_by == "lookup"
-    assert_called_once(*requests)
+    caught.assert_called_once()
     system.stop()
     assert_nothing_twice(system, definitions.PAID)
 
@@ -61,47 +103,48 @@ def test_a_worker_stopped_past_its_lease_in_the_midst_of_a_call_begins_no_other(
 @pytest.mark.parametrize("role", ["claim", "journal"])
 def test_a_connection_ended_in_the_midst_of_a_call(system: System, role: str) -> None:
     """Each alone. Another worker is free to take the row, and the call in hand comes to its end meanwhile."""
-    requests = slow_charge(system)
-    workflow = system.enter("paid")
-    system.work("PAID", processes=2)
-    assert end_connection(role, in_its_call(system, workflow))
+    system.work("PAID", processes=2, **PATIENT)
+    caught = catch_in_its_call(system, "paid", ending(role))
     system.wait_until_at_rest()
-    system.wait_until(lambda: attempts(workflow)[0] == "lost")  # until it is back, it has vanished for the other one
+    # Until it is back, it has vanished for the other one.
+    system.wait_until(lambda: attempts(caught.workflow)[0] == "lost")
     assert "lost the database, nothing is decided" in system.output
-    assert_called_once(*requests)
+    caught.assert_called_once()
     system.stop()
     assert_nothing_twice(system, definitions.PAID)
 
 
 def test_a_result_that_cannot_be_written_is_written_when_the_journal_is_back(system: System) -> None:
     """Nobody has to look it up, and nobody is asked."""
-    requests = slow_charge(system)
-    workflow = system.enter("asked")
-    system.work("ASKED")
-    assert end_connection("journal", in_its_call(system, workflow))
+    system.work("ASKED", **PATIENT)
+    caught = catch_in_its_call(system, "asked", ending("journal"))
     system.wait_until_at_rest()
-    assert attempts(workflow) == ["lost", "complete"]
-    assert Effect.objects.get(workflow=workflow, step="charge").settled_by == "call"
-    assert_called_once(*requests)
+    assert attempts(caught.workflow) == ["lost", "complete"]
+    assert Effect.objects.get(workflow=caught.workflow, step="charge").settled_by == "call"
+    caught.assert_called_once()
     system.stop()
     assert_nothing_twice(system, definitions.ASKED)
 
 
 def test_a_worker_that_is_cut_off_for_longer_than_its_lease_begins_no_call_when_it_is_back(system: System) -> None:
     """Its connections stay open and say nothing, both ways; the sandbox it still reaches."""
-    requests = slow_charge(system)
-    workflow = system.enter("paid")
     with Proxy() as proxy:
-        cut_off = system.work("PAID", DATABASE_URL=database_url(port=proxy.port), WORKER_LEASE_SECONDS=str(LEASE))
-        in_its_call(system, workflow)
-        proxy.fall_silent()
-        system.work("PAID", WORKER_LEASE_SECONDS=str(LEASE))
+
+        def cut_off_from_it(worker: str) -> TakeBack:
+            proxy.fall_silent()
+            return proxy.connect
+
+        its_lease = {"WORKER_LEASE_SECONDS": str(LEASE), **PATIENT}
+        cut_off = system.work("PAID", DATABASE_URL=database_url(port=proxy.port), **its_lease)
+        caught = catch_in_its_call(system, "paid", cut_off_from_it)
+        workflow = caught.workflow
+        system.work("PAID", **its_lease)
         until(lambda: now(workflow).status == "COMPLETE", what=system.what_is_left)
         assert attempts(workflow)[0] == "vanished", "nobody knows yet"
         assert "lost the database" not in cut_off.output
         proxy.connect()
         until(lambda: attempts(workflow)[0] == "lost", what=lambda: cut_off.output)
-        assert_called_once(*requests)
+        caught.assert_called_once()
         next_one = system.enter("paid")
         system.wait_until_at_rest()
         assert attempts(next_one) == ["complete"]
@@ -119,7 +162,7 @@ def test_a_commit_whose_answer_is_lost_decided_something(system: System) -> None
         proxy.drops_answers_of, proxy.drops_answers_about = "onramp claim", b"workflows_attempt"
         proxy.answers_to_drop = WITHOUT_ANSWER
         workflows = [system.enter("paid") for _ in range(WITHOUT_ANSWER)]
-        worker = system.work("PAID", DATABASE_URL=database_url(port=proxy.port) + "?sslmode=disable")
+        worker = system.work("PAID", DATABASE_URL=database_url(port=proxy.port) + "?sslmode=disable", **PATIENT)
         system.wait_until_at_rest()
         assert (proxy.answers_dropped, proxy.answers_to_drop) == (WITHOUT_ANSWER, 0)
         until(lambda: worker.output.count("nothing is decided") == WITHOUT_ANSWER, what=lambda: worker.output)
