@@ -22,7 +22,8 @@ def test_releases_take_turns_and_call_once(system: System, order: tuple[str, ...
     workflow = system.enter("released", attempts=len(order))
     for release in order:
         engine.make_due(workflow)
-        assert system.work(release, arguments=("--drain",), RELEASE=release).wait() == 0
+        worker = system.work(release, arguments=("--drain",), RELEASE=release, SERVICES_TIMEOUT="4.5")
+        assert worker.wait() == 0
     assert now(workflow).status == "COMPLETE"
     assert attempts(workflow) == [*["retry"] * (len(order) - 1), "complete"]
     ran = Attempt.objects.filter(workflow=workflow).order_by("number").values_list("release", flat=True)

@@ -100,8 +100,11 @@ def test_an_undo_that_always_fails_is_put_before_a_person(system: System) -> Non
 
 @pytest.mark.parametrize(("kind", "undone"), [("timeout_after", True), ("slow", True), ("status", False)])
 def test_what_is_in_flight_when_it_is_cancelled_is_found_out_first(system: System, kind: str, undone: bool) -> None:
-    """`slow`: the charge is made after we have stopped waiting for it, and after the first look for it."""
-    how = {"slow": {"delay_s": 3.0}, "status": {"status": 500}}.get(kind, {})
+    """`slow`: the charge is made after we have stopped waiting for it, and after the first look for it.
+
+    Before the second look, which takes for granted that it has arrived: after SETTLE.
+    """
+    how = {"slow": {"delay_s": 2.5}, "status": {"status": 500}}.get(kind, {})
     fault = system.sandbox.fault("payments", "charge", kind, count=1, **how)["id"]
     workflow = system.enter("undone", attempts=1)
     system.work("WITH_UNDO")
