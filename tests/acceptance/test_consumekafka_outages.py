@@ -40,7 +40,7 @@ def test_told_to_stop_it_commits_and_the_next_goes_on_from_there(
     relay = consume()
     until_told(3, relay)
     relay.signal(signal.SIGTERM)
-    assert relay.wait(10) == 0, relay.output
+    assert relay.wait() == 0, relay.output
     assert cluster.committed(topic, group=topic) == 3
     assert "Traceback" not in relay.output
 
@@ -90,13 +90,13 @@ def test_two_members_share_the_partitions_and_hand_them_over(cluster: Cluster, t
         cluster.send(wide, fact(), partition=partition)
     until_told(2, first)
     first.signal(signal.SIGTERM)
-    assert first.wait(10) == 0, first.output
+    assert first.wait() == 0, first.output
     until(lambda: f"given {wide} 0, {wide} 1" in second.output, what=lambda: second.output)
     cluster.send(wide, fact(), partition=0)
     cluster.send(wide, fact(), partition=1)
     until_told(4, second)
     second.interrupt()
-    assert second.wait(10) == 0, second.output
+    assert second.wait() == 0, second.output
     # On a slow machine the group may take a member for dead in between; then a message comes again, as a duplicate.
     assert re.search(r"stopped: .*\b1 signals", first.output), first.output
     assert re.search(r"stopped: .*\b3 signals", second.output), second.output
@@ -110,7 +110,7 @@ def test_a_message_waits_for_the_database_and_its_offset_with_it(
     cluster: Cluster, topic: str, consume: Consume, proxy: Proxy
 ) -> None:
     """For longer than a member may go without polling: the group takes it for alive all the same."""
-    options = {**json.loads(cluster.OPTIONS), "max.poll.interval.ms": 2000}
+    options = {**json.loads(cluster.OPTIONS), "session.timeout.ms": 4000, "max.poll.interval.ms": 4000}
     relay = consume(DATABASE_URL=database_url(port=proxy.port), KAFKA_OPTIONS=json.dumps(options))
     cluster.send(topic, fact("before"))
     until_told(1, relay)
@@ -120,7 +120,7 @@ def test_a_message_waits_for_the_database_and_its_offset_with_it(
         cluster.send(topic, fact(name))
     cluster.send(topic, b"poison")
     until(lambda: "the database is away" in relay.output, what=lambda: relay.output)
-    time.sleep(2.5)
+    time.sleep(5)
     assert Signal.objects.count() == 1
     assert cluster.committed(topic, group=topic) == 1
     proxy.connect()
@@ -168,7 +168,7 @@ def test_a_broker_that_is_away_is_told_once_and_then_it_goes_on(cluster: Cluster
     until_told(1, relay)
     cluster.cut()
     try:
-        until(lambda: "_TRANSPORT" in relay.output, what=lambda: relay.output)
+        until(lambda: "_ALL_BROKERS_DOWN" in relay.output, what=lambda: relay.output)
         time.sleep(1)
     finally:
         cluster.restore()

@@ -29,7 +29,7 @@ def test_what_crashes_its_worker_is_failed_and_its_neighbours_complete(runworker
     poison = {harm: submit("harmful", effects, {"harm": harm}) for harm in CRASHES}
     neighbours = [submit("counted", effects) for _ in range(20)]
     worker = runworker("HARMFUL", "COUNTED", arguments=("--processes", "2"))
-    until(lambda: at_rest(*poison.values(), *neighbours), seconds=60, what=lambda: worker.output)
+    until(lambda: at_rest(*poison.values(), *neighbours), seconds=180, what=lambda: worker.output)
     assert {now(each).status for each in neighbours} == {"COMPLETE"}
     for harm, workflow in poison.items():
         workflow = now(workflow)
@@ -82,7 +82,7 @@ def test_what_gets_its_worker_killed_backs_off_and_in_the_end_a_person_is_asked(
         engine.make_due(workflow)  # nine minutes in reality
         return ManualTask.objects.filter(workflow=workflow).exists() and attempts(workflow)[-1] == "held"
 
-    until(asked, seconds=90, what=lambda: worker.output)
+    until(asked, seconds=240, what=lambda: worker.output)
     ended = attempts(workflow)
     assert (ended.count("killed"), ended.count("put_back")) == (10, 8)
     assert set(ended[18:]) <= {"held", ""}, "made due once more, it still waits for the answer"
@@ -97,7 +97,7 @@ def test_what_never_returns_is_ended_as_overdue_retried_and_failed(runworker: St
     until(lambda: done(effects, "begin"), what=lambda: worker.output)
     neighbours = [submit("counted", effects) for _ in range(20)]
     until(lambda: at_rest(*neighbours), seconds=8, what=lambda: worker.output)
-    until(lambda: at_rest(*stuck), seconds=60, what=lambda: worker.output)
+    until(lambda: at_rest(*stuck), seconds=180, what=lambda: worker.output)
     for workflow in stuck:
         workflow = now(workflow)
         told = (workflow.status, workflow.last_error_code, workflow.current_step, workflow.retry_count)

@@ -39,12 +39,21 @@ def commands_of_the_readme() -> str:
     return str(block)
 
 
+UNTIL_COMPLETE = """
+for _ in $(seq 300); do
+    curl -s http://127.0.0.1:8000/v1/submissions/$ID -H "Authorization: Bearer $KEY" | grep -q COMPLETE && break
+    sleep 0.1
+done
+"""
+
+
 def test_the_submission_of_the_readme_becomes_an_onboarded_patient(runworker: Start, tmp_path: Path) -> None:
     sandbox = SandboxProcess(tmp_path / "sandbox")
     try:
         runworker(SERVICES_URL=sandbox.url, WORKFLOWS="onboarding.workflow.ONBOARDING")
         with gunicorn("config.intake", tmp_path) as intake:
             script = commands_of_the_readme().replace(".venv/bin/python", sys.executable)
+            script = script.replace("\nsleep 2\n", UNTIL_COMPLETE)  # on a busy machine it takes longer
             script = script.replace("127.0.0.1:8000", f"127.0.0.1:{intake.port}").replace(
                 "http://127.0.0.1:8100", sandbox.url
             )

@@ -88,14 +88,16 @@ def test_workers_and_intake_outlive_crashes_of_the_database(
             for _ in range(RESTARTS):
                 load(effects)
                 time.sleep(random.uniform(0.2, 0.8))
+                while LOADED.filter(status="PENDING").count() < LOAD:  # they are quick
+                    load(effects)
                 connections.close_all()
                 restart_postgres()
                 before = LOADED.filter(status="COMPLETE").count()
                 sent = len(sender.accepted)
                 until(partial(more_than, before), what=output)
                 until(lambda sent=sent: len(sender.accepted) > sent, what=intake.printed)
-                assert LOADED.filter(status="PENDING").exists(), "there was load all the while"
-            until(lambda: not LOADED.filter(status="PENDING").exists(), seconds=90, what=output)
+            # What was lost twice in a row is tried again after a minute, and then after two.
+            until(lambda: not LOADED.filter(status="PENDING").exists(), seconds=300, what=output)
         finally:
             sender.stopping.set()
             sender.join(40)
@@ -105,7 +107,7 @@ def test_workers_and_intake_outlive_crashes_of_the_database(
     ended = Attempt.objects.filter(workflow__in=LOADED)
     told = set(ended.values_list("outcome", flat=True))
     assert {"complete", "lost"} <= told <= {"complete", "lost", "vanished", "put_back"}, "nobody is condemned"
-    assert ended.filter(outcome="complete").count() == LOADED.count() == LOAD * (RESTARTS + 1)
+    assert ended.filter(outcome="complete").count() == LOADED.count() >= LOAD * (RESTARTS + 1)
     assert Event.objects.filter(kind="completed").count() == LOADED.count()
     assert [len(worker.children()) for worker in workers] == [2, 2]
     assert "ended by" not in output(), "the same processes"

@@ -38,10 +38,12 @@ def test_a_batch_of_insurance_policies(runworker: Start) -> None:
     parents = runworker(INSURANCE_BATCH, VERIFICATION)
     pool = runworker(INSURANCE_BATCH, VERIFICATION, arguments=("--queue", "verification", "--processes", str(POOL)))
     complete = batch.children.filter(status="COMPLETE")
-    until(lambda: complete.count() > POLICIES // 10, seconds=60, what=lambda: parents.output + pool.output)
+    until(lambda: complete.count() > POLICIES // 10, seconds=240, what=lambda: parents.output + pool.output)
     unasked, unheard = kill_one(pool, when="asked"), kill_one(pool, when="done")
 
-    task = until(lambda: ManualTask.objects.filter(workflow=batch).first(), seconds=90, what=lambda: what_is_left(pool))
+    task = until(
+        lambda: ManualTask.objects.filter(workflow=batch).first(), seconds=240, what=lambda: what_is_left(pool)
+    )
     unknown = sorted(policy for policy in policies() if policy.startswith("unknown"))
     assert (task.task_type, task.facts) == ("triage", [[policy, "unknown_policy"] for policy in unknown])
     operations.approve(task.pk, user=ada, answer={"settle_as": "self_pay"})
