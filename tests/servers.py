@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote
 
+import psutil
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 from psycopg import sql
@@ -283,6 +284,12 @@ class Gunicorn:
 
     def printed(self) -> str:
         return self.log.read_text(errors="replace")
+
+    def clients(self) -> int:
+        """How many connections its processes have taken up, and not closed."""
+        processes = psutil.Process(self.process.pid).children()
+        connections = [each for process in processes for each in process.net_connections("tcp")]
+        return sum(each.laddr.port == self.port and each.status != psutil.CONN_LISTEN for each in connections)
 
 
 @contextmanager

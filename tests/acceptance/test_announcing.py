@@ -18,7 +18,7 @@ from workflows.models import Workflow
 pytestmark = pytest.mark.django_db(transaction=True)
 
 ANNOUNCERS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                 WHERE query LIKE '%pg_notify%' AND pid <> pg_backend_pid()"""
+                 WHERE query LIKE '%pg_notify%' AND pid <> pg_backend_pid() AND datname = current_database()"""
 
 
 def announcement(session: Any) -> list[str]:

@@ -15,6 +15,7 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
+from tests.processes import until
 from tests.servers import Gunicorn, Proxy, database_url, gunicorn
 from workflows.ingress import api_keys
 from workflows.models import ApiKey, Workflow
@@ -315,6 +316,7 @@ def test_it_starts_without_a_connection_and_stops_without_losing_a_request(key: 
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as sock:
             request = raw_post(key, b"{}", "Content-Length: 2")
             sock.sendall(request[:-1])
+            until(server.clients)
             time.sleep(0.5)
             server.process.terminate()
             time.sleep(0.5)

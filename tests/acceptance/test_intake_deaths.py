@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from django.db import connection
 
+from tests import engine
 from tests.acceptance.test_intake import connected, post
 from tests.processes import children_of, meanwhile
 from tests.servers import Gunicorn, database_url, gunicorn
@@ -67,11 +68,17 @@ def send_all(server: Gunicorn, key: str) -> tuple[dict[str, int], int]:
     return {name: pk for each in found for name, pk in each.items()}, again
 
 
-def test_whatever_was_answered_with_202_is_stored_when_a_process_is_killed(server: Gunicorn, key: str) -> None:
-    def kill_a_process() -> None:
-        os.kill(children_of(server.process.pid)[0], signal.SIGKILL)
+def test_whatever_was_answered_with_202_is_stored_when_its_processes_are_killed(server: Gunicorn, key: str) -> None:
+    url = database_url()
 
-    with meanwhile(kill_a_process, every=0.2, times=2):
+    def kill_them_with_requests_in_hand() -> None:
+        with psycopg.connect(url) as other:
+            other.execute("LOCK TABLE workflows_workflow IN SHARE MODE")
+            engine.until_blocked()
+            for process in children_of(server.process.pid):
+                os.kill(process, signal.SIGKILL)
+
+    with meanwhile(kill_them_with_requests_in_hand, every=0.2, times=1):
         stored, again = send_all(server, key)
     assert again > 0  # else nobody was hit
     ensure_each_is_stored_once(stored)
@@ -82,7 +89,8 @@ def test_whatever_was_answered_with_202_is_stored_when_sessions_are_ended(server
 
     def end_sessions() -> None:
         with psycopg.connect(url, autocommit=True) as other:
-            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", [NAME])
+            ours = "application_name = %s AND datname = current_database()"
+            other.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}", [NAME])
 
     with meanwhile(end_sessions, every=0.05, times=1000):
         stored, _ = send_all(server, key)
@@ -115,5 +123,6 @@ def test_a_key_that_another_transaction_holds_holds_up_no_other_client(server: G
         list(pool.map(send, range(8)))
         assert stuck.result(30).status == 503
         other.rollback()
-    assert sorted(took)[len(took) * 98 // 100] < 1
+    # But for those that were in hand as it came; and once more, should a process stall.
+    assert sum(seconds >= 1 for seconds in took) <= 2 * 8
     assert Workflow.objects.exclude(idempotency_key=held).count() == 160
