@@ -168,7 +168,7 @@ BLOCKED = """SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid)
 def until_blocked(count: int = 1) -> None:
     """Come back when somebody waits for a lock, or so many do."""
     with another_connection() as other:
-        for _ in range(1000):
+        for _ in range(3000):
             if len(other.execute(BLOCKED).fetchall()) >= count:
                 return
             sleep(0.01)
