@@ -73,7 +73,7 @@ def test_retry_one_and_see_it_end_without_reloading(sit_down: SitDown) -> None:
     person.press(f"Retry workflow {row.pk}")
     person.page.evaluate("window.mark = 'the same page'")
     assert work(row).status == "COMPLETE"
-    person.page.wait_for_selector("#live[data-at-rest=yes]", timeout=15_000)
+    person.page.wait_for_selector("#live[data-at-rest=yes]", timeout=60_000)
     assert person.reads("Complete since")
     assert person.page.evaluate("window.mark") == "the same page"
     assert Event.objects.get(kind="retried").detail["reason"] == "The cause is mended."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -52,8 +53,8 @@ def page(browser: Any, url: str) -> Iterator[Any]:
 def sign_in(page: Any, name: str = "ada") -> None:
     page.fill("[name=username]", name)
     page.fill("[name=password]", PASSWORD)
-    page.press("[name=password]", "Enter")
-    page.wait_for_load_state()
+    with page.expect_navigation():
+        page.press("[name=password]", "Enter")
 
 
 def send(page: Any) -> None:
@@ -69,15 +70,15 @@ def warning(page: Any) -> Any:
 def test_it_warns_and_one_key_keeps_the_session(page: Any, url: str, focused: str) -> None:
     if focused:
         page.focus(focused)
-    warning(page).wait_for(timeout=8000)
+    warning(page).wait_for()
     assert "you will be signed out, because nothing was done here" in warning(page).inner_text()
-    assert not findings(page)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Stay signed in"
     page.keyboard.press("Enter")
-    warning(page).wait_for(state="detached", timeout=4000)
-    warning(page).wait_for(timeout=8000)  # and warns once more
+    warning(page).wait_for(state="detached")
+    warning(page).wait_for()  # and warns once more
     assert page.url == url
+    assert not findings(page)
 
 
 def test_a_session_that_ends_leaves_the_page_and_the_reason_is_there_again(page: Any, url: str) -> None:
@@ -113,14 +114,23 @@ def test_a_reason_is_not_for_the_next_user_nor_kept_after_a_sign_out(page: Any, 
     assert page.evaluate("sessionStorage.length") == 0
     page.fill("[name=reason]", TYPED)
     assert page.evaluate("sessionStorage.length") == 1
-    page.click("#logout-form button")
-    page.wait_for_load_state()
+    with page.expect_navigation():
+        page.click("#logout-form button")
     assert page.evaluate("sessionStorage.length") == 0
 
 
 def test_another_tab_that_is_used_keeps_the_session_without_a_warning(page: Any, url: str) -> None:
     other = page.context.new_page()
-    for _ in range(14):
+    began = slow_at = monotonic()
+    looks = 0
+    while looks < 10 or monotonic() < began + 14:
+        used_at = monotonic()
         other.goto(url)
-        page.wait_for_timeout(1000)
-        assert not warning(page).is_visible()
+        page.wait_for_timeout(700)
+        if monotonic() > used_at + 1.5:
+            slow_at = monotonic()  # then it may warn, for a moment
+        elif monotonic() > slow_at + 3:
+            assert not warning(page).is_visible()
+            looks += 1
+        assert monotonic() < began + 120, "the machine is too slow to tell"
+    assert page.url == url

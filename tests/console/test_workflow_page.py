@@ -40,7 +40,7 @@ def test_it_shows_the_end_without_being_loaded_again(open_as: Open) -> None:
     assert "Retrying" in page.inner_text("#content h1")
     page.evaluate("window.mark = 'the same page'")
     complete(row)
-    page.wait_for_selector("#live[data-at-rest=yes]", timeout=15_000)
+    page.wait_for_selector("#live[data-at-rest=yes]", timeout=60_000)
     assert "Complete" in page.inner_text("#content h1")
     assert "Everything is done." in page.inner_text("#to-tell")
     assert page.evaluate("window.mark") == "the same page"
@@ -55,7 +55,7 @@ def test_what_is_unfolded_and_what_has_the_focus_stays_so(open_as: Open) -> None
     page.keyboard.press("Enter")
     assert page.locator("details[data-key='phase-Payment']").get_attribute("open") is not None
     complete(row)
-    page.wait_for_selector("#live[data-at-rest=yes]", timeout=15_000)
+    page.wait_for_selector("#live[data-at-rest=yes]", timeout=60_000)
     assert page.locator("details[data-key='phase-Payment']").get_attribute("open") is not None
     assert page.evaluate("document.activeElement.closest('details').dataset.key") == "phase-Payment"
 
@@ -74,7 +74,7 @@ def test_somebody_is_told_when_it_ends(open_as: Open) -> None:
     page.click("[data-notify]")
     page.wait_for_selector("text=You will be told")
     complete(row)
-    page.wait_for_selector("#live[data-at-rest=yes]", timeout=15_000)
+    page.wait_for_selector("#live[data-at-rest=yes]", timeout=60_000)
     assert page.evaluate("window.told") == [f"Workflow {row.pk}: Complete"]
 
 

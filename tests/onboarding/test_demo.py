@@ -100,7 +100,9 @@ def test_ctrl_c_while_the_queue_drains_ends_all_that_it_has_started(
 ) -> None:
     demo = Demo(tmp_path / "log", "--submissions", "20", **ports)
     demos.append(demo)
-    until(lambda: "stored in" in demo.printed or demo.process.poll() is not None, seconds=60, what=lambda: demo.printed)
+    until(
+        lambda: "stored in" in demo.printed or demo.process.poll() is not None, seconds=180, what=lambda: demo.printed
+    )
     started = demo.descendants()
     assert len(started) > 4  # a sandbox, two gunicorns, a supervisor, and what those have started
     os.killpg(demo.process.pid, signal.SIGINT)
