@@ -69,6 +69,14 @@ def test_an_attempt_of_the_release_before_is_read_as_it_was_written() -> None:
     assert as_told("", [RAN, FAILED, UNDONE]) == [RAN, FAILED, UNDONE]
 
 
+@pytest.mark.parametrize(
+    "in_short", ["reserve 1.2, thank, charge", "reserve 1.2, thank, charge followed 2 times", "reserve soon, thank"]
+)
+def test_of_a_text_that_cannot_be_read_what_is_told_in_full_is_told(in_short: str) -> None:
+    """A release that is newer may write it while this one still answers the console."""
+    assert as_told(in_short, [FAILED]) == [FAILED]
+
+
 def say(*, workflow: Workflow, context: Any) -> dict[str, Any]:
     return {"number": 1}
 

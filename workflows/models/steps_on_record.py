@@ -47,9 +47,16 @@ def _in_short(step: Entry, in_full: list[Entry]) -> str:
 
 
 def as_told(in_short: str, in_full: Sequence[Entry]) -> list[Entry]:
-    """The entries of an attempt, in the order in which its steps ran, from the two columns."""
+    """The entries of an attempt, in the order in which its steps ran, from the two columns.
+
+    Of a text that this release cannot read (a later one has another word, somebody has changed it by hand) only what is
+    told in full: a page of the console shows what failed or waits, and does not fail itself.
+    """
     told_in_full = iter(in_full)
-    steps = [_entry(word.split(" "), told_in_full) for word in in_short.split(_SEPARATOR)] if in_short else []
+    try:
+        steps = [_entry(word.split(" "), told_in_full) for word in in_short.split(_SEPARATOR)] if in_short else []
+    except (ValueError, StopIteration):
+        return list(in_full)
     return [*steps, *told_in_full]  # of an attempt without a text: all
 
 

@@ -210,6 +210,18 @@ MUTANTS: list[Mutant] = [
             f"{ON_RECORD}test_what_is_recorded_is_what_is_told",
         ),
         (
+            "a text that names a step too many takes the page down",
+            "except (ValueError, StopIteration):",
+            "except ValueError:",
+            f"{ON_RECORD}test_of_a_text_that_cannot_be_read_what_is_told_in_full_is_told",
+        ),
+        (
+            "a text with a word of a later release takes the page down",
+            "except (ValueError, StopIteration):",
+            "except StopIteration:",
+            f"{ON_RECORD}test_of_a_text_that_cannot_be_read_what_is_told_in_full_is_told",
+        ),
+        (
             "what waits is a word, which a console of the release before does not read",
             '"skipped": " skipped"}',
             '"skipped": " skipped", "waiting": " waiting"}',
