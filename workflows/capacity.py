@@ -21,9 +21,9 @@ class Cost:
     they are seldom what a host is bought for.
     """
 
-    table_bytes: float = 7_800
-    wal_bytes: float = 20_800
-    xids: float = 21.2
+    table_bytes: float = 8_600
+    wal_bytes: float = 20_300
+    xids: float = 22.0
     worker_cpu_ms: float = 20.0
     server_cpu_ms: float = 10.0
     intake_cpu_ms: float = 1.5

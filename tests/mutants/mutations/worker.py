@@ -82,7 +82,7 @@ MUTANTS: list[Mutant] = [
             "the row is decided inside a savepoint",
             "                decide(workflow, attempt, outcome)",
             "                with transaction.atomic():\n                    decide(workflow, attempt, outcome)",
-            f"{MULTIXACTS}test_a_drain_makes_no_multixacts",
+            f"{MULTIXACTS}test_waits_and_their_signals_make_no_multixacts",
         ),
         # --- Waking ---
         (

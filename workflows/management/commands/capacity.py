@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -144,7 +145,7 @@ def _advice(found: Plan) -> Iterator[str]:
     yield "Settings of PostgreSQL:"
     # Intake, console, replication, and people: see "How many connections" in docs/deployment.md.
     yield f"  max_connections              {found.peak.connections + 100}   the workers', and 100 for all others"
-    wal = max(1, round(found.peak.wal_bytes * 900 * 2 / GIGA))
+    wal = math.ceil(found.peak.wal_bytes * 900 * 2 / GIGA)
     yield f"  max_wal_size                 {wal}GB   two checkpoints of 15 minutes in the busiest hour"
     yield "  checkpoint_timeout           15min   fewer full pages in the WAL"
     if found.days_between_freezes < 7:
