@@ -13,15 +13,18 @@ from typing import Any
 from axes.handlers.database import AxesDatabaseHandler
 from axes.models import AccessAttempt, AccessFailureLog, AccessLog
 from django.conf import settings
-from django.contrib.admin.forms import AdminAuthenticationForm
+from django.contrib.admin.forms import AdminAuthenticationForm, AdminPasswordChangeForm
+from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_login_failed
+from django.contrib.auth.views import PasswordChangeView
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
+from django.views.decorators.debug import sensitive_variables
 
 # An office shares an address: it has four times as many failures as one account.
 FAILURES_OF_ADDRESS = 4
@@ -39,18 +42,7 @@ class SignInForm(AdminAuthenticationForm):
     """
 
     def get_invalid_login_error(self) -> ValidationError:
-        refused = getattr(self.request, "axes_locked_out", False)
-        return ValidationError({"password": self._refusal() if refused else super().get_invalid_login_error()})
-
-    def _refusal(self) -> ValidationError:
-        minutes = round(settings.AXES_COOLOFF_TIME.total_seconds() / 60)
-        return ValidationError(
-            "There were too many failed sign-ins for this user name, or from this address. Wait %(minutes)s minutes, "
-            "then sign in again; until then the right password is refused, too. If you cannot wait, or if this was "
-            "not you, ask the person who administers your account.",
-            code="too_many",
-            params={"minutes": minutes},
-        )
+        return ValidationError({"password": _refusal(self.request) or super().get_invalid_login_error()})
 
     def confirm_login_allowed(self, user: User) -> None:
         try:
@@ -61,8 +53,47 @@ class SignInForm(AdminAuthenticationForm):
             raise self.get_invalid_login_error() from None
 
 
+class OwnPasswordForm(AdminPasswordChangeForm):
+    """The admin's form for one's own password. A wrong old one is a failure as at a sign-in, and counted with those.
+
+    Else whoever finds a session open could guess at its password for as long as they like.
+    """
+
+    def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.request = request
+
+    @sensitive_variables("old_password")
+    def clean_old_password(self) -> str:
+        old_password: str = self.cleaned_data["old_password"]
+        if authenticate(self.request, username=self.user.get_username(), password=old_password) is None:
+            wrong = ValidationError(self.error_messages["password_incorrect"], code="password_incorrect")
+            raise _refusal(self.request) or wrong
+        return old_password
+
+
+class OwnPasswordView(PasswordChangeView):
+    form_class = OwnPasswordForm
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return super().get_form_kwargs() | {"request": self.request}
+
+
+def _refusal(request: HttpRequest | None) -> ValidationError | None:
+    """What is said when this request was refused for the failures before it."""
+    if not getattr(request, "axes_locked_out", False):
+        return None
+    return ValidationError(
+        "There were too many wrong passwords for this user name, or from this address. Wait %(minutes)s minutes, "
+        "then try again; until then the right one is refused, too. If you cannot wait, or if this was not you, ask "
+        "the person who administers your account.",
+        code="too_many",
+        params={"minutes": round(settings.AXES_COOLOFF_TIME.total_seconds() / 60)},
+    )
+
+
 def refuse(request: HttpRequest, response: HttpResponse, credentials: dict[str, Any] | None) -> HttpResponse:
-    """The page of the form above, as the answer to a sign-in that the throttle has refused."""
+    """The page of one of the forms above, as the answer to what the throttle has refused."""
     response.status_code = 429
     response.headers["Retry-After"] = str(round(settings.AXES_COOLOFF_TIME.total_seconds()))
     return response

@@ -14,7 +14,8 @@ from django.utils import timezone
 
 from tests.staff.conftest import PASSWORD, SIGN_IN, CountingHasher, sign_in
 
-REFUSED = "too many failed sign-ins"
+REFUSED = "too many wrong passwords"
+NEW_PASSWORD = "staple of four words"
 OFFICE, HOME = "192.0.2.1", "198.51.100.7"
 
 
@@ -80,7 +81,7 @@ def test_another_browser_is_no_new_beginning(ada: User) -> None:
 def test_the_refusal_says_what_happened_until_when_and_whom_to_ask(ada: User) -> None:
     answer = [sign_in(password="guess") for _ in range(6)][-1]
     page = answer.content.decode()
-    assert "There were too many failed sign-ins for this user name, or from this address." in page
+    assert "There were too many wrong passwords for this user name, or from this address." in page
     assert "Wait 15 minutes" in page
     assert "ask the person who administers your account" in page
     assert answer.headers["Retry-After"] == "900"
@@ -204,3 +205,22 @@ def test_a_deployment_behind_a_proxy_is_warned_that_the_address_is_not_told(sett
     assert [each.id for each in proxy_tells_the_address()] == ["staff.W001"]
     settings.CLIENT_ADDRESS_HEADER = "X-Forwarded-For"
     assert proxy_tells_the_address() == []
+
+
+def change_password(client: Client, old: str) -> Any:
+    form = {"old_password": old, "new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD}
+    return client.post("/admin/password_change/", form, REMOTE_ADDR=OFFICE)
+
+
+def test_an_open_session_does_not_let_anybody_guess_at_its_password(ada: User, hasher: type[CountingHasher]) -> None:
+    client = Client()
+    client.force_login(ada)
+    answers = [change_password(client, f"guess {number}") for number in range(40)]
+    assert [refused(each) for each in answers] == [False] * 4 + [True] * 36
+    assert hasher.hashed == 5
+    assert "Your old password was entered incorrectly." in answers[0].content.decode()
+    assert refused(change_password(client, PASSWORD))
+    assert refused(sign_in(address=HOME))  # they are counted together
+    pause_is_over()
+    assert change_password(client, PASSWORD)["Location"] == "/admin/password_change/done/"
+    assert sign_in(password=NEW_PASSWORD).status_code == 302

@@ -12,6 +12,13 @@ EVERY_POST = f"{ESCALATION}test_every_post_there_is_ends_with_no_right_more"
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "an open session lets anybody guess at its password",
+        "staff/sign_in.py",
+        "if authenticate(self.request, username=self.user.get_username(), password=old_password) is None:",
+        "if not self.user.check_password(old_password):",
+        (f"{THROTTLE}test_an_open_session_does_not_let_anybody_guess_at_its_password",),
+    ),
+    Mutant(
         "an address may guess at as many accounts as it likes",
         "staff/sign_in.py",
         "max(account, address // FAILURES_OF_ADDRESS)",
