@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Timer
 
 import psycopg
 import pytest
@@ -16,10 +17,11 @@ from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import attempts, begun, done, now, open_gate, submit, who_runs
 from tests.postgres import Restart
-from tests.processes import until
+from tests.processes import PATIENCE, until
 from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import Attempt, Event, Workflow
+from workflows.operations import guards
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -153,14 +155,23 @@ def test_a_stopped_worker_loses_its_row_and_begins_nothing_more(runworker: Start
     assert stopped.children() == [holder], "the same process"
 
 
-def test_whoever_wants_a_row_that_runs_is_refused_at_once(runworker: Start, effects: Path) -> None:
-    """As the console asks: not when the run is over, which goes on until the gate is opened."""
+def test_whoever_wants_a_row_that_runs_is_refused_at_once(
+    runworker: Start, effects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the console asks: not when the run is over. Who waited for the row would see the gate opened."""
     workflow = submit("held", effects)
     worker = runworker("HELD")
     until(begun(workflow, effects), what=lambda: worker.output)
     somebody = User.objects.create_superuser("ada")
-    with pytest.raises(NotAllowed):
-        operations.run_now(workflow.pk, user=somebody)
+    monkeypatch.setattr(guards, "LOCK_TIMEOUT", "0")  # for ever
+    later = Timer(PATIENCE / 2, open_gate, [effects])
+    later.start()
+    try:
+        with pytest.raises(NotAllowed):
+            operations.run_now(workflow.pk, user=somebody)
+        assert not effects.with_name("gate").exists()
+    finally:
+        later.cancel()
     assert attempts(workflow) == [""]
     assert engine.is_locked(workflow)
 

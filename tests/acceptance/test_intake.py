@@ -15,6 +15,7 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
+from config.asgi_server import LAST_REQUEST_SECONDS
 from tests.processes import until
 from tests.servers import Gunicorn, Proxy, database_url, gunicorn
 from workflows.ingress import api_keys
@@ -307,6 +308,15 @@ def test_a_revoked_key_is_refused_within_the_stated_time(server: Gunicorn, key: 
         post(server, key).assert_problem(401, "api_key_invalid")
 
 
+def is_refused(port: int) -> bool:
+    """Whether nobody listens there any more."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=30).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def test_it_starts_without_a_connection_and_stops_without_losing_a_request(key: str, tmp_path: Any) -> None:
     sent: list[int] = []
     with gunicorn("config.intake", tmp_path, PGAPPNAME="intake-just-started") as server:
@@ -319,7 +329,8 @@ def test_it_starts_without_a_connection_and_stops_without_losing_a_request(key: 
             until(server.clients)
             time.sleep(0.5)
             server.process.terminate()
-            time.sleep(0.5)
+            until(lambda: is_refused(server.port))
+            time.sleep(LAST_REQUEST_SECONDS + 0.5)  # what is idle is closed by then
             sock.sendall(request[-1:])
             sent.append(int(sock.recv(65536).split()[1]))
     assert sent == [202]

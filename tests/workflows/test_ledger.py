@@ -339,9 +339,11 @@ def test_a_worker_that_lost_its_row_begins_no_further_call() -> None:
     assert not Effect.objects.filter(step="call").exists()
 
 
-def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over() -> None:
+@pytest.mark.parametrize("how", ["call", "lookup"])
+def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over_or_decided(how: str) -> None:
     service = Downstream()
-    workflow = unknown(service, key_ttl=timedelta(hours=1))
+    service.found = [{"number": 1}]
+    workflow = unknown(service, key_ttl=timedelta(hours=1), lookup=service.lookup if how == "lookup" else None)
     effect_then = Effect.objects.get()
     stopped = journal.OpenAttempt(effect_then.attempt, 1, workflow.pk, "3", str(effect_then.attempt_token))
     of_the_stopped = ledger.Ledger(engine.DEFINITION, workflow, stopped)
@@ -349,7 +351,7 @@ def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over() -> No
     (effect,) = of_the_stopped.rows.latest()
     of_the_stopped.rows.record_outcome(effect, Effect.State.UNKNOWN)
     journal.flush(stopped)
-    assert state() == "done"
+    assert (state(), Effect.objects.get().settled_by) == ("done", how)
 
 
 def test_twenty_once_steps_make_one_commit_each_and_one_more() -> None:

@@ -23,7 +23,7 @@ from tests.acceptance.faults.harness import (
 from tests.acceptance.outside import attempts, now
 from tests.processes import until
 from tests.servers import Proxy, database_url
-from workflows.models import Effect, Workflow
+from workflows.models import Attempt, Effect, Workflow
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 
@@ -46,8 +46,11 @@ class Caught(NamedTuple):
     confirmations: Requests
 
     def assert_called_once(self) -> None:
+        """And nothing by the attempt that was lost: until another worker begins it, the fence alone forbids it."""
         # The first request for the charge met the fault that made it slow.
         assert (self.charges.count(), self.confirmations.count()) == (0, 1)
+        lost = Attempt.objects.get(workflow=self.workflow, number=1)
+        assert Effect.objects.get(workflow=self.workflow, step="confirm").attempt != lost.pk
 
 
 def catch_in_its_call(system: System, workflow_type: str, act: Callable[[str], TakeBack]) -> Caught:
@@ -95,6 +98,19 @@ def test_a_worker_stopped_past_its_lease_in_the_midst_of_a_call_begins_no_other(
     until(lambda: attempts(workflow)[0] == "lost", what=lambda: attempts(workflow))
     assert stopped.children() == [holder], "the same process"
     assert Effect.objects.get(workflow=workflow, step="charge").settled_by == "lookup"
+    caught.assert_called_once()
+    system.stop()
+    assert_nothing_twice(system, definitions.PAID)
+
+
+def test_a_worker_stopped_past_its_lease_begins_no_other_call_though_nobody_has_taken_its_row(system: System) -> None:
+    """Then no other worker's ledger stands in its way."""
+    system.work("PAID", WORKER_LEASE_SECONDS=str(LEASE), **PATIENT)
+    caught = catch_in_its_call(system, "paid", stop)
+    system.wait_until(lambda: not engine.is_locked(caught.workflow))
+    os.kill(int(caught.worker.rpartition(":")[2]), signal.SIGCONT)
+    system.wait_until_at_rest()
+    assert attempts(caught.workflow)[0] == "lost"
     caught.assert_called_once()
     system.stop()
     assert_nothing_twice(system, definitions.PAID)

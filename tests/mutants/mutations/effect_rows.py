@@ -47,7 +47,13 @@ MUTANTS: list[Mutant] = [
             "a late result overwrites that of a later attempt",
             "WHERE id = %(effect_id)s AND attempt_token = %(attempt_token)s",
             "WHERE id = %(effect_id)s AND (attempt_token = %(attempt_token)s OR true)",
-            f"{LEDGER}test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over",
+            f"{LEDGER}test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over_or_decided",
+        ),
+        (
+            "a late result overwrites what a lookup has found",
+            "attempt = %(attempt)s, attempt_token = %(attempt_token)s\n     WHERE id = %(effect_id)s AND state",
+            "attempt = %(attempt)s\n     WHERE id = %(effect_id)s AND state",
+            f"{LEDGER}test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over_or_decided",
         ),
         (
             "a late result lands on the effect that was given its id since",
@@ -152,7 +158,7 @@ MUTANTS: list[Mutant] = [
             "an attempt that repeats a call does not take the effect over",
             "attempt_token = excluded.attempt_token,",
             "attempt_token = e.attempt_token,",
-            f"{LEDGER}test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over",
+            f"{LEDGER}test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over_or_decided",
         ),
         (
             "a call is begun although its INTENT was long on its way to the disk",
