@@ -19,7 +19,7 @@ if intake:
     asgi_loop = "uvloop"
 else:
     # A request waits for the database most of its time, so threads share a core well. Each has one connection to the
-    # database: workers x threads of its max_connections.
+    # database, and each process one more to tell idle workers: workers x (threads + 1) of its max_connections.
     worker_class = "config.server.Worker"
     threads = 8
 
