@@ -18,6 +18,7 @@ from workflows.effects import DONE, IN_DOUBT, INTENT, NOT_DONE, SKIPPED, UNDONE,
 from workflows.errors import ClaimLost
 from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Effect, Workflow
+from workflows.postgres import sqlstates
 
 # Seconds. An INTENT that takes longer to be committed (a disk or a replica that stalls) is written again before the
 # call, for the age of a call is measured from its INTENT.
@@ -87,7 +88,8 @@ class EffectRows:
 
         `expected` is the state that was read of this generation's effect, or of its undo; None when there was none. It
         is not written if a person has asked to cancel the workflow. An undo heeds no such request; nor does a
-        follow-up, for its workflow is complete: the request came too late.
+        follow-up, for its workflow is complete: the request came too late. Raises ClaimLost when another worker, which
+        has lost the row, is writing the same call just then.
         """
         at = _failpoint_place(step, undo)
         intent = {"step": step, "generation": generation, "undo": undo, "key": key, "has_undo": has_undo}
@@ -96,9 +98,15 @@ class EffectRows:
         while True:
             sent_at = monotonic()
             statement = _WRITE_INTENT if expected is None else _WRITE_INTENT_AGAIN
-            rows = journal.execute_with_deferred(
-                self.attempt, statement, {**self._ours, **intent, "expected": expected}
-            )
+            try:
+                rows = journal.execute_with_deferred(
+                    self.attempt, statement, {**self._ours, **intent, "expected": expected}
+                )
+            except ClaimLost as lost:
+                if not sqlstates.violates(lost, "effect_unique_call"):
+                    raise
+                # No defect, so without the error that the worker would report as one.
+                raise ClaimLost("another worker, which has lost the row, was beginning the same call") from None
             if not rows:
                 return None
             # If the claim has ended meanwhile, this INTENT may already be older than `settle` for the next worker,

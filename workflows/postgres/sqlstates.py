@@ -75,6 +75,11 @@ def is_statement_error(error: BaseException) -> bool:
     return bool(state) and state not in _BLOCKED | _UNABLE and not state.startswith((_CONNECTION_CLASS, "25", "57"))
 
 
+def violates(error: BaseException, constraint: str) -> bool:
+    """Whether the error, or the one that it was raised from, says that this constraint was violated."""
+    return any(each.diag.constraint_name == constraint for each in _postgresql_errors(error))
+
+
 def sqlstate(error: BaseException | None) -> str:
     """The SQLSTATE of the error, or of the one that it was raised from; empty when neither has one."""
     return next((each.sqlstate for each in _postgresql_errors(error) if each.sqlstate), "")

@@ -38,6 +38,13 @@ MUTANTS: list[Mutant] = [
         ),
         # --- The states ---
         (
+            "a call that two workers begin at once is told as a defect",
+            'if not sqlstates.violates(lost, "effect_unique_call"):',
+            "if True:",
+            f"{EFFECT_ROWS}test_a_call_that_is_being_begun_just_then_is_not_begun_again"
+            "_and_the_result_before_it_is_written",
+        ),
+        (
             "a decision does not look at what has been told since",
             "WHERE id = %(effect_id)s AND state = %(expected)s AND",
             "WHERE id = %(effect_id)s AND (state = %(expected)s OR true) AND",
