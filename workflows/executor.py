@@ -205,7 +205,6 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
             if step.best_effort:
                 with transaction.atomic():
                     entry["outcome"] = _call(step, workflow, results, attempt, ledger)
-                    check_deferred_constraints(attempt)
             else:
                 entry["outcome"] = _call(step, workflow, results, attempt, ledger)
     except WorkflowCancelled:
@@ -225,7 +224,6 @@ def run_alone(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
     entry: dict[str, Any] = {"step": step.name, "outcome": StepOutcome.FAILED}
     with StepEntry(entry, attempt, results):
         entry["outcome"] = _call(step, workflow, results, attempt, ledger)
-        check_deferred_constraints(attempt)
 
 
 def _is_to_be_parked(step: Step, workflow: Workflow, error: BaseException) -> bool:
@@ -279,6 +277,8 @@ def _call(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt
     if transaction_is_broken():
         # Without this error, the writes of the step, and of all steps before it, would be lost silently.
         raise StepError(f"{step.name} swallowed a database error; catch it around an atomic() of its own.")
+    if step.best_effort:  # before its result is merged: what it has written is rolled back if they fail
+        check_deferred_constraints(attempt)
     with journal.attribute_to_step(attempt):  # a result may be lazy, and a context's model may query the database
         if result:
             # A result from the ledger is in its JSON form already.

@@ -142,14 +142,15 @@ def test_a_best_effort_step_may_fail_and_its_writes_are_gone() -> None:
 
 @pytest.mark.parametrize("what", ["a database error", "a deferred constraint"])
 def test_a_best_effort_step_may_break_its_own_savepoint(what: str) -> None:
-    def break_it(*, workflow: Workflow, context: Any) -> None:
+    def break_it(*, workflow: Workflow, context: Any) -> dict[str, Any]:
         if what == "a database error":
             connection.cursor().execute("SELECT 1 / 0")
         Group.permissions.through.objects.create(group_id=987_654, permission_id=987_654)
+        return {"text": "of what is rolled back"}
 
     define([Step(break_it, best_effort=True), write_a_group])
     workflow = work(submit())
-    assert workflow.status == "COMPLETE"
+    assert (workflow.status, workflow.context["text"]) == ("COMPLETE", None)
     assert Group.objects.filter(name="written by a step").count() == 1
 
 
