@@ -64,17 +64,22 @@ def answers_until(raw: Any, deadline: float) -> Iterator[None]:
     """Wait for the server's answers to this psycopg connection until `deadline` (of the monotonic clock), not longer.
 
     The server's own `statement_timeout` is no help against a server, or a network, that has fallen silent. Psycopg
-    waits for every answer in `Connection.wait`, which takes a timeout; nothing passes one.
+    waits for every answer in `Connection.wait`, which takes a timeout; nothing passes one. In a step, the engine's
+    session has its own in that place (`workflows.postgres.round_trips`), which goes on hearing of each statement.
     """
+    waits, of_the_session = raw.wait, "wait" in vars(raw)
 
     def wait(generator: Any, *args: Any, **kwargs: Any) -> Any:
-        return type(raw).wait(raw, generator, timeout=max(0.0, deadline - monotonic()))
+        return waits(generator, timeout=max(0.0, deadline - monotonic()))
 
     raw.wait = wait
     try:
         yield
     finally:
-        del raw.wait
+        if of_the_session:
+            raw.wait = waits
+        else:
+            del raw.wait
         if raw.info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
             # A statement is still running. One that waits for a lock would go on waiting, and nobody reads its answer.
             with suppress(psycopg.Error):

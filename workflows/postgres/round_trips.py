@@ -58,6 +58,9 @@ class Bound(NamedTuple):
     formats: Sequence[Any] | None = None
 
 
+_DROP_PREPARED = Bound(b"DEALLOCATE ALL")
+
+
 class Prepared(NamedTuple):
     """A statement that the server keeps under a name; when it was prepared, and is to be prepared anew."""
 
@@ -75,6 +78,7 @@ class Session:
         self._values = Transformer(self._raw)
         self._prepared: dict[tuple[bytes, tuple[int, ...]], Prepared] = {}
         self._names = 0
+        self._is_unsure = False  # an exchange failed: some of what it was to prepare, and to drop, it has
         self._savepoint = ""  # one that is not made yet
         self._last: Command | None = None  # what is to travel with the COMMIT
         self.is_used = True  # by somebody else than the engine; in a block of `savepoint`, since its beginning
@@ -137,6 +141,7 @@ class Session:
     def forget_prepared(self) -> None:
         """After a DEALLOCATE ALL."""
         self._prepared.clear()
+        self._is_unsure = False
 
     # --- The wire -------------------------------------------------------------------------------------
 
@@ -182,12 +187,15 @@ class Session:
     def _exchange(self, commands: Sequence[Command], lock: Lock) -> list[list[Row]]:
         with lock, self._wrapper.wrap_database_errors:
             bound = [self._bind(command) for command in commands]  # before anything is sent, for it may fail
-            results = type(self._raw).wait(self._raw, self._talk(bound))
+            first = [_DROP_PREPARED] if self._is_unsure else []
+            results = type(self._raw).wait(self._raw, self._talk([*first, *bound]))
             for result in results:
                 if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-                    self.forget_prepared()  # what was to be prepared after it is not
+                    self._prepared.clear()  # what was to be prepared after it is not
+                    self._is_unsure = True
                     raise error_from_result(result)
-            return [self._rows(result) for result in results]
+            self._is_unsure = False
+            return [self._rows(result) for result in results[len(first) :]]
 
     def _bind(self, command: Command) -> Bound:
         if command.parameters is None:

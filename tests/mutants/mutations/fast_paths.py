@@ -87,7 +87,40 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *in_(
+        "postgres/deadlines.py",
+        (
+            "a query with a deadline passes by the session's ears",
+            "waits, of_the_session = raw.wait,",
+            "waits, of_the_session = type(raw).wait.__get__(raw),",
+            f"{ROUND_TRIPS}test_a_query_with_a_deadline_in_a_step_is_rolled_back_with_it_and_so_is_what_follows",
+        ),
+        (
+            "after a query with a deadline the session hears no more",
+            "        if of_the_session:\n",
+            "        if False:\n",
+            f"{ROUND_TRIPS}test_a_query_with_a_deadline_in_a_step_is_rolled_back_with_it_and_so_is_what_follows",
+        ),
+        (
+            "a connection keeps the wait of a query with a deadline",
+            "            del raw.wait\n",
+            "            pass\n",
+            f"{ROUND_TRIPS}test_a_query_with_a_deadline_leaves_a_connection_of_nobodys_as_it_was",
+        ),
+    ),
+    *in_(
         "postgres/round_trips.py",
+        (
+            "what an exchange that failed has prepared is kept for ever",
+            "[_DROP_PREPARED] if self._is_unsure else []",
+            "[]",
+            f"{ROUND_TRIPS}test_what_fails_again_and_again_leaves_nothing_prepared_behind",
+        ),
+        (
+            "once an exchange has failed nothing stays prepared",
+            "            self._is_unsure = False\n            return",
+            "            return",
+            f"{ROUND_TRIPS}test_what_fails_again_and_again_leaves_nothing_prepared_behind",
+        ),
         (
             "what a step sends comes before its savepoint",
             "        self._make_savepoint()\n        return",

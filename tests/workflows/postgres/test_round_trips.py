@@ -9,11 +9,12 @@ from typing import Any
 import psycopg
 import pytest
 from django.contrib.auth.models import Group
-from django.db import DataError, OperationalError, connection, connections, transaction
+from django.db import DataError, InternalError, OperationalError, connection, connections, transaction
 
 from tests import engine
 from tests.clock import standing_still
 from workflows.errors import ClaimLost
+from workflows.postgres.deadlines import query_in_time
 from workflows.postgres.round_trips import Session, session_of
 from workflows.timeouts import StepTimeout, call_within
 
@@ -303,3 +304,49 @@ def test_after_all_that_was_prepared_is_gone_it_is_prepared_anew(session: Sessio
     connection.cursor().execute("DEALLOCATE ALL")
     session.forget_prepared()
     assert session.run(PREPARED, {"any": True}) == [(1,)]
+
+
+def test_what_fails_again_and_again_leaves_nothing_prepared_behind(session: Session) -> None:
+    """A chore that fails each minute, for one: the server would keep what its exchange has prepared, for ever."""
+    for name in ("by ada", "by bob", "by eve"):
+        session.run(PREPARED, {"any": True})
+        with pytest.raises(DataError):
+            session.run(INSERT, {"name": name, "divisor": 0})
+    assert session.run(PREPARED, {"any": True}) == [(1,)]
+    assert session.run(PREPARED, {"any": True}) == [(1,)]
+
+
+def test_what_fails_in_a_transaction_leaves_nothing_prepared_behind_either(session: Session) -> None:
+    def fail_twice() -> None:
+        writing_with_django()
+        with pytest.raises(DataError):
+            session.run(INSERT, {"name": "by ada", "divisor": 0})
+        session.run(PREPARED, {"any": True})  # the transaction has failed
+
+    with transaction.atomic():
+        session.run(PREPARED, {"any": True})
+        with pytest.raises(InternalError), session.savepoint():
+            fail_twice()
+        assert session.run(PREPARED, {"any": True}) == [(1,)]
+
+
+def test_a_query_with_a_deadline_in_a_step_is_rolled_back_with_it_and_so_is_what_follows(session: Session) -> None:
+    """As if a step submits another workflow."""
+
+    def ask_then_write() -> None:
+        query_in_time(lambda: None)
+        writing_with_django()
+
+    with transaction.atomic():
+        session.run(INSERT, {"name": "by ada", "divisor": 1})
+        for submit in (lambda: query_in_time(writing_with_django), ask_then_write):
+            with pytest.raises(Refusal):
+                refuse_after(submit)
+        session.commit()
+    assert groups() == {"by ada"}
+
+
+def test_a_query_with_a_deadline_leaves_a_connection_of_nobodys_as_it_was() -> None:
+    connection.close()
+    query_in_time(writing_with_django)
+    assert "wait" not in vars(connection.connection)
