@@ -328,6 +328,29 @@ os.fork = fork_slowly
     assert group_of(supervisor.pid) == []
 
 
+def test_a_child_that_cannot_be_started_ends_nobody_and_is_started_when_it_can_be(
+    effects: Path, end_group: Any
+) -> None:
+    refuse = f"""
+from workflows.worker import supervisor
+supervisor.MAX_RESTART_DELAY = 0.1
+fork = os.fork
+def fork_when_there_is_room():
+    if os.path.exists({str(effects.with_name("room"))!r}):
+        return fork()
+    raise BlockingIOError(11, "Resource temporarily unavailable")
+os.fork = fork_when_there_is_room
+"""
+    supervisor = run_a_supervisor(effects, refuse)
+    end_group(supervisor)
+    log = effects.with_name("supervisor.log").read_text
+    said = "no worker process can be started, it is tried again: Resource temporarily unavailable"
+    until(lambda: log().count(said) >= 3, what=log)
+    effects.with_name("room").touch()
+    workflow = submit("held", effects)
+    until(begun(workflow, effects), what=log)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells children of their parent's death on Linux only")
 def test_children_of_a_killed_supervisor_finish_the_workflow_in_hand_and_stop(runworker: Start, effects: Path) -> None:
     in_hand = submit("held", effects)

@@ -183,8 +183,13 @@ class Supervisor:
 
     def _fork(self) -> None:
         connections.close_all()
-        parent, slot = os.getpid(), self._slots.pop()
-        pid = os.fork()
+        parent, slot = os.getpid(), self._slots[-1]
+        try:
+            pid = os.fork()
+        except OSError as error:  # no memory, or too many processes: the children there are work on
+            logger.error("no worker process can be started, it is tried again: %s", error.strerror)
+            self._fork_again_at = monotonic() + MAX_RESTART_DELAY
+            return
         if pid == 0:
             # Nothing of the parent's, neither its exit handlers nor its stack, may run on in the child.
             exit_code = 1
@@ -198,6 +203,7 @@ class Supervisor:
                 logger.error("the worker failed:\n%s", frames(error))
             finally:
                 os._exit(exit_code)
+        self._slots.remove(slot)
         self._children[pid] = Child(slot, forked_at=monotonic())
 
     def _reap(self) -> None:

@@ -30,6 +30,12 @@ MUTANTS: list[Mutant] = [
     *in_(
         "worker/supervisor.py",
         (
+            "a process that cannot be started ends the others",
+            "            self._fork_again_at = monotonic() + MAX_RESTART_DELAY\n            return\n",
+            "            raise\n",
+            "acceptance/test_runworker.py::test_a_child_that_cannot_be_started_ends_nobody_and_is_started_when_it_can_be",
+        ),
+        (
             "each worker has a copy of its own of what was imported",
             "        gc.freeze()\n",
             "",
