@@ -95,5 +95,9 @@ def announce(queue: str) -> None:
     if _announcer is None or _process != os.getpid():  # a thread does not survive a fork
         with _lock:
             if _announcer is None or _process != os.getpid():
-                _announcer, _process = Announcer(), os.getpid()
+                try:
+                    _announcer, _process = Announcer(), os.getpid()
+                except RuntimeError as error:  # there is no room for one more thread
+                    logger.warning("not announced, workers find it by themselves: %s", error)
+                    return
     _announcer.announce(queue)

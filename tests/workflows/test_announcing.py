@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from time import monotonic
 from typing import Any
@@ -132,3 +133,18 @@ def test_one_that_has_begun_announces_from_the_first_on(
     finally:
         assert announcing._announcer
         announcing._announcer.end()
+
+
+def test_what_cannot_be_announced_for_want_of_a_thread_is_stored_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The submission has been committed: its client must hear that."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(announcing, "_begun", True)
+    monkeypatch.setattr(announcing, "_announcer", None)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    announcing.announce("default")
+    assert caplog.messages == ["not announced, workers find it by themselves: can't start new thread"]

@@ -78,6 +78,12 @@ MUTANTS: list[Mutant] = [
             f"{ANNOUNCING}test_it_goes_on_after_its_session_was_ended",
         ),
         (
+            "a submission fails, though it is stored, for want of a thread",
+            "                except RuntimeError as error:",
+            "                except LookupError as error:",
+            f"{ANNOUNCING}test_what_cannot_be_announced_for_want_of_a_thread_is_stored_all_the_same",
+        ),
+        (
             "each submission is announced by itself",
             "            sleep(pause)\n",
             "",
