@@ -224,6 +224,9 @@ WHITENOISE_AUTOREFRESH = WHITENOISE_USE_FINDERS = DEBUG
 # Which release runs: written on every attempt, for "what broke with the last deploy?".
 RELEASE = env.str("RELEASE", default="")
 
+# What Prometheus sends to be told `/metrics`, as a bearer token. Empty: DEBUG tells everybody, and a server nobody.
+METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
+
 # How long the server lets a worker be silent on the row that it holds. 0 is 30 seconds longer than the longest step may
 # take. If a step takes longer than this, its worker loses the row in the midst of it.
 WORKER_LEASE_SECONDS = env.float("WORKER_LEASE_SECONDS", default=0)

@@ -66,7 +66,7 @@ def test_a_request_of_the_api_does_not_try_the_connection_first() -> None:
 
 
 @override_settings(ALLOWED_HOSTS=["onramp.example.com"])
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/submissions", "/v1/nothing"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/submissions", "/v1/nothing"])
 @pytest.mark.django_db(transaction=True)
 def test_the_api_and_health_are_answered_whatever_host_is_asked_for(path: str) -> None:
     address = get(path, HTTP_HOST="10.0.0.7:8001")

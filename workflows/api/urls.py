@@ -5,6 +5,7 @@ only `INTAKE`.
 from django.urls import URLPattern, path, re_path
 
 from workflows.api.health import healthz, readyz
+from workflows.api.metrics import metrics
 from workflows.api.problems import not_found
 from workflows.api.signals import send_signal, webhook
 from workflows.api.submissions import submission, submit
@@ -19,6 +20,7 @@ INTAKE: list[URLPattern] = [
 
 urlpatterns: list[URLPattern] = [
     *INTAKE,
+    path("metrics", metrics, name="metrics"),
     path("v1/workflows", start_workflow, name="workflows"),
     path("v1/workflows/<str:key>", workflow, name="workflow"),
     path("v1/workflows/<str:key>/signals", send_signal, name="workflow-signals"),

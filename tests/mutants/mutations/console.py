@@ -19,6 +19,7 @@ from tests.mutants.mutations.seen_by import (
 
 _TABLE = f"{WALK}test_everybody_gets_what_the_table_says"
 _SLIPS = f"{UNTOUCHED}test_an_untouched_form_does_nothing_that_needs_a_decision_or_a_reason"
+_METRICS = "workflows/api/test_metrics.py::"
 _NO_PAGE = f"{CANARIES}test_no_page_shows_one_to_anybody"
 _NO_LINE = f"{CANARIES}test_no_log_line_and_nothing_that_people_are_shown_holds_one"
 
@@ -166,6 +167,21 @@ MUTANTS: list[Mutant] = [
             "    if parent is None or not _is_seen(parent, seen):\n",
             "    if parent is None:\n",
             f"{OPERATIONS}test_retry_refuses_an_end_that_the_user_was_not_shown_and_starts_no_child_again",
+        ),
+    ),
+    *in_(
+        "api/metrics.py",
+        (
+            "a server without a token tells its metrics to everybody",
+            "        if settings.DEBUG:\n",
+            "        if True:\n",
+            f"{_METRICS}test_a_server_without_a_token_tells_nobody",
+        ),
+        (
+            "any token opens the metrics",
+            "not constant_time_compare(token.strip(), settings.METRICS_TOKEN)",
+            "not token",
+            f"{_METRICS}test_and_nobody_else",
         ),
     ),
     Mutant(

@@ -1,0 +1,169 @@
+"""What Prometheus is told: by the text that it reads, of rows as the engine leaves them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.servers import connecting_to
+from tests.workflows import rows
+from tests.workflows.outages.services import open_circuit
+from workflows import overview
+from workflows.models import Chore, Workflow
+
+MINUTE = timedelta(minutes=1)
+
+Samples = Mapping[tuple[str, tuple[str, ...]], float]
+
+
+@pytest.fixture(autouse=True)
+def _in_debug(settings: Any) -> None:
+    settings.DEBUG = True
+
+
+def told(client: Client, **headers: str) -> Samples:
+    """Each sample by its name and the values of its labels."""
+    response = client.get("/metrics", headers=headers)
+    assert (response.status_code, response.headers["Content-Type"].split(";")[0]) == (200, "text/plain")
+    return {
+        (sample.name.removeprefix("onramp_"), tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(response.content.decode())
+        for sample in family.samples
+    }
+
+
+@pytest.mark.django_db
+def test_of_an_empty_database_each_number_is_there_and_none_is_not_zero(client: Client) -> None:
+    """An alarm on what is absent would be one on nothing."""
+    samples = told(client)
+    assert {name for name, _ in samples} >= {
+        *("workflows", "oldest_due_seconds", "failed_last_hour", "unacknowledged_failures", "follow_ups_given_up"),
+        *("open_tasks", "overdue_tasks", "hidden_workflows"),
+    }
+    assert set(samples.values()) == {0.0}
+
+
+@pytest.mark.django_db
+def test_it_counts_what_has_not_ended_by_state(client: Client) -> None:
+    for make in (
+        rows.workflow,
+        rows.workflow,
+        rows.running,
+        rows.retrying,
+        rows.waiting,
+        rows.parked,
+        rows.compensating,
+    ):
+        make()
+    for end in (rows.complete, rows.failed, rows.cancelled):
+        end()
+    states = {labels[0]: number for (name, labels), number in told(client).items() if name == "workflows"}
+    assert states == {"queued": 2, "running": 1, "retrying": 1, "waiting": 1, "parked": 1, "compensating": 1}
+
+
+@pytest.mark.django_db
+def test_it_tells_what_waits_for_a_person_and_what_has_failed(client: Client) -> None:
+    now = timezone.now()
+    rows.failed()
+    acknowledged = rows.failed(completed_at=now)
+    Workflow.objects.filter(pk=acknowledged.pk).update(acknowledged_failure=now)
+    rows.failed(completed_at=now - timedelta(hours=2))
+    rows.given_up()
+    rows.waiting()
+    rows.open_task(rows.waiting(task=False), due_at=now - MINUTE)
+    samples = told(client)
+    names = ("failed_last_hour", "unacknowledged_failures", "follow_ups_given_up", "open_tasks", "overdue_tasks")
+    assert [samples[name, ()] for name in names] == [2, 2, 1, 2, 1]
+
+
+@pytest.mark.django_db
+def test_it_tells_how_long_the_oldest_has_been_due_and_of_a_queue_that_nobody_works_on(client: Client) -> None:
+    now = timezone.now()
+    rows.worker(41)
+    rows.worker(42)
+    rows.worker(43, only="compensation")
+    rows.worker(44, stopped_at=now)
+    rows.workflow(invisible_until=now - 2 * MINUTE)
+    rows.workflow(invisible_until=now - 3 * MINUTE, queue="nightly")
+    samples = told(client)
+    assert 120 <= samples["oldest_due_seconds", ()] < 150
+    assert 180 <= samples["deserted_due_seconds", ("nightly",)] < 210
+    workers = {labels: number for (name, labels), number in samples.items() if name == "workers"}
+    assert workers == {("default", "everything"): 2, ("default", "compensation"): 1}
+
+
+@pytest.mark.django_db
+def test_it_tells_of_services_chores_and_a_clock_that_was_set_back(client: Client) -> None:
+    now = timezone.now()
+    open_circuit("programs")
+    rows.parked(parked_on="programs")
+    Chore.objects.create(name="wake expired", failing_since=now - MINUTE)
+    rows.workflow(created_at=now + 10 * MINUTE, invisible_until=now + 10 * MINUTE)
+    samples = told(client)
+    assert samples["service_called", ("programs",)] == 0
+    assert samples["parked_workflows", ("programs",)] == 1
+    assert 60 <= samples["chore_failing_seconds", ("wake expired",)] < 90
+    assert samples["hidden_workflows", ()] == 1
+
+
+@pytest.mark.django_db
+def test_more_than_are_counted_are_told_as_one_more(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "COUNT_LIMIT", 2)
+    for _ in range(5):
+        rows.workflow()
+    assert told(client)["workflows", ("queued",)] == 3
+
+
+@pytest.mark.django_db
+def test_it_asks_as_often_however_many_rows_there_are(client: Client) -> None:
+    with CaptureQueriesContext(connection) as few:
+        told(client)
+    for number in range(5):
+        open_circuit(f"service {number}")
+        rows.worker(100 + number, queue=f"queue {number}")
+        rows.workflow(queue=f"queue {number}")
+    with CaptureQueriesContext(connection) as many:
+        told(client)
+    assert len(many) <= len(few) + 3, "the stories and the parked of all services together"
+
+
+# --- Who may ask ----------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_server_tells_whoever_sends_the_token(client: Client, settings: Any) -> None:
+    settings.DEBUG, settings.METRICS_TOKEN = False, "a long one"
+    assert told(client, authorization="Bearer a long one")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "authorization", [{}, {"authorization": "Bearer another"}, {"authorization": "Basic a long one"}]
+)
+def test_and_nobody_else(client: Client, settings: Any, authorization: dict[str, str]) -> None:
+    settings.METRICS_TOKEN = "a long one"
+    response = client.get("/metrics", headers=authorization)
+    assert (response.status_code, response.json()["code"]) == (401, "metrics_token_invalid")
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_a_server_without_a_token_tells_nobody(client: Client, settings: Any) -> None:
+    settings.DEBUG = False
+    response = client.get("/metrics", headers={"authorization": "Bearer "})
+    assert (response.status_code, response.json()["code"]) == (403, "metrics_closed")
+    assert "METRICS_TOKEN" in response.json()["detail"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_a_database_it_says_so_in_time(client: Client) -> None:
+    with connecting_to(port=1):
+        response = client.get("/metrics")
+    assert (response.status_code, response.json()["code"]) == (503, "database_unavailable")

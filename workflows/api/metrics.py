@@ -1,0 +1,135 @@
+"""`/metrics`: what Home's verdict rests on, for Prometheus.
+
+All of it is read from the database as somebody asks: so each process of each machine says the same, and one is asked.
+https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils.crypto import constant_time_compare
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from workflows import health, overview
+from workflows.api.problems import Problem, api
+from workflows.models import FollowUp, State, Workflow
+from workflows.models.follow_up import GIVEN_UP
+from workflows.models.workflow import UNACKNOWLEDGED
+from workflows.outages.circuits import CircuitState
+from workflows.postgres.deadlines import query_in_time
+
+# Of those there are millions, and no number of them is a reason to look.
+_ENDED = {State.COMPLETE, State.FAILED, State.CANCELLED}
+_CALLED = {CircuitState.CLOSED, CircuitState.SUSPECTED}
+
+
+@api("GET")
+def metrics(request: HttpRequest) -> HttpResponse:
+    """The gauges in Prometheus' text format; outside DEBUG for whoever sends METRICS_TOKEN."""
+    _require_token(request)
+    registry = CollectorRegistry()
+    registry.register(_Now())
+    return HttpResponse(query_in_time(lambda: generate_latest(registry)), content_type=CONTENT_TYPE_LATEST)
+
+
+def _require_token(request: HttpRequest) -> None:
+    if not settings.METRICS_TOKEN:
+        if settings.DEBUG:
+            return
+        raise Problem(403, "metrics_closed", "Set METRICS_TOKEN for this process, and send it as a bearer token.")
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not constant_time_compare(token.strip(), settings.METRICS_TOKEN):
+        raise Problem(
+            401,
+            "metrics_token_invalid",
+            "Send METRICS_TOKEN: Authorization: Bearer <token>.",
+            WWW_Authenticate="Bearer",
+        )
+
+
+class _Now(Collector):
+    """What the database says just then. No count goes beyond COUNT_LIMIT + 1, however many rows there are."""
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        summary, standings = overview.summary(), overview.standings()
+        found = health.health(summary, standings)
+
+        def seconds_since(since: datetime | None) -> float:
+            return max(0.0, (found.at - since).total_seconds()) if since else 0.0
+
+        yield _by(
+            "onramp_workflows",
+            f"Workflows that have not ended, by state; {overview.COUNT_LIMIT + 1} stands for more.",
+            ["state"],
+            (([each.state], each.number) for each in summary.states if each.state not in _ENDED),
+        )
+        yield _one(
+            "onramp_oldest_due_seconds",
+            "How long the one that has been due for the longest has waited for a live worker of its queue; 0: none.",
+            seconds_since(found.oldest.since if found.oldest else None),
+        )
+        yield _by(
+            "onramp_deserted_due_seconds",
+            "The same of each queue in which something is due that no live worker takes.",
+            ["queue"],
+            (([each.queue], seconds_since(each.since)) for each in found.deserted),
+        )
+        yield _by(
+            "onramp_workers",
+            "Live worker processes, by queue and by what they take of it.",
+            ["queue", "takes"],
+            (([queue, only or "everything"], number) for queue, only, number in health.live_workers(found.at)),
+        )
+        yield _one("onramp_failed_last_hour", "Workflows that failed in the last hour.", found.failed.at_least)
+        yield _one(
+            "onramp_unacknowledged_failures",
+            "Failed workflows that nobody has acknowledged.",
+            Workflow.objects.filter(UNACKNOWLEDGED)[: overview.COUNT_LIMIT + 1].count(),
+        )
+        yield _one(
+            "onramp_follow_ups_given_up",
+            "Follow-ups that were given up, and that nobody has acknowledged.",
+            FollowUp.objects.filter(GIVEN_UP)[: overview.COUNT_LIMIT + 1].count(),
+        )
+        yield _one("onramp_open_tasks", "Questions that wait for a person.", summary.tasks.number)
+        yield _one("onramp_overdue_tasks", "Those of them that are overdue.", found.overdue.at_least)
+        yield _by(
+            "onramp_service_called",
+            "1: a service that workers have met unavailable is called as usual; 0: its circuit is not closed.",
+            ["service"],
+            (([each.pk], float(each.state in _CALLED)) for each in standings),
+        )
+        yield _by(
+            "onramp_parked_workflows",
+            "Workflows that wait for a service.",
+            ["service"],
+            (([each.pk], each.parked.number) for each in standings),
+        )
+        yield _by(
+            "onramp_chore_failing_seconds",
+            "How long a chore has been failing.",
+            ["chore"],
+            (([each.name], seconds_since(each.failing_since)) for each in summary.failing_chores),
+        )
+        yield _one(
+            "onramp_hidden_workflows",
+            "Workflows that no worker takes yet, for the database's clock was set back since they came.",
+            summary.hidden.count.number if summary.hidden else 0,
+        )
+
+
+def _one(name: str, says: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, says, value=value)
+
+
+def _by(name: str, says: str, labels: list[str], values: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, says, labels=labels)
+    for of, value in values:
+        family.add_metric(of, value)
+    return family
