@@ -12,8 +12,9 @@ from datetime import datetime
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from workflows import health, overview
@@ -35,7 +36,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     _require_token(request)
     registry = CollectorRegistry()
     registry.register(_Now())
-    return HttpResponse(query_in_time(lambda: generate_latest(registry)), content_type=CONTENT_TYPE_LATEST)
+    return HttpResponse(query_in_time(lambda: generate_latest(registry)), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _require_token(request: HttpRequest) -> None:
