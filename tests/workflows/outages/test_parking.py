@@ -155,6 +155,21 @@ def test_one_whose_hour_has_run_out_counts_a_failure(programs: Downstream) -> No
     assert again(workflow).status == "FAILED"
 
 
+def test_one_that_is_parked_on_another_service_begins_its_hour_anew(programs: Downstream) -> None:
+    """The hour for which the first was away was not the second one's."""
+    payments = Downstream("payments")
+    define([programs.step, Step(payments.step, name="pay")])
+    open_circuit()
+    (workflow,) = submit_and_work()
+    Workflow.objects.update(parked_at=timezone.now() - timedelta(minutes=61))
+    Service.objects.all().delete()
+    open_circuit("payments")
+    workflow = again(workflow)
+    assert (workflow.parked_on, workflow.retry_count, programs.calls) == ("payments", 0, [workflow.pk])
+    assert workflow.parked_at
+    assert (timezone.now() - workflow.parked_at).total_seconds() < 60
+
+
 def test_while_a_person_holds_the_service_no_hour_counts(programs: Downstream) -> None:
     define([programs.step])
     open_circuit()

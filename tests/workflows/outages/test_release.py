@@ -160,6 +160,39 @@ def test_a_cohort_is_spread_over_a_second_and_the_next_one_comes_after_it(
     assert [round((each.invisible_until - now).total_seconds()) for each in soon] == [0, 25, 50, 75]
 
 
+def test_a_clock_that_was_set_back_holds_up_no_cohort(programs: Downstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parking, "PACE", 100 * SECOND)
+    define([programs.step])
+    open_circuit()
+    submit_and_work(8)
+    closed_circuit(cohort=1)
+    Service.objects.update(released_at=timezone.now() + timedelta(hours=1))
+    do_chores()
+    assert Workflow.objects.filter(invisible_until__lt=timezone.now() + 100 * SECOND).count() == 2
+
+
+def test_the_next_cohort_does_not_wait_for_what_has_just_become_due_once_the_service_is_back(
+    programs: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers come by once a second: what a worker is about to take up is as good as taken up."""
+    monkeypatch.setattr(parking, "PACE", 100 * SECOND)
+    monkeypatch.setattr(parking, "JUST_DUE", 50 * SECOND)
+    define([programs.step])
+    open_circuit()
+    last, *_ = submit_and_work(8)
+    closed_circuit(cohort=1)
+
+    def released_when_the_last_has_been_due_for(seconds: int) -> int:
+        now = timezone.now()
+        Service.objects.update(released_at=now - 101 * SECOND)
+        Workflow.objects.filter(pk=last.pk).update(invisible_until=now - seconds * SECOND)
+        do_chores()
+        return Workflow.objects.exclude(pk=last.pk).filter(invisible_until__lt=now + 1000 * SECOND).count()
+
+    assert released_when_the_last_has_been_due_for(51) == 0
+    assert released_when_the_last_has_been_due_for(1) == 2
+
+
 def test_the_release_is_told_of_each_call_in_vain_of_what_it_has_released(
     programs: Downstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

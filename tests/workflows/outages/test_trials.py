@@ -127,6 +127,15 @@ def test_bad_payloads_do_not_keep_a_circuit_open_for_days(program: Program, monk
     assert Workflow.objects.get(status="COMPLETE").pk not in program.bad
 
 
+def test_a_trial_in_earnest_is_made_by_one_alone(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflows.outages.circuits.IN_EARNEST_EVERY", 1)
+    open_for(minutes=11)
+    trial_is_due()
+    do_chores()
+    assert due() == 1
+    assert not Workflow.objects.due().filter(pk__in=program.bad).exists()
+
+
 def test_before_that_nobody_pays_to_try_it(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflows.outages.circuits.IN_EARNEST_EVERY", 1)
     open_for(minutes=9)
