@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutations.lines import in_
-from tests.mutants.mutations.seen_by import GROUP, GROUPS, INTAKE_CONNECTIONS
+from tests.mutants.mutations.seen_by import GROUP, GROUPS, INTAKE_CONNECTIONS, QUARANTINE
 
 MUTANTS: list[Mutant] = [
     *in_(
@@ -38,7 +38,7 @@ MUTANTS: list[Mutant] = [
             "a group waits for a held key for as long as that takes",
             "SELECT set_config('lock_timeout', %(patience)s, true)",
             "SELECT %(patience)s::text",
-            f"{GROUPS}test_a_key_that_another_transaction_holds_holds_up_nobody_else",
+            f"{QUARANTINE}test_a_key_that_another_transaction_holds_holds_up_nobody_else",
         ),
         (
             "a submission has the search keys of its neighbours",
@@ -59,7 +59,7 @@ MUTANTS: list[Mutant] = [
             "a key that was held is tried in a group again",
             "        if self._quarantine.knows(row.key):\n",
             "        if False:\n",
-            f"{GROUPS}test_a_key_that_is_held_for_too_long_is_503_and_holds_up_no_group_when_it_is_sent_again",
+            f"{QUARANTINE}test_a_key_that_is_held_for_too_long_is_503_and_holds_up_no_group_when_it_is_sent_again",
         ),
         (
             "any number of submissions may wait",
@@ -86,11 +86,47 @@ MUTANTS: list[Mutant] = [
             "those whose key is free wait behind the one that is held",
             "(self._new.popleft(), FIRST_PATIENCE) if self._new else (self._held.popleft(), PATIENCE)",
             "(self._held.popleft(), 9) if self._held else (self._new.popleft(), 9)",
-            f"{GROUPS}test_a_key_that_another_transaction_holds_holds_up_nobody_else",
+            f"{QUARANTINE}test_a_key_that_another_transaction_holds_holds_up_nobody_else",
+        ),
+        (
+            "what was answered is stored later",
+            "            if row.is_answered:\n                continue\n",
+            "",
+            f"{QUARANTINE}test_what_was_answered_that_it_is_not_stored_is_not_stored_later",
+        ),
+        (
+            "a key is remembered though its submission is stored",
+            "                self._known.pop(row.key, None)\n",
+            "                pass\n",
+            f"{QUARANTINE}test_a_key_that_was_held_is_forgotten_once_its_submission_is_stored",
+        ),
+        (
+            "a key is remembered for ever",
+            "        if until > asyncio.get_running_loop().time():\n",
+            "        if True:\n",
+            f"{QUARANTINE}test_and_else_after_a_minute",
+        ),
+        (
+            "any number of keys is remembered",
+            "            self._known.clear()\n",
+            "            pass\n",
+            f"{QUARANTINE}test_no_more_keys_are_remembered_than_there_is_room_for",
         ),
     ),
     *in_(
         "intake/link.py",
+        (
+            "a row that is too large for the server harms its neighbours",
+            'ABOUT_VALUES = ("22", "23", "54")',
+            'ABOUT_VALUES = ("22", "23")',
+            f"{GROUPS}test_what_the_server_may_take_later_harms_none_of_its_neighbours",
+        ),
+        (
+            "a deadlock harms a whole group",
+            'IN_THE_WAY = ("55P03", "40P01")',
+            'IN_THE_WAY = ("55P03",)',
+            f"{GROUPS}test_what_the_server_may_take_later_harms_none_of_its_neighbours",
+        ),
         (
             "a connection that has died is used once more, and for good",
             "            if not reused or",

@@ -65,6 +65,7 @@ TAKING_BACK = "workflows/operations/test_taking_back_clock.py::"
 INTAKE_CONNECTIONS = "acceptance/test_intake_connections.py::"
 GROUP = "workflows/intake/test_group.py::"
 GROUPS = "workflows/intake/test_groups.py::"
+QUARANTINE = "workflows/intake/test_quarantine.py::"
 
 FIND = "workflows/admin/test_find.py::"
 NEEDS_A_PERSON_READS = "workflows/admin/test_needs_a_person_reads.py::"

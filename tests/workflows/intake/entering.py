@@ -16,7 +16,7 @@ from workflows.definition import WorkflowDefinition
 from workflows.intake.groups import Groups
 from workflows.models import Workflow
 from workflows.postgres.jsonb import parse
-from workflows.submissions import Submission
+from workflows.submissions import Entry, Submission
 
 T = TypeVar("T")
 
@@ -60,3 +60,8 @@ async def entered(groups: Groups, sent: Sequence[Submission]) -> list[Any]:
 
 def enter_together(*sent: Submission, **limits: Any) -> list[Any]:
     return with_groups(lambda groups: entered(groups, sent), **limits)
+
+
+def new(entry: Any) -> bool:
+    """Whether that is the answer to a submission that was not there before."""
+    return isinstance(entry, Entry) and not entry.replayed and (entry.status, entry.state) == ("PENDING", "queued")
