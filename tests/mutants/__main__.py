@@ -17,8 +17,8 @@ from rich.table import Column, Table
 from config.embedded.errors import EmbeddedServerError
 from tests.benchmark.progress import Track, tracking
 from tests.commands import complain, exit_in_order
-from tests.mutants.mutant import Mutant, MutantError, faults_of
-from tests.mutants.mutations import MUTANTS
+from tests.mutants.mutant import Mutant
+from tests.mutants.named import NamedMutantError, read
 from tests.mutants.tree import FAILED, PASSED, Run, Tree, TreeError, copied
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ DESCRIPTION = """\
 Would the tests see it, if that condition were not there?
 
 A mutant is one small change that takes something away: a fence, a lock, an order, a
-condition of a WHERE, one half of a waker. The list (tests/mutants/mutations/) says of
+condition of a WHERE. The list (tests/mutants/named.txt) says of
 each what is taken away, and which tests should see that.
 
 All of it happens in a copy of the tree, with a PostgreSQL of its own; the checkout is
@@ -47,7 +47,7 @@ The exit code is 0 when every mutant was killed, and 1 otherwise.
 
 EPILOG = """\
 examples:
-  make mutants                                     all of them, in about an hour
+  make mutants                                     all of them
   make mutants ARGS="--list"                       what there is, without running anything
   make mutants ARGS="--only fence"                 those with "fence" in their name, file or tests
   make mutants ARGS="--only waits/ --exitfirst"    of some files, to the first that survives
@@ -68,21 +68,22 @@ class Verdict(NamedTuple):
 
 def main() -> int:
     arguments = parse_arguments()
-    chosen = [mutant for mutant in MUTANTS if _is_meant(mutant, arguments.only)]
+    try:
+        chosen = [mutant for mutant in read(ROOT) if _is_meant(mutant, arguments.only)]
+    except NamedMutantError as error:
+        return complain(str(error))
     console = Console(width=None if sys.stdout.isatty() else 240)
     if not chosen:
         return complain(f"No mutant has {arguments.only.pattern!r} in its name, its file or its tests.")
     if arguments.list:
         console.print(_listed(chosen))
         return 0
-    if faults := faults_of(chosen, ROOT):
-        return complain("\n".join(["The list does not fit the sources:", *faults]))
     signal.signal(signal.SIGTERM, exit_in_order)
     try:
         verdicts = run(chosen, timeout=arguments.timeout, exit_first=arguments.exitfirst)
     except KeyboardInterrupt:
         return complain("Interrupted. The copy is removed.", 130)
-    except (MutantError, TreeError, EmbeddedServerError) as error:
+    except (TreeError, EmbeddedServerError) as error:
         return complain(str(error))
     console.print(_table(verdicts))
     survived = [verdict for verdict in verdicts if not verdict.killed]
@@ -133,7 +134,7 @@ def judge_all(
         verdicts.append(judge(mutant, tree, timeout=timeout))
         advance(len(verdicts))
         if not verdicts[-1].killed:
-            print(f"SURVIVED: {mutant.why} ({mutant.file})", file=sys.stderr)
+            print(f"SURVIVED: {mutant.name} ({mutant.file})", file=sys.stderr)
             if exit_first:
                 break
     return verdicts
@@ -147,7 +148,7 @@ def judge(mutant: Mutant, tree: Tree, *, timeout: float) -> Verdict:
         told = f"{done.first_failure} (then it hangs)" if done.first_failure else "hangs"
         return Verdict(mutant, True, told, done.seconds)
     if done.code not in (PASSED, FAILED):
-        raise TreeError(f"With the mutant {mutant.why!r} the tests do not even run:\n{_end_of(done)}")
+        raise TreeError(f"With the mutant {mutant.name!r} the tests do not even run:\n{_end_of(done)}")
     return Verdict(mutant, done.code == FAILED, done.first_failure or "SURVIVED", done.seconds)
 
 
@@ -163,20 +164,20 @@ def _end_of(done: Run) -> str:
 
 
 def _is_meant(mutant: Mutant, pattern: re.Pattern[str] | None) -> bool:
-    return pattern is None or any(pattern.search(text) for text in (mutant.why, mutant.file, *mutant.tests))
+    return pattern is None or any(pattern.search(text) for text in (mutant.name, mutant.file, *mutant.tests))
 
 
 def _listed(mutants: Sequence[Mutant]) -> Table:
     table = Table("mutant", "file", Column("tests that should see it", overflow="fold"))
     for mutant in mutants:
-        table.add_row(mutant.why, mutant.file, escape("\n".join(mutant.tests)))
+        table.add_row(mutant.name, mutant.file, escape("\n".join(mutant.tests)))
     return table
 
 
 def _table(verdicts: Sequence[Verdict]) -> Table:
     table = Table("mutant", "file", Column("killed by", overflow="fold"), Column("seconds", justify="right"))
     for mutant, killed, told, seconds in verdicts:
-        table.add_row(mutant.why, mutant.file, escape(told), f"{seconds:.1f}", style=None if killed else "bold red")
+        table.add_row(mutant.name, mutant.file, escape(told), f"{seconds:.1f}", style=None if killed else "bold red")
     return table
 
 
