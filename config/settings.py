@@ -170,6 +170,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "axes",
+    "django_linear_migrations",  # two branches that each add a migration conflict in git, not at `migrate`
     "workflows",
     "onboarding",
 ]

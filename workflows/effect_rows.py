@@ -50,9 +50,9 @@ class EffectRows:
 
         That is not the order of the rows: a person's "did not happen" makes the row of the next generation long before
         its call. Nor is it that of the times: the database's clock may have been set back between two calls. So each
-        INTENT draws a number. The calls that a release before that column began have none: they are the oldest.
+        INTENT draws a number.
         """
-        return sorted(self._known.values(), key=lambda effect: (effect.call_number, -effect.call_age, effect.id))
+        return sorted(self._known.values(), key=lambda effect: effect.call_number)
 
     def find(self, step: Step) -> KnownEffect | None:
         """The step's effect of the latest generation, under its oldest name or, from an older release, another name.
@@ -315,7 +315,7 @@ def _load(workflow: Workflow) -> dict[str, KnownEffect]:
                   EXISTS (SELECT FROM workflows_wait w
                            WHERE w.workflow_id = e.workflow_id AND w.name = 'undeclared:' || e.step || ':asked'
                              AND NOT w.superseded),
-                  coalesce(call_number, 0)
+                  call_number
              FROM workflows_effect e WHERE workflow_id = %s AND NOT undo ORDER BY generation""",
         [workflow.pk],
     )
@@ -325,7 +325,7 @@ def _load(workflow: Workflow) -> dict[str, KnownEffect]:
             step,
             generation,
             state,
-            key or key_of(workflow, step, generation),
+            key,
             json.loads(result) if result else None,
             *known,
         )

@@ -22,7 +22,7 @@ class KnownEffect:
     `undoes` is the id of the effect that this one undoes, if it is an undo; `undo_failures` counts the failures of its
     own undo, but for those at a service that was unavailable: these are `undo_unavailable`. `asked_if_gone`: a release
     that did not declare the step has asked a person whether that is right. `call_number` grows from call to call,
-    whatever the clock says; 0 of a call that an older release began.
+    whatever the clock says.
     """
 
     id: int
@@ -96,9 +96,3 @@ keys_in_use: dict[int, KeyInUse] = {}
 
 def key_of(workflow: Workflow, step: str, generation: int) -> str:
     return f"{workflow.key}:{step}" if generation == 1 else f"{workflow.key}:{step}:{generation}"
-
-
-def recorded_key(workflow: Workflow, effect: Effect) -> str:
-    """The idempotency key of a row of the ledger, also where the row leaves it to what it follows from."""
-    derived = key_of(workflow, effect.step, effect.generation)
-    return effect.idempotency_key or (f"{derived}:undo" if effect.undo else derived)

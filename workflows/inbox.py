@@ -124,7 +124,7 @@ def store(
     same = fetch_one(
         f"""SELECT (name, workflow_id, linking_id, payload) IS NOT DISTINCT FROM (
                    %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL})
-                   AND coalesce(sent_at_ms, %(sent_at_ms)s::bigint) IS NOT DISTINCT FROM %(sent_at_ms)s::bigint
+                   AND sent_at_ms IS NOT DISTINCT FROM %(sent_at_ms)s::bigint
               FROM workflows_signal WHERE source = %(source)s AND dedupe_key = %(dedupe_key)s""",  # noqa: S608 (ours)
         signal,
     )

@@ -42,7 +42,7 @@ COLUMNS = (
 # The true time, not an earlier one: that the workflow goes before the backlog is what `begun` says.
 AT_ONCE = ClockTimestamp()
 
-# What such a workflow waits for: these words and the type. The rows that older releases have put off have them, too.
+# What such a workflow waits for: these words and the type.
 A_RELEASE_THAT_KNOWS = "a release that knows the workflow type "
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from tests.acceptance.conftest import Consume
 from tests.acceptance.messages import fact, told
@@ -60,17 +59,6 @@ def test_what_it_cannot_deliver_is_kept_beside_what_was_undelivered_there_before
             drain(consume, each)
         read_again(consume, each)
     assert UndeliveredMessage.objects.count() == 2
-
-
-def test_what_a_release_before_has_stored_is_not_delivered_again(
-    cluster: Cluster, topic: str, consume: Consume
-) -> None:
-    cluster.send(topic, fact())
-    drain(consume, cluster)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE workflows_signal SET sent_at_ms = NULL")
-    assert "stopped: 1 duplicates" in read_again(consume, cluster)
-    assert told() == [("account.created", "0\t0")]
 
 
 def test_an_id_of_the_producers_is_the_same_whenever_it_is_sent(

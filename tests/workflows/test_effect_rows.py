@@ -11,8 +11,7 @@ from django.db import connections
 from tests import engine
 from tests.engine import again, define, make_due, submit, terminate, work, worker
 from tests.workflows.downstream import KEY_TTL, Downstream, call_step, fail, fail_at_first, state
-from tests.workflows.undoing import ada, to_rest
-from workflows import effect_rows, effects, operations
+from workflows import effect_rows, effects
 from workflows.definition import Step
 from workflows.errors import ClaimLost, RetryableStepError, UnknownOutcome
 from workflows.models import Attempt, Effect, Workflow
@@ -209,50 +208,6 @@ def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_
     with connections["journal"].execute_wrapper(stall), pytest.raises(ClaimLost):
         worker().process_next()
     assert (state(), service.calls, workflow.status) == ("intent", [], "PENDING")
-
-
-def leave_out_the_keys() -> None:
-    """What a later release writes, for a row whose key follows from it."""
-    with connections["journal"].cursor() as cursor:
-        cursor.execute("UPDATE workflows_effect SET idempotency_key = ''")
-
-
-def test_a_lookup_and_an_undo_are_given_the_key_also_where_the_row_leaves_it_out() -> None:
-    service = Downstream()
-    service.found = [{"number": 7}]
-    service.errors = [UnknownOutcome("no answer")]
-    define([call_step(service, lookup=service.lookup, undo=service.undo, settle=0), fail])
-    workflow = work(submit())
-    leave_out_the_keys()
-    workflow = again(workflow)
-    key = f"{workflow.key}:call"
-    assert [effect.idempotency_key for effect in service.looked_up] == [key]
-    leave_out_the_keys()
-    assert again(workflow).status == "FAILED"
-    assert service.undone == [f"{key}:undo"]
-
-
-def test_a_later_generation_is_undone_under_its_own_key_also_where_the_row_leaves_it_out() -> None:
-    service = Downstream()
-    define([call_step(service, undo=service.undo), fail])
-    workflow = to_rest(submit())
-    operations.retry(workflow.pk, user=ada())
-    workflow = work(workflow)
-    leave_out_the_keys()
-    assert work(workflow).status == "FAILED"
-    assert service.undone == [f"{workflow.key}:call:undo", f"{workflow.key}:call:2:undo"]
-
-
-def test_the_key_of_a_later_generation_and_of_an_undo_follow_from_their_rows() -> None:
-    workflow = submit()
-    first, second = (Effect(step="call", generation=number, undo=False) for number in (1, 2))
-    undo = Effect(step="call", generation=2, undo=True)
-    keys = [effects.recorded_key(workflow, each) for each in (first, second, undo)]
-    assert keys == [f"{workflow.key}:call", f"{workflow.key}:call:2", f"{workflow.key}:call:2:undo"]
-    assert (
-        effects.recorded_key(workflow, Effect(step="call", generation=1, undo=False, idempotency_key="its own"))
-        == "its own"
-    )
 
 
 def updates_elsewhere() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from workflows.definition import Step
 from workflows.errors import ClaimLost, RetryableStepError, StepError
 from workflows.models import Workflow
 from workflows.models.steps_on_record import as_recorded, as_told
-from workflows.waits import wait_for_time
 
 pytestmark = engine.ENGINE
 
@@ -65,10 +63,6 @@ def test_a_step_that_simply_ran_is_a_word_and_what_has_more_to_tell_is_told_in_f
     assert in_full == [FAILED, UNNAMEABLE]
 
 
-def test_an_attempt_of_the_release_before_is_read_as_it_was_written() -> None:
-    assert as_told("", [RAN, FAILED, UNDONE]) == [RAN, FAILED, UNDONE]
-
-
 @pytest.mark.parametrize(
     "in_short", ["reserve 1.2, thank, charge", "reserve 1.2, thank, charge followed 2 times", "reserve soon, thank"]
 )
@@ -93,10 +87,6 @@ def busy(*, workflow: Workflow, context: Any) -> None:
     raise RetryableStepError("Busy.", code="busy")
 
 
-def wait(*, workflow: Workflow, context: Any) -> None:
-    wait_for_time(workflow, "rest", timedelta(hours=1))
-
-
 def test_a_complete_workflow_tells_what_each_step_did() -> None:
     define([say, nothing, Step(refuse, best_effort=True), Step(say, name="say again")])
     workflow = work(submit())
@@ -109,16 +99,6 @@ def test_a_complete_workflow_tells_what_each_step_did() -> None:
         ("nothing", "skipped"),
         ("refuse", "best_effort_failed"),
         ("say again", "ran"),
-    ]
-
-
-def test_a_console_of_the_release_before_sees_what_failed_or_waits() -> None:
-    """It reads the column `steps` alone, each entry by its "step" and "outcome"."""
-    define([say, Step(refuse, best_effort=True), wait])
-    _, in_full = stored(work(submit()))
-    assert [(entry["step"], entry["outcome"], entry.get("error_code")) for entry in in_full] == [
-        ("refuse", "best_effort_failed", "no_address"),
-        ("wait", "waiting", None),
     ]
 
 

@@ -51,15 +51,6 @@ def test_a_call_that_was_begun_again_counts_from_then(world: World) -> None:
     assert undone(world) == ["undo charge", "undo reserve"]
 
 
-def test_calls_of_a_release_before_the_numbers_are_the_oldest_and_go_by_the_clock(world: World) -> None:
-    define([world.step("reserve"), world.step("charge"), world.step("ship"), fail])
-    workflow = work(submit())
-    Effect.objects.filter(step__in=["reserve", "charge"]).update(call_number=None)
-    begun_earlier("reserve")
-    to_rest(workflow)
-    assert undone(world) == ["undo ship", "undo charge", "undo reserve"]
-
-
 def test_an_undo_by_lookup_keeps_its_place(world: World) -> None:
     define([world.step("reserve"), world.step("charge", lookup=world.lookup, settle=0), world.step("ship"), fail])
     world.found["charge"] = {"tags": ["charge"]}

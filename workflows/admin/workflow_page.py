@@ -19,7 +19,6 @@ from workflows.admin.phases import phases
 from workflows.admin.sentence import sentence, small_print
 from workflows.admin.steps import StepLine, lines_of, step_lines, title_of, told_error, undone_steps
 from workflows.definition import WorkflowDefinition, definitions, wording_of
-from workflows.effects import recorded_key
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, StepOutcome, Workflow
 from workflows.wording import Wording, words_for_code, words_for_step
 
@@ -110,7 +109,7 @@ def _died_in(wording: Wording, attempt: Attempt) -> str:
 
 def _effect_line(workflow: Workflow, wording: Wording, effect: Effect) -> EffectLine:
     error, recorded = told_error(wording, {"error_code": effect.error_code, "error_class": effect.error_class})
-    return EffectLine(effect, title_of(wording, effect.step), recorded_key(workflow, effect), error, recorded)
+    return EffectLine(effect, title_of(wording, effect.step), effect.idempotency_key, error, recorded)
 
 
 def _passed_over(workflow: Workflow, attempt: Attempt | None) -> dict[str, str]:

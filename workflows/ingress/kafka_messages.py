@@ -44,7 +44,7 @@ def _send_by_place(message: Message, send: Callable[..., bool]) -> bool:
     """Send the signal of a message that has no id but its place, which differs if the producer sends it again.
 
     In a topic that was deleted and created again, another message has that place, and another time: the time when it
-    was sent is kept with the signal. What a release before that column has stored counts as sent at any time.
+    was sent is kept with the signal.
     """
     # With a tab, which no id may have: else a producer's "0:7" would be taken for the message at that place.
     place, sent_at_ms = f"{message.partition()}\t{message.offset()}", _sent_at_ms(message)

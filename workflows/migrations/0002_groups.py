@@ -5,30 +5,39 @@ from typing import Any
 from django.contrib.auth.management import create_permissions
 from django.db import migrations
 
+SUPPORT = [
+    *["view_workflow", "view_manualtask", "view_workerprocess", "view_service"],
+    *["retry_workflow", "run_workflow_now", "cancel_workflow", "follow_up_workflow", "acknowledge_workflow"],
+]
 GROUPS = {
-    "support": ["view_workflow", "view_manualtask", "retry_workflow", "run_workflow_now"],
+    "support": SUPPORT,
+    "support lead": [*SUPPORT, "cancel_paid_workflow", "resolve_manualtask", "assign_manualtask"],
+    "operations": ["view_workflow", "view_manualtask", "resolve_manualtask"],
     "approver": ["view_workflow", "view_manualtask", "decide_manualtask"],
     "engineer": [
-        *["view_workflow", "view_manualtask", "view_attempt", "view_event", "view_wait", "view_signal", "view_apikey"],
-        *["retry_workflow", "run_workflow_now", "revoke_apikey"],
+        *SUPPORT,
+        *["view_attempt", "view_event", "view_wait", "view_signal", "view_apikey", "view_undeliveredmessage"],
+        *["cancel_paid_workflow", "resolve_manualtask", "revoke_apikey", "hold_service", "try_service"],
     ],
-    "auditor": ["view_workflow", "view_manualtask", "view_event", "view_apikey"],
+    "auditor": [
+        *["view_workflow", "view_manualtask", "view_event", "view_apikey"],
+        *["view_undeliveredmessage", "view_service", "view_search"],
+    ],
 }
 
 
 def create_groups(apps: Any, schema_editor: Any) -> None:
-    # Django makes permissions after the last migration; on a fresh database they are not there yet.
+    database = schema_editor.connection.alias
+    # Django creates permissions after the last migration: a new database has none of them yet.
     workflows = apps.get_app_config("workflows")
-    workflows.models_module = True  # without one create_permissions passes an app over
-    create_permissions(workflows, verbosity=0, apps=apps, using=schema_editor.connection.alias)
+    workflows.models_module = True  # without one create_permissions skips the app
+    create_permissions(workflows, verbosity=0, apps=apps, using=database)
     workflows.models_module = None
 
-    Group = apps.get_model("auth", "Group")
-    Permission = apps.get_model("auth", "Permission")
+    permissions = apps.get_model("auth", "Permission").objects.using(database)
     for name, codenames in GROUPS.items():
-        group, _ = Group.objects.get_or_create(name=name)
-        permissions = Permission.objects.filter(content_type__app_label="workflows", codename__in=codenames)
-        group.permissions.add(*permissions)
+        group, _ = apps.get_model("auth", "Group").objects.using(database).get_or_create(name=name)
+        group.permissions.add(*permissions.filter(content_type__app_label="workflows", codename__in=codenames))
 
 
 class Migration(migrations.Migration):
@@ -38,4 +47,4 @@ class Migration(migrations.Migration):
         ("contenttypes", "0002_remove_content_type_name"),
     ]
 
-    operations = [migrations.RunPython(create_groups, migrations.RunPython.noop, elidable=False)]
+    operations = [migrations.RunPython(create_groups, migrations.RunPython.noop)]

@@ -11,9 +11,9 @@ class ApiKey(models.Model):
     to what was sent with the old one.
     """
 
-    name = models.CharField(max_length=100, help_text="The client.")
-    prefix = models.CharField(max_length=20, help_text="The start of the key, to tell keys apart.")
-    digest = models.BinaryField(max_length=32, unique=True, help_text="SHA-256 of the key.")
+    name = models.CharField(max_length=100)  # the client
+    prefix = models.CharField(max_length=20)  # the start of the key, to tell keys apart
+    digest = models.BinaryField(max_length=32, unique=True)  # SHA-256 of the key
     created_at = models.DateTimeField(db_default=Now())
     revoked_at = models.DateTimeField(null=True)
 

@@ -53,16 +53,16 @@ class Attempt(models.Model):
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="attempts"
     )
     number = models.PositiveIntegerField()
-    worker = models.CharField(max_length=200, help_text="host:process")
+    worker = models.CharField(max_length=200)  # host:process
     release = models.CharField(max_length=100, db_default="")
     opened_at = models.DateTimeField(db_default=ClockTimestamp())
     closed_at = models.DateTimeField(null=True)
-    outcome = models.CharField(max_length=20, choices=Outcome, db_default="", help_text="Empty while it runs.")
-    steps_in_short = models.TextField(db_default="", help_text="What each step did; a name alone is told in full.")
+    outcome = models.CharField(max_length=20, choices=Outcome, db_default="")  # empty while it runs
+    steps_in_short = models.TextField(db_default="")  # what each step did; a name alone is told in full
     steps_in_full = models.JSONField(db_column="steps", db_default=models.Value([], models.JSONField()))
-    died_in = models.CharField(max_length=100, db_default="", help_text="The last step begun before its worker died.")
-    died_how = models.CharField(max_length=50, db_default="", help_text="A signal, an exit code, grace or overdue.")
-    traceback = models.TextField(db_default="", help_text="Files, lines and functions; never values.")
+    died_in = models.CharField(max_length=100, db_default="")  # the last step begun before its worker died
+    died_how = models.CharField(max_length=50, db_default="")  # a signal, an exit code, grace or overdue
+    traceback = models.TextField(db_default="")  # files, lines and functions; never values
 
     class Meta:
         default_permissions = ("view",)

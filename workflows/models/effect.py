@@ -36,33 +36,26 @@ class Effect(models.Model):
     )
     step = models.CharField(max_length=100)
     generation = models.PositiveIntegerField(db_default=1)
-    undo = models.BooleanField(db_default=False, help_text="The call undoes the step's effect of this generation.")
+    undo = models.BooleanField(db_default=False)  # the call undoes the step's effect of this generation
     state = models.CharField(max_length=10, choices=State)
-    # Read as what follows from the workflow, the step and the generation where it is empty. This release writes all of
-    # them: the one before would send ":undo" as the key of an undo.
-    idempotency_key = models.CharField(max_length=200, help_text="What the downstream knows it by.")
+    idempotency_key = models.CharField(max_length=200)  # what the downstream knows it by
     attempt = models.BigIntegerField()
-    attempt_token = models.UUIDField(null=True, help_text="Empty while a release before this column wrote it last.")
-    result = models.JSONField(null=True, help_text="What the step returned.")
+    attempt_token = models.UUIDField(null=True)
+    result = models.JSONField(null=True)  # what the step returned
     error_class = models.CharField(max_length=200, db_default="")
     error_code = models.CharField(max_length=100, db_default="")
     error_message = models.TextField(db_default="")
-    first_begun_at = models.DateTimeField(db_default=ClockTimestamp(), help_text="When its key was first sent.")
-    begun_at = models.DateTimeField(db_default=ClockTimestamp(), help_text="When the call was last begun.")
-    call_number = models.BigIntegerField(
-        null=True,
-        db_default=NextCallNumber(),
-        help_text="Drawn as the call is begun: calls are undone in the reverse order, whatever the clock says.",
-    )
+    first_begun_at = models.DateTimeField(db_default=ClockTimestamp())  # when its key was first sent
+    begun_at = models.DateTimeField(db_default=ClockTimestamp())  # when the call was last begun
+    # Drawn as the call is begun: calls are undone in the reverse order, whatever the clock says.
+    call_number = models.BigIntegerField(null=True, db_default=NextCallNumber())
     settled_at = models.DateTimeField(null=True)
-    settled_by = models.CharField(
-        max_length=150, db_default="", help_text="How its state became known: call, lookup, or a person's name."
-    )
-    has_undo = models.BooleanField(db_default=False, help_text="Its step had an undo when the call was begun.")
-    undo_failures = models.PositiveIntegerField(db_default=0, help_text="Failures of its undo since a person decided.")
-    undo_unavailable = models.PositiveIntegerField(
-        db_default=0, help_text="Failures of its undo at a service that was unavailable; none of those above."
-    )
+    # How its state became known: call, lookup, or a person's name.
+    settled_by = models.CharField(max_length=150, db_default="")
+    has_undo = models.BooleanField(db_default=False)  # its step had an undo when the call was begun
+    undo_failures = models.PositiveIntegerField(db_default=0)  # failures of its undo since a person decided
+    # Failures of its undo at a service that was unavailable; none of those above.
+    undo_unavailable = models.PositiveIntegerField(db_default=0)
 
     class Meta:
         default_permissions = ("view",)

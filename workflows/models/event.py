@@ -48,9 +48,9 @@ class Event(models.Model):
     )
     at = models.DateTimeField(db_default=ClockTimestamp())
     kind = models.CharField(max_length=30, choices=Kind)
-    attempt = models.PositiveIntegerField(null=True, help_text="The attempt's number.")
+    attempt = models.PositiveIntegerField(null=True)  # the attempt's number
     step = models.CharField(max_length=100, db_default="")
-    actor = models.CharField(max_length=150, db_default="", help_text="The user who did it; empty for the engine.")
+    actor = models.CharField(max_length=150, db_default="")  # the user who did it; empty for the engine
     detail = models.JSONField(db_default=models.Value({}, models.JSONField()))
 
     class Meta:

@@ -19,14 +19,13 @@ class FollowUp(models.Model):
     step = models.CharField(max_length=100)
     queue = models.CharField(max_length=63)
     created_at = models.DateTimeField(db_default=ClockTimestamp())
-    asked_by = models.CharField(max_length=150, db_default="", help_text="The user who had it run again, if one has.")
-    due_at = models.DateTimeField(null=True, help_text="No worker takes it before this time; empty once given up.")
-    tries = models.PositiveIntegerField(db_default=0, help_text="Workers that have begun it since its last decision.")
+    asked_by = models.CharField(max_length=150, db_default="")  # the user who had it run again, if one has
+    due_at = models.DateTimeField(null=True)  # no worker takes it before this time; empty once given up
+    tries = models.PositiveIntegerField(db_default=0)  # workers that have begun it since its last decision
     failures = models.PositiveIntegerField(db_default=0)
-    acknowledged_failure = models.DateTimeField(
-        null=True, help_text="What a person has acknowledged that it was given up, by the time at which it was created."
-    )
-    unavailable = models.PositiveIntegerField(db_default=0, help_text="Failures at a service that was unavailable.")
+    # What a person has acknowledged that it was given up, by the time at which it was created.
+    acknowledged_failure = models.DateTimeField(null=True)
+    unavailable = models.PositiveIntegerField(db_default=0)  # failures at a service that was unavailable
 
     class Meta:
         default_permissions = ("view",)

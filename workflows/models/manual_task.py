@@ -123,30 +123,19 @@ class ManualTask(models.Model):
     # patient data; shown on the task's page only.
     facts = models.JSONField(db_default=models.Value([], models.JSONField()))
     state = models.CharField(max_length=10, choices=State, db_default=State.OPEN)
-    answer_model = models.CharField(
-        max_length=300,
-        db_default="",
-        help_text="Dotted path of the Pydantic model of the answer; empty for a yes or no.",
-    )
+    # Dotted path of the Pydantic model of the answer; empty for a yes or no.
+    answer_model = models.CharField(max_length=300, db_default="")
     created_at = models.DateTimeField(db_default=ClockTimestamp())
-    due_at = models.DateTimeField(null=True, help_text="When it ought to be decided.")
+    due_at = models.DateTimeField(null=True)  # when it ought to be decided
     expires_at = models.DateTimeField()
-    on_expiry = models.CharField(
-        max_length=10,
-        db_default="expired",
-        help_text="What it counts as when no user decides: expired, approved, rejected.",
-    )
-    team = models.CharField(max_length=150, db_default="", help_text="Name of the group that decides; empty for all.")
-    assignee = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        on_delete=models.PROTECT,
-        null=True,
-        related_name="+",
-        help_text="The user who has claimed it.",
-    )
+    # What it counts as when no user decides: expired, approved, rejected.
+    on_expiry = models.CharField(max_length=10, db_default="expired")
+    team = models.CharField(max_length=150, db_default="")  # name of the group that decides; empty for all
+    # The user who has claimed it.
+    assignee = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
     claimed_at = models.DateTimeField(null=True)
     requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
-    four_eyes = models.BooleanField(db_default=False, help_text="The user who requested it may not decide it.")
+    four_eyes = models.BooleanField(db_default=False)  # the user who requested it may not decide it
     decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
     decided_at = models.DateTimeField(null=True)
     reason = models.TextField(db_default="")

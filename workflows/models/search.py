@@ -23,7 +23,7 @@ class SearchKeyHash(models.Model):
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="search_key_hashes"
     )
-    key_id = models.IntegerField(help_text="Which of SEARCH_KEYS it was made with.")
+    key_id = models.IntegerField()  # which of SEARCH_KEYS it was made with
 
     class Meta:
         db_table = "workflows_searchkey"
@@ -52,8 +52,8 @@ class Search(models.Model):
     at = models.DateTimeField(db_default=ClockTimestamp())
     # By name: the record outlives the user.
     actor = models.CharField(max_length=150)
-    tried = ArrayField(models.CharField(max_length=100), help_text="What the text could have been, such as email.")
-    hits = models.PositiveIntegerField(help_text="Workflows found; one more than is shown means that there are more.")
+    tried = ArrayField(models.CharField(max_length=100))  # what the text could have been, such as email
+    hits = models.PositiveIntegerField()  # workflows found; one more than is shown means that there are more
 
     objects: ClassVar[models.Manager[Search]] = AppendOnly.as_manager()
 

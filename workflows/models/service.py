@@ -19,22 +19,22 @@ class Service(models.Model):
 
     # Suspected: the votes of the workers since then, and the first workflows that met it unavailable.
     since = models.DateTimeField(null=True)
-    failed = models.PositiveIntegerField(db_default=0, help_text="Votes: a call met it unavailable.")
-    answered = models.PositiveIntegerField(db_default=0, help_text="Votes: a call was answered.")
+    failed = models.PositiveIntegerField(db_default=0)  # votes: a call met it unavailable
+    answered = models.PositiveIntegerField(db_default=0)  # votes: a call was answered
     suspects = ArrayField(models.BigIntegerField(), db_default=Value("{}"))
-    failed_at = models.DateTimeField(null=True, help_text="When a call last met it unavailable.")
+    failed_at = models.DateTimeField(null=True)  # when a call last met it unavailable
 
     # Open: nobody calls it before `retry_at`, and then one at a time.
     opened_at = models.DateTimeField(null=True)
     retry_at = models.DateTimeField(null=True)
-    cool_off = models.FloatField(db_default=FIRST_COOL_OFF, help_text="Seconds from one trial to the next.")
-    trial_until = models.DateTimeField(null=True, help_text="A worker tries it, for as long as this.")
+    cool_off = models.FloatField(db_default=FIRST_COOL_OFF)  # seconds from one trial to the next
+    trial_until = models.DateTimeField(null=True)  # a worker tries it, for as long as this
     closed_at = models.DateTimeField(null=True)
-    held_by = models.CharField(max_length=150, db_default="", help_text="The user who holds it open.")
+    held_by = models.CharField(max_length=150, db_default="")  # the user who holds it open
     held_reason = models.TextField(db_default="")
 
     # The release of what is parked on it.
-    cohort = models.PositiveIntegerField(db_default=0, help_text="How many workflows were released together, last.")
+    cohort = models.PositiveIntegerField(db_default=0)  # how many workflows were released together, last
     released_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -62,7 +62,7 @@ class CircuitEvent(models.Model):
     at = models.DateTimeField(db_default=ClockTimestamp())
     kind = models.CharField(max_length=10, choices=Kind)
     reason = models.TextField(db_default="")
-    actor = models.CharField(max_length=150, db_default="", help_text="The user who did it; empty for the engine.")
+    actor = models.CharField(max_length=150, db_default="")  # the user who did it; empty for the engine
 
     class Meta:
         default_permissions = ("view",)

@@ -15,7 +15,7 @@ class Signal(models.Model):
     workflow with its `linking_id`, also to those that come later. It answers one wait of each (`Wait.signal`).
     """
 
-    source = models.CharField(max_length=150, help_text="The source that sent it.")
+    source = models.CharField(max_length=150)  # the source that sent it
     dedupe_key = models.CharField(max_length=200)
     name = models.CharField(max_length=200)
     workflow = models.ForeignKey(  # without a constraint: see Attempt
@@ -24,12 +24,11 @@ class Signal(models.Model):
     linking_id = models.CharField(max_length=200, null=True)  # noqa: DJ001 (NULL is outside the index)
     payload = models.JSONField(db_default=models.Value({}, models.JSONField()))
     created_at = models.DateTimeField(db_default=ClockTimestamp())
-    stored_in = TransactionId(db_default=CurrentTransactionId(), help_text="The transaction that stored it.")
-    sent_at_ms = models.BigIntegerField(
-        null=True, help_text="Of a message named by its place in a topic: when it was sent, by Kafka's word."
-    )
-    closed_at = models.DateTimeField(null=True, help_text="When it was used, or put aside.")
-    ignored = models.BooleanField(db_default=False, help_text="Put aside: no wait asks for it any more.")
+    stored_in = TransactionId(db_default=CurrentTransactionId())  # the transaction that stored it
+    # Of a message named by its place in a topic: when it was sent, by Kafka's word.
+    sent_at_ms = models.BigIntegerField(null=True)
+    closed_at = models.DateTimeField(null=True)  # when it was used, or put aside
+    ignored = models.BooleanField(db_default=False)  # put aside: no wait asks for it any more
 
     class Meta:
         default_permissions = ("view",)

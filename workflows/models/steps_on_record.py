@@ -4,8 +4,7 @@
     steps            [{"step": "execute_checkout", "outcome": "failed", "ms": 240.3, "error_class": ...}]
 
 The text has every step in order: its name, its outcome unless that is `ran`, and milliseconds. A name alone is that of
-a step which is told in full, as JSON: those stand in the order of these names. Attempts of a release before the text
-have all steps in full, and no text.
+a step which is told in full, as JSON: those stand in the order of these names.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from typing import Any, NamedTuple
 
 Entry = Mapping[str, Any]
 
-# A list of 21 steps takes 500 bytes, and 1,700 in full. What failed or waits stays in full: for people it is what
-# counts, and a console of a release before shows nothing else.
+# A list of 21 steps takes 500 bytes, and 1,700 in full. What failed or waits stays in full.
 _TOLD_BY_A_WORD = {"ran": "", "recorded": " recorded", "skipped": " skipped"}
 _SEPARATOR = ", "
 _UNNAMEABLE = "?"  # a step whose name has a space or a comma in it is told in full
@@ -57,7 +55,7 @@ def as_told(in_short: str, in_full: Sequence[Entry]) -> list[Entry]:
         steps = [_entry(word.split(" "), told_in_full) for word in in_short.split(_SEPARATOR)] if in_short else []
     except (ValueError, StopIteration):
         return list(in_full)
-    return [*steps, *told_in_full]  # of an attempt without a text: all
+    return [*steps, *told_in_full]
 
 
 def _entry(word: Sequence[str], told_in_full: Iterator[Entry]) -> Entry:

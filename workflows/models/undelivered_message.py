@@ -13,11 +13,10 @@ class UndeliveredMessage(models.Model):
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     offset = models.BigIntegerField()
-    sent_at_ms = models.BigIntegerField(
-        db_default=0, help_text="When it was sent: a topic that was created again has another message at this place."
-    )
-    code = models.CharField(max_length=100, help_text="Why, as a stable word.")
-    reason = models.TextField(help_text="Why, for people; nothing of the content.")
+    # When it was sent: a topic that was created again has another message at this place.
+    sent_at_ms = models.BigIntegerField(db_default=0)
+    code = models.CharField(max_length=100)  # why, as a stable word
+    reason = models.TextField()  # why, for people; nothing of the content
     key = models.BinaryField(null=True)
     value = models.BinaryField(null=True)
     headers = models.JSONField(db_default=models.Value([], models.JSONField()))

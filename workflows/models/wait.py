@@ -28,16 +28,14 @@ class Wait(models.Model):
     kind = models.CharField(max_length=10, choices=Kind, db_default=Kind.APPROVAL)
     name = models.CharField(max_length=200)
     generation = models.PositiveIntegerField(db_default=1)
-    waiting_for = models.TextField(help_text="In words, for people.")
+    waiting_for = models.TextField()  # in words, for people
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     deadline = models.DateTimeField()
-    outcome = models.CharField(max_length=30, db_default="", help_text="Empty until it is answered.")
+    outcome = models.CharField(max_length=30, db_default="")  # empty until it is answered
     result = models.JSONField(db_default=models.Value({}, models.JSONField()))
     resolved_at = models.DateTimeField(null=True)
-    call_number = models.BigIntegerField(
-        null=True,
-        help_text="Drawn as a worker read a person's answer: calls with a higher one (`Effect`) were begun since.",
-    )
+    # Drawn as a worker read a person's answer: calls with a higher one (`Effect`) were begun since.
+    call_number = models.BigIntegerField(null=True)
     signal = models.ForeignKey(
         "Signal", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="answers"
     )

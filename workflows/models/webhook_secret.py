@@ -11,7 +11,7 @@ class WebhookSecret(models.Model):
     """
 
     source = models.CharField(max_length=100)
-    secret = models.CharField(max_length=200, help_text="As the source has it: whsec_ and base64.")
+    secret = models.CharField(max_length=200)  # as the source has it: whsec_ and base64
     created_at = models.DateTimeField(db_default=Now())
     revoked_at = models.DateTimeField(null=True)
 

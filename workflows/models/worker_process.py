@@ -13,24 +13,23 @@ class WorkerProcess(models.Model):
     The supervisor closes the row of a process that died. If the whole host is gone, the row is deleted after a day.
     """
 
-    name = models.CharField(max_length=200, help_text="host:process, as on the attempts.")
+    name = models.CharField(max_length=200)  # host:process, as on the attempts
     host = models.CharField(max_length=150)
     pid = models.PositiveIntegerField()
     release = models.CharField(max_length=100, db_default="")
     queue = models.CharField(max_length=63)
-    only = models.CharField(
-        max_length=20, db_default="", help_text="What it takes of the queue, such as compensation; empty for all."
-    )
+    # What it takes of the queue, such as compensation; empty for all.
+    only = models.CharField(max_length=20, db_default="")
     started_at = models.DateTimeField(db_default=ClockTimestamp())
     last_seen = models.DateTimeField(db_default=ClockTimestamp())
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="+"
     )
-    attempt = models.PositiveIntegerField(null=True, help_text="The attempt's number.")
+    attempt = models.PositiveIntegerField(null=True)  # the attempt's number
     step = models.CharField(max_length=100, db_default="")
-    since = models.DateTimeField(null=True, help_text="When it began the step.")
+    since = models.DateTimeField(null=True)  # when it began the step
     stopped_at = models.DateTimeField(null=True)
-    ended_how = models.CharField(max_length=50, db_default="", help_text="Empty when it stopped in good order.")
+    ended_how = models.CharField(max_length=50, db_default="")  # empty when it stopped in good order
 
     class Meta:
         default_permissions = ("view",)

@@ -130,9 +130,9 @@ class Workflow(models.Model):
         FAILED = "FAILED"
 
     # What was sent. Never changes.
-    idempotency_key = models.UUIDField(unique=True, help_text="Chosen by the client; one submission a key.")
-    workflow_type = models.CharField(max_length=100, help_text="The name of its definition.")
-    submitted_by = models.CharField(max_length=100, db_default="", help_text="The API client that sent it.")
+    idempotency_key = models.UUIDField(unique=True)  # chosen by the client; one submission a key
+    workflow_type = models.CharField(max_length=100)  # the name of its definition
+    submitted_by = models.CharField(max_length=100, db_default="")  # the API client that sent it
     tenant = models.CharField(max_length=100, db_default="")
     business_key = models.CharField(max_length=200, null=True)  # noqa: DJ001 (NULL is outside the unique key)
     linking_id = models.CharField(max_length=200, null=True)  # noqa: DJ001 (NULL is outside the index)
@@ -142,46 +142,41 @@ class Workflow(models.Model):
     # Where it stands in the queue.
     queue = models.CharField(max_length=63, db_default="default")
     status = models.CharField(max_length=8, choices=Status, db_default=Status.PENDING)
-    invisible_until = models.DateTimeField(db_default=Now(), help_text="No worker takes it before this time.")
-    begun = models.BooleanField(
-        db_default=False, help_text="An attempt has been decided: it goes before the workflows that have not begun."
-    )
-    retry_count = models.PositiveIntegerField(db_default=0, help_text="Failures in a row of the same step.")
-    unavailable_count = models.PositiveIntegerField(
-        db_default=0, help_text="Of these failures, those at a service that was unavailable."
-    )
-    parked_on = models.CharField(max_length=100, db_default="", help_text="The service that it waits for.")
+    invisible_until = models.DateTimeField(db_default=Now())  # no worker takes it before this time
+    # An attempt has been decided: it goes before the workflows that have not begun.
+    begun = models.BooleanField(db_default=False)
+    retry_count = models.PositiveIntegerField(db_default=0)  # failures in a row of the same step
+    # Of these failures, those at a service that was unavailable.
+    unavailable_count = models.PositiveIntegerField(db_default=0)
+    parked_on = models.CharField(max_length=100, db_default="")  # the service that it waits for
     parked_at = models.DateTimeField(null=True)
-    waiting_for = models.TextField(db_default="", help_text="What it waits for, in words.")
-    wake_on = ArrayField(models.TextField(), db_default=Value("{}"), help_text="Names of the signals that wake it.")
-    wake_matching = models.JSONField(
-        db_default=Value({}, models.JSONField()), help_text="What the payload of a signal must contain to wake it."
-    )
-    seen_until = Snapshot(null=True, help_text="The signals that were committed by then wake it no more.")
+    waiting_for = models.TextField(db_default="")  # what it waits for, in words
+    wake_on = ArrayField(models.TextField(), db_default=Value("{}"))  # names of the signals that wake it
+    # What the payload of a signal must contain to wake it.
+    wake_matching = models.JSONField(db_default=Value({}, models.JSONField()))
+    seen_until = Snapshot(null=True)  # the signals that were committed by then wake it no more
 
     # The workflow that started this one, in its wait of that name.
     parent = models.ForeignKey(  # without a constraint: see Attempt
         "self", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="children"
     )
     parent_wait = models.CharField(max_length=200, db_default="")
-    child_key = models.CharField(max_length=200, db_default="", help_text="What its parent calls it.")
+    child_key = models.CharField(max_length=200, db_default="")  # what its parent calls it
 
-    expires_at = models.DateTimeField(null=True, help_text="When it fails unless it is at rest by then.")
-    compensating = models.BooleanField(
-        db_default=False, help_text="It has failed, or is cancelled; what it has done is being undone."
-    )
-    cancelled_at = models.DateTimeField(null=True, help_text="When a person's request to cancel it took effect.")
+    expires_at = models.DateTimeField(null=True)  # when it fails unless it is at rest by then
+    # It has failed, or is cancelled; what it has done is being undone.
+    compensating = models.BooleanField(db_default=False)
+    cancelled_at = models.DateTimeField(null=True)  # when a person's request to cancel it took effect
 
     # What came of it: copies for people. No worker reads them back to run steps.
     context = models.JSONField(db_default=Value({}, models.JSONField()))
-    current_step = models.CharField(max_length=100, db_default="", help_text="Where it failed or waits.")
+    current_step = models.CharField(max_length=100, db_default="")  # where it failed or waits
     last_error_class = models.CharField(max_length=200, db_default="")
     last_error_code = models.CharField(max_length=100, db_default="")
     last_error_message = models.TextField(db_default="")
-    completed_at = models.DateTimeField(null=True, help_text="When it came to rest, COMPLETE or FAILED.")
-    acknowledged_failure = models.DateTimeField(
-        null=True, help_text="The failure that a person has acknowledged, by the time at which it came to rest."
-    )
+    completed_at = models.DateTimeField(null=True)  # when it came to rest, COMPLETE or FAILED
+    # The failure that a person has acknowledged, by the time at which it came to rest.
+    acknowledged_failure = models.DateTimeField(null=True)
 
     state: str  # only on rows read by `with_state()`
 

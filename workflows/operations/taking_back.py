@@ -118,12 +118,9 @@ def _why_built_on(answer: Answer) -> str:
 def _is_begun_since(effect: Effect, wait: Wait) -> bool:
     """Whether the effect's row, or its call, was begun after a worker had read the answer.
 
-    Both have drawn a number, for the clock may have been set back between them. An answer that a release before that
-    column has read goes by the clock.
+    Both have drawn a number, for the clock may have been set back between them. An unread answer has none.
     """
-    if wait.call_number is None:
-        return wait.resolved_at is not None and effect.begun_at >= wait.resolved_at
-    return (effect.call_number or 0) > wait.call_number
+    return wait.call_number is not None and (effect.call_number or 0) > wait.call_number
 
 
 class Again(Enum):

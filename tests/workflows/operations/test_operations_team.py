@@ -1,31 +1,23 @@
-"""The team `operations`: who is in it, what its members decide, and which questions were moved to it."""
+"""The team `operations`: who is in it, and what its members decide."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.apps import apps
-from django.contrib.auth.models import Group, Permission, User
+from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
-from django.db import connection
 
+from tests.groups import make_groups
 from tests.workflows import rows
 from workflows import operations
-from workflows.admin.workflow import ENGINE_TASK_TYPES
 from workflows.errors import NotAllowed
 from workflows.models import ManualTask
-
-MIGRATION: Any = import_module("workflows.migrations.0045_groups_of_the_console")
 
 
 @pytest.fixture(autouse=True)
 def groups(db: None) -> None:
-    """As the migrations leave them: a test with transactions of its own empties all tables behind it."""
-    with connection.schema_editor() as editor:
-        import_module("workflows.migrations.0002_groups").create_groups(apps, editor)
-        MIGRATION.make_groups(apps, editor)
+    make_groups()
 
 
 def member(name: str, *groups: str, **fields: Any) -> User:
@@ -37,9 +29,6 @@ def member(name: str, *groups: str, **fields: Any) -> User:
 def question(**fields: Any) -> ManualTask:
     """A question of the engine's, for the team."""
     return rows.open_task(rows.waiting(task=False), **{"task_type": "keeps_dying", "team": "operations", **fields})
-
-
-# --- Who decides --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("group", ["support lead", "engineer", "operations"])
@@ -100,52 +89,3 @@ def test_a_claim_of_what_is_for_another_team_counts_for_nothing() -> None:
     lena, carla = member("lena", "support lead"), member("carla", "approver")
     row = rows.open_task(rows.waiting(task=False), assignee=lena)
     operations.approve(row.pk, user=carla)  # lena could not decide it
-
-
-# --- The migration ------------------------------------------------------------------------------
-
-
-def test_groups_that_exist_keep_their_members_and_what_an_operator_gave_them() -> None:
-    lena = member("lena", "support lead")
-    lead, engineers = Group.objects.get(name="support lead"), Group.objects.get(name="engineer")
-    lead.permissions.set(Permission.objects.filter(codename="view_apikey"))
-    engineers.permissions.remove(Permission.objects.get(codename="retry_workflow"))
-    Group.objects.get(name="approver").delete()
-    with connection.schema_editor() as editor:
-        MIGRATION.make_groups(apps, editor)
-    held = set(lead.permissions.values_list("codename", flat=True))
-    assert {"view_apikey", "resolve_manualtask"} <= held
-    assert list(lead.user_set.all()) == [lena]
-    assert not engineers.permissions.filter(codename="retry_workflow").exists()
-    assert not Group.objects.filter(name="approver").exists()
-
-
-def move() -> None:
-    with connection.schema_editor() as editor:
-        MIGRATION.move_questions(apps, editor)
-
-
-def test_open_questions_are_moved_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MIGRATION, "SLICE", 2)
-    carla = member("carla", "approver")
-    types = MIGRATION.OF_ENGINE
-    moved = [question(team="", task_type=each) for each in types]
-    stays = [
-        question(team="", task_type="clinical_review"),
-        question(team="bookkeepers"),
-        question(team="", assignee=carla),
-        question(team="", state="closed"),
-    ]
-    before = [row.team for row in stays]
-    move()
-    assert not ManualTask.objects.filter(team="operations").exists()  # nobody is in it
-    member("lena", "engineer")
-    move()
-    assert set(ManualTask.objects.filter(team="operations")) == set(moved)
-    for row in stays:
-        row.refresh_from_db()
-    assert [row.team for row in stays] == before
-
-
-def test_the_migration_and_the_engine_mean_the_same_questions() -> None:
-    assert set(MIGRATION.OF_ENGINE) == set(ENGINE_TASK_TYPES)

@@ -25,7 +25,7 @@ from tests.workflows.operations.bank import (
 from tests.workflows.operations.test_taking_back import crash, told
 from tests.workflows.operations.test_taking_back_undone import undo_in_doubt
 from workflows.definition import Step
-from workflows.models import Effect, ManualTask, Wait
+from workflows.models import ManualTask
 
 pytestmark = engine.ENGINE
 
@@ -97,14 +97,3 @@ def test_an_undo_by_hand_leaves_no_trace_of_a_call_whatever_the_clock_said(bank:
     moved("effect", "begun_at", "first_begun_at", where="undo")
     take_back(task, ada)
     assert states() == {"pay 1": "done"}
-
-
-def test_an_answer_that_a_release_before_the_numbers_has_read_goes_by_the_clock(bank: Bank, ada: User) -> None:
-    workflow, task = in_doubt(bank.step(), Step(ship, once=True), pause)
-    answer(task, ada, YES)
-    work(workflow)
-    Wait.objects.update(call_number=None)
-    refused(task, ada, "“Ship” was begun since")
-    moved("effect", "begun_at", where="step = 'ship'")
-    take_back(task, ada)
-    assert Effect.objects.get(step="pay").state == "unknown"

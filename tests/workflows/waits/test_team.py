@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import Group, Permission, User
-from django.db import connection
 
 from tests import engine
 from tests.engine import again, define, submit, work
+from tests.groups import make_groups
 from tests.workflows.downstream import Downstream, unknown
 from tests.workflows.waits.approvals import HOURS_72
 from workflows.models import ManualTask, Workflow
@@ -23,9 +21,7 @@ pytestmark = engine.ENGINE
 
 @pytest.fixture(autouse=True)
 def groups(transactional_db: None) -> None:
-    with connection.schema_editor() as editor:
-        import_module("workflows.migrations.0002_groups").create_groups(apps, editor)
-        import_module("workflows.migrations.0045_groups_of_the_console").make_groups(apps, editor)
+    make_groups()
 
 
 def member(*groups: str, **fields: Any) -> User:
