@@ -1,5 +1,6 @@
 """The PostgreSQL the suite runs on: the embedded one, or the server of DATABASE_URL."""
 
+import hashlib
 import os
 import subprocess
 import time
@@ -7,18 +8,69 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
+from django.core.management import call_command
 from django.db import connection, connections
+from psycopg.sql import SQL, Identifier
 
 from config.embedded.server import Server
 
 Restart = Callable[[], None]
+
+# What a server that the tests start does without. It endangers their own databases, and only when the whole machine
+# crashes. When PostgreSQL's processes die, as in tests, nothing is lost that is not lost with it: a COMMIT is written
+# before it is answered as ever (`synchronous_commit`), and the kernel keeps what is written.
+UNSAFE = {"fsync": "off"}
 
 
 def embedded_server() -> Server | None:
     """The embedded server of the project, None when the suite runs on DATABASE_URL."""
     database = settings.DATABASES["default"]
     return Server(Path(database["HOST"])) if database["ENGINE"] == "config.embedded" else None
+
+
+def template() -> str:
+    """The name of a database with all migrations applied, to copy: made by the first process that needs it.
+
+    Its name tells the migrations apart, and templates of others are dropped.
+    """
+    if server := embedded_server():
+        server.start(**UNSAFE)
+    ours = connections["default"].settings_dict
+    name = f"{ours['NAME']}_template_{_migrations()}"
+    with connection._nodb_cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(hashtext('template'))")  # the session ends with this block
+        cursor.execute("SELECT datname FROM pg_database WHERE datname LIKE %s", [f"{ours['NAME']}_template_%"])
+        made = [row[0] for row in cursor.fetchall()]
+        if name not in made:
+            for other in made:
+                cursor.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(other)))
+            unfinished = f"{ours['NAME']}_template_unfinished"
+            cursor.execute(SQL("CREATE DATABASE {}").format(Identifier(unfinished)))
+            _migrate(unfinished)
+            cursor.execute(SQL("ALTER DATABASE {} RENAME TO {}").format(Identifier(unfinished), Identifier(name)))
+    return name
+
+
+def _migrations() -> str:
+    """A short hash of all that decides which tables there are."""
+    digest = hashlib.sha256()
+    for app in apps.get_app_configs():
+        for file in sorted(Path(app.path, "migrations").glob("*.py")):
+            digest.update(b"%s %s" % (bytes(file), file.read_bytes()))
+    return digest.hexdigest()[:12]
+
+
+def _migrate(database: str) -> None:
+    before = connection.settings_dict["NAME"]
+    connection.close()
+    connection.settings_dict["NAME"] = database
+    try:
+        call_command("migrate", verbosity=0)
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = before
 
 
 def why_no_restart() -> str | None:

@@ -76,13 +76,16 @@ class Server:
 
     # --- What people do with it -------------------------------------------------------------------
 
-    def start(self) -> bool:
-        """Start the server, making it when it is new. Return False when it was already running."""
+    def start(self, **settings: str) -> bool:
+        """Start the server, making it when it is new. Return False when it was already running.
+
+        The settings hold until it is stopped, also after a restart.
+        """
         with self._locked():
             started = not self._is_ready()
             if started:
                 self._make_cluster()
-                self._start()
+                self._start(settings)
             self._make_database()
         return started
 
@@ -99,7 +102,7 @@ class Server:
         with self._locked():
             if self.pid() is None:
                 self._make_cluster()
-                self._start()
+                self._start({})
             else:
                 self._pg_ctl("restart", "-m", mode, "-l", str(self.log))
             self._make_database()
@@ -198,10 +201,11 @@ class Server:
             time.sleep(0.05)
         return False
 
-    def _start(self) -> None:
+    def _start(self, settings: dict[str, str]) -> None:
         socket_folder = self._make_socket_folder()
         self._forget_a_dead_postmaster(socket_folder)
-        self._pg_ctl("start", "-l", str(self.log), "-o", f"-k {shlex.quote(str(socket_folder))}")
+        options = shlex.join(["-k", str(socket_folder), *(f"--{name}={value}" for name, value in settings.items())])
+        self._pg_ctl("start", "-l", str(self.log), "-o", options)
 
     def _forget_a_dead_postmaster(self, socket_folder: Path) -> None:
         """Remove the lock files of a server that is gone.

@@ -76,6 +76,7 @@ def test_the_api_and_health_are_answered_whatever_host_is_asked_for(path: str) -
 
 
 @override_settings(ALLOWED_HOSTS=["onramp.example.com"])
+@pytest.mark.django_db
 def test_the_pages_are_answered_for_the_hosts_of_the_settings_only() -> None:
     assert get("/nothing", HTTP_HOST="10.0.0.7:8001")[0] == "400 Bad Request"
     assert get("/nothing", HTTP_HOST="onramp.example.com")[0] == "404 Not Found"

@@ -40,6 +40,16 @@ def test_it_is_private_durable_and_on_a_socket_only(server: Server) -> None:
     assert mode(server.data) == 0o700
 
 
+def test_what_it_is_started_with_holds_after_a_restart_until_it_is_stopped(server: Server) -> None:
+    server.stop()
+    server.start(fsync="off")
+    server.restart("immediate")
+    assert ask(server, "SHOW fsync") == "off"
+    server.stop()
+    server.start()
+    assert ask(server, "SHOW fsync") == "on"
+
+
 def test_it_stops_and_keeps_its_data(server: Server) -> None:
     keep(server, 7)
     assert server.stop() is True
