@@ -1,6 +1,7 @@
 import os
 import random
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,9 @@ from django.db import connection
 from django.test import TransactionTestCase
 
 from tests import alone, postgres
+
+# The folders whose tests start processes, servers and browsers: all of them have the marker `slow`.
+SLOW = [Path(__file__).parent / folder for folder in ("acceptance", "config/embedded", "console")]
 
 was_running = pytest.StashKey[bool]()
 
@@ -40,8 +44,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     postgres.stop_if_unused(server)
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)  # before the tests are chosen by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(folder in item.path.parents for folder in SLOW):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=alone.is_alone)
 
 

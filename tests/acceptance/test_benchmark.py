@@ -38,7 +38,6 @@ SMALLEST = (
 )
 
 
-@pytest.mark.long
 def test_each_measure_runs_and_prints_and_leaves_no_database_behind(tmp_path: Path) -> None:
     written = tmp_path / "figures.json"
     process = benchmark("--peers", "none", *SMALLEST, "--json", str(written))
@@ -66,7 +65,6 @@ def test_it_knows_its_measures_and_its_peers() -> None:
     assert "there is no measure 'speed': choose of intake, drain," in complained
 
 
-@pytest.mark.long
 def test_it_weighs_an_onboarding(tmp_path: Path) -> None:
     written = tmp_path / "figures.json"
     process = benchmark("--workflows", "10", "--processes", "1", "--json", str(written), of="tests.benchmark.footprint")
@@ -81,7 +79,6 @@ def test_it_weighs_an_onboarding(tmp_path: Path) -> None:
     assert_no_database_is_left(process)
 
 
-@pytest.mark.long
 def test_it_measures_the_pages_of_the_console() -> None:
     pages = "^(home|workflows: state waiting|inbox: all|list: apikey)"
     process = benchmark("--rows", "2000", "--warm", "--pages", pages, of="tests.benchmark.console")

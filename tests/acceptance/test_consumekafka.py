@@ -17,7 +17,7 @@ from tests.processes import environment
 from tests.servers import ROOT
 from workflows.models import Signal, UndeliveredMessage
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 # --- What becomes of a message --------------------------------------------------------------------------------------

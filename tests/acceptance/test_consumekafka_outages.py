@@ -18,7 +18,7 @@ from tests.processes import until
 from tests.servers import Proxy, database_url
 from workflows.models import Signal, UndeliveredMessage
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 OFFSET_COMMIT = 8  # https://kafka.apache.org/protocol#protocol_api_keys
 

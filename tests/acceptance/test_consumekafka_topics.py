@@ -12,7 +12,7 @@ from tests.acceptance.messages import fact, told
 from tests.kafka import Cluster
 from workflows.models import Signal, UndeliveredMessage
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from workflows.follow_ups import MAX_TRIES
 from workflows.models import FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def let_go(runworker: Start, effects: Path, harm: str) -> Workflow:
@@ -35,7 +35,6 @@ def is_given_up() -> bool:
     return FollowUp.objects.filter(due_at=None).exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("harm", "ended"), [("kill", "killed"), ("exit", "crashed")])
 def test_one_that_ends_its_workers_over_and_over_is_given_up_and_its_neighbours_are_done_once(
     runworker: Start, effects: Path, harm: str, ended: str
@@ -62,7 +61,6 @@ def test_one_that_ends_its_workers_over_and_over_is_given_up_and_its_neighbours_
         assert now(each).status == "COMPLETE"
 
 
-@pytest.mark.slow
 def test_one_that_does_not_return_is_ended_by_the_supervisor_and_put_off(runworker: Start, effects: Path) -> None:
     workflow = let_go(runworker, effects, "loop")
     worker = runworker("FOLLOWED")

@@ -254,7 +254,6 @@ def test_a_length_that_is_too_short_does_not_spill_the_rest_into_the_log(server:
     assert Workflow.objects.count() == 1
 
 
-@pytest.mark.long
 def test_a_body_that_ends_early_is_400_and_a_silent_client_is_let_go(server: Gunicorn, key: str) -> None:
     body = b'{"a": "' + CANARY.encode() + b'"}'
     answer = send_raw(server, raw_post(key, body, "Content-Length: 200"))
@@ -376,7 +375,6 @@ def test_while_the_database_is_away_it_says_so_and_comes_back_by_itself(
     assert key not in server.printed()
 
 
-@pytest.mark.long
 def test_a_database_that_falls_silent_is_503_in_seconds(behind_proxy: tuple[Gunicorn, Proxy], key: str) -> None:
     server, proxy = behind_proxy
     for _ in range(20):

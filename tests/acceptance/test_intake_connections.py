@@ -96,7 +96,6 @@ def test_200_idle_and_200_trickling_clients_cost_the_others_nothing(key: str, tm
     assert Workflow.objects.count() == 100
 
 
-@pytest.mark.long
 def test_a_request_that_takes_too_long_is_let_go_however_it_trickles(key: str, tmp_path: Path) -> None:
     with intake(tmp_path) as server:
         request = raw_post(key, b"{" + b" " * 2000 + b"}", "Content-Length: 2002")

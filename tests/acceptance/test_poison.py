@@ -14,7 +14,7 @@ from tests.acceptance.outside import attempts, begun, done, now, submit, who_run
 from tests.processes import until
 from workflows.models import Attempt, Event, ManualTask, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def at_rest(*workflows: Workflow) -> bool:
@@ -24,7 +24,6 @@ def at_rest(*workflows: Workflow) -> bool:
 CRASHES = {"exit": "exit code 3", "exit as if all were well": "exit code 0", "segfault": "SIGSEGV"}
 
 
-@pytest.mark.slow
 def test_what_crashes_its_worker_is_failed_and_its_neighbours_complete(runworker: Start, effects: Path) -> None:
     poison = {harm: submit("harmful", effects, {"harm": harm}) for harm in CRASHES}
     neighbours = [submit("counted", effects) for _ in range(20)]
@@ -70,7 +69,6 @@ def test_what_its_worker_survives_is_decided_at_once(
     assert now(neighbour).status == "COMPLETE"
 
 
-@pytest.mark.slow
 def test_what_gets_its_worker_killed_backs_off_and_in_the_end_a_person_is_asked(
     runworker: Start, effects: Path
 ) -> None:
@@ -90,7 +88,6 @@ def test_what_gets_its_worker_killed_backs_off_and_in_the_end_a_person_is_asked(
     assert Event.objects.filter(workflow=workflow, kind="put_back").count() == 8
 
 
-@pytest.mark.slow
 def test_what_never_returns_is_ended_as_overdue_retried_and_failed(runworker: Start, effects: Path) -> None:
     stuck = [submit("stuck", effects, {"harm": harm}) for harm in ("loop", "block")]
     worker = runworker("STUCK", "COUNTED", arguments=("--processes", "3"))

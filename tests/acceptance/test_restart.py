@@ -24,7 +24,7 @@ from tests.servers import gunicorn
 from workflows.ingress import api_keys
 from workflows.models import Attempt, Event, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 RESTARTS = 4
 LOAD = 400

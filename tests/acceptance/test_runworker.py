@@ -26,7 +26,6 @@ from workflows.models import Attempt, WorkerProcess, Workflow
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.mark.long
 def test_two_processes_run_each_of_2000_workflows_exactly_once(runworker: Start, effects: Path) -> None:
     Workflow.objects.bulk_create(
         Workflow(workflow_type="counted", idempotency_key=uuid.uuid4(), payload={"log": str(effects)})
@@ -368,7 +367,6 @@ def test_children_of_a_killed_supervisor_finish_the_workflow_in_hand_and_stop(ru
     assert attempts(next_one) == []
 
 
-@pytest.mark.long
 def test_a_hook_that_hangs_after_the_commit_is_ended_with_its_worker(runworker: Start, effects: Path) -> None:
     """Its outcome stands, and the worker goes on: no step runs by then, and nothing else would end the hook."""
     workflow = submit("hanging_hook", effects)

@@ -14,7 +14,7 @@ from tests.servers import Proxy, database_url
 from workflows.models import Attempt
 from workflows.worker.supervisor import KILL_OVERDUE_AFTER
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_while_the_database_is_silent_no_worker_is_killed_as_overdue(runworker: Start, effects: Path) -> None:

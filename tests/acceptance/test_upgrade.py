@@ -22,7 +22,7 @@ from tests.servers import ROOT, Gunicorn, gunicorn
 from workflows.ingress import api_keys
 from workflows.models import Attempt, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 STEP = 20.0
 WORKERS = 4

@@ -20,7 +20,7 @@ from tests.processes import until
 from workflows import inbox, operations
 from workflows.models import ManualTask, Wait, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 KINDS = ("signal", "linked", "person", "time", "children")
 

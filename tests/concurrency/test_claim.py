@@ -97,7 +97,7 @@ def test_the_pool_for_compensation_finds_its_rows_by_an_index_of_their_own(no_va
 
 
 @pytest.mark.alone
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_drain_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
     """A row updated inside the savepoint, or seen through a foreign key by the journal, stays in the index undead."""
     define([say_one])
@@ -113,7 +113,7 @@ def test_a_drain_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_drain_under_a_held_claim_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
     """One slow step, here of another worker, keeps the server from forgetting any row that has died since it began."""
     begun, finish = Flag(), Flag()

@@ -303,7 +303,7 @@ def drain(queue: str, *, workers: int = 1) -> None:
         thread.join(120)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_of_two_last_children_that_end_at_once_one_tells_the_parent(families: None) -> None:
     """Two workers, two children each time: the siblings lie side by side in the queue, and are run at the same time."""
     for _ in range(FAMILIES):

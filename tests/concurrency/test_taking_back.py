@@ -18,7 +18,7 @@ from workflows.effects import key_for
 from workflows.errors import NotAllowed, UnknownOutcome
 from workflows.models import Effect, ManualTask, Workflow
 
-pytestmark = [*engine.ENGINE, pytest.mark.long]
+pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
 
 class Bank:

@@ -23,7 +23,7 @@ from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.waits import require_approval
 
-pytestmark = [*engine.ENGINE, pytest.mark.long]
+pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
 
 def ask(*, workflow: Workflow, context: Any) -> None:

@@ -344,7 +344,7 @@ def test_a_decision_that_meets_the_expiry_on_its_way_is_refused() -> None:
     assert not Signal.objects.exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_decision_in_the_moment_of_the_deadline_is_taken_or_refused_and_nothing_between() -> None:
     """Again and again, a little before the deadline or a little after it, until both have happened often enough.
 

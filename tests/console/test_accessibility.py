@@ -84,7 +84,6 @@ def show(page: Any, shown: Shown) -> None:
         shown.then(page)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", PAGES)
 def test_axe_finds_nothing_on_any_page(browser: Any, server: Gunicorn, people: None, part: str) -> None:
     """Nor does any break the Content-Security-Policy."""

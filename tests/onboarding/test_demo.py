@@ -92,7 +92,7 @@ def test_a_port_that_is_taken_is_a_clear_message_before_anything_is_started(
     assert "Traceback" not in printed
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.django_db(transaction=True)
 def test_ctrl_c_while_the_queue_drains_ends_all_that_it_has_started(
@@ -112,7 +112,7 @@ def test_ctrl_c_while_the_queue_drains_ends_all_that_it_has_started(
     assert not [pid for pid in started if is_alive(pid)]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.django_db(transaction=True)
 def test_it_runs_to_the_end_and_says_how_to_send_one_more_that_completes(

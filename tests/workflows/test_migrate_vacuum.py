@@ -16,7 +16,7 @@ from tests.engine import another_connection, submit
 from tests.migrating.traces import columns, taken_back
 from tests.workflows.test_migrate import Migrating
 
-pytestmark = [*engine.ENGINE, pytest.mark.long]
+pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
 # As it is in a large table: it goes on for minutes.
 SLOW = "autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1"

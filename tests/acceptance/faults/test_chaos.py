@@ -35,7 +35,7 @@ from tests.processes import Runworker
 from workflows.models import Attempt, Event, Workflow
 
 # Beside another test its strikes come too late: it waits minutes for the seldom ones.
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.alone]
 
 SECONDS = 60.0
 # On a machine where the seldom ones have not come up by then it goes on, this long at the most.

@@ -13,7 +13,7 @@ from tests.acceptance.faults.test_outages import is_open
 from workflows.models import CircuitEvent, Workflow
 
 # Beside other tests the workers come by late, and the time that it takes says little.
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults, pytest.mark.alone]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.alone]
 
 A_SECOND = 10
 # They take half a minute; 600 (FAULTS_PARKED=600) a minute and a half.

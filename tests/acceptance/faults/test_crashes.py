@@ -10,7 +10,7 @@ from tests.acceptance.faults.harness import System, assert_nothing_twice, outcom
 from tests.postgres import Restart
 from workflows.models import Attempt, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults, pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 CRASHES = 10
 LOAD = 12

@@ -12,7 +12,7 @@ from tests.acceptance.faults.harness import STEADY, System, assert_nothing_twice
 from tests.acceptance.outside import attempts
 from workflows.models import Attempt, Event, FollowUp, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 EACH = 2  # times that each fault strikes
 
@@ -43,7 +43,6 @@ FAULTS: list[tuple[str, str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.slow
 def test_onboarding_completes_whatever_its_services_do(system: System) -> None:
     armed = {
         system.sandbox.fault(service, operation, kind, count=EACH, **more)["id"]: (service, operation, kind)

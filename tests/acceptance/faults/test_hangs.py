@@ -23,7 +23,7 @@ from tests.acceptance.faults.test_outages import (
 )
 from workflows.models import Attempt, CircuitEvent, Event, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 # Seconds that a call waits for its answer, and that are counted from the opening of the circuit on.
 TIMEOUT, WINDOW = 2.0, 6.0

@@ -11,7 +11,7 @@ from tests.processes import until
 from workflows.failpoints import BOUNDARIES
 from workflows.models import Effect
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults, pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 CALL, COMMIT = BOUNDARIES[:4], BOUNDARIES[4:]
 ONCE = [step for step in ONBOARDING.steps if step.once]

@@ -12,7 +12,7 @@ from tests.acceptance.faults.test_outages import WORKERS, is_open
 from workflows.failpoints import OF_CHORES
 from workflows.models import CircuitEvent, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 PARKED = 60
 

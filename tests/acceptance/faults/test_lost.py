@@ -25,7 +25,7 @@ from tests.processes import until
 from tests.servers import Proxy, database_url
 from workflows.models import Attempt, Effect, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 # Below the second after which a worker speaks on its claim anyway: what it meets next is the fence.
 CALL_TAKES = 0.6

@@ -19,7 +19,7 @@ from tests.acceptance.outside import attempts
 from tests.processes import until
 from workflows.models import Attempt, Effect, WorkerProcess, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def charges(till: Till, workflow: Workflow) -> int:
@@ -184,7 +184,6 @@ MUST_BE_MET = {
 }
 
 
-@pytest.mark.slow
 def test_whatever_fails_is_cancelled_or_expires_is_paid_once_or_given_back(till: Till) -> None:
     for _ in range(2):
         till.work(processes=2)

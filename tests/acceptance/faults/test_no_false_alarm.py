@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from tests.acceptance.faults.harness import System, fired
 from workflows.models import Attempt, CircuitEvent, Event, WorkerProcess, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 WORKERS = 4
 # Seconds: longer than it takes to open a circuit.

@@ -16,7 +16,7 @@ from workflows.models import Attempt, CircuitEvent, Effect, Event, FollowUp, Man
 from workflows.models.service import FIRST_COOL_OFF
 from workflows.outages.circuits import JITTER, LONGEST_COOL_OFF, VOTES
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 PLAIN = {Kind.NET_NEW, Kind.EXISTING}
 WORKERS = 4

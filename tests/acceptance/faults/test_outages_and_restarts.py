@@ -12,7 +12,7 @@ from workflows.models import Attempt, CircuitEvent, Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.outages.circuits import SUSPECTS, VOTES, CircuitState, state_of
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults, pytest.mark.alone]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.alone]
 
 GIVEN = 60
 

@@ -10,12 +10,11 @@ from tests.acceptance.faults.harness import Requests, System, assert_nothing_twi
 from tests.acceptance.outside import attempts, now
 from workflows.models import Attempt, Effect
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 RELEASES = ("OLDER", "NEWER", "NEWEST")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("order", list(permutations(RELEASES)), ids="-".join)
 def test_releases_take_turns_and_call_once(system: System, order: tuple[str, ...]) -> None:
     charges = Requests(system.sandbox, "payments", "charge")

@@ -26,7 +26,7 @@ from workflows.errors import NotAllowed
 from workflows.failpoints import BOUNDARIES
 from workflows.models import Attempt, Effect, Event, ManualTask, State, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults, pytest.mark.slow]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 CALL, COMMIT = BOUNDARIES[:4], BOUNDARIES[4:]
 UNDONE = [step.identity for step in ONBOARDING.steps if step.undo]

@@ -15,7 +15,7 @@ from tests.acceptance.scenarios.watching import (
 from workflows.checks import check_definitions
 from workflows.definition import definitions
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 ALL = [ORDER_FULFILMENT, LOAN_APPROVAL, INSURANCE_BATCH, VERIFICATION, TISSUE_ANALYSIS]
 

@@ -19,7 +19,7 @@ from tests.scenarios import services
 from workflows import operations
 from workflows.models import Attempt, ManualTask, State, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 POLICIES, BUSY, UNKNOWN = 500, 40, 5
 POOL = 4
@@ -31,7 +31,6 @@ def policies() -> list[str]:
     return [f"{kinds[n * 7 % POLICIES]}-{n:03}" for n in range(POLICIES)]
 
 
-@pytest.mark.slow
 def test_a_batch_of_insurance_policies(runworker: Start) -> None:
     ada = User.objects.create_superuser("ada")
     batch = engine.submit({"policies": policies()}, workflow_type="insurance_batch")

@@ -17,7 +17,7 @@ from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import ManualTask, Signal, State, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture

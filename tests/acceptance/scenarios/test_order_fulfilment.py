@@ -19,7 +19,7 @@ from workflows import inbox, operations
 from workflows.ingress import webhooks
 from workflows.models import State, Wait, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def an_order(number: str = "A-1", address: str = "Pier 4") -> Workflow:

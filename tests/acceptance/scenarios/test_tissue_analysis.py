@@ -19,7 +19,7 @@ from tests.processes import environment, until
 from tests.scenarios import services
 from workflows.models import Signal, State, Workflow
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 JOBS = ["upload", "tiles", "prediction", "annotations", "report"]
 

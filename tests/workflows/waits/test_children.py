@@ -112,7 +112,7 @@ def test_none_to_wait_for_is_over_at_once() -> None:
     assert (workflow.status, outcomes) == ("COMPLETE", [[]])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_thousand_children_wake_their_parent_once() -> None:
     workflow = parent(1000)
     assert drain() == 1002
