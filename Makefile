@@ -10,10 +10,9 @@ PYTHON ?= $(shell for python in $(PYTHONS); do \
 # that the tests start would compile the project anew.
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
-# How many tests run at a time: somewhat more than the cores of a small machine, for many of them wait. Those that kill
-# and hang workers wait for processes of their own. 0 is one after another.
+# How many tests run at a time: somewhat more than the cores of a small machine, for many of them wait. 0 is one after
+# another.
 TESTS_AT_ONCE ?= 3
-FAULTS_AT_ONCE ?= 2
 
 VENV = .venv/bin/python
 INSTALLED = .venv/.installed
@@ -24,33 +23,25 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789 \
 	SEARCH_KEYS=only-for-the-checks-another-one-of-many-characters-0123456789
 
-.PHONY: help venv test test-long test-faults test-browser mutants bench bench-quick bench-big bench-intake bench-footprint \
+.PHONY: help venv test test-all mutants bench bench-quick bench-big bench-intake bench-footprint \
 	bench-console lint format demo pictures db-start db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@echo '  Arguments go through ARGS: make test ARGS="-x tests/config", make demo ARGS="--exit --submissions 60"'
+	@echo '  Arguments go through ARGS: make test-all ARGS="-x tests/console", make demo ARGS="--exit --submissions 60"'
 	@echo '  make test runs $(TESTS_AT_ONCE) tests at a time; one after another: make test TESTS_AT_ONCE=0'
 
 venv: $(INSTALLED) ## Make .venv, with the exact versions of constraints.txt (the others do that by themselves)
 
 test: export DEBUG = 1
-test: $(INSTALLED) ## Run the tests, on the embedded PostgreSQL or on DATABASE_URL
+test: $(INSTALLED) ## Run the tests that a change needs (three minutes), on the embedded PostgreSQL or on DATABASE_URL
 	@$(VENV) -m pytest -n $(TESTS_AT_ONCE) $(ARGS)
 
-test-long: export DEBUG = 1
-test-long: $(INSTALLED) ## Run the long ones: scenarios in real workers, consumekafka, crashes of the database, races by the hundred
-	@$(VENV) -m pytest -m long -n $(TESTS_AT_ONCE) $(ARGS)
-
-test-faults: export DEBUG = 1
-test-faults: $(INSTALLED) ## Run the tests that kill, crash and hang worker processes (some minutes)
-	@$(VENV) -m pytest -m faults -n $(FAULTS_AT_ONCE) $(ARGS)
-
-test-browser: export DEBUG = 1
-test-browser: $(INSTALLED) ## Run the tests that use the console in a real browser (Debian's chromium)
-	@$(VENV) -m pytest -m browser -n $(FAULTS_AT_ONCE) $(ARGS)
+test-all: export DEBUG = 1
+test-all: $(INSTALLED) ## Run all tests: with real processes that are killed and hang, with Kafka, and in a browser (chromium)
+	@$(VENV) -m pytest -m "" -n $(TESTS_AT_ONCE) $(ARGS)
 
 mutants: export DEBUG = 1
 mutants: $(INSTALLED) ## Take each fence, lock, order and half of a waker out in turn, and see a test fail (an hour)

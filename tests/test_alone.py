@@ -39,13 +39,3 @@ def test_what_runs_alone_and_what_does_not_wait_for_each_other(first: Any, secon
         thread, has_it = waits(second)
     assert has_it.wait(10)
     thread.join(10)
-
-
-def test_the_others_do_not_wait_for_each_other() -> None:
-    with alone.turn_of(ORDINARY), alone.turn_of(ORDINARY):
-        pass
-
-
-def test_what_restarts_the_server_has_to_run_alone(request: pytest.FixtureRequest) -> None:
-    with pytest.raises(AssertionError, match="would lose their connections"):
-        request.getfixturevalue("restart_postgres")

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tests.acceptance.conftest import Start
+from tests.acceptance.conftest import Start, runworker
 from tests.sandbox_process import SandboxProcess
 from tests.servers import bash, gunicorn
 from workflows.models import Workflow
+
+__all__ = ["runworker"]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
