@@ -25,7 +25,7 @@ PRODUCTION = {
     "SERVICES_URL": "https://services.example.com",
 }
 # Empty, not absent: what is absent may come from a developer's .env.
-UNSET = dict.fromkeys([*PRODUCTION, "SECURE_PROXY_SSL_HEADER"], "")
+UNSET = dict.fromkeys([*PRODUCTION.keys() - {"SERVICES_URL"}, "SECURE_PROXY_SSL_HEADER"], "")
 
 
 def settings_of(**environment: str) -> dict[str, Any]:

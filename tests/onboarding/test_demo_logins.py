@@ -21,6 +21,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def with_debug(settings: Any) -> None:
     settings.DEBUG = True
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # the others take a second each
 
 
 def test_there_is_a_superuser_and_one_login_for_each_group_of_the_console() -> None:

@@ -69,6 +69,8 @@ def test_what_people_read_of_a_workflow_holds_no_secret(sandbox: SandboxProcess)
         assert secret not in copies
 
 
+# A service that never answers takes its whole timeout.
+NO_ANSWER = [pytest.param("timeout_after", marks=pytest.mark.slow), "drop_after", "half"]
 LOOKED_UP = [
     ("accounts", "create_account", "create_account"),
     ("payments", "charge", "execute_checkout"),
@@ -76,7 +78,7 @@ LOOKED_UP = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["timeout_after", "drop_after", "half"])
+@pytest.mark.parametrize("kind", NO_ANSWER)
 @pytest.mark.parametrize(("service", "operation", "step"), LOOKED_UP)
 def test_a_call_whose_answer_never_came_is_looked_up_and_not_repeated(
     service: str, operation: str, step: str, kind: str, sandbox: SandboxProcess
@@ -266,7 +268,7 @@ def test_a_charge_followed_by_an_enrolment_that_fails_for_good_is_refunded(sandb
     assert refund.result["refund_id"].startswith("re_")
 
 
-@pytest.mark.parametrize("kind", ["timeout_after", "drop_after", "half"])
+@pytest.mark.parametrize("kind", NO_ANSWER)
 def test_a_refund_whose_answer_never_came_is_sent_again_and_made_once(kind: str, sandbox: SandboxProcess) -> None:
     workflow = fails_for_good_after_the_charge(sandbox)
     sandbox.fault("payments", "refund", kind, count=1)

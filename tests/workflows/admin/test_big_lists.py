@@ -21,6 +21,8 @@ from tests.workflows.admin.test_paging import INBOX, LIST, WORKERS
 from workflows import overview
 from workflows.models import ManualTask, Workflow
 
+pytestmark = pytest.mark.slow
+
 ROWS = 12_000
 # Of one statement. The rows of the table are on more.
 MOST = 1500

@@ -125,6 +125,7 @@ class Simulation:
             yield 0.1 if self.released else random.uniform(0, 2 * self.pause)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("takes", "most"), [(0.05, 60), (10.0, 120)], ids=["answers 503", "hangs"])
 def test_a_dead_service_gets_few_calls_in_twenty_minutes(the_time: Time, takes: float, most: int) -> None:
     """The calls until it opens are one of each worker, and those of its first two seconds."""
@@ -136,6 +137,7 @@ def test_a_dead_service_gets_few_calls_in_twenty_minutes(the_time: Time, takes: 
     assert simulation.made <= most
 
 
+@pytest.mark.slow
 def test_it_closes_when_the_service_is_back(the_time: Time) -> None:
     down = True
     simulation = Simulation(the_time, lambda: down).run(300)
@@ -146,6 +148,7 @@ def test_it_closes_when_the_service_is_back(the_time: Time) -> None:
     assert not simulation.parked
 
 
+@pytest.mark.slow
 def test_two_percent_of_errors_open_nothing(the_time: Time) -> None:
     """Of 200 calls a second."""
     Simulation(the_time, lambda: random.random() < 0.02, workers=8, rate=100).run(45)
@@ -200,6 +203,7 @@ def test_what_was_answered_before_a_circuit_opened_is_not_the_outcome_of_its_tri
     assert Service.objects.get().cool_off == 10
 
 
+@pytest.mark.slow
 def test_thirty_percent_of_errors_may_open_it_and_it_closes_again(the_time: Time) -> None:
     simulation = Simulation(the_time, lambda: random.random() < 0.3, workers=8, rate=10).run(300)
     simulation.fails = lambda: False
