@@ -18,35 +18,28 @@ Then the workflow is FAILED. A retry begins new generations of what was undone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
 
-from workflows import inbox, journal, transitions, waits
+from workflows import inbox, journal, retry_budget, step_session, transitions, waits
+from workflows.boundary import MustStop
 from workflows.definition import Step, Undo, WorkflowDefinition, definitions, removed_step, undo_of
-from workflows.doubts import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, Unsettled, found_by
+from workflows.doubts import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, found_by
 from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
-from workflows.errors import ClaimLost, StepError, Suspend
-from workflows.executor import (
-    Results,
-    StepEntry,
-    WorkerStopping,
-    call_in_time,
-    describe,
-    describe_engine_error,
-    leave,
-    reset_session,
-    transaction_is_broken,
-)
+from workflows.errors import StepError, Suspend
+from workflows.executor import WorkerStopping
 from workflows.journal import OpenAttempt
 from workflows.ledger import Ledger
 from workflows.models import Effect, ManualTask, StepOutcome, Wait, Workflow
-from workflows.outages import calls, unavailable_service
 from workflows.outages.parking import PATIENCE, find_parking
-from workflows.transitions import UNCHANGED, ExtraColumns, Parking
+from workflows.results import Results, describe, describe_engine_error
+from workflows.runner import StepEntry, call_in_time, ensure_sound, leave, tried
+from workflows.transitions import NONE, UNCHANGED, ExtraColumns, Failures, Parking
 from workflows.wording import words_for_step
 
 # Failures of an undo before a person is asked.
@@ -70,17 +63,15 @@ class Compensated:
 
 @dataclass(frozen=True, slots=True)
 class UndoFailed:
-    """An undo, or finding out whether there is something to undo, failed for the `failures`-th time.
+    """An undo, or finding out whether there is something to undo, failed.
 
-    `description` is the error as it may be shown. `failures` is 0, and none is counted, when it is only too early to
-    know whether there is something to undo, or while the workflow is parked. After `most` of them a person is asked.
+    `description` is the error as it may be shown. If it has failed too often (`verdict`), a person is asked.
     """
 
     step: Step
     error: BaseException
     description: dict[str, str]
-    failures: int
-    most: int
+    verdict: retry_budget.Verdict
     parking: Parking | None = None
 
 
@@ -158,15 +149,13 @@ def run(
     workflow: Workflow,
     attempt: OpenAttempt,
     *,
-    may_begin: Callable[[Step], bool],
     give_up: StepError | None = None,
 ) -> Outcome:
     """Undo the effects that are to be undone, until one fails or waits. What was done is added to `attempt.steps`.
 
-    `may_begin` is called before each undo. `give_up` says why the first undo is not called, but a person asked about
-    it.
+    `give_up` says why the first undo is not called, but a person asked about it.
     """
-    outcome = _Compensation(definition, workflow, attempt).run(may_begin, give_up)
+    outcome = _Compensation(definition, workflow, attempt).run(give_up)
     leave(attempt, rolled_back=not isinstance(outcome, Compensated))
     return outcome
 
@@ -188,46 +177,38 @@ class _Compensation:
             if effect.state in MAY_HAVE_HAPPENED and is_to_be_undone(definition, effect.step, effect.has_undo)
         ]
 
-    def run(self, may_begin: Callable[[Step], bool], give_up: StepError | None) -> Outcome:
-        with journal.bind_attempt(self.attempt):
-            for effect in self.to_undo:
-                step = self.definition.find_or_removed_step(effect.step)
-                if not may_begin(replace(step, name=undo_of(step.name))):
+    def run(self, give_up: StepError | None) -> Outcome:
+        for effect in self.to_undo:
+            step = self.definition.find_or_removed_step(effect.step)
+            ended_by = tried(self.attempt, partial(self._undo, step, effect, give_up), transaction.atomic())
+            match ended_by:
+                case MustStop():
                     return WorkerStopping(self.results.context_json, step)
-                try:
-                    with transaction.atomic():
-                        self._undo(step, effect, give_up)
-                        reset_session(self.attempt)
-                    calls.vote()
-                except Suspend as suspend:
-                    return UndoWaiting(step, suspend, self.parking)
-                except ClaimLost:
-                    raise
-                except BaseException as error:  # an undo's SystemExit, too, is the undo's failure
-                    journal.ensure_from_step(self.attempt, error)
-                    journal.require_claim(self.attempt)  # on a lost connection any error looks like the undo's own
-                    return self._failed(step, effect, error)
-                give_up = None
+                case Suspend():
+                    return UndoWaiting(step, ended_by, self.parking)
+            self.attempt.boundary.after()  # if that opens the circuit, the workflow is parked
+            if ended_by is not None:
+                return self._failed(step, effect, ended_by)
+            give_up = None
         return Compensated([e.step for e in reversed(self.ledger.rows.latest()) if e.state == Effect.State.UNDONE])
 
     def _failed(self, step: Step, effect: KnownEffect, error: BaseException) -> UndoFailed:
-        description = describe(error, self.results)
-        calls.vote()  # if that opens the circuit, the workflow is parked
-        unavailable = bool(unavailable_service(error))
-        most = PATIENCE if unavailable else MAX_UNDO_FAILURES
+        description, rows = describe(error, self.results), self.ledger.rows
         parking = find_parking(self.workflow, error)
-        failures = 0
-        if parking.is_over if parking else not isinstance(error, Unsettled):
-            failures = self.ledger.rows.undo_failed(effect, description, unavailable=unavailable)
-        return UndoFailed(step, error, description, failures, most, parking if failures < most else None)
+        verdict = retry_budget.judge(error, rows.failures_of_undo(effect), allowed=MAX_UNDO_FAILURES, parking=parking)
+        if verdict.counts:
+            rows.set_undo_failures(effect, verdict.failures, description)
+        return UndoFailed(step, error, description, verdict, None if verdict.is_over else parking)
 
     def _undo(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> None:
         """Deal with one effect; its outcome is an entry of the attempt's steps."""
+        self.attempt.boundary.before(replace(step, name=undo_of(step.name)))
         journal.flush(self.attempt)
         entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": StepOutcome.UNDO_FAILED}
         with StepEntry(entry, self.attempt, self.results):
             entry["outcome"] = self._deal_with(step, effect, give_up)
-            _ensure_sound(f"undo of {step.name}")
+            ensure_sound(f"The undo of {step.name}")
+        step_session.reset(self.attempt)
 
     def _deal_with(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> str:
         """Have a person decide, or find out whether the effect happened and undo it. Returns its state after that.
@@ -236,7 +217,9 @@ class _Compensation:
         would know.
         """
         if give_up:  # written down, for a later attempt gets the person's answer
-            effect = self.ledger.rows.set_undo_failures(effect, MAX_UNDO_FAILURES, describe_engine_error(give_up))
+            effect = self.ledger.rows.set_undo_failures(
+                effect, Failures(MAX_UNDO_FAILURES), describe_engine_error(give_up)
+            )
         while not step.undo or _has_failed_too_often(effect):
             effect = self._ask_or_find_out(step, effect)
             if effect.state not in MAY_HAVE_HAPPENED:
@@ -285,18 +268,14 @@ class _Compensation:
         A lookup that fails is no failure of the undo: the person is asked already.
         """
         self.attempt.suspended = None  # by the question; the lookup may not wait
-        try:
-            with transaction.atomic():
-                return self._look_up(step, effect)
-        except ClaimLost:
-            raise
-        except BaseException as error:  # a lookup's SystemExit, too, is the lookup's failure
-            journal.ensure_from_step(self.attempt, error)
-            journal.require_claim(self.attempt)
-            self.attempt.steps[-1].update(describe(error, self.results))  # else nobody would know of it
-            calls.vote()  # if that opens the circuit, the workflow is parked
-            self.parking = find_parking(self.workflow, error)
-            return None
+        found: list[KnownEffect | None] = []
+        failed = tried(self.attempt, lambda: found.append(self._look_up(step, effect)), transaction.atomic())
+        if failed is None:
+            return found[0]
+        self.attempt.steps[-1].update(describe(failed, self.results))  # else nobody would know of it
+        self.attempt.boundary.after()  # if that opens the circuit, the workflow is parked
+        self.parking = find_parking(self.workflow, failed)
+        return None
 
     def _look_up(self, step: Step, effect: KnownEffect) -> KnownEffect | None:
         """What the service says of the effect, written on the ledger; None when a person goes on being asked.
@@ -309,24 +288,24 @@ class _Compensation:
         if effect.state != Effect.State.DONE:
             assert step.lookup is not None
             found = doubts.find(step, step.lookup, context, effect)
-            _ensure_sound(f"lookup of {step.name}")
+            ensure_sound(f"The lookup of {step.name}")
             if not waits.withdraw_unanswered(self.workflow, question):
                 return None
             # The failures first: a retry may make this very call, and its undo has not failed.
-            return doubts.settle(rows.set_undo_failures(effect, 0), found)
+            return doubts.settle(rows.set_undo_failures(effect, NONE), found)
         assert lookup is not None
         result = call_in_time(
             step, self.attempt, lambda: lookup(workflow=self.workflow, context=context, effect=effect)
         )
         with journal.attribute_to_step(self.attempt):
             result = found_by("undo_lookup", step, result)
-        _ensure_sound(f"lookup of the undo of {step.name}")
+        ensure_sound(f"The lookup of the undo of {step.name}")
         if result is None and not self._may_be_undone_now(effect):
             return None
         if not waits.withdraw_unanswered(self.workflow, question, even_claimed=result is not None):
             return None
         if result is None:
-            return rows.set_undo_failures(effect, 0)
+            return rows.set_undo_failures(effect, NONE)
         return rows.resolve_undo(effect, Effect.State.UNDONE, by="lookup", result=result)
 
     def _may_be_undone_now(self, effect: KnownEffect) -> bool:
@@ -365,17 +344,11 @@ class _Compensation:
                 effect, state, by=answer.result["by"], result={"reference": reference} if reference else {}
             )
         elif answer.outcome == "rejected":
-            effect = self.ledger.rows.set_undo_failures(effect, 0)
+            effect = self.ledger.rows.set_undo_failures(effect, NONE)
         # The next time is another question, also after one that expired: an effect that is kept now may be up for
         # undoing again after a retry, and its undo may fail again.
         waits.withdraw(self.workflow, _question(effect))
         return effect
-
-
-def _ensure_sound(what: str) -> None:
-    """Raise StepError if the transaction is aborted by an error that an author's code has swallowed."""
-    if transaction_is_broken():
-        raise StepError(f"The {what} swallowed a database error.")
 
 
 def _has_failed_too_often(effect: KnownEffect) -> bool:

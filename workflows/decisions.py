@@ -12,22 +12,21 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from workflows import compensation, follow_ups, history, inbox, poison, transitions, waits
-from workflows.backoff import Policy, merge_policies
+from workflows import compensation, follow_ups, history, inbox, poison, retry_budget, transitions, waits
+from workflows.backoff import Policy
 from workflows.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.doubts import Unsettled
 from workflows.errors import RetryableStepError, Suspend, WorkflowCancelled, signal_names
-from workflows.executor import Complete, Failed, Outcome, Waiting, WorkerStopping, last_error
+from workflows.executor import Complete, Failed, Outcome, Waiting, WorkerStopping
 from workflows.journal import OpenAttempt
 from workflows.models import Attempt, Event, StepOutcome, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.steps_on_record import as_recorded
-from workflows.outages import unavailable_service
-from workflows.outages.parking import PATIENCE, find_parking
+from workflows.outages.parking import find_parking
 from workflows.poison import Held, Postponed
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import server_side_binding
+from workflows.results import last_error
 from workflows.transitions import NOTHING, Awaited, Failures, Parking
 
 logger = logging.getLogger(__name__)
@@ -148,24 +147,12 @@ def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend
 
 
 def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
-    """Push the row into the future, unless this step has failed too often in a row: then the workflow is FAILED.
-
-    A call whose outcome is not known yet (Unsettled) is retried however often, and no failure is counted: else a step
-    whose calls time out would make half the calls that its policy allows. Failures at a service that was unavailable
-    are none of those that the policy allows; they are final when patience is over. While that service's circuit is
-    open, the workflow is parked, which is a failure only if its time there has run out.
-    """
-    step, policy = outcome.step, _policy(workflow, outcome)
-    service, parking = unavailable_service(outcome.error), find_parking(workflow, outcome.error)
-    is_failure = parking.is_over if parking else not isinstance(outcome.error, Unsettled)
-    again = workflow.current_step in step.names
-    failures = Failures(
-        (workflow.retry_count if again else 0) + is_failure,
-        (workflow.unavailable_count if again else 0) + (is_failure and bool(service)),
-    )
-    counted = failures.unavailable if service else failures.number - failures.unavailable
-    most = max(policy.max_attempts, PATIENCE) if service else policy.max_attempts
-    if is_failure and counted >= most:
+    """Push the row into the future, or park it; FAILED, if this step has failed once too often in a row."""
+    step, policy, parking = outcome.step, _policy(workflow, outcome), find_parking(workflow, outcome.error)
+    before = retry_budget.failures_in_a_row(workflow, step)
+    verdict = retry_budget.judge(outcome.error, before, allowed=policy.max_attempts, parking=parking)
+    failures = verdict.failures
+    if verdict.is_over:
         return _fail(workflow, attempt, outcome, failures=failures)
     columns = _context(outcome) | last_error(outcome.description)
     if parking:
@@ -179,7 +166,7 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
         failures=failures,
         extra_columns=columns,
     )
-    number: dict[str, Any] = {"failures": counted, "max_attempts": most} if is_failure else {}
+    number: dict[str, Any] = {"failures": verdict.counted, "max_attempts": verdict.most} if verdict.counts else {}
     history.record(
         workflow.pk,
         Event.Kind.RETRY_SCHEDULED,
@@ -217,8 +204,7 @@ def _woken_by(attempt: OpenAttempt, error: BaseException) -> Awaited:
 def _policy(workflow: Workflow, outcome: Failed | UndoFailed) -> Policy:
     """What the error states beats what the step states, and that beats the definition."""
     definition: WorkflowDefinition = definitions()[workflow.workflow_type]
-    stated = outcome.error if isinstance(outcome.error, RetryableStepError) else None
-    return merge_policies(stated, outcome.step.retry, definition.retry)
+    return retry_budget.policy_for(outcome.error, outcome.step.retry, definition.retry)
 
 
 def _due(workflow: Workflow) -> str:
@@ -279,14 +265,13 @@ def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compens
 
 def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -> Attempt.Outcome:
     """Try the undo later, or at once when it has failed too often, as a person is asked then. The row's error stays."""
-    step, policy = outcome.step, _policy(workflow, outcome)
+    step, verdict, policy = outcome.step, outcome.verdict, _policy(workflow, outcome)
     if outcome.parking:
         transitions.park(workflow.pk, outcome.parking)
         return _end_parked(workflow, attempt, step, outcome.parking)
-    exhausted = outcome.failures >= outcome.most
-    due = transitions.AT_ONCE if exhausted else policy.due_after(max(outcome.failures, 1))
-    transitions.postpone(workflow.pk, due)
-    if not outcome.failures:
+    counted = verdict.counted if verdict.counts else 1
+    transitions.postpone(workflow.pk, transitions.AT_ONCE if verdict.is_over else policy.due_after(counted))
+    if not verdict.counts:
         history.record(
             workflow.pk,
             Event.Kind.PUT_BACK,
@@ -300,8 +285,8 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
         Event.Kind.UNDO_FAILED,
         attempt=attempt.number,
         step=step.name,
-        failures=outcome.failures,
-        max_attempts=outcome.most,
+        failures=verdict.counted,
+        max_attempts=verdict.most,
         invisible_until=_due(workflow),
         **outcome.description,
     )

@@ -122,7 +122,7 @@ class Doubts:
         """Let the lookup find a call's result. None: it has not happened. Raises Unsettled while it still may."""
         journal.flush(self.attempt)
         journal.require_claim(self.attempt)
-        self.attempt.on_call(step)
+        self.attempt.boundary.calling(step)
         with journal.attribute_to_step(self.attempt):
             result = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
             found = found_by("lookup", step, result)
@@ -226,9 +226,8 @@ class Doubts:
 
     def _withdraw_questions_about(self, effect: KnownEffect) -> None:
         """The step is declared again: if it leaves the list once more, that is another question."""
-        with journal.bind_attempt(self.attempt):
-            for name in (_undeclared(effect), _undeclared_question(effect)):
-                waits.withdraw(self.workflow, name)
+        for name in (_undeclared(effect), _undeclared_question(effect)):
+            waits.withdraw(self.workflow, name)
 
 
 def found_by(what: str, step: Step, result: Any) -> dict[str, Any] | None:

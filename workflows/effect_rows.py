@@ -19,6 +19,7 @@ from workflows.errors import ClaimLost
 from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Effect, Workflow
 from workflows.postgres import sqlstates
+from workflows.transitions import Failures
 
 # Seconds. An INTENT that takes longer to be committed (a disk or a replica that stalls) is written again before the
 # call, for the age of a call is measured from its INTENT.
@@ -171,16 +172,6 @@ class EffectRows:
             KnownEffect(rows[0][0], effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
         )
 
-    def undo_failed(self, effect: KnownEffect, error: dict[str, str], *, unavailable: bool = False) -> int:
-        """Count a failure of the effect's undo, or of finding out whether to undo it. Returns how many there were.
-
-        Those at a service that was `unavailable` are counted apart.
-        """
-        known = self._known[effect.step]
-        failures, outages = known.undo_failures + (not unavailable), known.undo_unavailable + unavailable
-        self.set_undo_failures(effect, failures, error, unavailable=outages)
-        return outages if unavailable else failures
-
     def resolve_undo(
         self, effect: KnownEffect, state: Effect.State, *, by: str, result: Mapping[str, Any]
     ) -> KnownEffect:
@@ -199,27 +190,32 @@ class EffectRows:
         self._fenced(_RESOLVE_UNDO, {**self._resolve_parameters(effect, state, effect.result, by), **undo})
         return self.remember(replace(effect, state=state))
 
+    def failures_of_undo(self, effect: KnownEffect) -> Failures:
+        """How often the effect's undo, or finding out whether to undo it, has failed."""
+        known = self._known[effect.step]
+        return Failures(known.undo_failures + known.undo_unavailable, known.undo_unavailable)
+
     def set_undo_failures(
-        self, effect: KnownEffect, failures: int, error: dict[str, str] | None = None, *, unavailable: int = 0
+        self, effect: KnownEffect, failures: Failures, error: dict[str, str] | None = None
     ) -> KnownEffect:
-        """Set the failures of the effect's undo: to the maximum to give it up, or to 0 to try it again."""
+        """Set the failures of the effect's undo: to the maximum to give it up, or to none to try it again."""
         description = error or _NO_ERROR
-        parameters = {
-            "effect_id": effect.id,
-            "undo_failures": failures,
-            "undo_unavailable": unavailable,
-            **description,
-            **self._ours,
-        }
+        refused = failures.number - failures.unavailable
         journal.flush(self.attempt)
         self._fenced(
             f"""UPDATE workflows_effect
                    SET undo_failures = %(undo_failures)s, undo_unavailable = %(undo_unavailable)s, {_SET_ERROR}
                  WHERE id = %(effect_id)s AND {FENCE} RETURNING id""",  # noqa: S608 (FENCE is ours)
-            parameters,
+            {
+                "effect_id": effect.id,
+                "undo_failures": refused,
+                "undo_unavailable": failures.unavailable,
+                **description,
+                **self._ours,
+            },
         )
         known = self._known[effect.step]
-        counted = replace(known, undo_failures=failures, undo_unavailable=unavailable)
+        counted = replace(known, undo_failures=refused, undo_unavailable=failures.unavailable)
         code, line = description["error_code"], _error_line(*description.values())
         return self.remember(replace(counted, error=line, error_code=code))
 

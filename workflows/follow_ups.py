@@ -15,7 +15,7 @@ time. What is done next is a decision, or a next try much later; after ten of th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,20 +24,22 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from workflows import executor, history, journal
-from workflows.backoff import Policy, delay_seconds, merge_policies
-from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.doubts import Unsettled
-from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend
-from workflows.executor import Failed, MustStop, Results, WorkerStopping
+from workflows import executor, history, journal, retry_budget, step_session
+from workflows.backoff import Policy, delay_seconds
+from workflows.boundary import MustStop
+from workflows.definition import Step, definitions
+from workflows.errors import RetryableStepError, StepError, Suspend
+from workflows.executor import Failed, WorkerStopping
 from workflows.journal import FENCE, OpenAttempt
 from workflows.ledger import Ledger
 from workflows.models import Attempt, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.outages import circuits, unavailable_service
-from workflows.outages.parking import PATIENCE
 from workflows.postgres.statements import server_side_binding
 from workflows.redaction import class_name
+from workflows.results import Results, describe_engine_error
+from workflows.runner import leave, tried
+from workflows.transitions import Failures
 
 logger = logging.getLogger(__name__)
 
@@ -108,48 +110,36 @@ def begin(claim: Claim) -> FollowUp | None:
 # --- Run ----------------------------------------------------------------------------------------------
 
 
-def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt, *, may_begin: Callable[[Step], bool]) -> Outcome:
+def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> Outcome:
     """Run the one step, in a savepoint of the claim's transaction. Raises ClaimLost when the row is no longer ours."""
     attempt.may_wait = False
     definition = definitions()[workflow.workflow_type]
     step = definition.find_or_removed_step(follow_up.step)
     if follow_up.tries > MAX_TRIES:
-        return _failed_before(step, f"{follow_up.tries - 1} workers began it, and none came to its end.", "poison")
+        return _failed_by(step, StepError(f"{follow_up.tries - 1} workers began it, none finished it.", code="poison"))
     if definition.find_step(follow_up.step) is None or not (step.follow_up or follow_up.asked_by):
-        unknown = _for_another_release(f"This release does not follow up {step.name}.", "step_undeclared")
-        return Failed(None, step, unknown, retryable=True, description=executor.describe_engine_error(unknown))
+        return _failed_by(
+            step, _for_another_release(f"This release does not follow up {step.name}.", "step_undeclared")
+        )
     results = Results(definition, workflow, attempt)
-    outcome = _run(definition, step, workflow, results, attempt, may_begin)
-    executor.leave(attempt, rolled_back=not isinstance(outcome, Done))
-    return outcome
 
+    def run_step() -> None:
+        attempt.boundary.before(step)
+        with _reading_the_context(attempt):
+            results.resume(workflow.context)
+        executor.run_step(step, results, attempt, Ledger(definition, results.workflow_copy, attempt))
+        step_session.reset(attempt)
 
-def _run(
-    definition: WorkflowDefinition,
-    step: Step,
-    workflow: Workflow,
-    results: Results,
-    attempt: OpenAttempt,
-    may_begin: Callable[[Step], bool],
-) -> Outcome:
-    try:
-        with journal.bind_attempt(attempt), transaction.atomic():
-            if not may_begin(step):
-                raise MustStop
-            with _reading_the_context(attempt):
-                results.resume(workflow.context)
-            executor.run_alone(step, workflow, results, attempt, Ledger(definition, results.workflow_copy, attempt))
-            executor.reset_session(attempt)
-    except MustStop:
-        return WorkerStopping({}, step)
-    except Suspend as suspend:
-        error = RetryableStepError(f"{step.name} may not wait when it is followed up: {suspend}")
-        return Failed(None, step, error, retryable=True, description=executor.describe_engine_error(error))
-    except ClaimLost:
-        raise
-    except BaseException as caught:  # a step's SystemExit, too, is the step's failure and not the worker's
-        return executor.failed(step, caught, results, attempt)
-    return Done(step)
+    ended_by = tried(attempt, run_step, transaction.atomic())
+    leave(attempt, rolled_back=ended_by is not None)
+    match ended_by:
+        case None:
+            return Done(step)
+        case MustStop():
+            return WorkerStopping({}, step)
+        case Suspend():
+            return _failed_by(step, RetryableStepError(f"{step.name} may not wait when it is followed up: {ended_by}"))
+    return executor.failed(step, ended_by, results)
 
 
 @contextmanager
@@ -168,9 +158,9 @@ def _for_another_release(message: str, code: str) -> RetryableStepError:
     return RetryableStepError(message, code=code, max_attempts=10, base_delay=600, max_delay=3600)
 
 
-def _failed_before(step: Step, message: str, code: str) -> Failed:
-    error = StepError(message, code=code)
-    return Failed(None, step, error, retryable=False, description=executor.describe_engine_error(error))
+def _failed_by(step: Step, error: StepError) -> Failed:
+    """The outcome for an error of the engine's own."""
+    return Failed(None, step, error, retry_budget.may_pass(error), describe_engine_error(error))
 
 
 # --- Decide -------------------------------------------------------------------------------------------
@@ -206,13 +196,16 @@ def _fail(follow_up: FollowUp, attempt: OpenAttempt, outcome: Failed) -> Attempt
     if after_trial:
         row.update(due_at=after_trial, tries=0)
         return Attempt.Outcome.WAITING
-    is_failure = not isinstance(outcome.error, Unsettled)  # as for a workflow: see workflows.decisions
-    failures, unavailable = follow_up.failures + (is_failure and not service), follow_up.unavailable + bool(service)
     policy = _policy(outcome.step, outcome.error)
-    is_over = unavailable >= max(policy.max_attempts, PATIENCE) if service else failures >= policy.max_attempts
-    gives_up = (is_failure and is_over) or not outcome.retryable
-    due = None if gives_up else policy.due_after(max(failures + unavailable, 1))
-    row.update(due_at=due, tries=0, failures=failures, unavailable=unavailable)
+    before = Failures(follow_up.failures + follow_up.unavailable, follow_up.unavailable)
+    verdict = retry_budget.judge(outcome.error, before, allowed=policy.max_attempts)
+    failures, gives_up = verdict.failures, verdict.is_over or not outcome.retryable
+    row.update(
+        due_at=None if gives_up else policy.due_after(max(failures.number, 1)),
+        tries=0,
+        failures=failures.number - failures.unavailable,
+        unavailable=failures.unavailable,
+    )
     history.record(
         attempt.workflow_id,
         Event.Kind.FOLLOW_UP_GIVEN_UP if gives_up else Event.Kind.FOLLOW_UP_FAILED,
@@ -239,4 +232,4 @@ def _after_trial(follow_up: FollowUp, service: str) -> datetime | None:
 
 def _policy(step: Step, error: BaseException | None) -> Policy:
     """What the error states beats what the step states of its follow-up."""
-    return merge_policies(error if isinstance(error, RetryableStepError) else None, step.follow_up)
+    return retry_budget.policy_for(error, step.follow_up)

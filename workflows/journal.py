@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -27,7 +27,8 @@ from uuid import uuid4
 from django.db import Error, connections, transaction
 
 from workflows import failpoints
-from workflows.definition import Step, undo_of
+from workflows.boundary import Boundary
+from workflows.definition import undo_of
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Workflow
 from workflows.models.steps_on_record import as_recorded
@@ -73,7 +74,7 @@ class OpenAttempt:
     steps: list[dict[str, Any]] = field(default_factory=list)
     deferred: tuple[str, Mapping[str, Any]] | None = None  # a statement that may wait for the next one: see defer
     deferred_step: str = ""  # the step that the deferred statement is about
-    on_call: Callable[[Step], None] = lambda step: None  # called just before a step's own code is
+    boundary: Boundary = field(default_factory=Boundary)  # what the worker does around its steps
     suspended: Suspend | None = None  # by a wait
     may_wait: bool = True  # a follow-up may not: its workflow is COMPLETE
     lost: ClaimLost | None = None  # the journal has failed
@@ -342,8 +343,8 @@ _CORRECT_EVENT = """
 
 
 @contextmanager
-def bind_attempt(attempt: OpenAttempt) -> Iterator[None]:
-    """Let the waits find `attempt` while its steps run: a step is given its workflow and context only."""
+def in_hand(attempt: OpenAttempt) -> Iterator[None]:
+    """Let the waits find `attempt` until it is decided: a step is given its workflow and context only."""
     token = _current.set(attempt)
     try:
         yield

@@ -34,7 +34,6 @@ from workflows.effects import DONE, IN_DOUBT, INTENT, NOT_DONE, SKIPPED, UNDONE,
 from workflows.errors import ClaimLost, StepError, Suspend, UnknownOutcome, error_chain
 from workflows.journal import OpenAttempt
 from workflows.models import Workflow
-from workflows.outages import calls
 from workflows.postgres.jsonb import as_json
 from workflows.timeouts import StepTimeout
 
@@ -72,7 +71,7 @@ class Ledger:
             effect = self.doubts.resolve_or_repeat(step, context, effect)
         if effect and effect.state == DONE:
             return effect.result, True
-        calls.require_available(step.needs)
+        self.attempt.boundary.require_available(step.needs)
         repeats = effect is not None and effect.state in IN_DOUBT
         begun = self._begin(step, effect)
         try:

@@ -14,6 +14,7 @@ from workflows.definition import definitions
 from workflows.models import Chore, CircuitEvent, ManualTask, Service, State, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import DUE
+from workflows.models.workflow import is_parked_on
 from workflows.outages import circuits, parking
 from workflows.outages.circuits import CircuitState
 from workflows.postgres.skip_scan import skip_scan
@@ -173,7 +174,7 @@ def troubled() -> list[Standing]:
 def standing(name: str) -> Standing | None:
     """How one service stands; None if no worker has met it unavailable and nothing is parked on it."""
     rows = list(_told(Service.objects.filter(name=name)))
-    waited_for = Workflow.objects.filter(status=Workflow.Status.PENDING, parked_on=name).exclude(parked_on="")
+    waited_for = Workflow.objects.filter(is_parked_on(name))
     return next(iter(_standings(rows, [name] if rows or waited_for.exists() else [])), None)
 
 

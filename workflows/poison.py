@@ -30,9 +30,10 @@ from workflows.backoff import calculate_invisible_until
 from workflows.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
 from workflows.definition import UNKNOWN_STEP, WorkflowDefinition
 from workflows.errors import RetryableStepError, StepError, Suspend
-from workflows.executor import Failed, describe_engine_error
+from workflows.executor import Failed
 from workflows.journal import OpenAttempt, PastAttempt
 from workflows.models import Attempt, Workflow
+from workflows.results import describe_engine_error
 from workflows.waits import ApprovalExpired, require_go_ahead, withdraw
 
 CRASHES_OF_POISON = 3
@@ -93,9 +94,9 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
     recent = deaths[: len(deaths) % DEATHS_BEFORE_A_PERSON]  # since a person last said that it may be tried again
     if len(recent) >= CRASHES_OF_POISON and all(past.outcome == _CRASHED for past in recent[:CRASHES_OF_POISON]):
         return _poisoned(definition, recent[:CRASHES_OF_POISON])
-    if len(deaths) >= DEATHS_BEFORE_A_PERSON and (verdict := _ask(definition, workflow, attempt, deaths)):
+    if len(deaths) >= DEATHS_BEFORE_A_PERSON and (verdict := _ask(definition, workflow, deaths)):
         return verdict
-    if (lost := _lost_by_itself(attempt)) and (verdict := _ask_about_losses(definition, workflow, attempt, lost)):
+    if (lost := _lost_by_itself(attempt)) and (verdict := _ask_about_losses(definition, workflow, lost)):
         return verdict
     if postponed := _postponed_as_lost(attempt):
         return postponed
@@ -220,24 +221,21 @@ def _failed_as_overdue(definition: WorkflowDefinition, past: PastAttempt) -> Fai
     return _failed(definition, past.died_in, error, retryable=True)
 
 
-def _ask(
-    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, deaths: list[PastAttempt]
-) -> Held | Failed | None:
+def _ask(definition: WorkflowDefinition, workflow: Workflow, deaths: list[PastAttempt]) -> Held | Failed | None:
     """Ask a person whether the workflow may be tried again; None when a person has said yes.
 
     There is one question for each ten deaths, named after the tenth, the twentieth, ...
     """
     last, tenth = deaths[0], deaths[len(deaths) % DEATHS_BEFORE_A_PERSON]
     try:
-        with journal.bind_attempt(attempt):
-            require_go_ahead(
-                workflow,
-                f"{DEATHS_TASK_TYPE}:{tenth.number}",
-                question="Its workers keep dying. May it be tried again?",
-                facts={"Workers lost in a row": str(len(deaths)), "The last one": _describe_end(last)},
-                task_type=DEATHS_TASK_TYPE,
-                timeout=TIME_TO_ANSWER,
-            )
+        require_go_ahead(
+            workflow,
+            f"{DEATHS_TASK_TYPE}:{tenth.number}",
+            question="Its workers keep dying. May it be tried again?",
+            facts={"Workers lost in a row": str(len(deaths)), "The last one": _describe_end(last)},
+            task_type=DEATHS_TASK_TYPE,
+            timeout=TIME_TO_ANSWER,
+        )
     except Suspend as suspend:
         return Held(suspend, last.died_in)
     except StepError as error:
@@ -246,24 +244,22 @@ def _ask(
 
 
 def _ask_about_losses(
-    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, lost: list[PastAttempt]
+    definition: WorkflowDefinition, workflow: Workflow, lost: list[PastAttempt]
 ) -> Held | Failed | None:
     """Ask a person whether the workflow may be tried again; None after a yes, or a day without an answer."""
     last, tenth = lost[0], lost[len(lost) % LOSSES_BEFORE_A_PERSON]
     name = f"{LOSSES_TASK_TYPE}:{tenth.number}"
     try:
-        with journal.bind_attempt(attempt):
-            try:
-                require_go_ahead(
-                    workflow,
-                    name,
-                    question="Its workers keep losing the database. May it be tried again?",
-                    facts={"Attempts lost in a row": str(len(lost)), "The last one": _describe_end(last)},
-                    task_type=LOSSES_TASK_TYPE,
-                    timeout=TIME_TO_ANSWER_ABOUT_LOSSES,
-                )
-            except ApprovalExpired:
-                withdraw(workflow, name)  # so that a person is asked again if the workflow is lost again
+        require_go_ahead(
+            workflow,
+            name,
+            question="Its workers keep losing the database. May it be tried again?",
+            facts={"Attempts lost in a row": str(len(lost)), "The last one": _describe_end(last)},
+            task_type=LOSSES_TASK_TYPE,
+            timeout=TIME_TO_ANSWER_ABOUT_LOSSES,
+        )
+    except ApprovalExpired:
+        withdraw(workflow, name)  # so that a person is asked again if the workflow is lost again
     except Suspend as suspend:
         return Held(suspend, last.died_in)
     except StepError as error:

@@ -30,6 +30,7 @@ from workflows.definition import definitions
 from workflows.doubts import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.models import Attempt, ManualTask, State, Workflow
+from workflows.models.workflow import is_parked_on
 from workflows.outages import parking
 
 _WHAT_A_RETRY_DOES = (
@@ -212,7 +213,7 @@ class ParkedFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         value = self.value()
-        return queryset.filter(status=Workflow.Status.PENDING, parked_on=value) if value else queryset
+        return queryset.filter(is_parked_on(value)) if value else queryset
 
 
 @admin.register(Workflow)

@@ -34,6 +34,13 @@ UNACKNOWLEDGED = Q(status="FAILED", cancelled_at=None, completed_at__isnull=Fals
     acknowledged_failure=F("completed_at")
 )
 
+# What waits for a service. Beside a service's name it is said again, for the planner to find the indexes of it.
+PARKED = Q(status="PENDING") & ~Q(parked_on="")
+
+
+def is_parked_on(service: str) -> Q:
+    return PARKED & Q(parked_on=service)
+
 
 class WorkflowQuerySet(models.QuerySet["Workflow"]):
     def with_state(self) -> WorkflowQuerySet:
@@ -262,7 +269,7 @@ class Workflow(models.Model):
             models.Index(
                 name="workflow_parked_newest",
                 fields=["parked_on", "id"],
-                condition=Q(status="PENDING") & ~Q(parked_on=""),
+                condition=PARKED,
             ),
             # What failed in the last hour, and in the last day: what Home's verdict compares.
             models.Index(
@@ -294,7 +301,7 @@ class Workflow(models.Model):
             models.Index(
                 name="workflow_parked",
                 fields=["parked_on", "invisible_until", "id"],
-                condition=Q(status="PENDING") & ~Q(parked_on=""),
+                condition=PARKED,
             ),
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),
         ]

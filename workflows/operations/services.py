@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workflows.errors import NotAllowed
 from workflows.models import Service, Workflow
+from workflows.models.workflow import is_parked_on
 from workflows.operations.guards import HOLD, TRY_NOW, require, short_transaction
 from workflows.outages import circuits
 
@@ -69,5 +70,5 @@ def _locked(name: str) -> Iterator[Any]:
 
 
 def _is_known(name: str) -> bool:
-    parked = Workflow.objects.filter(status=Workflow.Status.PENDING, parked_on=name).exclude(parked_on="")
+    parked = Workflow.objects.filter(is_parked_on(name))
     return Service.objects.filter(pk=name).exists() or parked.exists()

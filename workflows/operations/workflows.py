@@ -12,7 +12,6 @@ from django.db.models import Exists, OuterRef, Q
 from workflows import compensation, history, inbox, journal, payments, transitions, waking
 from workflows.definition import definitions
 from workflows.errors import NotAllowed, WorkflowCancelled
-from workflows.executor import describe_engine_error, last_error
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
 from workflows.operations.guards import (
@@ -27,6 +26,7 @@ from workflows.operations.guards import (
     short_transaction,
 )
 from workflows.postgres.statements import execute
+from workflows.results import describe_engine_error, last_error
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import get_ident
 from time import monotonic, sleep
@@ -69,7 +68,7 @@ def call_to(service: str) -> Iterator[Call]:
     the same `once` step has made a call before, UnknownOutcome.
     """
     ensure_name(service)
-    worker = _at_work()
+    worker = _worker()
     if worker:
         worker.require_callable(service)
     call = Call()
@@ -154,13 +153,11 @@ class WorkersCalls:
         }
         suspected = {name for name, circuit in self.known.items() if not circuit.open}
         self.unvoted = {name: met for name, met in self.unvoted.items() if name in suspected}
-        token = _current.set(self)
-        _all_at_work.append(self)
+        _at_work.append(self)
         try:
             yield
         finally:
-            _all_at_work.remove(self)
-            _current.reset(token)
+            _at_work.remove(self)
 
     def is_open(self, service: str) -> bool:
         return service in self.known and self.known[service].open
@@ -187,7 +184,15 @@ class WorkersCalls:
             return True
         return self._take_trial(service)
 
-    def may_try_in_earnest(self, service: str) -> bool:
+    def require_available(self, services: Sequence[str]) -> None:
+        """Raise ServiceUnavailable if one of the services that a step needs has an open circuit. None is called."""
+        for service in services:
+            if self.is_open(service) and not self._may_try_in_earnest(service):
+                error = unavailable(service)
+                error.needed = True
+                raise error
+
+    def _may_try_in_earnest(self, service: str) -> bool:
         """Whether a step that needs the service may begin, to try it: alone, and long after the circuit opened."""
         was_released = self.workflow is not None and self.workflow.parked_on == service
         is_due = was_released and monotonic() >= self.known[service].trial_at
@@ -257,23 +262,6 @@ class WorkersCalls:
                 circuits.note_failure(row)
 
 
-def vote() -> None:
-    """After each step: let the worker, if it is one that runs it, vote about what the step's calls have met."""
-    worker = _current.get()
-    if worker and worker.met:
-        worker.vote()
-
-
-def require_available(services: Sequence[str]) -> None:
-    """Raise ServiceUnavailable if one of the services that a step needs has an open circuit. None is called for it."""
-    worker = _current.get()
-    for service in services:
-        if worker and worker.is_open(service) and not worker.may_try_in_earnest(service):
-            error = unavailable(service)
-            error.needed = True
-            raise error
-
-
 def unavailable(service: str) -> ServiceUnavailable:
     """The error of a call that is not made."""
     error = ServiceUnavailable(f"The {service} service is unavailable, and is not called.", code="service_unavailable")
@@ -290,11 +278,11 @@ def _trial_at(row: Any) -> float:
 # What a test plays in place of a service, before the block is entered: see `workflows.testing`.
 played: dict[str, Callable[[Call], None]] = {}
 
-_current: ContextVar[WorkersCalls | None] = ContextVar("workers_calls", default=None)
-# A step's own threads do not see the ContextVar. A worker's process has one worker.
-_all_at_work: list[WorkersCalls] = []
+# A worker's process has one worker. A test may have several, each in a thread of its own.
+_at_work: list[WorkersCalls] = []
 
 
-def _at_work() -> WorkersCalls | None:
-    """The worker that runs the step which calls just now, in whichever thread; None outside a worker."""
-    return _current.get() or (_all_at_work[0] if len(_all_at_work) == 1 else None)
+def _worker() -> WorkersCalls | None:
+    """The worker that runs the step which calls just now, perhaps in a thread of the step's; None outside a worker."""
+    in_this_thread = [each for each in _at_work if each.thread == get_ident()]
+    return next(iter(in_this_thread or (_at_work if len(_at_work) == 1 else [])), None)

@@ -25,6 +25,7 @@ from django.db import DEFAULT_DB_ALIAS, models, transaction
 from workflows.models import CircuitEvent, Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.service import FIRST_COOL_OFF
+from workflows.models.workflow import is_parked_on
 
 # It takes so many votes of so many workflows: one bad payload, always answered with 500, opens nothing.
 VOTES, SUSPECTS = 5, 3
@@ -235,7 +236,7 @@ def is_stubborn(service: Service, *, using: str = DEFAULT_DB_ALIAS) -> bool:
     now = _now(service)
     if service.opened_at is None or service.opened_at >= now - STUBBORN:
         return False
-    parked = Workflow.objects.using(using).filter(status="PENDING", parked_on=service.name).exclude(parked_on="")
+    parked = Workflow.objects.using(using).filter(is_parked_on(service.name))
     failed = parked.filter(invisible_until__gt=now, invisible_until__lte=now + HOUR)
     return failed[: SUSPECTS + 1].count() <= SUSPECTS
 

@@ -22,6 +22,7 @@ from workflows import failpoints, transitions
 from workflows.errors import ServiceUnavailable, error_chain
 from workflows.models import Service, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import is_parked_on
 from workflows.outages import circuits
 from workflows.outages.calls import unavailable_service
 from workflows.outages.circuits import HOUR
@@ -122,7 +123,7 @@ def _is_cohort_under_way(service: Service) -> bool:
     Once the circuit is closed, those that have just become due do not count: else each cohort would wait for the worker
     that comes by last.
     """
-    parked = Workflow.objects.filter(status="PENDING", parked_on=service.name)
+    parked = Workflow.objects.filter(is_parked_on(service.name))
     now = ClockTimestamp()
     due_since = now if service.opened_at is not None else now - JUST_DUE
     return parked.filter(invisible_until__lte=due_since, invisible_until__gt=now - TAKEN_UP_WITHIN).exists()
@@ -133,7 +134,7 @@ def _is_undecided(service: Service) -> bool:
 
     After TAKEN_UP_WITHIN another one is to try it then: that nobody has taken up the first says nothing of the service.
     """
-    parked = Workflow.objects.filter(status="PENDING", parked_on=service.name)
+    parked = Workflow.objects.filter(is_parked_on(service.name))
     return parked.filter(invisible_until__gte=service.released_at, invisible_until__lte=ClockTimestamp()).exists()
 
 

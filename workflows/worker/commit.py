@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from django.db import connection, transaction
 
-from workflows import executor
+from workflows import step_session
 from workflows.errors import ClaimLost
 from workflows.postgres.round_trips import session_of
 from workflows.redaction import frames
@@ -45,4 +45,4 @@ def verified_transaction(announce_hooks: Callable[[], None]) -> Iterator[None]:
     if not committed:
         raise ClaimLost("the claim's transaction ended without a commit")
     if has_hooks:
-        executor.reset_after_hooks()
+        step_session.reset_after_hooks()

@@ -32,7 +32,7 @@ from workflows import (
 )
 from workflows.backoff import Delay
 from workflows.decisions import Decidable, decide
-from workflows.definition import TIMEOUT, Step, WorkflowDefinition, definitions
+from workflows.definition import TIMEOUT, WorkflowDefinition, definitions
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
 from workflows.executor import Complete
 from workflows.journal import OpenAttempt
@@ -43,11 +43,12 @@ from workflows.postgres import migrating, sqlstates
 from workflows.redaction import frames
 from workflows.stop_flag import Flag
 from workflows.worker import chores, sessions, slots, unknown_types
+from workflows.worker.boundary import WorkersBoundary
 from workflows.worker.claim import Claim, DueWorkflows
 from workflows.worker.commit import verified_transaction
 from workflows.worker.heartbeat import Heartbeat
 from workflows.worker.listening import Listener
-from workflows.worker.slots import NEVER, Slot, WorkerStatus
+from workflows.worker.slots import NEVER, PublishedStatus, Slot
 
 logger = logging.getLogger(__name__)
 
@@ -55,11 +56,9 @@ logger = logging.getLogger(__name__)
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 # The longest of these while the worker stops and has a result to write: its grace may be over before the next attempt.
 MAX_LAST_DELAY = 1.0
-CHORES_EVERY = CHECK_EVERY = LOOK_EVERY = 1.0
+CHORES_EVERY = LOOK_EVERY = 1.0
 # A database that is restored, or fails over, under a worker may lack the rows of this release's chores.
 CHORES_KNOWN_EVERY = 60.0
-# Seconds between the announcement of a step and its own code: the INTENT of its call is written in a few milliseconds.
-LONG_FOR_THE_DATABASE = 1.0
 FOLLOW_UP_EVERY = 10  # turns
 # Seconds for all the on_commit hooks of an attempt: as long as a step that states no time of its own.
 HOOKS_TIMEOUT = TIMEOUT
@@ -89,15 +88,14 @@ class Worker:
         self.name = name
         self.stopping = stopping
         self.must_stop = must_stop
-        self._slot = slot or slots.allocate(1)[0]
-        self._status = WorkerStatus()
+        self.status = PublishedStatus(slot or slots.allocate(1)[0])
         self._heartbeat = Heartbeat(name, queue, only=only)
         self._listener = Listener("" if only else queue, stopping)
         self._calls = WorkersCalls()
+        self._boundary = WorkersBoundary(self.status, self._calls, self._beat, must_stop)
         self._attempt: OpenAttempt | None = None
         self._why_unrecorded = ""  # how that was lost
-        self._expires_at = float("inf")  # of the workflow in hand, by this process's clock
-        self._chores_at = self._known_at = self._follow_ups_at = self._checked_at = self._looked_at = float("-inf")
+        self._chores_at = self._known_at = self._follow_ups_at = self._looked_at = float("-inf")
         self._starts = True  # until the rows that waited for this release are due
         self._held_up = False  # by a migration
 
@@ -122,12 +120,12 @@ class Worker:
                 elif drain and not held_up:
                     return
                 else:
-                    self._publish_status(heard_at=monotonic(), trouble="")
+                    self.status.update(heard_at=monotonic(), trouble="")
                     self._listener.rest(live_workers=self._heartbeat.live_workers)
             except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
                 how = sqlstates.loggable(error)
                 trouble = f"{how}, at {sqlstates.host_port(journal.ALIAS)}"
-                self._publish_status(lost=True, deadline=NEVER, trouble=trouble)
+                self.status.update(lost=True, deadline=NEVER, trouble=trouble)
                 logger.warning("lost the database, nothing is decided: %s", trouble)
                 if sqlstates.is_statement_error(error):
                     logger.error("it refused a statement of the engine's own:\n%s", frames(error))
@@ -137,7 +135,7 @@ class Worker:
                 raise
             except Exception as error:
                 # The engine's own error, and not a step's.
-                self._publish_status(lost=True, deadline=NEVER)
+                self.status.update(lost=True, deadline=NEVER)
                 logger.error("the engine itself failed, nothing is decided:\n%s", frames(error))
                 self._close_lost_attempt(
                     how="the engine itself failed",
@@ -151,7 +149,7 @@ class Worker:
         """Record that this worker stops in good order. If that fails, the supervisor records that it has ended."""
         with suppress(ClaimLost):
             self._heartbeat.stop()
-            self._publish_status(worker_id=0)
+            self.status.update(worker_id=0)
 
     def _take_up(self, *, thorough: bool) -> bool:
         """Process the next thing that is due: a workflow, or a follow-up if there is none. False when nothing is due.
@@ -181,9 +179,10 @@ class Worker:
             if claim is None or follow_up is None:
                 return False
             attempt = self._open_attempt(claim.workflow, claim.xid)
-            with self._calls.of(claim.workflow, claim.not_closed):
-                outcome = follow_ups.run(follow_up, claim.workflow, attempt, may_begin=self._may_undo)
-            self._publish_status(deadline=NEVER)
+            attempt.boundary = self._boundary.of(claim.workflow.pk, heeds_requests=False)
+            with journal.in_hand(attempt), self._calls.of(claim.workflow, claim.not_closed):
+                outcome = follow_ups.run(follow_up, claim.workflow, attempt)
+            self.status.update(deadline=NEVER)
             follow_ups.decide(follow_up, attempt, outcome)
         self._clear_current(heard_at=monotonic(), trouble="")
         return True
@@ -204,7 +203,7 @@ class Worker:
             outcome = None
             if cancelled or workflow.workflow_type in definitions():
                 attempt = self._open_attempt(workflow, claim.xid)
-                with self._calls.of(workflow, claim.not_closed):
+                with journal.in_hand(attempt), self._calls.of(workflow, claim.not_closed):
                     outcome = self._outcome_of(claim, attempt, cancelled)  # inside a savepoint of its own
                 decide(workflow, attempt, outcome)  # after its release: see workflows.decisions
             else:
@@ -228,9 +227,8 @@ class Worker:
 
     def _open_attempt(self, workflow: Workflow, claim_xid: str) -> OpenAttempt:
         attempt = journal.open_attempt(workflow, claim_xid=claim_xid, worker=self.name, release=settings.RELEASE)
-        attempt.on_call = self._begin_call
         self._attempt = attempt
-        self._publish_status(attempt_id=attempt.id, workflow_id=workflow.pk)
+        self.status.update(attempt_id=attempt.id, workflow_id=workflow.pk)
         return attempt
 
     def _make_due_for_this_release(self) -> None:
@@ -269,89 +267,40 @@ class Worker:
         if cancelled:  # whatever its type, for nothing of it is run
             return executor.failed_before_any_step(definitions().get(workflow.workflow_type), workflow, cancelled)
         definition = definitions()[workflow.workflow_type]
-        self._expires_at = monotonic() + claim.expires_in
+        attempt.boundary = self._boundary.of(
+            workflow.pk, expires_in=claim.expires_in, heeds_requests=not workflow.compensating
+        )
         if workflow.compensating:
             outcome = self._compensate(definition, workflow, attempt)
         elif claim.expires_in <= 0:
             outcome = executor.failed_before_any_step(definition, workflow, WorkflowExpired())
         else:
-            outcome = poison.judge(definition, workflow, attempt) or executor.run(
-                definition, workflow, attempt, may_begin=self._may_begin
-            )
-        self._publish_status(deadline=NEVER)  # no step runs any more
+            outcome = poison.judge(definition, workflow, attempt) or executor.run(definition, workflow, attempt)
+        self.status.update(deadline=NEVER)  # no step runs any more
         return outcome
 
     def _compensate(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Decidable:
         verdict = poison.judge_compensation(attempt)
         if isinstance(verdict, Postponed):
             return verdict
-        return compensation.run(definition, workflow, attempt, may_begin=self._may_undo, give_up=verdict)
-
-    def _may_begin(self, step: Step) -> bool:
-        """At the boundary before `step`: whether to go on.
-
-        Raises WorkflowExpired, or WorkflowCancelled when a person has asked for that.
-        """
-        if self.must_stop():
-            return False
-        if cancelled := self._check_cancellation():
-            raise cancelled
-        if monotonic() >= self._expires_at:
-            raise WorkflowExpired
-        self._announce_step(step)
-        return True
-
-    def _may_undo(self, step: Step) -> bool:
-        """Whether a compensation goes on with the undo of `step`: nothing but the worker's own end interrupts it."""
-        if self.must_stop():
-            return False
-        self._check_cancellation()
-        self._announce_step(step)
-        return True
-
-    def _announce_step(self, step: Step) -> None:
-        """Let the supervisor know which step comes, before the step can kill this process."""
-        now = monotonic()
-        self._publish_status(step=step.name, since=now, deadline=now + step.longest)
-        self._beat()
-
-    def _begin_call(self, step: Step) -> None:
-        """The step's own code begins: the seconds that the database has taken until then are not the step's."""
-        now = monotonic()
-        if now > self._status.since + LONG_FOR_THE_DATABASE:
-            self._publish_status(since=now, deadline=now + step.longest)
+        return compensation.run(definition, workflow, attempt, give_up=verdict)
 
     def _announce_hooks(self) -> None:
         """Let the supervisor know that the on_commit hooks of steps run now: no timer ends one that hangs."""
         if self._attempt:
-            now, step = monotonic(), f"an on_commit hook, after {self._status.step}"
-            self._publish_status(step=step, since=now, deadline=now + HOOKS_TIMEOUT)
-
-    def _check_cancellation(self) -> WorkflowCancelled | None:
-        """Read, at most once a second and on the claim, whether a person has asked to cancel the workflow.
-
-        Using the claim keeps it from being silent, or shows that the server has ended it: a worker that was stopped,
-        and goes on after its lease has ended, begins no further step.
-        """
-        if not self._attempt or monotonic() < self._checked_at + CHECK_EVERY:
-            return None
-        self._checked_at = monotonic()
-        return inbox.cancellation(self._attempt.workflow_id)
+            now, step = monotonic(), f"an on_commit hook, after {self.status.now.step}"
+            self.status.update(step=step, since=now, deadline=now + HOOKS_TIMEOUT)
 
     def _beat(self) -> None:
-        self._heartbeat.beat(self._status, self._attempt)
+        self._heartbeat.beat(self.status.now, self._attempt)
         self._due.live_workers = self._heartbeat.live_workers
-        if self._status.worker_id != self._heartbeat.row_id:
-            self._publish_status(worker_id=self._heartbeat.row_id)
-
-    def _publish_status(self, **changes: Any) -> None:
-        self._status = self._status._replace(**changes)
-        self._slot.write(self._status)
+        if self.status.now.worker_id != self._heartbeat.row_id:
+            self.status.update(worker_id=self._heartbeat.row_id)
 
     def _clear_current(self, **changes: Any) -> None:
         """No workflow is in hand any more."""
         self._attempt = None
-        self._publish_status(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)
+        self.status.update(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)
 
     def _close_lost_attempt(self, *, how: str = "", postpone_reason: str = "") -> None:
         """Close both connections, and the attempt in hand as lost. If that fails, the worker tries again later.

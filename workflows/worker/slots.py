@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _STEP_BYTES = _TROUBLE_BYTES = 200
 # The fields of a WorkerStatus, the two texts as the last ones; and a checksum of all that.
@@ -76,6 +76,17 @@ class Slot:
 
     def _at(self, record: int) -> int:
         return self._start + 1 + record * _RECORD_SIZE
+
+
+class PublishedStatus:
+    """What this process is doing `now`, as its supervisor reads it in the slot."""
+
+    def __init__(self, slot: Slot) -> None:
+        self._slot, self.now = slot, WorkerStatus()
+
+    def update(self, **changes: Any) -> None:
+        self.now = self.now._replace(**changes)
+        self._slot.write(self.now)
 
 
 def allocate(count: int) -> list[Slot]:

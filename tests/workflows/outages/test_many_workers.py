@@ -50,7 +50,7 @@ def the_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[Time]:
     for simulation in time.simulations:
         for _, _, going_on in simulation.busy:
             going_on.close()
-    assert not calls._all_at_work
+    assert not calls._at_work
 
 
 class Simulation:

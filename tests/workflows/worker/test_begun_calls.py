@@ -21,7 +21,7 @@ pytestmark = engine.ENGINE
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return standing_still(monkeypatch, "workflows.worker.loop")
+    return standing_still(monkeypatch, "workflows.worker.boundary")
 
 
 def deadlines_in(slot: Slot, seen: list[float]) -> Any:

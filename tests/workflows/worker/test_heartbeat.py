@@ -70,7 +70,7 @@ def test_a_worker_learns_with_each_beat_how_many_look_at_its_queue() -> None:
     assert (this._due.live_workers, elsewhere._due.live_workers) == (5, 1)
     stopped, silent, *_ = others
     stopped.sign_off()
-    WorkerProcess.objects.filter(pk=silent._status.worker_id).update(last_seen=timezone.now() - timedelta(seconds=6))
+    WorkerProcess.objects.filter(pk=silent.status.now.worker_id).update(last_seen=timezone.now() - timedelta(seconds=6))
     due(this)
     this._beat()
     assert this._due.live_workers == 3
@@ -91,7 +91,7 @@ def test_a_row_that_aged_out_is_made_anew() -> None:
     WorkerProcess.objects.all().delete()
     due(this)
     this._beat()
-    assert WorkerProcess.objects.get().pk == this._status.worker_id
+    assert WorkerProcess.objects.get().pk == this.status.now.worker_id
 
 
 def test_a_worker_that_was_given_up_too_early_is_back() -> None:
@@ -110,7 +110,7 @@ def test_it_stops_in_good_order() -> None:
     this.sign_off()
     row = WorkerProcess.objects.get()
     assert row.stopped_at is not None
-    assert (row.ended_how, this._status.worker_id) == ("", 0)
+    assert (row.ended_how, this.status.now.worker_id) == ("", 0)
 
 
 def test_the_heartbeat_says_nothing_of_the_attempt() -> None:
@@ -122,7 +122,7 @@ def test_the_heartbeat_says_nothing_of_the_attempt() -> None:
         other.execute("BEGIN")
         other.execute("SELECT FROM workflows_attempt WHERE id = %s FOR UPDATE", [attempt.pk])
         this = worker()
-        this._status = WorkerStatus(attempt_id=attempt.pk, workflow_id=workflow.pk, step="charge")
+        this.status.now = WorkerStatus(attempt_id=attempt.pk, workflow_id=workflow.pk, step="charge")
         this._beat()
     assert WorkerProcess.objects.get().workflow_id == workflow.pk
 

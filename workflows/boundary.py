@@ -1,0 +1,27 @@
+"""BOUNDARY: where the engine hands over to a step author's code and gets it back. The worker passes it down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workflows.definition import Step
+
+
+class MustStop(Exception):
+    """The worker has to stop: raised before a step, to leave the savepoint the way a failure does."""
+
+
+class Boundary:
+    """What a worker does around the steps of its attempt. This one, of an attempt without a worker, does nothing."""
+
+    def before(self, step: Step) -> None:
+        """Before a step, or an undo. Raises MustStop, and WorkflowCancelled or WorkflowExpired before a step."""
+
+    def require_available(self, services: Sequence[str]) -> None:
+        """Raise ServiceUnavailable if one of the services that a step needs is not to be called now."""
+
+    def calling(self, step: Step) -> None:
+        """The step's own code begins: what the database has taken until then is not the step's time."""
+
+    def after(self) -> None:
+        """After a step, an undo or a lookup: its calls are known. Raises ClaimLost when the journal fails."""
