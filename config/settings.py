@@ -143,7 +143,7 @@ database["OPTIONS"] = {
 }
 
 # Two connections a process: `default` for requests and for the worker's claim, and `journal`, which
-# the worker keeps in autocommit for what must outlive a rollback (docs/architecture.md).
+# the worker keeps in autocommit for what must outlive a rollback (docs/internals/claim.md).
 #
 # The journal's parameters are sent beside its statements, not in them: a manual task's facts are about a patient, and
 # PostgreSQL's log and pg_stat_activity show the text of statements. The few statements that it repeats for every step

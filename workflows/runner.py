@@ -2,7 +2,7 @@
 
 A try runs in a savepoint of the claim's transaction. The savepoint is what lets a failed attempt leave nothing behind
 and yet keep the row's lock. It is released, or rolled back, before anything is decided: the row is updated outside it
-(docs/architecture.md, "Update after the release").
+(docs/internals/claim.md, "Update after the release").
 """
 
 from __future__ import annotations

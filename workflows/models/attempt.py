@@ -30,7 +30,7 @@ class Attempt(models.Model):
 
     The workflow is named without a foreign key in the database: its KEY SHARE lock, taken from the journal while the
     claim holds the row, would make a multixact of the row's lock, and later claims would walk over the dead entry
-    until vacuum (docs/architecture.md, "No foreign key to a held row").
+    until vacuum (docs/internals/claim.md, "No foreign key to a held row").
     """
 
     class Outcome(models.TextChoices):
