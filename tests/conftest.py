@@ -59,10 +59,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None, django_db_blocker: Any) -> None:
-    """Have this process's database copied: the migrations take seconds."""
+def django_db_modify_db_settings(django_db_blocker: Any) -> None:
+    """A database of this process's own, whatever else runs tests on the server; a copy: the migrations take seconds."""
     with django_db_blocker.unblock():
-        connection.settings_dict["TEST"]["TEMPLATE"] = postgres.template()
+        connection.settings_dict["TEST"] |= {"NAME": postgres.named(os.getpid()), "TEMPLATE": postgres.template()}
 
 
 @pytest.fixture

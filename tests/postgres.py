@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 from django.apps import apps
 from django.conf import settings
 from django.core.management import call_command
@@ -30,27 +31,35 @@ def embedded_server() -> Server | None:
     return Server(Path(database["HOST"])) if database["ENGINE"] == "config.embedded" else None
 
 
+def named(suffix: object) -> str:
+    """A test database: `suffix` is the pid of the process that runs tests on it, or tells which template it is."""
+    return f"test_{settings.DATABASES['default']['NAME']}_{suffix}"
+
+
 def template() -> str:
     """The name of a database with all migrations applied, to copy: made by the first process that needs it.
 
-    Its name tells the migrations apart, and templates of others are dropped.
+    Its name tells the migrations apart. On our own server those of other migrations are dropped, and the databases of
+    processes that were killed.
     """
-    if server := embedded_server():
+    server = embedded_server()
+    if server:
         server.start(**UNSAFE)
-    ours = connections["default"].settings_dict
-    name = f"{ours['NAME']}_template_{_migrations()}"
     with connection._nodb_cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(hashtext('template'))")  # the session ends with this block
-        cursor.execute("SELECT datname FROM pg_database WHERE datname LIKE %s", [f"{ours['NAME']}_template_%"])
-        made = [row[0] for row in cursor.fetchall()]
-        if name not in made:
-            for other in made:
-                cursor.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(other)))
-            unfinished = f"{ours['NAME']}_template_unfinished"
+        cursor.execute("SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [named("")])
+        found = {row[0].removeprefix(named("")): row[0] for row in cursor.fetchall()}
+        ours = f"template_{_migrations()}"
+        for suffix, name in found.items() if server else ():
+            in_use = psutil.pid_exists(int(suffix)) if suffix.isdecimal() else suffix == ours
+            if not in_use:
+                cursor.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(name)))
+        if ours not in found:
+            unfinished, finished = named("template_unfinished"), named(ours)
             cursor.execute(SQL("CREATE DATABASE {}").format(Identifier(unfinished)))
             _migrate(unfinished)
-            cursor.execute(SQL("ALTER DATABASE {} RENAME TO {}").format(Identifier(unfinished), Identifier(name)))
-    return name
+            cursor.execute(SQL("ALTER DATABASE {} RENAME TO {}").format(Identifier(unfinished), Identifier(finished)))
+        return named(ours)
 
 
 def _migrations() -> str:
@@ -58,7 +67,7 @@ def _migrations() -> str:
     digest = hashlib.sha256()
     for app in apps.get_app_configs():
         for file in sorted(Path(app.path, "migrations").glob("*.py")):
-            digest.update(b"%s %s" % (bytes(file), file.read_bytes()))
+            digest.update(f"{app.label} {file.name} {file.read_text()}".encode())
     return digest.hexdigest()[:12]
 
 

@@ -15,7 +15,7 @@ from tests.workflows.waits.signals import await_signals, tell
 from workflows import journal
 from workflows.models import Workflow
 
-pytestmark = engine.ENGINE
+pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
 OTHERS = 20_000
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from django.db import connection
 
 from tests import engine
@@ -15,7 +16,7 @@ from tests.engine import define, sweep
 from workflows import inbox, waking
 from workflows.models import Signal, Workflow
 
-pytestmark = engine.ENGINE
+pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
 
 def buffers_of(what: Callable[[], Any]) -> int:

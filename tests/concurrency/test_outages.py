@@ -88,6 +88,7 @@ def test_a_row_that_is_parked_as_the_circuit_closes_is_released(programs: Downst
     assert released_by_chores(workflow)
 
 
+@pytest.mark.slow
 def test_whoever_is_first_the_row_is_released(programs: Downstream, rivals: Rivals) -> None:
     """200 rounds, two connections: one parks, the other closes the circuit and releases."""
     orders = {"parked": 0, "not parked": 0}
@@ -210,12 +211,14 @@ def test_the_others_follow_whatever_happens_to_the_one_that_is_to_try_it(
         do_chores()
         assert is_released(first)
     happens(first, ada)
+    unfinished = Workflow.objects.filter(pk__in=[each.pk for each in others]).exclude(status="COMPLETE")
+    parked = Workflow.objects.filter(status="PENDING").exclude(parked_on="")
     for _ in range(30):
         do_chores()
         while worker().process_next():
             pass
+        if not unfinished.exists() and not parked.exists():
+            return
         if circuit().opened_at:
             Service.objects.update(retry_at=timezone.now() - timedelta(seconds=1))
-    statuses = set(Workflow.objects.filter(pk__in=[each.pk for each in others]).values_list("status", flat=True))
-    assert statuses == {"COMPLETE"}
-    assert not Workflow.objects.filter(status="PENDING").exclude(parked_on="").exists()
+    raise AssertionError(f"not finished: {unfinished.values()}; still parked: {parked.values()}")

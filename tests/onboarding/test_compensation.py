@@ -47,6 +47,7 @@ def test_whatever_fails_is_undone(failure: testing.Failure, sample: Sample, sand
     assert max(performed.values(), default=1) == 1
 
 
+@pytest.mark.slow
 @testing.every_crash(ONBOARDING)
 def test_wherever_its_worker_dies_nothing_is_done_twice(boundary: str, sample: Sample, sandbox: SandboxProcess) -> None:
     run = testing.run(ONBOARDING, sample.payload, crash=boundary)

@@ -27,7 +27,7 @@ from tests.servers import ROOT, database_url
 from workflows.models import Attempt, Workflow
 from workflows.postgres.migrating import IDLE_LIMIT, NAME, Request, is_announced
 
-pytestmark = engine.ENGINE
+pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

@@ -135,6 +135,7 @@ def test_a_request_that_hangs_in_its_transaction_is_ended(
     assert shown("journal", IDLE) == default
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ["config.intake", "config.wsgi"])
 def test_the_processes_that_answer_requests_state_it(entry: str) -> None:
     shows = f"import {entry}; from django.db import connection as c; k = c.cursor(); k.execute('SHOW {IDLE}')"
