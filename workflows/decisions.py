@@ -91,9 +91,7 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
     for entry in attempt.steps:
         if entry["outcome"] == StepOutcome.BEST_EFFORT_FAILED:
             error = {name: value for name, value in entry.items() if name.startswith("error_")}
-            history.record(
-                workflow.pk, Event.Kind.BEST_EFFORT_FAILED, attempt=attempt.number, step=entry["step"], **error
-            )
+            history.record_in(attempt, Event.Kind.BEST_EFFORT_FAILED, entry["step"], **error)
         if entry.get("follow_up"):
             follow_ups.add(workflow, definitions()[workflow.workflow_type].find_or_removed_step(entry["step"]))
     steps = as_recorded(attempt.steps)
@@ -136,13 +134,8 @@ def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend
     """Record that the workflow waits, unless it waits on as before: it was run early, or has looked for itself."""
     if (workflow.wake_on, workflow.waiting_for) == (suspend.wake_on, suspend.waiting_for):
         return
-    history.record(
-        workflow.pk,
-        Event.Kind.WAITING,
-        attempt=attempt.number,
-        step=step,
-        waiting_for=suspend.waiting_for,
-        until=suspend.until.isoformat(),
+    history.record_in(
+        attempt, Event.Kind.WAITING, step, waiting_for=suspend.waiting_for, until=suspend.until.isoformat()
     )
 
 
@@ -167,14 +160,8 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
         extra_columns=columns,
     )
     number: dict[str, Any] = {"failures": verdict.counted, "max_attempts": verdict.most} if verdict.counts else {}
-    history.record(
-        workflow.pk,
-        Event.Kind.RETRY_SCHEDULED,
-        attempt=attempt.number,
-        step=step.name,
-        **number,
-        invisible_until=_due(workflow),
-        **outcome.description,
+    history.record_in(
+        attempt, Event.Kind.RETRY_SCHEDULED, step.name, **number, invisible_until=_due(workflow), **outcome.description
     )
     return Attempt.Outcome.RETRY
 
@@ -182,7 +169,7 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
 def _end_parked(workflow: Workflow, attempt: OpenAttempt, step: Step, parking: Parking) -> Attempt.Outcome:
     """One event, however often the workflow is tried and parked again."""
     if workflow.parked_on != parking.service:
-        history.record(workflow.pk, Event.Kind.PARKED, attempt=attempt.number, step=step.name, service=parking.service)
+        history.record_in(attempt, Event.Kind.PARKED, step.name, service=parking.service)
     return Attempt.Outcome.WAITING
 
 
@@ -233,25 +220,13 @@ def _fail(
     if cancelled:
         inbox.close_cancellations(workflow.pk)
         inbox.cancel_children(workflow.pk, by=cancelled.by, reason=cancelled.reason)
-        history.record(
-            workflow.pk,
-            Event.Kind.CANCELLED,
-            attempt=attempt.number,
-            step=outcome.step.name,
-            actor=cancelled.by,
-            reason=cancelled.reason,
-        )
+        history.record_in(attempt, Event.Kind.CANCELLED, outcome.step.name, actor=cancelled.by, reason=cancelled.reason)
     else:
-        history.record(
-            workflow.pk,
-            Event.Kind.FAILED,
-            attempt=attempt.number,
-            step=outcome.step.name,
-            failures=failures.number,
-            **outcome.description,
+        history.record_in(
+            attempt, Event.Kind.FAILED, outcome.step.name, failures=failures.number, **outcome.description
         )
     if compensates:
-        history.record(workflow.pk, Event.Kind.COMPENSATING, attempt=attempt.number)
+        history.record_in(attempt, Event.Kind.COMPENSATING)
     return Attempt.Outcome.FAILED
 
 
@@ -259,7 +234,7 @@ def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compens
     """The workflow is FAILED at last. The error that it failed with stays."""
     transitions.end_compensation(workflow.pk)
     compensation.close_pending_work(workflow)
-    history.record(workflow.pk, Event.Kind.COMPENSATED, attempt=attempt.number, undone=outcome.undone)
+    history.record_in(attempt, Event.Kind.COMPENSATED, undone=outcome.undone)
     return Attempt.Outcome.COMPENSATED
 
 
@@ -272,19 +247,12 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
     counted = verdict.counted if verdict.counts else 1
     transitions.postpone(workflow.pk, transitions.AT_ONCE if verdict.is_over else policy.due_after(counted))
     if not verdict.counts:
-        history.record(
-            workflow.pk,
-            Event.Kind.PUT_BACK,
-            attempt=attempt.number,
-            step=step.name,
-            reason=outcome.description["error_message"],
-        )
+        history.record_in(attempt, Event.Kind.PUT_BACK, step.name, reason=outcome.description["error_message"])
         return Attempt.Outcome.PUT_BACK
-    history.record(
-        workflow.pk,
+    history.record_in(
+        attempt,
         Event.Kind.UNDO_FAILED,
-        attempt=attempt.number,
-        step=step.name,
+        step.name,
         failures=verdict.counted,
         max_attempts=verdict.most,
         invisible_until=_due(workflow),
@@ -295,20 +263,14 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
 
 def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: WorkerStopping) -> Attempt.Outcome:
     """Leave the row as it is: due, for the next worker."""
-    history.record(
-        workflow.pk,
-        Event.Kind.PUT_BACK,
-        attempt=attempt.number,
-        step=outcome.step.name,
-        reason="The worker was stopped.",
-    )
+    history.record_in(attempt, Event.Kind.PUT_BACK, outcome.step.name, reason="The worker was stopped.")
     return Attempt.Outcome.PUT_BACK
 
 
 def _postpone(workflow: Workflow, attempt: OpenAttempt, outcome: Postponed) -> Attempt.Outcome:
     """The workflow's workers keep dying, or losing it: back off as a retry does, but count no failure of the step."""
     transitions.postpone(workflow.pk, outcome.due)
-    history.record(workflow.pk, Event.Kind.PUT_BACK, attempt=attempt.number, step=outcome.step, reason=outcome.reason)
+    history.record_in(attempt, Event.Kind.PUT_BACK, outcome.step, reason=outcome.reason)
     return Attempt.Outcome.PUT_BACK
 
 

@@ -184,7 +184,7 @@ def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: Outcome) -> None:
 
 def _finish(follow_up: FollowUp, attempt: OpenAttempt) -> Attempt.Outcome:
     follow_up.delete()
-    history.record(attempt.workflow_id, Event.Kind.FOLLOWED_UP, attempt=attempt.number, step=follow_up.step)
+    history.record_in(attempt, Event.Kind.FOLLOWED_UP, follow_up.step)
     return Attempt.Outcome.FOLLOWED_UP
 
 
@@ -206,11 +206,10 @@ def _fail(follow_up: FollowUp, attempt: OpenAttempt, outcome: Failed) -> Attempt
         failures=failures.number - failures.unavailable,
         unavailable=failures.unavailable,
     )
-    history.record(
-        attempt.workflow_id,
+    history.record_in(
+        attempt,
         Event.Kind.FOLLOW_UP_GIVEN_UP if gives_up else Event.Kind.FOLLOW_UP_FAILED,
-        attempt=attempt.number,
-        step=follow_up.step,
+        follow_up.step,
         **outcome.description,
     )
     return Attempt.Outcome.FOLLOW_UP_FAILED

@@ -43,6 +43,11 @@ def record(
         )
 
 
+def record_in(attempt: OpenAttempt, kind: Event.Kind, step: str = "", **detail: Any) -> None:
+    """Add an event of the attempt, at that step: as `record`."""
+    record(attempt.workflow_id, kind, attempt=attempt.number, step=step, **detail)
+
+
 def close_attempt(attempt: OpenAttempt, outcome: Attempt.Outcome, error: BaseException | None) -> None:
     """Close an attempt whose outcome has been decided, in the claim's transaction, as its last statement.
 

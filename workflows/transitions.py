@@ -13,9 +13,9 @@ These columns of a workflow's row are its schedule:
 | `current_step`, `retry_count` | the step where it failed or waits, and how many times in a row that step failed |
 | `unavailable_count` | how many of these failures were at a service that was unavailable |
 
-There is one function for each change of state (docs/architecture.md has the diagram). Each function says of every
-column what becomes of it: a new value, or UNCHANGED. The caller holds the lock of the row, in the transaction in which
-the caller decides.
+There is one function for each change of state (docs/architecture.md has the diagram). A column that a function does
+not name stays as it is, but for what the workflow waited for, or was parked on. The caller holds the lock of the row,
+in the transaction in which the caller decides.
 """
 
 from __future__ import annotations
@@ -114,7 +114,6 @@ def suspend(workflow_id: int, suspended: Suspend, *, step: str, extra_columns: E
     """A step waits for something: its failures before that no longer count."""
     _write(
         workflow_id,
-        phase=UNCHANGED,
         due=suspended.until,
         begun=True,
         awaited=Awaited.of(suspended),
@@ -128,13 +127,10 @@ def suspend_for_answer(workflow_id: int, suspended: Suspend, *, parking: Parking
     """The engine waits for an answer, perhaps a service's too. Where the workflow failed, and how often, stays."""
     _write(
         workflow_id,
-        phase=UNCHANGED,
         due=ClockTimestamp() + parking.longest if parking else suspended.until,
         begun=True,
         awaited=Awaited.of(suspended),
         parking=parking,
-        step=UNCHANGED,
-        failures=UNCHANGED,
     )
 
 
@@ -149,14 +145,7 @@ def schedule_retry(
 ) -> None:
     """A step failed, and may succeed later; a signal may cut the delay short."""
     _write(
-        workflow_id,
-        phase=UNCHANGED,
-        due=due,
-        begun=True,
-        awaited=woken_by,
-        step=step,
-        failures=failures,
-        extra_columns=extra_columns,
+        workflow_id, due=due, begun=True, awaited=woken_by, step=step, failures=failures, extra_columns=extra_columns
     )
 
 
@@ -171,7 +160,6 @@ def park(
     """The workflow waits for a service, until it is released (see `release_parked`), or for so long at most."""
     _write(
         workflow_id,
-        phase=UNCHANGED,
         due=ClockTimestamp() + parking.longest,
         begun=True,
         awaited=Awaited(f"the service {parking.service}, which is unavailable"),
@@ -194,15 +182,7 @@ def release_awaited(workflow_type: str) -> str:
 
 def postpone(workflow_id: int, due: Combinable, *, waiting_for: str = "", begun: bool | Unchanged = True) -> None:
     """The workflow is tried again later, and no step has failed: no signal cuts the delay short."""
-    _write(
-        workflow_id,
-        phase=UNCHANGED,
-        due=due,
-        begun=begun,
-        awaited=Awaited(waiting_for),
-        step=UNCHANGED,
-        failures=UNCHANGED,
-    )
+    _write(workflow_id, due=due, begun=begun, awaited=Awaited(waiting_for))
 
 
 # --- The end ------------------------------------------------------------------------------------------
@@ -216,16 +196,7 @@ def fail(
     extra_columns: ExtraColumns,
 ) -> None:
     """The workflow is at rest, and nothing has to be undone."""
-    _write(
-        workflow_id,
-        phase=FAILED,
-        due=UNCHANGED,
-        begun=UNCHANGED,
-        awaited=NOTHING,
-        step=step,
-        failures=failures,
-        extra_columns=extra_columns,
-    )
+    _write(workflow_id, phase=FAILED, step=step, failures=failures, extra_columns=extra_columns)
 
 
 def begin_compensation(
@@ -241,7 +212,6 @@ def begin_compensation(
         phase=COMPENSATING,
         due=AT_ONCE,
         begun=True,
-        awaited=NOTHING,
         step=step,
         failures=failures,
         extra_columns=extra_columns,
@@ -266,8 +236,6 @@ def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = T
         phase=UNDER_WAY,
         due=AT_ONCE,
         begun=begun,
-        awaited=NOTHING,
-        step=UNCHANGED,
         failures=NONE,
         extra_columns={"cancelled_at": None, "expires_at": ClockTimestamp() + expires_after if expires_after else None},
     )
@@ -275,15 +243,7 @@ def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = T
 
 def reopen_compensation(workflow_id: int) -> None:
     """A workflow at rest is undone once more: a person's answer about one of its calls was taken back."""
-    _write(
-        workflow_id,
-        phase=COMPENSATING,
-        due=AT_ONCE,
-        begun=True,
-        awaited=NOTHING,
-        step=UNCHANGED,
-        failures=UNCHANGED,
-    )
+    _write(workflow_id, phase=COMPENSATING, due=AT_ONCE, begun=True)
 
 
 def make_due(workflow_id: int) -> bool:
@@ -366,15 +326,15 @@ def _write(workflow_id: int, *, extra_columns: ExtraColumns | None = None, **sch
 
 def _columns(
     *,
-    phase: Phase | Unchanged,
-    due: datetime | Combinable | Unchanged,
-    begun: bool | Unchanged,
-    awaited: Awaited,
+    phase: Phase | Unchanged = UNCHANGED,
+    due: datetime | Combinable | Unchanged = UNCHANGED,
+    begun: bool | Unchanged = UNCHANGED,
+    awaited: Awaited = NOTHING,
     parking: Parking | None = None,
-    step: str | Unchanged,
-    failures: Failures | Unchanged,
+    step: str | Unchanged = UNCHANGED,
+    failures: Failures | Unchanged = UNCHANGED,
 ) -> dict[str, Any]:
-    """The columns of the schedule that a change of state writes."""
+    """The columns of the schedule that a change of state writes: what it waited for, or was parked on, never stays."""
     columns = {
         **({} if isinstance(phase, Unchanged) else phase),
         **awaited._asdict(),
@@ -391,9 +351,7 @@ def _columns(
 
 
 # Every step has run: the row's part of the decision's statement. As `_write`, it is for outside the savepoint.
-_COMPLETION = _NO_ERROR | _columns(
-    phase=COMPLETE, due=UNCHANGED, begun=UNCHANGED, awaited=NOTHING, step="", failures=NONE
-)
+_COMPLETION = _NO_ERROR | _columns(phase=COMPLETE, step="", failures=NONE)
 COMPLETE_SQL = f"""
     UPDATE workflows_workflow
        SET {", ".join(f"{column} = {literal(value)}" for column, value in _COMPLETION.items())}, context = %(context)s

@@ -346,4 +346,4 @@ class Worker:
         with transaction.atomic():
             if due.select_for_update(skip_locked=True, no_key=True).first():
                 transitions.postpone(attempt.workflow_id, poison.due_after_losses(losses))
-                history.record(attempt.workflow_id, Event.Kind.PUT_BACK, attempt=attempt.number, reason=reason)
+                history.record_in(attempt, Event.Kind.PUT_BACK, reason=reason)
