@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -28,142 +28,129 @@ FAILURES_CHECKED = 5_000
 SHORTEST_KEY = 32
 
 
+Messages = Iterator[CheckMessage]
+
+DOTTED_PATH = "Give the dotted path of a WorkflowDefinition, like 'onboarding.workflow.ONBOARDING'."
+
+
 def check_definitions(**kwargs: Any) -> list[CheckMessage]:
     """Every path in WORKFLOWS leads to a definition with steps; names of definitions, and of its steps, are unique."""
-    messages: list[CheckMessage] = []
+    return list(_check_definitions())
+
+
+def _check_definitions() -> Messages:
     known: list[WorkflowDefinition] = []
     for path in settings.WORKFLOWS:
         try:
             definition = import_string(path)
         except ImportError as error:
-            messages.append(
-                Error(
-                    f"WORKFLOWS names {path!r}, which cannot be imported: {error}",
-                    hint="Give the dotted path of a WorkflowDefinition, like 'onboarding.workflow.ONBOARDING'.",
-                    id="workflows.E001",
-                )
-            )
+            message = f"WORKFLOWS names {path!r}, which cannot be imported: {error}"
+            yield Error(message, hint=DOTTED_PATH, id="workflows.E001")
             continue
         if not isinstance(definition, WorkflowDefinition):
-            messages.append(
-                Error(
-                    f"WORKFLOWS names {path!r}, which is a {type(definition).__name__}.",
-                    hint="Give the dotted path of a WorkflowDefinition, like 'onboarding.workflow.ONBOARDING'.",
-                    id="workflows.E002",
-                )
-            )
+            message = f"WORKFLOWS names {path!r}, which is a {type(definition).__name__}."
+            yield Error(message, hint=DOTTED_PATH, id="workflows.E002")
             continue
         known.append(definition)
-        messages += _check_steps(definition)
+        yield from _check_definition(definition)
     for name in _repeated(definition.name for definition in known):
-        messages.append(
-            Error(
-                f"Two definitions in WORKFLOWS are named {name!r}.",
-                hint="Rows are found by this name: each definition needs one of its own.",
-                id="workflows.E003",
-            )
-        )
-    return messages
+        hint = "Rows are found by this name: each definition needs one of its own."
+        yield Error(f"Two definitions in WORKFLOWS are named {name!r}.", hint=hint, id="workflows.E003")
 
 
-def _check_steps(definition: WorkflowDefinition) -> list[CheckMessage]:
+def _check_definition(definition: WorkflowDefinition) -> Messages:
+    if fault := _unfit(definition):
+        yield fault
+        return
+    for name in _repeated(name for step in definition.steps for name in set(step.names)):
+        message = f"Two steps of {definition.name!r} are, or were, named {name!r}."
+        hint = "A step is known by its name: give one of them another, Step(..., name=...)."
+        yield Error(message, hint=hint, obj=definition, id="workflows.E005")
+    for step in definition.steps:
+        where = f"The step {step.name!r} of {definition.name!r}"
+        for check in (_check_best_effort, _check_policy, _check_repeats, _check_returns):
+            for kind, number, message, hint in check(step, definition):
+                yield kind(f"{where} {message}", hint=hint, obj=definition, id=f"workflows.{number}")
+    yield from _check_keys(definition)
+
+
+def _unfit(definition: WorkflowDefinition) -> CheckMessage | None:
+    """What is wrong with the definition as a whole, so that nothing else need be said of it."""
     if not definition.steps:
-        return [Error(f"The definition {definition.name!r} has no steps.", obj=definition, id="workflows.E004")]
+        return Error(f"The definition {definition.name!r} has no steps.", obj=definition, id="workflows.E004")
     required = [name for name, field in definition.context_class.model_fields.items() if field.is_required()]
     if required:
         message = f"The context of {definition.name!r} requires {', '.join(required)} before any step has run."
         hint = "Give each of its fields a default: the context is built empty, and filled by the steps."
-        return [Error(message, hint=hint, obj=definition, id="workflows.E008")]
+        return Error(message, hint=hint, obj=definition, id="workflows.E008")
     longest = [("name", definition.name, 100), ("queue", definition.queue, 63)]
     longest += [("step's name", name, 100) for step in definition.steps for name in step.names]
     for what, name, limit in longest:
         if len(name) > limit:
             message = f"The {what} {name[:20]!r}... of a definition is longer than its column: {limit} characters."
-            return [Error(message, obj=definition, id="workflows.E007")]
-    names = (name for step in definition.steps for name in set(step.names))
-    twins: list[CheckMessage] = [
-        Error(
-            f"Two steps of {definition.name!r} are, or were, named {name!r}.",
-            hint="A step is known by its name: give one of them another, Step(..., name=...).",
-            obj=definition,
-            id="workflows.E005",
-        )
-        for name in _repeated(names)
-    ]
-    lets_go = [message for step in definition.steps for message in _check_best_effort(step, definition)]
-    policies = [message for step in definition.steps for message in _check_policy(step, definition)]
-    returns = [message for step in definition.steps for message in _check_returns(step, definition)]
-    return twins + lets_go + policies + _check_repeats(definition) + returns + _check_keys(definition)
+            return Error(message, obj=definition, id="workflows.E007")
+    return None
 
 
-def _check_keys(definition: WorkflowDefinition) -> list[CheckMessage]:
+def _check_keys(definition: WorkflowDefinition) -> Messages:
     """Each search key is a SearchKey of a field, and its kind a word: it is part of each hash, and on record."""
     wrong = [
         str(kind)[:20]
         for kind, key in definition.search_keys.items()
         if not isinstance(key, SearchKey) or not all(key.path) or not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", kind)
     ]
-    if not wrong:
-        return []
-    message = f"Of {definition.name!r} these search keys are not valid: {', '.join(wrong)}."
-    hint = (
-        'Each is a lower-case word and a SearchKey of a field: {"email": SearchKey("patient.email", normalise.email)}.'
-    )
-    return [Error(message, hint=hint, obj=definition, id="workflows.E013")]
+    if wrong:
+        message = f"Of {definition.name!r} these search keys are not valid: {', '.join(wrong)}."
+        hint = 'Each is a lower-case word and a SearchKey: {"email": SearchKey("patient.email", normalise.email)}.'
+        yield Error(message, hint=hint, obj=definition, id="workflows.E013")
 
 
-def _check_repeats(definition: WorkflowDefinition) -> list[CheckMessage]:
+# What is wrong with a step: how bad, the number of the check, the rest of a sentence about the step, and what to do.
+Faults = Iterator[tuple[type[Error] | type[Warning], str, str, str]]
+
+
+def _check_repeats(step: Step, definition: WorkflowDefinition) -> Faults:
     """A best-effort step that others follow says whether its call may come again, and no step says both."""
-    messages: list[CheckMessage] = []
-    for step in definition.steps:
-        where = f"The step {step.name!r} of {definition.name!r}"
-        if step.once and step.repeatable:
-            message = "is once and repeatable: its call is not made again, and may be made again."
-            hint = "Leave out repeatable=True: what is once is never repeated without need."
-            messages.append(Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E009"))
-        # What follows may fail or wait, and then even a workflow that completes has run this step twice.
-        if step.best_effort and not step.once and not step.repeatable and step is not definition.steps[-1]:
-            message = "is best effort and stands before others: whenever one of them fails or waits, it runs again."
-            hint = "Make it Step(..., once=True); or say that this does no harm, Step(..., repeatable=True)."
-            messages.append(Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W005"))
-    return messages
+    if step.once and step.repeatable:
+        message = "is once and repeatable: its call is not made again, and may be made again."
+        yield Error, "E009", message, "Leave out repeatable=True: what is once is never repeated without need."
+    # What follows may fail or wait, and then even a workflow that completes has run this step twice.
+    if step.best_effort and not step.once and not step.repeatable and step is not definition.steps[-1]:
+        message = "is best effort and stands before others: whenever one of them fails or waits, it runs again."
+        hint = "Make it Step(..., once=True); or say that this does no harm, Step(..., repeatable=True)."
+        yield Warning, "W005", message, hint
 
 
-def _check_best_effort(step: Step, definition: WorkflowDefinition) -> list[CheckMessage]:
+def _check_best_effort(step: Step, definition: WorkflowDefinition) -> Faults:
     """Only what may be let go is parked in its stead, or followed up."""
     stated = [name for name, value in (("parks", step.parks), ("follow_up", step.follow_up)) if value]
-    if step.best_effort or not stated:
-        return []
-    message = f"The step {step.name!r} of {definition.name!r} has {' and '.join(stated)}, and is not best effort."
-    hint = "Any other step is parked in an outage, and never let go: leave it out, or say best_effort=True."
-    return [Error(message, hint=hint, obj=definition, id="workflows.E012")]
+    if stated and not step.best_effort:
+        hint = "Any other step is parked in an outage, and never let go: leave it out, or say best_effort=True."
+        yield Error, "E012", f"has {' and '.join(stated)}, and is not best effort.", hint
 
 
-def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessage]:
+def _check_policy(step: Step, definition: WorkflowDefinition) -> Faults:
     """A step's call must be able to keep what the step's policy promises."""
-    where = f"The step {step.name!r} of {definition.name!r}"
     if not step.once:
-        if not (step.undo or step.lookup or step.undo_lookup) and step.key_ttl is None:
-            return []
-        message, hint = (
-            "has an undo, a lookup or a key_ttl, and is not once.",
-            "Make it Step(..., once=True), or leave them out.",
-        )
-        return [Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E006")]
+        if step.undo or step.lookup or step.undo_lookup or step.key_ttl is not None:
+            message = "has an undo, a lookup or a key_ttl, and is not once."
+            yield Error, "E006", message, "Make it Step(..., once=True), or leave them out."
+        return
     if step.undo_lookup and not step.undo:
-        message, hint = "has an undo_lookup and no undo: nothing would ask it.", "Give it undo=..., or leave it out."
-        return [Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E006")]
+        message = "has an undo_lookup and no undo: nothing would ask it."
+        yield Error, "E006", message, "Give it undo=..., or leave it out."
+        return
     if step.lookup:
-        return []
+        return
     if step.key_ttl is None:
         message = "is once, and has neither a lookup nor a key_ttl: whenever its answer is lost, a person is asked."
         hint = "Give it lookup=..., which asks the service; or key_ttl=..., if the service honours idempotency keys."
-        return [Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W001")]
-    warnings: list[CheckMessage] = []
+        yield Warning, "W001", message, hint
+        return
     if step.undo:
         message = "has an undo and no lookup: before a call in doubt is undone, a person is asked whether it was made."
         hint = "Give it lookup=..., which asks the service. Nothing is repeated in order to be undone."
-        warnings.append(Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W003"))
+        yield Warning, "W003", message, hint
     policy = merge_policies(step.retry, definition.retry)
     longest = sum(
         min(policy.base_delay * 2.0 ** min(failures, 63), policy.max_delay) * (1 + policy.jitter_factor)
@@ -171,33 +158,24 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> list[CheckMessa
     )
     if step.key_ttl.total_seconds() < longest:
         message = f"is retried for up to {longest:.0f} s in an outage, longer than its key is honoured."
-        hint = "Give it a lookup, or shorter delays; else a person is asked in the end."
-        warnings.append(Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W002"))
-    return warnings
+        yield Warning, "W002", message, "Give it a lookup, or shorter delays; else a person is asked in the end."
 
 
-def _check_returns(step: Step, definition: WorkflowDefinition) -> list[CheckMessage]:
+def _check_returns(step: Step, definition: WorkflowDefinition) -> Faults:
     """A person must be able to fill in the fields that a step returns, and the context must be able to keep them."""
-    where = f"The step {step.name!r} of {definition.name!r}"
     if step.returns is None:
-        if not step.once:
-            return []
-        message = "is once, and does not say what it returns: a person who is asked about its call has to write JSON."
-        hint = (
-            "Name the context's fields that its result holds, Step(..., returns=('charge_id',)); () if it returns {}."
-        )
-        return [Warning(f"{where} {message}", hint=hint, obj=definition, id="workflows.W010")]
+        if step.once:
+            message = "is once, and does not say what it returns: a person who is asked about its call writes JSON."
+            hint = "Name the context's fields in its result, Step(..., returns=('charge_id',)); () if it returns {}."
+            yield Warning, "W010", message, hint
+        return
     fields, name = definition.context_class.model_fields, definition.context_class.__name__
-    messages: list[CheckMessage] = []
     if unknown := [field for field in step.returns if field not in fields]:
-        message = f"returns {', '.join(unknown)}: not declared in {name}."
         hint = "Name fields of the context; returns=('charge_id',) is a tuple, with a comma."
-        messages.append(Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E010"))
+        yield Error, "E010", f"returns {', '.join(unknown)}: not declared in {name}.", hint
     if hidden := [field for field in step.returns if field in fields and fields[field].exclude]:
-        message = f"returns {', '.join(hidden)}, which {name} keeps out of every copy."
         hint = "A secret has no place on the ledger: let a step that is not once get it."
-        messages.append(Error(f"{where} {message}", hint=hint, obj=definition, id="workflows.E011"))
-    return messages
+        yield Error, "E011", f"returns {', '.join(hidden)}, which {name} keeps out of every copy.", hint
 
 
 def check_wording(**kwargs: Any) -> list[CheckMessage]:
