@@ -16,7 +16,8 @@ from workflows import operations
 from workflows.definition import Step
 from workflows.effects import key_for
 from workflows.errors import NotAllowed, UnknownOutcome
-from workflows.models import Effect, ManualTask, Workflow
+from workflows.models import Effect, ManualTask, Wait, Workflow
+from workflows.models.effect import NextCallNumber
 
 pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
@@ -48,6 +49,15 @@ def in_doubt() -> ManualTask:
     make_due(workflow)
     work(workflow)
     return ManualTask.objects.get(workflow=workflow)
+
+
+def read_no(anna: User) -> ManualTask:
+    """The question answered with no, which a worker has read (as its UPDATE of the wait leaves it) and not acted on."""
+    task = in_doubt()
+    operations.reject(task.pk, user=anna, reason="Not there.")
+    read = {"outcome": "rejected", "result": {"by": "anna"}, "resolved_at": timezone.now()}
+    Wait.objects.filter(pk=task.wait_id).update(**read, call_number=NextCallNumber())
+    return task
 
 
 def test_of_a_worker_that_reads_a_no_and_somebody_who_takes_it_back_one_comes_first(
@@ -102,10 +112,7 @@ def test_of_two_who_take_an_answer_back_one_does(rivals: Rivals, bank: Bank, ann
 
 def test_a_call_that_a_worker_begins_with_its_last_statement_is_seen(rivals: Rivals, bank: Bank, anna: User) -> None:
     """It has lost the row, and its INTENT is on its way: who takes back waits for it, and then reads it."""
-    task = in_doubt()
-    operations.reject(task.pk, user=anna, reason="Not there.")
-    task.wait.outcome, task.wait.result, task.wait.resolved_at = "rejected", {"by": "anna"}, timezone.now()
-    task.wait.save()
+    task = read_no(anna)
     first = Effect.objects.get()
     Effect.objects.update(state="not_done", settled_by="anna", settled_at=timezone.now())
     following = {"step": "charge", "generation": 2, "state": "not_done", "attempt": 1, "idempotency_key": "2"}
@@ -126,10 +133,7 @@ def test_a_decision_that_a_worker_writes_with_its_last_statement_is_seen(
     rivals: Rivals, bank: Bank, anna: User
 ) -> None:
     """As above: with the no it makes the next generation, which must not outlive it."""
-    task = in_doubt()
-    operations.reject(task.pk, user=anna, reason="Not there.")
-    task.wait.outcome, task.wait.result, task.wait.resolved_at = "rejected", {"by": "anna"}, timezone.now()
-    task.wait.save()
+    task = read_no(anna)
     with another_connection() as other, other.transaction():
         other.execute(
             "UPDATE workflows_effect SET state = 'not_done', settled_by = 'anna', settled_at = clock_timestamp()"
