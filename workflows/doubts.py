@@ -122,7 +122,7 @@ class Doubts:
         """Let the lookup find a call's result. None: it has not happened. Raises Unsettled while it still may."""
         journal.flush(self.attempt)
         journal.require_claim(self.attempt)
-        self.attempt.boundary.calling(step)
+        self.attempt.boundary.calling()
         with journal.attribute_to_step(self.attempt):
             result = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
             found = found_by("lookup", step, result)

@@ -54,7 +54,7 @@ def leave(attempt: OpenAttempt, *, rolled_back: bool) -> None:
 
 def call_in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | None]) -> Result | None:
     """Call a step author's code within the step's time. A wait suspends the workflow, whatever the code catches."""
-    attempt.boundary.calling(step)
+    attempt.boundary.calling()
     with journal.attribute_to_step(attempt):
         result = call_within(step.timeout, function)
     if attempt.lost:

@@ -45,7 +45,8 @@ class WorkersBoundary(Boundary):
             raise cancelled
         if self._heeds_requests and monotonic() >= self._expires_at:
             raise WorkflowExpired
-        self._announce(step)
+        now = monotonic()  # the supervisor knows which step comes, before the step can kill this process
+        self._status.update(step=step.name, since=now, deadline=now + step.longest)
         self._beat()
 
     def _check_cancellation(self) -> WorkflowCancelled | None:
@@ -62,14 +63,10 @@ class WorkersBoundary(Boundary):
     def require_available(self, services: Sequence[str]) -> None:
         self._calls.require_available(services)
 
-    def calling(self, step: Step) -> None:
-        if monotonic() > self._status.now.since + LONG_FOR_THE_DATABASE:
-            self._announce(step)
-
-    def _announce(self, step: Step) -> None:
-        """Let the supervisor know which step comes, before the step can kill this process."""
-        now = monotonic()
-        self._status.update(step=step.name, since=now, deadline=now + step.longest)
+    def calling(self) -> None:
+        now, announced = monotonic(), self._status.now
+        if now > announced.since + LONG_FOR_THE_DATABASE:
+            self._status.update(since=now, deadline=now + announced.deadline - announced.since)
 
     def after(self) -> None:
         if self._calls.met:

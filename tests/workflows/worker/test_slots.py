@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from workflows.worker import slots
+from workflows.worker.boundary import WorkersBoundary
 from workflows.worker.slots import Slot, WorkerStatus
 
 HERE = WorkerStatus(worker_id=7, attempt_id=8, workflow_id=9, since=1.5, deadline=31.5, lost=False, step="charge")
@@ -28,6 +29,16 @@ def test_a_name_that_is_too_long_is_cut() -> None:
     read = slot.read()
     assert read is not None
     assert read.step == "é" * 100
+
+
+def test_an_undo_whose_own_code_begins_late_has_its_whole_time_and_keeps_its_name() -> None:
+    status = slots.PublishedStatus(slots.allocate(1)[0])
+    boundary = WorkersBoundary(status, None, None, None)  # type: ignore[arg-type]
+    announced_at = time.monotonic() - 2
+    status.update(step="undo charge", since=announced_at, deadline=announced_at + 30)
+    boundary.calling()
+    assert (status.now.step, status.now.deadline - status.now.since) == ("undo charge", 30)
+    assert status.now.since > announced_at + 2
 
 
 def test_a_fork_writes_and_its_parent_reads() -> None:
