@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -14,8 +14,10 @@ from pydantic import BaseModel
 
 from workflows.errors import policy_number
 from workflows.models import Workflow
-from workflows.search_keys import SearchKey, hashes_to_store
 from workflows.wording import Wording, words_for_step
+
+if TYPE_CHECKING:  # search keys are read from payloads by a definition: they import this module
+    from workflows.search_keys import SearchKey
 
 
 class WorkflowStep(Protocol):
@@ -212,11 +214,6 @@ class WorkflowDefinition:
         """The value of the field that `linking_id` names; None if it is missing or too long. A step checks it."""
         value = value_at(payload, self.linking_id)
         return value if isinstance(value, str) and 0 < len(value) <= 200 else None
-
-    def search_hashes_in(self, payload: Mapping[str, Any]) -> list[bytes]:
-        """The hashes of the fields that `search_keys` names; none of what is missing, or is not of its kind."""
-        values = {kind: value_at(payload, key.field) for kind, key in self.search_keys.items()}
-        return hashes_to_store(self.search_keys, values)
 
     def __repr__(self) -> str:
         return f"<WorkflowDefinition {self.name}: {len(self.steps)} steps>"

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
+from workflows.definition import WorkflowDefinition, value_at
+
 logger = logging.getLogger(__name__)
 
 HASH_BYTES = 16
@@ -90,6 +92,12 @@ def hashes_to_store(search_keys: Mapping[str, SearchKey], values: Mapping[str, A
     key = keys()[0]
     readings = {kind: each.read(values.get(kind)) for kind, each in search_keys.items()}
     return sorted({key.hash(kind, found[0]) for kind, found in readings.items() if found})
+
+
+def hashes_of(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> list[bytes]:
+    """The hashes of the fields that a definition names; none of what is missing, or is not of its kind."""
+    values = {kind: value_at(payload, key.field) for kind, key in definition.search_keys.items()}
+    return hashes_to_store(definition.search_keys, values)
 
 
 def hashes_to_find(kind: str, readings: Iterable[str]) -> list[bytes]:

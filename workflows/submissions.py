@@ -175,7 +175,7 @@ def _parameters(
         "submitted_by": submitted_by,
         "queue": definition.queue,
         "linking_id": definition.linking_id_in(payload.value),
-        "search_hashes": definition.search_hashes_in(payload.value),
+        "search_hashes": search_keys.hashes_of(definition, payload.value),
         "search_key_id": search_keys.keys()[0].id,
         **payload.parameters,
         "expires_after": definition.expires_after,

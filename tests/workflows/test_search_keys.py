@@ -14,7 +14,7 @@ from django.db import IntegrityError
 
 from tests import engine
 from tests.servers import ROOT
-from workflows import normalise
+from workflows import normalise, search_keys
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.models import SearchKeyHash, Workflow
 from workflows.postgres import statements
@@ -92,7 +92,7 @@ def test_it_is_one_statement_with_the_row(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_without_its_search_keys_a_row_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KEYED, "search_hashes_in", lambda payload: [b"1", b"1"])
+    monkeypatch.setattr(search_keys, "hashes_of", lambda definition, payload: [b"1", b"1"])
     with pytest.raises(IntegrityError):
         send()
     assert not Workflow.objects.exists()

@@ -14,6 +14,7 @@ from workflows.intake.group import Group, Row, error_for
 from workflows.intake.link import Link, Refused
 from workflows.intake.quarantine import Quarantine
 from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
+from workflows.search_keys import hashes_of
 from workflows.submissions import Entry, Submission, find_replays, judge
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Groups:
         row = Row(
             submission,
             self._definition.linking_id_in(submission.payload.value),
-            self._definition.search_hashes_in(submission.payload.value),
+            hashes_of(self._definition, submission.payload.value),
             loop.create_future(),
         )
         if self._rows >= self._most_rows or self._bytes + row.size > self._most_bytes:

@@ -145,7 +145,7 @@ def _row(child: Child, key: str) -> dict[str, Any]:
         "workflow_type": definition.name,
         "queue": definition.queue,
         "linking_id": definition.linking_id_in(payload),
-        "search_hashes": [each.hex() for each in definition.search_hashes_in(payload)],
+        "search_hashes": [each.hex() for each in search_keys.hashes_of(definition, payload)],
         "payload": payload,
         "expires_after": definition.expires_after and definition.expires_after.total_seconds(),
         "child_key": key,

@@ -18,6 +18,7 @@ from workflows.intake.link import Link
 from workflows.models import Workflow
 from workflows.models.search import SearchKeyHash
 from workflows.postgres.deadlines import DatabaseUnavailable
+from workflows.search_keys import hashes_of
 from workflows.submissions import Entry, KeyReused, KeyTaken, enter
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -59,7 +60,7 @@ def test_each_has_its_own_search_keys() -> None:
     expected = {
         (each, answer.id)
         for one, answer in zip(sent, (first, second, without), strict=True)
-        for each in DEFINITION.search_hashes_in(one.payload.value)
+        for each in hashes_of(DEFINITION, one.payload.value)
     }
     assert {(bytes(key.hash), key.workflow_id) for key in SearchKeyHash.objects.all()} == expected
     assert len(expected) == 2
