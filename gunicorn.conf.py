@@ -71,6 +71,6 @@ if not intake:  # the intake's worker does that by itself
 
 def post_worker_init(worker):
     """Tell idle workers of what this process stores."""
-    from workflows import announcing
+    from workflows.signals import notify
 
-    announcing.begin()
+    notify.begin()

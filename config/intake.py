@@ -33,8 +33,8 @@ class IntakeHandler(WSGIHandler):
 django.setup(set_prefix=False)
 
 from workflows.api.asgi import Intake  # noqa: E402 (needs the settings)
+from workflows.intake.submissions import submission_definition  # noqa: E402
 from workflows.postgres import session_settings  # noqa: E402
-from workflows.submissions import submission_definition  # noqa: E402
 
 session_settings.limit_idle_transactions()
 

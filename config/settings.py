@@ -148,7 +148,7 @@ database["OPTIONS"] = {
 # The journal's parameters are sent beside its statements, not in them: a manual task's facts are about a patient, and
 # PostgreSQL's log and pg_stat_activity show the text of statements. The few statements that it repeats for every step
 # are prepared at the fifth time, psycopg's own default: the server then plans them no more (see
-# workflows/worker/lease.py).
+# workflows/engine/lease.py).
 DATABASES = {
     "default": database,
     "journal": {

@@ -32,9 +32,9 @@ from onboarding.steps.profile import update_address, update_personal_information
 from onboarding.steps.program import enroll_in_program, find_enrollment, find_withdrawal, withdraw_from_program
 from onboarding.steps.visit import save_questionnaire, start_visit
 from onboarding.wording import WORDING
-from workflows import normalise
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
-from workflows.search_keys import SearchKey
+from workflows.search import normalise
+from workflows.search.search_keys import SearchKey
 
 # After its signal it may still look in vain: a night's outage of the accounts service must not end a wait of two days.
 LINKED_ACCOUNT = Retry(base_delay=5, max_delay=15 * 60, max_attempts=200)

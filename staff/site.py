@@ -12,7 +12,7 @@ from django.views.decorators.cache import never_cache
 
 from staff.sessions import session_view
 from staff.sign_in import OwnPasswordView, SignInForm
-from workflows.console import ConsoleSite
+from workflows.console.site import ConsoleSite
 
 
 class StaffSite(ConsoleSite):

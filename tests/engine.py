@@ -15,14 +15,14 @@ import pytest
 from django.db import connection, connections, transaction
 from pydantic import BaseModel
 
-from workflows import waking
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep, definitions
+from workflows.engine import maintenance
+from workflows.engine.loop import Worker
 from workflows.models import Attempt, Event, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.postgres.statements import execute
+from workflows.signals import waking
 from workflows.stop_flag import Flag
-from workflows.worker import chores
-from workflows.worker.loop import Worker
 
 T = TypeVar("T")
 
@@ -201,13 +201,13 @@ def elsewhere(what: Callable[[], T]) -> T:
 
 def do_chores() -> None:
     """Do every chore now, to its end; but for those that somebody else is just doing."""
-    chores.make_known()
+    maintenance.make_known()
     execute(
         """UPDATE workflows_chore SET due_at = now(), after = 0
             WHERE name IN (SELECT name FROM workflows_chore FOR NO KEY UPDATE SKIP LOCKED)""",
         [],
     )
-    chores.run(seconds=60)  # until none is due
+    maintenance.run(seconds=60)  # until none is due
 
 
 def sweep() -> int:
@@ -224,7 +224,7 @@ def sweep() -> int:
 @contextmanager
 def no_chores() -> Iterator[None]:
     """Somebody else is always just doing the chores: what the two wakers miss stays lost."""
-    elsewhere(chores.make_known)
+    elsewhere(maintenance.make_known)
     with another_connection() as other, other.transaction():
         other.execute("SELECT FROM workflows_chore FOR NO KEY UPDATE")
         yield

@@ -4,16 +4,16 @@ The path of a workflow, and where each part of it is:
 
 | | |
 |---|---|
-| enters | `submissions.enter`, called by `api/`; in the intake with all that has arrived meanwhile, by `intake/` |
-| is claimed | `worker/claim.py`, in the loop of `worker/loop.py` |
-| runs, step by step | `executor.run` |
-| calls something else once | `ledger.Ledger.perform`; `doubts.py` finds out about a call whose answer never came |
-| waits | `waits/`; whatever can wake it is in `inbox.py`, and wakes it by `waking.py` |
-| succeeds, fails, is tried again | `decisions.decide`, by way of `transitions.py` |
-| is undone | `compensation.run` |
-| kills its workers | `poison.judge` |
-| needs somebody | `needs_a_person.py` |
-| is retried, cancelled, approved, acknowledged | `operations/`, called by `admin/` |
+| enters | `intake/submissions.py`, called by `api/`; in the intake, `intake/batching.py` |
+| is claimed | `engine/claim.py`, in the loop of `engine/loop.py` |
+| runs, step by step | `engine/executor.py` |
+| calls something else once | `effects/ledger.py`; `effects/reconcile.py` finds out about a call in doubt |
+| waits | `waits/`; `signals/store.py` keeps what can wake it, and `signals/waking.py` wakes it |
+| succeeds, fails, is tried again | `engine/outcome.py`, by way of `state/transitions.py` |
+| is undone | `engine/compensation.py` |
+| kills its workers | `engine/poison.py` |
+| needs somebody | `health/needs_a_person.py` |
+| is retried, cancelled, approved, acknowledged | `operations/`, called by `console/` |
 
 What the author of a workflow imports:
 

@@ -13,12 +13,12 @@ from django.db import DEFAULT_DB_ALIAS, ProgrammingError
 from django.db.models import Count
 from django.utils.module_loading import import_string
 
-from workflows.backoff import merge_policies
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.effects import MAY_HAVE_HAPPENED
+from workflows.engine.backoff import merge_policies
 from workflows.models import Effect, Workflow
 from workflows.outages.parking import PATIENCE
-from workflows.search_keys import FROM_SECRET_KEY, SearchKey
+from workflows.search.search_keys import FROM_SECRET_KEY, SearchKey
 from workflows.wording import known_words_for_code
 
 # Of the workflows that have failed, newest first.
@@ -278,7 +278,7 @@ def check_search_keys(**kwargs: Any) -> list[CheckMessage]:
 def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """The ledgers of workflows under way hold no call of a step that this release does not declare.
 
-    A workflow with such a call begins no new one (see `workflows.doubts`). This check runs with
+    A workflow with such a call begins no new one (see `workflows.effects.reconcile`). This check runs with
     `manage.py check --database default`.
     """
     if not databases or DEFAULT_DB_ALIAS not in databases:

@@ -17,7 +17,7 @@ from workflows.models import Workflow
 from workflows.wording import Wording, words_for_step
 
 if TYPE_CHECKING:  # search keys are read from payloads by a definition: they import this module
-    from workflows.search_keys import SearchKey
+    from workflows.search.search_keys import SearchKey
 
 
 class WorkflowStep(Protocol):
@@ -86,7 +86,7 @@ class Step:
     `parks`: a best-effort step that is not passed over while its service is unavailable, but retried, and parked, as
     any other is. `needs`: services without which it does not begin, though it does not call them itself.
     `follow_up`: how a best-effort step that was let go for a reason that passes is tried again once its workflow is
-    COMPLETE (`workflows.follow_ups`).
+    COMPLETE (`workflows.engine.deferred_steps`).
     `returns`: the fields of the context that the result of a `once` step holds; a person who has found that the call
     happened fills them in; `()` for a step that returns `{}`, None when it is not said.
     """

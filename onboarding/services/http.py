@@ -30,7 +30,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from workflows import backoff
+from workflows.engine import backoff
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 from workflows.outages import Call, call_to
 

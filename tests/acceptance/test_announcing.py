@@ -11,9 +11,9 @@ from django.db import connection
 from tests.acceptance.test_intake import post
 from tests.engine import another_connection
 from tests.servers import database_url, gunicorn
-from workflows.announcing import CHANNEL
 from workflows.ingress import api_keys
 from workflows.models import Workflow
+from workflows.signals.notify import CHANNEL
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,7 +11,7 @@ from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import attempts, done, now, submit, who_runs
 from tests.processes import until
-from workflows.follow_ups import MAX_TRIES
+from workflows.engine.deferred_steps import MAX_TRIES
 from workflows.models import FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
 

@@ -239,7 +239,7 @@ def run_a_supervisor(effects: Path, before: str, **environ: str) -> subprocess.P
 import django; django.setup()
 import os, signal, time
 from django.db import connections
-from workflows.worker.supervisor import Options, Supervisor
+from workflows.engine.supervisor import Options, Supervisor
 {before}
 Supervisor(Options()).run()
 """
@@ -331,7 +331,7 @@ def test_a_child_that_cannot_be_started_ends_nobody_and_is_started_when_it_can_b
     effects: Path, end_group: Any
 ) -> None:
     refuse = f"""
-from workflows.worker import supervisor
+from workflows.engine import supervisor
 supervisor.MAX_RESTART_DELAY = 0.1
 fork = os.fork
 def fork_when_there_is_room():

@@ -11,8 +11,8 @@ from tests.acceptance.conftest import Start
 from tests.acceptance.outside import attempts, done, submit
 from tests.processes import until
 from tests.servers import Proxy, database_url
+from workflows.engine.supervisor import KILL_OVERDUE_AFTER
 from workflows.models import Attempt
-from workflows.worker.supervisor import KILL_OVERDUE_AFTER
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -17,8 +17,9 @@ from tests.acceptance.conftest import Start
 from tests.acceptance.outside import attempts, done, now, submit
 from tests.postgres import Restart
 from tests.processes import until
-from workflows import inbox, operations
+from workflows import operations
 from workflows.models import ManualTask, Wait, Workflow
+from workflows.signals import store
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -37,10 +38,10 @@ def tell(workflow: Workflow) -> None:
     """Let happen what it waits for."""
     match workflow.payload["wait"]:
         case "signal":
-            inbox.send(source="shop", dedupe_key=str(uuid4()), name="paid", workflow_id=workflow.pk, payload={})
+            store.send(source="shop", dedupe_key=str(uuid4()), name="paid", workflow_id=workflow.pk, payload={})
         case "linked":
             linking_id = workflow.linking_id
-            inbox.send(
+            store.send(
                 source="shop", dedupe_key=str(uuid4()), name="account.created", linking_id=linking_id, payload={}
             )
         case "person":

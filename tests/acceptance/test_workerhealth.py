@@ -100,7 +100,7 @@ def test_a_second_runworker_with_the_same_file_does_not_start(runworker: Start, 
 def test_the_supervisor_says_so_once_a_minute(effects: Path, end_group: Any) -> None:
     """A minute takes a second here."""
     shorter = """
-from workflows.worker import healthfile
+from workflows.engine import healthfile
 healthfile.MAX_SILENCE, healthfile.WARN_EVERY, healthfile.WRITE_EVERY = 1.0, 1.5, 0.1
 """
     supervisor = run_a_supervisor(effects, shorter, DATABASE_URL=NOBODY_THERE)

@@ -29,7 +29,7 @@ from onboarding.workflow import SEARCH_KEYS  # noqa: E402
 from tests.benchmark.pages import MANY, ONE, TIMES, USERS  # noqa: E402
 from tests.plans import Plan, explained  # noqa: E402
 from workflows.models import SearchKeyHash  # noqa: E402
-from workflows.search_keys import hashes_to_store, keys  # noqa: E402
+from workflows.search.search_keys import hashes_to_store, keys  # noqa: E402
 
 
 def main() -> int:

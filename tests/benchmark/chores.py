@@ -11,8 +11,8 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django.setup()
 
-from workflows.worker import chores  # noqa: E402 (needs the settings)
-from workflows.worker.chores import CHORES  # noqa: E402
+from workflows.engine import maintenance  # noqa: E402 (needs the settings)
+from workflows.engine.maintenance import CHORES  # noqa: E402
 
 
 def main() -> tuple[int, float, float]:
@@ -21,7 +21,7 @@ def main() -> tuple[int, float, float]:
         after = 0
         while True:
             started = monotonic()
-            changed, after, _ = chores.do_slice(chore, after)
+            changed, after, _ = maintenance.do_slice(chore, after)
             longest = max(longest, monotonic() - started)
             rows += changed
             if not changed and not after:

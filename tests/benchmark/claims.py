@@ -23,8 +23,8 @@ from django.db.models.functions import Now  # noqa: E402
 
 from tests.benchmark.claim import EXPLAINED, FIRST  # noqa: E402
 from tests.plans import Plan, explained  # noqa: E402
+from workflows.engine.claim import DueWorkflows  # noqa: E402
 from workflows.models import Workflow  # noqa: E402
-from workflows.worker.claim import DueWorkflows  # noqa: E402
 
 
 def main() -> None:

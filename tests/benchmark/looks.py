@@ -19,12 +19,12 @@ django.setup()
 from django.db import transaction  # noqa: E402 (needs the settings)
 
 from tests.clock import Clock  # noqa: E402
-from workflows import journal  # noqa: E402
-from workflows.worker import claim, heartbeat  # noqa: E402
-from workflows.worker.claim import DueWorkflows  # noqa: E402
-from workflows.worker.heartbeat import Heartbeat  # noqa: E402
-from workflows.worker.listening import MAX_IDLE_DELAY  # noqa: E402
-from workflows.worker.slots import WorkerStatus  # noqa: E402
+from workflows.engine import claim, heartbeat  # noqa: E402
+from workflows.engine.claim import DueWorkflows  # noqa: E402
+from workflows.engine.heartbeat import Heartbeat  # noqa: E402
+from workflows.engine.listening import MAX_IDLE_DELAY  # noqa: E402
+from workflows.engine.process_status import WorkerStatus  # noqa: E402
+from workflows.state import attempt_log  # noqa: E402
 
 # By the workers' clock: the full looks of the first are few, and each of the others is one.
 SECONDS_SHARED, SECONDS_ALONE = 10.0, 1.0
@@ -66,7 +66,7 @@ class Idlers:
 
 def main(count: int) -> dict[str, float]:
     claim.monotonic = heartbeat.monotonic = clock = Clock()  # type: ignore[assignment]
-    journal.connect()
+    attempt_log.connect()
     idlers = Idlers(count, clock)
     idlers.take(2 * MAX_IDLE_DELAY, Idle.look)  # they have just started, and know nothing of each other
     (alone,) = idlers.take(SECONDS_ALONE, Idle.look)

@@ -11,13 +11,13 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django.setup()
 
-from workflows import inbox  # noqa: E402 (needs the settings)
 from workflows.models import Workflow  # noqa: E402
+from workflows.signals import store  # noqa: E402 (needs the settings)
 
 
 def main(every_ms: int) -> None:
     for pk in Workflow.objects.filter(workflow_type="awaits").order_by("?").values_list("pk", flat=True):
-        inbox.send(source="benchmark", dedupe_key=str(pk), name="paid", workflow_id=pk, payload={})
+        store.send(source="benchmark", dedupe_key=str(pk), name="paid", workflow_id=pk, payload={})
         time.sleep(every_ms / 1000)
 
 

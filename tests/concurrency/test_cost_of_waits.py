@@ -12,8 +12,8 @@ from django.db import connection, connections, transaction
 from tests import engine
 from tests.engine import define, submit, work
 from tests.workflows.waits.signals import await_signals, tell
-from workflows import journal
 from workflows.models import Workflow
+from workflows.state import attempt_log
 
 pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
@@ -36,14 +36,14 @@ def pages_to_answer(workflow: Workflow) -> int:
 
     def explain(execute: Any, sql: str, parameters: Any, *rest: Any) -> Any:
         if "candidate" in sql:
-            with transaction.atomic(using=journal.ALIAS), connections[journal.ALIAS].cursor() as cursor:
+            with transaction.atomic(using=attempt_log.ALIAS), connections[attempt_log.ALIAS].cursor() as cursor:
                 cursor.cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", parameters)
                 plan = _json(cursor.cursor.fetchall())["Plan"]
-                transaction.set_rollback(True, using=journal.ALIAS)
+                transaction.set_rollback(True, using=attempt_log.ALIAS)
             pages.append(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
         return execute(sql, parameters, *rest)
 
-    with connections[journal.ALIAS].execute_wrapper(explain):
+    with connections[attempt_log.ALIAS].execute_wrapper(explain):
         work(workflow)
     (found,) = pages
     return int(found)

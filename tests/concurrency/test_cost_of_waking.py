@@ -13,8 +13,9 @@ from django.db import connection
 from tests import engine
 from tests.concurrency.backlogs import WAITING, analyze, say_one, store
 from tests.engine import define, sweep
-from workflows import inbox, waking
 from workflows.models import Signal, Workflow
+from workflows.signals import store as inbox
+from workflows.signals import waking
 
 pytestmark = [*engine.ENGINE, pytest.mark.slow]
 

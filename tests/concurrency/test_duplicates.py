@@ -19,12 +19,13 @@ from pytest_django import Settings
 
 from tests import engine
 from tests.engine import define, submit, work, worker
-from workflows import inbox, submissions
 from workflows.definition import definitions
 from workflows.errors import ClaimLost
 from workflows.ingress import api_keys, kafka_messages
+from workflows.intake import submissions
 from workflows.models import Signal, Workflow
 from workflows.postgres.jsonb import InputRefused, document_of
+from workflows.signals import store
 from workflows.waits import Child, wait_for_children, wait_for_time
 
 pytestmark = engine.ENGINE
@@ -72,7 +73,7 @@ def tell(client: str, payload: Payload) -> Any:
 def store_what_is_told(client: str, payload: Payload) -> None:
     """What `tell` stores, without its commit."""
     workflow = Workflow.objects.get()
-    inbox.store(source=f"api:{client}", dedupe_key=str(KEY), name="paid", workflow_id=workflow.pk, payload=payload)
+    store.store(source=f"api:{client}", dedupe_key=str(KEY), name="paid", workflow_id=workflow.pk, payload=payload)
 
 
 def answer_of(request: Callable[[], Any], *, meeting: Callable[[], Any], committed: bool = True) -> Answer:
@@ -175,7 +176,7 @@ def store_a_workflow() -> None:
 
 
 def store_a_signal() -> None:
-    inbox.store(source="shop", dedupe_key=str(uuid4()), name="paid", linking_id="acc", payload={})
+    store.store(source="shop", dedupe_key=str(uuid4()), name="paid", linking_id="acc", payload={})
 
 
 def leave_a_message_undelivered() -> None:

@@ -17,10 +17,12 @@ from pydantic import BaseModel
 
 from tests import engine
 from tests.engine import define, last_attempt, make_due, outcomes, submit, work, worker
-from workflows import compensation, inbox, operations
+from workflows import operations
 from workflows.definition import Step
+from workflows.engine import compensation
 from workflows.errors import ClaimLost, StepError, UnknownOutcome
 from workflows.models import Attempt, Effect, ManualTask, Signal, Wait, Workflow
+from workflows.signals import store
 from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
 pytestmark = engine.ENGINE
@@ -52,7 +54,7 @@ def run_late_at(statement: str) -> None:
 
 
 def tell(workflow: Workflow, name: str, payload: Mapping[str, Any]) -> None:
-    inbox.send(source="shop", dedupe_key=name, name=name, workflow_id=workflow.pk, payload=payload)
+    store.send(source="shop", dedupe_key=name, name=name, workflow_id=workflow.pk, payload=payload)
 
 
 def again(workflow: Workflow) -> Workflow:

@@ -11,8 +11,8 @@ from django.contrib.auth.models import Group
 from tests import engine
 from tests.concurrency.backlogs import drain, say_one, store_due
 from tests.engine import define, submit
-from workflows import waking
 from workflows.models import Attempt, ManualTask, Workflow
+from workflows.signals import waking
 from workflows.waits import require_approval
 
 pytestmark = engine.ENGINE

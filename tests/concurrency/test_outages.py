@@ -18,10 +18,12 @@ from tests.concurrency.rivals import ROUNDS, Rivals
 from tests.engine import another_connection, define, do_chores, elsewhere, submit, worker
 from tests.processes import until
 from tests.workflows.outages.services import Downstream, circuit, open_circuit, submit_and_work, trial_is_due
-from workflows import inbox, operations, transitions, waking
+from workflows import operations
 from workflows.models import Service, Workflow
 from workflows.outages import circuits, parking
-from workflows.transitions import Parking
+from workflows.signals import store, waking
+from workflows.state import transitions
+from workflows.state.transitions import Parking
 
 pytestmark = engine.ENGINE
 
@@ -175,7 +177,7 @@ def expires(workflow: Workflow, ada: User) -> None:
 
 
 def is_signalled(workflow: Workflow, ada: User) -> None:
-    inbox.send(source="test", dedupe_key="1", name="news", workflow_id=workflow.pk, payload={})
+    store.send(source="test", dedupe_key="1", name="news", workflow_id=workflow.pk, payload={})
 
 
 def is_run_now(workflow: Workflow, ada: User) -> None:

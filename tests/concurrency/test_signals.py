@@ -21,13 +21,14 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import Context, define, do_chores, elsewhere, no_chores, submit, work, worker
-from workflows import inbox, operations, waking
+from workflows import operations
 from workflows.definition import Step, WorkflowDefinition, definitions
+from workflows.engine.loop import Worker
 from workflows.errors import RetryableStepError
 from workflows.models import Attempt, Signal, Wait, Workflow
+from workflows.signals import store, waking
 from workflows.stop_flag import Flag
 from workflows.waits import Child, wait_for_children, wait_for_signal
-from workflows.worker.loop import Worker
 
 pytestmark = engine.ENGINE
 
@@ -72,7 +73,7 @@ class Sender:
 
     def insert(self) -> None:
         connection.set_autocommit(False)
-        stored = inbox.store(source="shop", dedupe_key=str(uuid4()), name="paid", payload={"n": 7}, **self.address)
+        stored = store.store(source="shop", dedupe_key=str(uuid4()), name="paid", payload={"n": 7}, **self.address)
         assert stored
         self.signal_id = stored
 
@@ -191,7 +192,7 @@ def test_an_operators_transaction_that_held_the_row_just_then_has_lost_nothing(l
     with engine.another_connection() as operator, operator.transaction():
         operator.execute("SELECT 1 FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [workflow.pk])
         address = {"linking_id": "acc"} if linked else {"workflow_id": workflow.pk}
-        inbox.send(source="shop", dedupe_key="1", name="paid", payload={"n": 7}, **address)  # type: ignore[arg-type]
+        store.send(source="shop", dedupe_key="1", name="paid", payload={"n": 7}, **address)  # type: ignore[arg-type]
         do_chores()
         assert this.process_next() is False
     engine.elsewhere(connections.close_all)
@@ -241,7 +242,7 @@ def test_a_signal_that_is_stored_while_its_workflow_is_retried_is_heeded(boss: U
     define([fail_at_first, await_paid])
     workflow = work(submit())
     with transaction.atomic():
-        inbox.store(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
+        store.store(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
         elsewhere(lambda: [retry(workflow, boss)])
     assert completes(workflow, boss)
 
@@ -249,13 +250,13 @@ def test_a_signal_that_is_stored_while_its_workflow_is_retried_is_heeded(boss: U
 def test_a_signal_that_the_chores_put_aside_while_its_workflow_is_retried_is_heeded(boss: User) -> None:
     define([fail_at_first, await_paid])
     workflow = submit()
-    inbox.send(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
+    store.send(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
     work(workflow)
     Signal.objects.update(closed_at=None, ignored=False)  # it came in the moment of the end
     with engine.another_connection() as other:
         with other.transaction():
             other.execute("SELECT FROM workflows_signal FOR UPDATE")  # the chores are long at it
-            chores = Thread(target=lambda: (inbox.ignore_late_signals(), connections.close_all()))
+            chores = Thread(target=lambda: (store.ignore_late_signals(), connections.close_all()))
             chores.start()
             engine.until_blocked()
             retry(workflow, boss)
@@ -265,7 +266,7 @@ def test_a_signal_that_the_chores_put_aside_while_its_workflow_is_retried_is_hee
 
 def test_a_request_to_cancel_that_was_stored_as_the_workflow_ended_is_told_to_have_come_too_late() -> None:
     workflow = submit(status="COMPLETE", completed_at=timezone.now())
-    inbox.store(source="console", dedupe_key="1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
+    store.store(source="console", dedupe_key="1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
     do_chores()
     assert engine.kinds(workflow) == ["cancel_too_late"]
 
@@ -340,7 +341,7 @@ def test_the_one_that_looks_second_sees_both(families: None) -> None:
 @contextmanager
 def _before_telling(do: Callable[[], None]) -> Iterator[None]:
     """`do` it when the worker has committed, and not yet looked whether it was the last."""
-    usual = inbox.notify_parent
+    usual = store.notify_parent
     left = [do]
 
     def tell(child_id: int) -> None:
@@ -348,8 +349,8 @@ def _before_telling(do: Callable[[], None]) -> Iterator[None]:
             left.pop()()
         usual(child_id)
 
-    inbox.notify_parent = tell
+    store.notify_parent = tell
     try:
         yield
     finally:
-        inbox.notify_parent = usual
+        store.notify_parent = usual

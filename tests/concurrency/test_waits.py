@@ -10,8 +10,8 @@ import pytest
 
 from tests import engine
 from tests.engine import define, make_due, submit, work
-from workflows import inbox
 from workflows.models import ManualTask, Wait, Workflow
+from workflows.signals import store
 from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
 pytestmark = engine.ENGINE
@@ -100,7 +100,7 @@ def test_a_wait_that_it_is_still_making_is_the_wait_of_the_next_worker(
 def test_an_answer_that_it_is_still_writing_is_the_answer_of_the_next_worker() -> None:
     define([for_signal])
     workflow = work(submit())
-    inbox.send(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
+    store.send(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
     run_while_it_writes([(ANSWERS, ["received", RECEIVED, workflow.pk]), (CLOSES, [workflow.pk])])
     workflow.refresh_from_db()
     assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 7)
@@ -110,7 +110,7 @@ def test_what_it_has_found_and_is_still_writing_stands_before_a_signal() -> None
     """An answer never changes: the late worker may have acted on it already."""
     define([for_signal])
     workflow = work(submit())
-    inbox.send(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
+    store.send(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
     run_while_it_writes([(ANSWERS, ["found", FOUND, workflow.pk])])
     workflow.refresh_from_db()
     assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 9)
@@ -140,7 +140,7 @@ def test_a_decision_that_it_is_still_writing_is_that_of_the_next_worker() -> Non
     workflow = work(submit())
     name = ManualTask.objects.get().signal_name
     decided = {"approved": True, "by": "ada", "reason": ""}
-    inbox.send(source="console", dedupe_key=name, name=name, workflow_id=workflow.pk, payload=decided)
+    store.send(source="console", dedupe_key=name, name=name, workflow_id=workflow.pk, payload=decided)
     run_while_it_writes([(ANSWERS, ["approved", APPROVED, workflow.pk]), (CLOSES, [workflow.pk])])
     workflow.refresh_from_db()
     assert (workflow.status, workflow.context["text"]) == ("COMPLETE", "as the first one has written it")

@@ -20,12 +20,12 @@ from django.utils import timezone
 from tests import engine
 from tests.engine import define, do_chores, elsewhere, no_chores, submit, work, worker
 from tests.processes import until
-from workflows import inbox, waking
+from workflows.engine.loop import Worker
 from workflows.errors import ClaimLost
 from workflows.models import Attempt, ManualTask, Signal, Workflow
+from workflows.signals import store, waking
 from workflows.stop_flag import Flag
 from workflows.waits import require_approval
-from workflows.worker.loop import Worker
 
 pytestmark = engine.ENGINE
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def decide(task: ManualTask) -> bool:
             return False
         answer = {"approved": True, "by": "ada", "reason": ""}
         name = task.signal_name
-        return inbox.store(source="console", dedupe_key=name, name=name, workflow_id=task.workflow_id, payload=answer)
+        return store.store(source="console", dedupe_key=name, name=name, workflow_id=task.workflow_id, payload=answer)
 
 
 def wake(task: ManualTask) -> bool:

@@ -16,7 +16,7 @@ from django.test import Client, RequestFactory
 
 from config.errors import server_error
 from tests.workflows.admin.walk.kept import log_lines
-from workflows.console import ConsoleSite
+from workflows.console.site import ConsoleSite
 from workflows.models import Service
 
 CANARY = "canary-7d1f"

@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from config import intake, wsgi
 from tests.asgi import request
-from workflows.submissions import submission_definition
+from workflows.intake.submissions import submission_definition
 
 
 def get(application: Any, path: str) -> tuple[str, dict[str, str], bytes]:

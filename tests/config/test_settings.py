@@ -114,13 +114,13 @@ def test_the_header_of_a_proxy_is_believed_when_it_is_named() -> None:
 
 
 def test_logs_go_to_stderr_one_readable_line_each() -> None:
-    code = "import django, logging; django.setup(); logging.getLogger('workflows.worker.loop').info('Claimed %s', 7)"
+    code = "import django, logging; django.setup(); logging.getLogger('workflows.engine.loop').info('Claimed %s', 7)"
     environment = {**os.environ, **UNSET, "DEBUG": "1", "DJANGO_SETTINGS_MODULE": "config.settings"}
     result = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=settings.BASE_DIR, capture_output=True, text=True, check=True
     )
     assert result.stdout == ""
-    assert result.stderr.rstrip().endswith("workflows.worker.loop: Claimed 7")
+    assert result.stderr.rstrip().endswith("workflows.engine.loop: Claimed 7")
     assert "INFO" in result.stderr
 
 

@@ -16,7 +16,7 @@ from tests.console import states
 from tests.console.scenes import EMAIL, charged, failed_reversal, unclear_call
 from tests.workflows import rows
 from tests.workflows.admin import targets
-from workflows.admin.words import TASK_TYPES
+from workflows.console.words import TASK_TYPES
 
 SUPERUSER, NOBODY = "superuser", ""
 READ_ONLY = ("workflow", "manualtask", "service", "workerprocess", "apikey", "undeliveredmessage")

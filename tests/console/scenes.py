@@ -11,9 +11,9 @@ from django.utils import timezone
 from onboarding.samples import Kind, sample
 from tests.workflows import rows
 from workflows.definition import definitions
+from workflows.intake.submissions import enter
 from workflows.models import ManualTask, Workflow
 from workflows.postgres.jsonb import document_of
-from workflows.submissions import enter
 
 EMAIL = "ada.lovelace@example.com"
 

@@ -18,7 +18,7 @@ from tests.console.conftest import WORKFLOWS, session_of
 from tests.console.pages import NO_PAGES, NOBODY, PAGES, Shown, names
 from tests.console.states import PASSWORD
 from tests.servers import Gunicorn
-from workflows.admin.words import TASK_TYPES
+from workflows.console.words import TASK_TYPES
 from workflows.models import State
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}

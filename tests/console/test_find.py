@@ -10,8 +10,8 @@ import pytest
 from onboarding.samples import Kind, sample
 from onboarding.workflow import ONBOARDING
 from tests.console.conftest import Open
+from workflows.intake.submissions import enter
 from workflows.postgres.jsonb import document_of
-from workflows.submissions import enter
 
 EMAIL = "canary-5b2e@example.com"
 

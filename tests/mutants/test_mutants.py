@@ -28,8 +28,8 @@ def test_every_fence_is_on_the_list_and_the_list_fits_the_sources() -> None:
 
 
 def test_a_list_that_does_not_fit_says_where() -> None:
-    with pytest.raises(NamedMutantError, match=r"'no fence': workflows/journal\.py has 'depth' 0 times, and not once"):
-        read(ROOT, "== workflows/journal.py\nno fence\n    - depth\n    > test_it_looks_nothing_up\n")
+    with pytest.raises(NamedMutantError, match=r"'no fence': .*/attempt_log\.py has 'depth' 0 times, and not once"):
+        read(ROOT, "== workflows/state/attempt_log.py\nno fence\n    - depth\n    > test_it_looks_nothing_up\n")
 
 
 def test_it_tells_what_is_seen_from_what_is_not(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.engine import make_due, outcomes, work
 from tests.sandbox_process import SandboxProcess
 from tests.workflows.outages.services import open_circuit, trial_is_due
 from workflows import operations
-from workflows.compensation import MAX_UNDO_FAILURES
+from workflows.engine.compensation import MAX_UNDO_FAILURES
 from workflows.models import Attempt, Effect, ManualTask, Service, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])

@@ -10,8 +10,8 @@ from django.utils import timezone
 from onboarding.samples import Kind, Sample, sample
 from tests.engine import expire, make_due, work, worker
 from tests.sandbox_process import SandboxProcess
-from workflows import inbox
 from workflows.models import Signal, Wait, Workflow
+from workflows.signals import store
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])
 
@@ -34,7 +34,7 @@ def enter(submission: Sample) -> Workflow:
 
 def tell(submission: Sample) -> None:
     linking_id = submission.payload["linking_id"]
-    inbox.send(source="accounts", dedupe_key=linking_id, name="account.created", linking_id=linking_id, payload={})
+    store.send(source="accounts", dedupe_key=linking_id, name="account.created", linking_id=linking_id, payload={})
 
 
 def test_it_goes_on_when_it_is_told_that_the_account_is_there(sandbox: SandboxProcess) -> None:

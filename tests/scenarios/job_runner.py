@@ -89,10 +89,10 @@ def _run(number: str, job: str, given: str, reply_to: int) -> None:
 
 def _report(number: str, name: str, reply_to: int, ended: Ended, *, times: int) -> None:
     """Twice is the same message twice; the third time it is a message of its own."""
-    from workflows import inbox
+    from workflows.signals import store
 
     for n in range(times):
-        inbox.send(
+        store.send(
             source="job runner",
             dedupe_key=f"{number}/{n // 2}",
             name=name,

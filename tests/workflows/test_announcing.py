@@ -14,10 +14,11 @@ import pytest
 from tests import engine
 from tests.engine import another_connection
 from tests.workflows.test_search_keys import PLAIN
-from workflows import announcing, submissions
-from workflows.announcing import CHANNEL, Announcer
 from workflows.definition import definitions
+from workflows.intake import submissions
 from workflows.postgres.jsonb import parse
+from workflows.signals import notify
+from workflows.signals.notify import CHANNEL, Announcer
 
 pytestmark = engine.ENGINE
 
@@ -26,7 +27,7 @@ PATIENCE = 30.0
 
 @pytest.fixture
 def announcer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Announcer]:
-    monkeypatch.setattr(announcing, "AFTER_A_FAILURE", 0.01)
+    monkeypatch.setattr(notify, "AFTER_A_FAILURE", 0.01)
     announcer = Announcer()
     yield announcer
     announcer.end()
@@ -66,7 +67,7 @@ def test_two_announcements_are_apart(announcer: Announcer, heard: psycopg.Connec
     for _ in range(20):
         announcer.announce("default")
         next_of(heard)
-    assert monotonic() - began > 19 * announcing.EVERY
+    assert monotonic() - began > 19 * notify.EVERY
 
 
 def test_it_goes_on_after_its_session_was_ended(announcer: Announcer, heard: psycopg.Connection[Any]) -> None:
@@ -93,7 +94,7 @@ def told(engine: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterat
     settings.WORKFLOWS = ["tests.workflows.test_search_keys.PLAIN"]
     definitions.cache_clear()
     queues: list[str] = []
-    monkeypatch.setattr(announcing, "announce", queues.append)
+    monkeypatch.setattr(notify, "announce", queues.append)
     yield queues
     definitions.cache_clear()
 
@@ -113,26 +114,26 @@ def test_so_is_a_workflow_that_is_started(told: list[str]) -> None:
 
 def test_a_process_that_has_not_begun_announces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a worker, which starts children, or a shell."""
-    monkeypatch.setattr(announcing, "_announcer", None)
-    announcing.announce("default")
-    assert announcing._announcer is None
+    monkeypatch.setattr(notify, "_announcer", None)
+    notify.announce("default")
+    assert notify._announcer is None
 
 
 def test_one_that_has_begun_announces_from_the_first_on(
     monkeypatch: pytest.MonkeyPatch, heard: psycopg.Connection[Any]
 ) -> None:
-    monkeypatch.setattr(announcing, "_begun", False)
-    monkeypatch.setattr(announcing, "_announcer", None)
-    announcing.begin()
-    announcing.announce("default")
+    monkeypatch.setattr(notify, "_begun", False)
+    monkeypatch.setattr(notify, "_announcer", None)
+    notify.begin()
+    notify.announce("default")
     try:
         assert next_of(heard) == ["default"]
-        first = announcing._announcer
-        announcing.announce("default")
-        assert announcing._announcer is first
+        first = notify._announcer
+        notify.announce("default")
+        assert notify._announcer is first
     finally:
-        assert announcing._announcer
-        announcing._announcer.end()
+        assert notify._announcer
+        notify._announcer.end()
 
 
 def test_what_cannot_be_announced_for_want_of_a_thread_is_stored_all_the_same(
@@ -143,8 +144,8 @@ def test_what_cannot_be_announced_for_want_of_a_thread_is_stored_all_the_same(
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(announcing, "_begun", True)
-    monkeypatch.setattr(announcing, "_announcer", None)
+    monkeypatch.setattr(notify, "_begun", True)
+    monkeypatch.setattr(notify, "_announcer", None)
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    announcing.announce("default")
+    notify.announce("default")
     assert caplog.messages == ["not announced, workers find it by themselves: can't start new thread"]

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from workflows.backoff import DEFAULT, LONGEST, delay_seconds, merge_policies
 from workflows.definition import Retry
+from workflows.engine.backoff import DEFAULT, LONGEST, delay_seconds, merge_policies
 from workflows.errors import RetryableStepError
 
 

@@ -12,9 +12,11 @@ from django.db import transaction
 from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, submit, work, worker
 from tests.workflows.cancelling import BY_PHONE, CHARGE, ask, flaky, nothing, reread
-from workflows import inbox, journal, operations
+from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import Attempt, Effect, Event, ManualTask, State
+from workflows.signals import store
+from workflows.state import attempt_log
 
 pytestmark = engine.ENGINE
 
@@ -62,8 +64,10 @@ def test_the_attempt_of_a_worker_that_was_lost_with_its_host_is_closed_with_it(a
     assert kinds(workflow) == ["vanished", "cancelled", *["compensating"] * has_effects]
     assert Event.objects.get(kind="vanished").attempt == 1
     with transaction.atomic("journal"):  # its supervisor lives, and knows better
-        for statement in journal.closing_statements(attempt.pk, Attempt.Outcome.KILLED, step="charge", how="SIGKILL"):
-            journal.execute(*statement)
+        for statement in attempt_log.closing_statements(
+            attempt.pk, Attempt.Outcome.KILLED, step="charge", how="SIGKILL"
+        ):
+            attempt_log.execute(*statement)
     assert kinds(workflow)[:2] == ["killed", "cancelled"]
 
 
@@ -113,7 +117,7 @@ def test_a_question_of_a_child_that_is_cancelled_with_its_parent_takes_no_answer
 def test_a_request_of_the_last_run_does_not_cancel_the_next(ada: User) -> None:
     workflow = submit(status="FAILED")
     define([nothing])
-    inbox.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
+    store.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
     operations.retry(workflow.pk, user=ada)
     assert work(workflow).status == "COMPLETE"
 
@@ -125,7 +129,7 @@ def test_what_keeps_dying_can_be_cancelled(ada: User) -> None:
     for number in range(1, 4):
         workflow.attempts.create(number=number, outcome="killed", closed_at=workflow.created_at)  # type: ignore[attr-defined]
     payload = {"by": "ada", "reason": BY_PHONE}
-    inbox.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
+    store.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
     work(workflow)
     assert reread(workflow).state == State.CANCELLED
 
@@ -134,6 +138,6 @@ def test_one_of_a_type_that_this_release_does_not_know_is_cancelled_too(ada: Use
     """Put back for a minute, it would be woken by the request, and put back, in a loop."""
     workflow = submit(workflow_type="of the next release")
     payload = {"by": "ada", "reason": BY_PHONE}
-    inbox.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
+    store.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
     work(workflow)
     assert reread(workflow).state == State.CANCELLED

@@ -27,13 +27,14 @@ from tests.engine import (
     worker,
 )
 from tests.workflows.cancelling import BY_PHONE, CHARGE, ask, charge, flaky, nothing, reread
-from workflows import compensation, inbox, operations
+from workflows import operations
 from workflows.definition import Step
+from workflows.engine import compensation, worker_boundary
 from workflows.errors import NotAllowed, StepError
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.operations import guards
+from workflows.signals import store
 from workflows.stop_flag import Flag
-from workflows.worker import boundary
 
 pytestmark = engine.ENGINE
 
@@ -103,7 +104,7 @@ def test_a_best_effort_call_does_not_swallow_the_request(ada: User, gate: Gate, 
 
 def test_between_steps_that_make_no_call_it_is_seen_too(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a second, when the worker speaks on its claim."""
-    monkeypatch.setattr(boundary, "CHECK_EVERY", 0.0)
+    monkeypatch.setattr(worker_boundary, "CHECK_EVERY", 0.0)
     other = Flag()
 
     def cancel_from_elsewhere(*, workflow: Workflow, context: Any) -> None:
@@ -145,7 +146,7 @@ def test_one_that_completes_first_is_complete_and_the_person_is_told(ada: User, 
 def test_one_that_does_not_end_is_cancelled_after_its_run(
     ada: User, gate: Gate, run: Any, last: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boundary, "CHECK_EVERY", 3600.0)  # else it may be seen before the step
+    monkeypatch.setattr(worker_boundary, "CHECK_EVERY", 3600.0)  # else it may be seen before the step
     define([gate.step, last])
     workflow = submit()
     run(workflow)
@@ -160,7 +161,7 @@ def test_the_sweep_finds_a_request_that_both_missed(ada: User) -> None:
     define([ask])
     workflow = work(submit())
     payload = {"by": "ada", "reason": BY_PHONE}
-    inbox.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
+    store.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
     do_chores()
     work(workflow)
     assert reread(workflow).state == State.CANCELLED

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from workflows.capacity import Cost, plan
+from workflows.management.capacity import Cost, plan
 
 
 def said(*arguments: str) -> str:

@@ -11,8 +11,9 @@ from django.db import connections
 from tests import engine
 from tests.engine import again, define, make_due, submit, terminate, work, worker
 from tests.workflows.downstream import KEY_TTL, Downstream, call_step, fail, fail_at_first, state
-from workflows import effect_rows, effects
+from workflows import effects
 from workflows.definition import Step
+from workflows.effects import rows
 from workflows.errors import ClaimLost, RetryableStepError, UnknownOutcome
 from workflows.models import Attempt, Effect, Workflow
 from workflows.postgres import sqlstates
@@ -196,7 +197,7 @@ def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_
     service = Downstream()
     define([call_step(service)])
     workflow = submit()
-    delays = [effect_rows.MAX_INTENT_SECONDS + 0.1]
+    delays = [rows.MAX_INTENT_SECONDS + 0.1]
 
     def stall(execute: Any, sql: str, *rest: Any) -> Any:
         found = execute(sql, *rest)

@@ -14,12 +14,14 @@ from django.db.models import F
 
 from tests import engine
 from tests.engine import define, make_due, submit, work, worker
-from workflows import inbox, journal, operations
+from workflows import operations
 from workflows.definition import Step
-from workflows.effect_rows import EffectRows
 from workflows.effects import KnownEffect
+from workflows.effects.rows import EffectRows
 from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
 from workflows.models import Attempt, Effect, ManualTask, Workflow
+from workflows.signals import store
+from workflows.state import attempt_log
 
 pytestmark = engine.ENGINE
 
@@ -166,10 +168,10 @@ def test_a_late_undo_does_not_overwrite_what_a_later_attempt_took_over(service: 
     service.answers = [UnknownOutcome()]
     workflow = work(workflow)
     effect, undo = Effect.objects.order_by("undo")
-    stopped = journal.OpenAttempt(undo.attempt - 1, 1, workflow.pk, claim_xid="3")
+    stopped = attempt_log.OpenAttempt(undo.attempt - 1, 1, workflow.pk, claim_xid="3")
     in_its_hands = KnownEffect(undo.pk, "pay", 1, "intent", undo.idempotency_key, None, 0.0, 0.0, undoes=effect.pk)
     EffectRows(workflow, stopped).record_outcome(in_its_hands, Effect.State.DONE, result={})
-    journal.flush(stopped)
+    attempt_log.flush(stopped)
     assert states() == {"pay": "done", "undo pay": "unknown"}
 
 
@@ -205,7 +207,7 @@ def test_a_request_to_cancel_does_not_keep_an_undo_from_being_called(service: Se
     """It came as the workflow failed by itself, and nobody has put it aside yet."""
     define([Step(service.pay, once=True, undo=service.refund), fail])
     workflow = work(submit())
-    inbox.store(source="console", dedupe_key="1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
+    store.store(source="console", dedupe_key="1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
     assert work(workflow).status == "FAILED"
     assert service.log == ["pay", "refund"]
 
@@ -216,10 +218,10 @@ def test_a_request_to_cancel_does_not_keep_an_undo_from_being_called(service: Se
 def test_what_is_deferred_is_written_before_something_else_is_deferred() -> None:
     workflow = submit()
     events = "INSERT INTO workflows_event (workflow_id, kind) VALUES (%s, %s)"
-    attempt = journal.OpenAttempt(1, 1, workflow.pk, claim_xid="3")
+    attempt = attempt_log.OpenAttempt(1, 1, workflow.pk, claim_xid="3")
     for kind in ("waiting", "put_back"):
-        journal.defer(attempt, events, [workflow.pk, kind])
-    journal.flush(attempt)
+        attempt_log.defer(attempt, events, [workflow.pk, kind])
+    attempt_log.flush(attempt)
     assert engine.kinds(workflow) == ["waiting", "put_back"]
 
 

@@ -11,8 +11,9 @@ from django.db import connection
 from tests import engine
 from tests.engine import define, do_chores, submit, work, worker
 from tests.workflows.cancelling import CHARGE, ask, nothing, reread
-from workflows import operations, waking
+from workflows import operations
 from workflows.models import Effect, Event, State, Workflow
+from workflows.signals import waking
 
 pytestmark = engine.ENGINE
 

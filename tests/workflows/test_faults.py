@@ -56,7 +56,7 @@ def test_a_result_that_the_context_makes_unstorable_is_the_steps_failure(
         return {"weight": weight}
 
     measured = WorkflowDefinition(name="test", steps=[weigh], context_class=Measured)
-    monkeypatch.setattr("workflows.worker.loop.definitions", lambda: {"test": measured})
+    monkeypatch.setattr("workflows.engine.loop.definitions", lambda: {"test": measured})
     workflow = work(submit())
     assert (workflow.status, workflow.context) == ("FAILED", {"weight": None})
     assert workflow.last_error_message == "A number is NaN or infinite."
@@ -85,7 +85,7 @@ def test_a_row_that_the_engine_fails_on_does_not_hold_up_the_others(monkeypatch:
     define([say_one])
     good = engine.DEFINITION
     bad = WorkflowDefinition(name="bad", steps=[say_one], context_class=Demanding)
-    monkeypatch.setattr("workflows.worker.loop.definitions", lambda: {"test": good, "bad": bad})
+    monkeypatch.setattr("workflows.engine.loop.definitions", lambda: {"test": good, "bad": bad})
     first, second = submit(workflow_type="bad"), submit()
     drain()
     assert Workflow.objects.get(pk=second.pk).status == "COMPLETE"

@@ -24,12 +24,14 @@ from tests.engine import (
 )
 from tests.workflows.cancelling import BY_PHONE
 from tests.workflows.outages.services import Downstream, open_circuit, trial_is_due
-from workflows import effects, follow_ups, inbox
+from workflows import effects
 from workflows.definition import Retry, Step
+from workflows.engine import deferred_steps
+from workflows.engine.deferred_steps import MAX_TRIES
 from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
-from workflows.follow_ups import MAX_TRIES
 from workflows.models import Attempt, Effect, Event, FollowUp, Workflow
 from workflows.outages.parking import PATIENCE
+from workflows.signals import store
 from workflows.waits import wait_for_signal
 
 pytestmark = engine.ENGINE
@@ -70,7 +72,7 @@ def test_what_was_let_go_is_done_later_once(messages: Downstream) -> None:
     assert 40 < (row.due_at - timezone.now()).total_seconds() < 80
     assert worker().process_follow_up() is False, "its time has not come"
     with transaction.atomic():
-        assert follow_ups.claim_next("default") is None
+        assert deferred_steps.claim_next("default") is None
     messages.state = "well"
     assert follow_up()
     assert not FollowUp.objects.exists()
@@ -197,7 +199,7 @@ def test_a_request_to_cancel_that_came_too_late_does_not_end_it(messages: Downst
     """It came as the workflow was completing, and the chores have not said yet that it was too late."""
     workflow = let_go(messages)
     late = {"source": "console", "dedupe_key": "late", "workflow_id": workflow.pk}
-    inbox.send(**late, name=inbox.CANCEL, payload={"by": "ada", "reason": BY_PHONE})
+    store.send(**late, name=store.CANCEL, payload={"by": "ada", "reason": BY_PHONE})
     messages.state = "well"
     assert follow_up()
     assert not FollowUp.objects.exists(), Event.objects.filter(kind="follow_up_given_up").values("detail")
@@ -260,7 +262,7 @@ def test_what_no_worker_comes_to_the_end_of_is_tried_later_each_time_and_given_u
     workflow = let_go(messages)
     rests = []
     with monkeypatch.context() as patched:
-        patched.setattr("workflows.follow_ups.tried", die)
+        patched.setattr("workflows.engine.deferred_steps.tried", die)
         for _ in range(MAX_TRIES):
             with pytest.raises(Died):
                 follow_up()
@@ -280,7 +282,7 @@ def test_a_claim_that_is_lost_decides_nothing(messages: Downstream, monkeypatch:
     let_go(messages)
     messages.state = "well"
     with monkeypatch.context() as patched:
-        patched.setattr("workflows.follow_ups._finish", _lose)
+        patched.setattr("workflows.engine.deferred_steps._finish", _lose)
         with pytest.raises(ClaimLost):
             follow_up()
     row = FollowUp.objects.get()
@@ -318,14 +320,14 @@ def test_one_that_another_worker_has_just_decided_is_not_begun(
     messages: Downstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_go(messages)
-    claim = follow_ups.claim_next
+    claim = deferred_steps.claim_next
 
     def claim_late(queue: str) -> Any:
         found = claim(queue)
         elsewhere(FollowUp.objects.all().delete)
         return found
 
-    monkeypatch.setattr("workflows.follow_ups.claim_next", claim_late)
+    monkeypatch.setattr("workflows.engine.deferred_steps.claim_next", claim_late)
     calls = len(messages.calls)
     assert follow_up() is False
     assert len(messages.calls) == calls
@@ -387,7 +389,7 @@ def test_a_claim_that_has_ended_begins_nothing(messages: Downstream) -> None:
     let_go(messages)
     FollowUp.objects.update(due_at=timezone.now())
     with transaction.atomic():
-        claim = follow_ups.claim_next("default")
+        claim = deferred_steps.claim_next("default")
     assert claim
-    assert follow_ups.begin(claim) is None
+    assert deferred_steps.begin(claim) is None
     assert FollowUp.objects.get().tries == 0

@@ -7,9 +7,9 @@ from django.db import connection, connections, transaction
 
 from tests import engine
 from tests.engine import define, last_attempt, submit, work
-from workflows import journal
 from workflows.errors import ClaimLost
 from workflows.models import Attempt, Workflow
+from workflows.state import attempt_log
 
 pytestmark = engine.ENGINE
 
@@ -23,7 +23,7 @@ def xid_of_an_ended_transaction() -> str:
 def test_an_attempt_is_opened_only_while_the_claim_holds() -> None:
     workflow = submit()
     with pytest.raises(ClaimLost):
-        journal.open_attempt(workflow, claim_xid=xid_of_an_ended_transaction(), worker="w", release="r")
+        attempt_log.open_attempt(workflow, claim_xid=xid_of_an_ended_transaction(), worker="w", release="r")
     assert not Attempt.objects.exists()
 
 
@@ -31,7 +31,7 @@ def test_a_worker_that_lost_its_row_does_not_close_the_attempt_of_the_rightful_o
     workflow = submit()
     Attempt.objects.create(workflow=workflow, number=1, worker="rightful:1")
     with pytest.raises(ClaimLost):
-        journal.open_attempt(workflow, claim_xid=xid_of_an_ended_transaction(), worker="w", release="r")
+        attempt_log.open_attempt(workflow, claim_xid=xid_of_an_ended_transaction(), worker="w", release="r")
     assert Attempt.objects.get().closed_at is None
 
 
@@ -77,13 +77,13 @@ def test_what_commits_late_is_not_overwritten_as_lost() -> None:
     define([lambda *, workflow, context: None])
     workflow = work(submit())
     attempt = last_attempt(workflow)
-    journal.close_as_lost(journal.OpenAttempt(attempt.pk, 1, workflow.pk, claim_xid="3"))
+    attempt_log.close_as_lost(attempt_log.OpenAttempt(attempt.pk, 1, workflow.pk, claim_xid="3"))
     assert last_attempt(workflow).outcome == "complete"
 
 
 def test_waits_outside_a_run_say_so() -> None:
     with pytest.raises(RuntimeError, match="inside a step"):
-        journal.attempt_of(submit())
+        attempt_log.attempt_of(submit())
 
 
 def test_it_is_connected_before_the_claim_begins() -> None:

@@ -10,10 +10,12 @@ from django.db import connections
 from tests import engine
 from tests.engine import again, define, expire, last_attempt, outcomes, submit, terminate, work, worker
 from tests.workflows.downstream import Downstream, call_step, fail_at_first, past_its_key, state, unknown
-from workflows import journal, ledger, operations
+from workflows import operations
 from workflows.definition import Retry, Step
+from workflows.effects import ledger
 from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, UnknownOutcome
 from workflows.models import Effect, ManualTask, Workflow
+from workflows.state import attempt_log
 
 pytestmark = engine.ENGINE
 
@@ -345,12 +347,12 @@ def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over_or_deci
     service.found = [{"number": 1}]
     workflow = unknown(service, key_ttl=timedelta(hours=1), lookup=service.lookup if how == "lookup" else None)
     effect_then = Effect.objects.get()
-    stopped = journal.OpenAttempt(effect_then.attempt, 1, workflow.pk, "3", str(effect_then.attempt_token))
+    stopped = attempt_log.OpenAttempt(effect_then.attempt, 1, workflow.pk, "3", str(effect_then.attempt_token))
     of_the_stopped = ledger.Ledger(engine.DEFINITION, workflow, stopped)
     again(workflow)
     (effect,) = of_the_stopped.rows.latest()
     of_the_stopped.rows.record_outcome(effect, Effect.State.UNKNOWN)
-    journal.flush(stopped)
+    attempt_log.flush(stopped)
     assert (state(), Effect.objects.get().settled_by) == ("done", how)
 
 

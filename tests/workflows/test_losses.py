@@ -11,10 +11,9 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import again, define, due_again, kinds, last_attempt, submit, work, worker
-from workflows import poison
 from workflows.definition import Step
+from workflows.engine import loop, poison
 from workflows.models import Attempt, Event, ManualTask, Workflow
-from workflows.worker import loop
 
 pytestmark = engine.ENGINE
 

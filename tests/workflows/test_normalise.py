@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workflows import normalise
-from workflows.search_keys import LONGEST_TEXT, SearchKey
+from workflows.search import normalise
+from workflows.search.search_keys import LONGEST_TEXT, SearchKey
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,7 @@ def test_the_past_is_read_by_its_index_and_no_further_than_the_last_decision() -
         )
         cursor.execute("ANALYZE workflows_attempt")
     with engine.another_connection() as other:
-        from workflows.journal import _PAST
+        from workflows.state.attempt_log import _PAST
 
         parameters = {"workflow_id": workflow.pk, "due_since": workflow.invisible_until}
         rows = other.execute(f"EXPLAIN (ANALYZE, BUFFERS) {_PAST}", parameters)

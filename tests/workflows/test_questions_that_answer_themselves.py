@@ -16,7 +16,7 @@ from tests.engine import again, define, do_chores, elsewhere, last_attempt, outc
 from tests.workflows.outages.services import SECOND, Downstream, circuit, open_circuit, trial_is_due
 from tests.workflows.undoing import BY_HAND, World, ada, fail, in_doubt, states, to_rest
 from workflows import operations, waits
-from workflows.admin.attempts import listed
+from workflows.console.attempts import listed
 from workflows.definition import Retry, WorkflowDefinition, definitions
 from workflows.effects import KnownEffect
 from workflows.errors import RetryableStepError, StepError
@@ -275,7 +275,7 @@ def test_a_question_that_it_has_no_lookup_for_is_left_alone(world: World, differ
     if different == "type":
         also = WorkflowDefinition(name="another", steps=steps, context_class=engine.Context)
         with_both = {**definitions(), also.name: also}
-        with patch("workflows.doubts.definitions", lambda: with_both):
+        with patch("workflows.effects.reconcile.definitions", lambda: with_both):
             worker().run(drain=True)
     else:
         worker(queue="elsewhere" if different == "queue" else "default").run(drain=True)

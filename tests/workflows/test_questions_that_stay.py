@@ -31,14 +31,15 @@ from tests.workflows.test_questions_that_answer_themselves import (
     open_questions,
 )
 from tests.workflows.undoing import BY_HAND, World, ada, fail, in_doubt, states, to_rest
-from workflows import inbox, operations
+from workflows import operations
 from workflows.definition import Step
-from workflows.effect_rows import EffectRows
 from workflows.effects import KnownEffect
+from workflows.effects.rows import EffectRows
 from workflows.errors import ClaimLost, NotAllowed, RetryableStepError
 from workflows.models import Attempt, Effect, ManualTask, Workflow
 from workflows.outages import call_to
 from workflows.outages.parking import PATIENCE
+from workflows.signals import store as inbox
 
 pytestmark = engine.ENGINE
 

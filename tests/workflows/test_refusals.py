@@ -11,12 +11,13 @@ from pydantic import AfterValidator, BaseModel
 from tests import engine
 from tests.engine import a_column_ahead, define, due_again, kinds, last_attempt, submit, work, worker
 from tests.workflows.refusing import CALLED, ask, assert_put_back, call, lose, pause, refused, say_one
-from workflows import inbox, poison
 from workflows.definition import Step
 from workflows.effects import KnownEffect
+from workflows.engine import poison
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt, Effect, Wait, Workflow
 from workflows.postgres.round_trips import session_of
+from workflows.signals import store
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("nothing_called")]
 
@@ -175,7 +176,7 @@ def test_a_best_effort_step_does_not_swallow_what_is_refused_to_us(words: str) -
 def test_a_request_to_cancel_that_cannot_be_read_as_a_call_begins_is_no_failure_of_the_call() -> None:
     def cancel(*, workflow: Workflow, context: Any) -> None:
         request = {"dedupe_key": "c", "name": "cancel", "payload": {"by": "ada", "reason": ""}}
-        engine.elsewhere(lambda: inbox.send(source="console", workflow_id=workflow.pk, **request))
+        engine.elsewhere(lambda: store.send(source="console", workflow_id=workflow.pk, **request))
 
     define([cancel, Step(call, once=True, best_effort=True)])
     workflow, this = submit(), worker()

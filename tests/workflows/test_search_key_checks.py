@@ -8,11 +8,11 @@ import pytest
 from pytest_django import Settings
 
 from tests.engine import Context
-from workflows import normalise
 from workflows.checks import check_definitions, check_search_keys
 from workflows.definition import WorkflowDefinition
 from workflows.models import Workflow
-from workflows.search_keys import FROM_SECRET_KEY, SearchKey
+from workflows.search import normalise
+from workflows.search.search_keys import FROM_SECRET_KEY, SearchKey
 
 LONG, OTHER = "a" * 32, "b" * 43
 

@@ -13,12 +13,12 @@ from django.db import OperationalError, connection
 
 from tests import engine
 from tests.workflows.test_search_keys import CANARY, KEYED, found, send
-from workflows import search_key_rows
 from workflows.definition import definitions
 from workflows.management.commands import searchkeys
 from workflows.models import SearchKeyHash, Workflow
-from workflows.search_key_rows import begin, fill
-from workflows.search_keys import hashes_of
+from workflows.search import rows as search_key_rows
+from workflows.search.rows import begin, fill
+from workflows.search.search_keys import hashes_of
 
 pytestmark = engine.ENGINE
 

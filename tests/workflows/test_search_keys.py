@@ -14,13 +14,13 @@ from django.db import IntegrityError
 
 from tests import engine
 from tests.servers import ROOT
-from workflows import normalise, search_keys
 from workflows.definition import WorkflowDefinition, definitions
+from workflows.intake.submissions import Entry, enter, start
 from workflows.models import SearchKeyHash, Workflow
 from workflows.postgres import statements
 from workflows.postgres.jsonb import parse
-from workflows.search_keys import FROM_SECRET_KEY, SearchKey, hashes_to_find, hashes_to_store, keys
-from workflows.submissions import Entry, enter, start
+from workflows.search import normalise, search_keys
+from workflows.search.search_keys import FROM_SECRET_KEY, SearchKey, hashes_to_find, hashes_to_store, keys
 from workflows.waits import Child, wait_for_children
 
 pytestmark = engine.ENGINE
@@ -208,5 +208,5 @@ def test_every_insert_of_a_workflow_is_one_that_knows_search_keys() -> None:
     root = ROOT / "workflows"
     sources = {str(path.relative_to(root)): path.read_text() for path in root.rglob("*.py")}
     inserting = {name for name, text in sources.items() if re.search(r"INSERT INTO workflows_workflow\b", text)}
-    assert inserting == {"submissions.py", "waits/children.py"}
+    assert inserting == {"intake/submissions.py", "waits/children.py"}
     assert all("INSERT INTO workflows_searchkey" in sources[name] for name in inserting)

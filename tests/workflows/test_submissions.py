@@ -14,11 +14,11 @@ from pydantic import BaseModel
 from tests.processes import until
 from tests.servers import Proxy, connecting_to
 from workflows.definition import WorkflowDefinition
+from workflows.intake.submissions import Entry, KeyReused, KeyTaken, enter
 from workflows.models import Attempt, Workflow
 from workflows.postgres import statements
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import Document, parse
-from workflows.submissions import Entry, KeyReused, KeyTaken, enter
 
 pytestmark = pytest.mark.django_db
 

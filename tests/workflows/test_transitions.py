@@ -14,9 +14,9 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from tests.workflows import rows
-from workflows import transitions
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Workflow
+from workflows.state import transitions
 
 PACKAGE = Path(transitions.__file__).parent
 HOME = PACKAGE / "transitions.py"

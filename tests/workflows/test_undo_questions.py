@@ -11,8 +11,9 @@ from django.db import IntegrityError
 from tests import engine
 from tests.engine import again, define, kinds, submit, work
 from tests.workflows.undoing import BY_HAND, World, ada, fail, flaky, states, to_rest
-from workflows import compensation, operations
+from workflows import operations
 from workflows.definition import Retry
+from workflows.engine import compensation
 from workflows.errors import NotAllowed, StepError
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, State, Workflow
 

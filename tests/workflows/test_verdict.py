@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from workflows.health import Failures, interval, usual_failures
-from workflows.overview import COUNT_LIMIT
-from workflows.verdict import Down, Health, Level, Link, Number, Waiting, judge
+from workflows.health.measures import Failures, interval, usual_failures
+from workflows.health.overview import COUNT_LIMIT
+from workflows.health.verdict import Down, Health, Level, Link, Number, Waiting, judge
 
 AT = datetime(2026, 11, 23, 14, 30, tzinfo=UTC)
 

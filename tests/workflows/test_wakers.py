@@ -17,10 +17,11 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, kinds, make_due, submit, sweep, work, worker
-from workflows import inbox, operations, waking
+from workflows import operations
 from workflows.definition import Step
 from workflows.errors import RetryableStepError, StepError
 from workflows.models import Signal, Wait, Workflow
+from workflows.signals import store, waking
 from workflows.waits import Child, wait_for_children, wait_for_signal
 
 pytestmark = engine.ENGINE
@@ -54,7 +55,7 @@ def tell(workflow: Workflow, name: str = "paid", *, linked: bool = False, payloa
     """Store a signal, and wake nobody: as a sender that dies between its two statements."""
     address: dict[str, Any] = {"linking_id": workflow.linking_id} if linked else {"workflow_id": workflow.pk}
     key = f"{name}:{Signal.objects.count()}"
-    assert inbox.store(source="shop", dedupe_key=key, name=name, payload=payload or {"n": 7}, **address)
+    assert store.store(source="shop", dedupe_key=key, name=name, payload=payload or {"n": 7}, **address)
     return Signal.objects.get(dedupe_key=key)
 
 
@@ -82,7 +83,7 @@ def boss() -> User:
 def test_whoever_sends_wakes(linked: bool) -> None:
     workflow = asleep([await_paid], linking_id="acc")
     address: dict[str, Any] = {"linking_id": "acc"} if linked else {"workflow_id": workflow.pk}
-    inbox.send(source="shop", dedupe_key="1", name="paid", payload={"n": 7}, **address)
+    store.send(source="shop", dedupe_key="1", name="paid", payload={"n": 7}, **address)
     assert work(workflow).status == "COMPLETE"
 
 
@@ -98,7 +99,7 @@ def test_the_signal_is_committed_before_anybody_is_woken() -> None:
 
     workflow = asleep([await_paid])
     with connection.execute_wrapper(look):
-        inbox.send(source="shop", dedupe_key="1", name="paid", payload={"n": 7}, workflow_id=workflow.pk)
+        store.send(source="shop", dedupe_key="1", name="paid", payload={"n": 7}, workflow_id=workflow.pk)
     assert seen == [[("paid",)]]
 
 
@@ -217,7 +218,7 @@ def test_nobody_wakes_what_is_being_undone_for_a_request_to_cancel() -> None:
 def test_a_request_that_was_taken_back_wakes_nobody_and_cancels_nothing() -> None:
     workflow = asleep([Step(call, once=True), await_paid])
     request = tell(workflow, "cancel", payload={"by": "ada", "reason": ""})
-    inbox.close_cancellations(workflow.pk)
+    store.close_cancellations(workflow.pk)
     request.refresh_from_db()
     assert request.closed_at
     assert woken(workflow) == [0, 0, 0]
@@ -303,7 +304,7 @@ def test_a_workflow_that_has_ended_waits_for_no_children_any_more() -> None:
 def test_the_chores_leave_what_a_workflow_under_way_has_been_told() -> None:
     workflow = asleep([await_paid])
     signal = tell(workflow, "shipped")
-    inbox.ignore_late_signals()
+    store.ignore_late_signals()
     signal.refresh_from_db()
     assert (signal.closed_at, signal.ignored) == (None, False)
 
@@ -312,6 +313,6 @@ def test_a_request_that_came_as_the_workflow_failed_by_itself_is_told_to_have_co
     workflow = submit(compensating=True, invisible_until=timezone.now() + HOUR)
     other = submit(invisible_until=timezone.now() + HOUR)
     requests = [tell(each, "cancel", payload={"by": "ada"}) for each in (workflow, other)]
-    inbox.ignore_late_signals()
+    store.ignore_late_signals()
     assert (kinds(workflow), kinds(other)) == (["cancel_too_late"], [])
     assert [Signal.objects.get(pk=request.pk).ignored for request in requests] == [True, False]

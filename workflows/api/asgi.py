@@ -17,10 +17,10 @@ from workflows.api import problems, requests
 from workflows.api.submissions import problem_for, receipt
 from workflows.definition import WorkflowDefinition
 from workflows.ingress import api_keys
-from workflows.intake.groups import Groups, Overloaded
+from workflows.intake.batching import Groups, Overloaded
+from workflows.intake.submissions import Entry, KeyReused, KeyTaken, Submission
 from workflows.postgres import jsonb
 from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
-from workflows.submissions import Entry, KeyReused, KeyTaken, Submission
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -17,8 +17,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from workflows import health, overview
 from workflows.api.problems import Problem, api
+from workflows.health import measures, overview
 from workflows.models import FollowUp, State, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
@@ -59,7 +59,7 @@ class _Now(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         summary, standings = overview.summary(), overview.standings()
-        found = health.health(summary, standings)
+        found = measures.health(summary, standings)
 
         def seconds_since(since: datetime | None) -> float:
             return max(0.0, (found.at - since).total_seconds()) if since else 0.0
@@ -85,7 +85,7 @@ class _Now(Collector):
             "onramp_workers",
             "Live worker processes, by queue and by what they take of it.",
             ["queue", "takes"],
-            (([queue, only or "everything"], number) for queue, only, number in health.live_workers(found.at)),
+            (([queue, only or "everything"], number) for queue, only, number in measures.live_workers(found.at)),
         )
         yield _one("onramp_failed_last_hour", "Workflows that failed in the last hour.", found.failed.at_least)
         yield _one(

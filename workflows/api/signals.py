@@ -8,7 +8,6 @@ from uuid import UUID
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
-from workflows import inbox
 from workflows.api.problems import Problem, api
 from workflows.api.requests import (
     body_of,
@@ -21,6 +20,7 @@ from workflows.api.submissions import problem_for
 from workflows.ingress import signal_bodies, webhooks
 from workflows.postgres import jsonb
 from workflows.postgres.deadlines import query_in_time
+from workflows.signals import store
 
 
 @api("POST")
@@ -40,7 +40,7 @@ def webhook(request: HttpRequest, source: str) -> HttpResponse:
     body = signal_bodies.read(jsonb.parse(content))
     workflow_id = _workflow_id_of(body.workflow) if body.workflow else None
     return _store(
-        lambda: inbox.send(
+        lambda: store.send(
             source=source,
             dedupe_key=delivery.id,
             name=body.name,
@@ -65,7 +65,7 @@ def send_signal(request: HttpRequest, key: str) -> HttpResponse:
     name, payload = signal_bodies.name_of(body), signal_bodies.payload_of(body)
     workflow_id = _workflow_id_of(signal_bodies.uuid_of(key))
     return _store(
-        lambda: inbox.send(
+        lambda: store.send(
             source=f"api:{client}", dedupe_key=dedupe_key, name=name, workflow_id=workflow_id, payload=payload
         ),
         reused=Problem(422, "idempotency_key_reused", "You have used this Idempotency-Key before, for another signal."),
@@ -97,7 +97,7 @@ def _store(send: Callable[[], bool], *, reused: Problem) -> HttpResponse:
     """Store the signal and wake its workflow. It can be repeated: the same signal sent again is a replay."""
     try:
         stored = query_in_time(send)
-    except inbox.DedupeKeyReused:
+    except store.DedupeKeyReused:
         raise reused from None
     except DataError as error:
         raise problem_for(error) from None

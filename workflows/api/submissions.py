@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.ingress.signal_bodies import uuid_of
+from workflows.intake.submissions import Entry, KeyReused, KeyTaken, enter, submission_definition
 from workflows.models import Workflow
 from workflows.postgres.deadlines import query_in_time
-from workflows.submissions import Entry, KeyReused, KeyTaken, enter, submission_definition
 
 
 @api("POST")

@@ -10,8 +10,8 @@ from workflows.api.requests import client_of, json_object_of, optional_idempoten
 from workflows.api.submissions import find_sent_by, problem_for
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.ingress.signal_bodies import refuse_other_fields, text_of
+from workflows.intake.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken, start
 from workflows.postgres.jsonb import Document
-from workflows.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken, start
 
 
 @api("POST")

@@ -11,10 +11,10 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from django.db import DataError, IntegrityError
 
-from workflows import inbox
 from workflows.ingress import signal_bodies
 from workflows.postgres.jsonb import InputRefused
 from workflows.postgres.statements import fetch_one
+from workflows.signals import store
 
 # The headers of a message whose headers cannot be read.
 UNREADABLE_HEADERS: list[tuple[str, bytes | None]] = [("\ufffd", None)]
@@ -24,7 +24,7 @@ def store_signal(message: Message, value: bytes) -> bool:
     """Store the signal that a message holds; False when it is a duplicate. Raises InputRefused."""
     body = signal_bodies.parse(value)
     send = partial(
-        inbox.send,
+        store.send,
         source=f"kafka:{message.topic()}",
         name=body.name,
         workflow_id=signal_bodies.workflow_id_of(body.workflow) if body.workflow else None,
@@ -34,7 +34,7 @@ def store_signal(message: Message, value: bytes) -> bool:
     try:
         given = _given_id(message)
         return send(dedupe_key=given) if given else _send_by_place(message, send)
-    except inbox.DedupeKeyReused:
+    except store.DedupeKeyReused:
         raise InputRefused("message_id_reused", "Another message with this id says something else.") from None
     except (DataError, IntegrityError):
         raise InputRefused("not_storable", "It is JSON, but PostgreSQL cannot keep it.") from None
@@ -50,7 +50,7 @@ def _send_by_place(message: Message, send: Callable[..., bool]) -> bool:
     place, sent_at_ms = f"{message.partition()}\t{message.offset()}", _sent_at_ms(message)
     try:
         return send(dedupe_key=place, sent_at_ms=sent_at_ms)
-    except inbox.DedupeKeyReused:
+    except store.DedupeKeyReused:
         if sent_at_ms is None:
             raise
         return send(dedupe_key=f"{place}\t{sent_at_ms}", sent_at_ms=sent_at_ms)

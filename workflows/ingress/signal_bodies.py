@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
-from workflows.inbox import is_name
 from workflows.postgres import jsonb
 from workflows.postgres.jsonb import Document, InputRefused, document_of
 from workflows.postgres.statements import fetch_one
+from workflows.signals.store import is_name
 
 ADDRESS_FIELDS = ("linking_id", "workflow")
 MAX_BYTES = 256 * 1024

@@ -2,8 +2,8 @@
 
 | | |
 |---|---|
-| a submission waits its turn, and is answered | `groups.Groups.enter` |
-| those that go together, and what came of each | `group.py` |
-| a key that another transaction holds | `quarantine.py` |
-| the connection | `link.py` |
+| a submission waits its turn, and is answered | `batching.py` |
+| those that go together, and what came of each | `batch.py` |
+| a key that another transaction holds | `contended_keys.py` |
+| the connection | `connection.py` |
 """

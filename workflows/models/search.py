@@ -12,7 +12,7 @@ from workflows.models.workflow import Workflow
 
 
 class SearchKeyHash(models.Model):
-    """A hash by which a workflow is found (`workflows.search_keys`).
+    """A hash by which a workflow is found (`workflows.search.search_keys`).
 
     A table of its own, and not an array in the workflow's row: each decision updates that row, and would write an index
     on it anew (docs/adr/0014). The primary key is the one index: a search reads it from the newest workflow down.

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
-from workflows import compensation
 from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.doubts import DOUBT_TASK_TYPE, effect_in_question
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
+from workflows.engine import compensation
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, Workflow
 from workflows.operations import answer_models

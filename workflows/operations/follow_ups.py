@@ -10,8 +10,8 @@ from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.utils import timezone
 
 from workflows.definition import Step, definitions, titled_step
-from workflows.doubts import DOES_NOT_APPLY
 from workflows.effects import IN_DOUBT
+from workflows.effects.reconcile import DOES_NOT_APPLY
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -119,6 +119,6 @@ def _left_undone(
 
 
 def _can_be_told(step: Step, effect: Effect) -> bool:
-    """As `workflows.doubts` finds out: by the step's lookup, or by a repeat while its key is honoured."""
+    """As `workflows.effects.reconcile` finds out: by the step's lookup, or by a repeat while its key is honoured."""
     honoured = timezone.now() - effect.first_begun_at < (step.key_ttl or timedelta(0))
     return bool(step.lookup) or (honoured and effect.error_code != DOES_NOT_APPLY)

@@ -10,9 +10,9 @@ import psycopg.errors
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
 
-from workflows import history
 from workflows.errors import NotAllowed
 from workflows.models import Event, State, Workflow, manual_task
+from workflows.state import history
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

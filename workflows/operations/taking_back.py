@@ -23,12 +23,13 @@ from enum import Enum
 
 from django.db.models import Q
 
-from workflows import compensation, history, transitions
 from workflows.definition import definitions, titled_step
-from workflows.doubts import DOUBT_TASK_TYPE, effect_in_question
 from workflows.effects import MAY_HAVE_HAPPENED
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
+from workflows.engine import compensation
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.state import history, transitions
 
 State = Effect.State
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from django.db import IntegrityError
 
-from workflows import compensation, inbox, waking
+from workflows.engine import compensation
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import OPERATIONS, ManualTaskQuerySet, able_to_decide
 from workflows.operations import answers, taking_back
 from workflows.operations.guards import ASSIGN, DECIDE, RESOLVE, lock_workflow, record_event, require, short_transaction
+from workflows.signals import store, waking
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -145,7 +146,7 @@ def _decide(
     """Decide a task, once: the update of its row is the arbiter between two people, and between them and its expiry.
 
     The workflow's row is not locked, because a worker may hold it: the decision is stored in the inbox and committed,
-    and a second statement then wakes the workflow (see `workflows.inbox`).
+    and a second statement then wakes the workflow (see `workflows.signals.store`).
     """
     require(user, *MAY_DECIDE)
     with _four_eyes_as_refusal(), short_transaction():
@@ -162,7 +163,7 @@ def _decide(
         payload: dict[str, Any] = {"approved": approved, "reason": task.reason, "by": user.get_username()}
         if approved and (checked := answers.checked(task, answer)) is not None:
             payload["answer"] = checked
-        inbox.store(
+        store.store(
             source="console",
             dedupe_key=task.signal_name,
             name=task.signal_name,
@@ -179,7 +180,7 @@ def _require_not_cancelled(task: ManualTask) -> None:
     """Refuse when a cancellation was requested: with the parent, or before the question was asked."""
     if task.task_type in compensation.KEPT_ON_CANCEL:
         return
-    if asked := inbox.cancellation(task.workflow_id):
+    if asked := store.cancellation(task.workflow_id):
         raise NotAllowed(f"{asked.by} has asked for its workflow to be cancelled: no answer is heeded any more.")
 
 

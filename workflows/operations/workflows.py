@@ -9,11 +9,13 @@ from uuid import uuid4
 
 from django.db.models import Exists, OuterRef, Q
 
-from workflows import compensation, history, inbox, journal, payments, transitions, waking
 from workflows.definition import definitions
+from workflows.engine import compensation
+from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
+from workflows.operations import payments
 from workflows.operations.guards import (
     CANCEL,
     CANCEL_PAID,
@@ -26,7 +28,8 @@ from workflows.operations.guards import (
     short_transaction,
 )
 from workflows.postgres.statements import execute
-from workflows.results import describe_engine_error, last_error
+from workflows.signals import store, waking
+from workflows.state import attempt_log, history, transitions
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -61,8 +64,8 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
         kept = Effect.objects.filter(workflow=workflow_id, state=Effect.State.KEPT)
         kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0, undo_unavailable=0)
         kept.update(state=Effect.State.DONE, undo_failures=0, undo_unavailable=0)
-        inbox.close_cancellations(workflow_id)
-        inbox.restore_signals(workflow_id)
+        store.close_cancellations(workflow_id)
+        store.restore_signals(workflow_id)
         record_event(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 
 
@@ -84,8 +87,8 @@ def _retry_children(workflow_id: int, *, user: User, reason: str, in_bulk: bool,
     parent = parents.only("completed_at").first()
     if parent is None or not _is_seen(parent, seen):
         return
-    inbox.withdraw_cancellation_of_children(workflow_id)
-    requested = Signal.objects.filter(workflow=OuterRef("pk"), name=inbox.CANCEL, source=inbox.ENGINE)
+    store.withdraw_cancellation_of_children(workflow_id)
+    requested = Signal.objects.filter(workflow=OuterRef("pk"), name=store.CANCEL, source=store.ENGINE)
     cancelled = Workflow.objects.filter(Exists(requested), parent=workflow_id, cancelled_at__isnull=False)
     for child_id in cancelled.values_list("pk", flat=True):
         with suppress(NotAllowed):  # the child is being undone, or another user was quicker
@@ -151,15 +154,15 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
         compensates = compensation.fail_or_compensate(
             workflow, extra_columns={"cancelled_at": ClockTimestamp(), **last_error(error)}
         )
-        inbox.close_cancellations(workflow_id)
-        inbox.cancel_children(workflow_id, by=user.get_username(), reason=reason.strip())
+        store.close_cancellations(workflow_id)
+        store.cancel_children(workflow_id, by=user.get_username(), reason=reason.strip())
         record_event(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
         if compensates:
             history.record(workflow_id, Event.Kind.COMPENSATING)
     if compensates:
         return "It is cancelled; a worker now reverses what it has done."
     if workflow.parent_id is not None:
-        inbox.try_notify_parent(workflow_id)
+        store.try_notify_parent(workflow_id)
     return "It is cancelled."
 
 
@@ -168,13 +171,13 @@ def _close_open_attempt(workflow_id: int) -> None:
 
     We hold the row, so no worker does. A worker that has lost it, or its supervisor, may record later how it ended.
     """
-    execute(f"{journal.closing_as_vanished('true')} SELECT FROM vanished", {"workflow_id": workflow_id})
+    execute(f"{attempt_log.closing_as_vanished('true')} SELECT FROM vanished", {"workflow_id": workflow_id})
 
 
 def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
     """A worker holds the row: store and commit the request, then wake the workflow, as for a decision.
 
-    If the worker lets go of the row just now, either it or the wake-up sees the request (see `workflows.inbox`).
+    If the worker lets go of the row just now, either it or the wake-up sees the request (see `signals.store`).
     """
     with short_transaction():
         tasks = _lock_tasks(workflow_id, open_tasks)  # before the row is read: another user may hold both, to cancel it
@@ -182,12 +185,12 @@ def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tas
         _require_cancellable(workflow, State(workflow.state))
         _require_may_cancel(workflow_id, user)
         _require_undecided(tasks)
-        if asked := inbox.cancellation(workflow_id):
+        if asked := store.cancellation(workflow_id):
             raise NotAllowed(f"{asked.by} has asked for that already; its worker will see it.")
-        inbox.store(
+        store.store(
             source="console",
             dedupe_key=f"cancel:{uuid4()}",
-            name=inbox.CANCEL,
+            name=store.CANCEL,
             workflow_id=workflow_id,
             payload={"by": user.get_username(), "reason": reason.strip()},
         )

@@ -24,10 +24,11 @@ from threading import get_ident
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
-from workflows import effects, journal
+from workflows import effects
 from workflows.errors import ServiceUnavailable, UnknownOutcome, error_chain
 from workflows.models import Workflow
 from workflows.outages import circuits
+from workflows.state import attempt_log
 from workflows.timeouts import StepTimeout, held_off
 
 # Seconds between two votes of a worker about a service.
@@ -202,8 +203,8 @@ class WorkersCalls:
         """Take the lease for a trial, if there is one to be had; `in_earnest`, only one of a stubborn circuit."""
         if get_ident() != self.thread:  # the journal is the worker's own
             return False
-        with held_off(), journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
-            if row is None or (in_earnest and not circuits.is_stubborn(row, using=journal.ALIAS)):
+        with held_off(), attempt_log.losing_the_claim(), circuits.locked(service, using=attempt_log.ALIAS) as row:
+            if row is None or (in_earnest and not circuits.is_stubborn(row, using=attempt_log.ALIAS)):
                 return False
             taken = circuits.take_trial(row)
         if taken:
@@ -241,7 +242,7 @@ class WorkersCalls:
 
     def _write(self, service: str, met: Met) -> bool:
         """Vote about one service. False when its row is locked: another worker votes just now, or a chore releases."""
-        with journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
+        with attempt_log.losing_the_claim(), circuits.locked(service, using=attempt_log.ALIAS) as row:
             if row is None:
                 return False
             answered = met.answered > 0
@@ -257,7 +258,7 @@ class WorkersCalls:
         return True
 
     def _tell_the_release(self, service: str) -> None:
-        with journal.losing_the_claim(), circuits.locked(service, using=journal.ALIAS) as row:
+        with attempt_log.losing_the_claim(), circuits.locked(service, using=attempt_log.ALIAS) as row:
             if row:
                 circuits.note_failure(row)
 

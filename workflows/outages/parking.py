@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 from datetime import timedelta
 
-from workflows import failpoints, transitions
+from workflows import failpoints
 from workflows.errors import ServiceUnavailable, error_chain
 from workflows.models import Service, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -28,8 +28,9 @@ from workflows.outages.calls import unavailable_service
 from workflows.outages.circuits import HOUR
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all
-from workflows.transitions import Parking
-from workflows.waking import Slice
+from workflows.signals.waking import Slice
+from workflows.state import transitions
+from workflows.state.transitions import Parking
 
 # A failed call to an unavailable service is final only after so many: with the default delays that is three hours,
 # longer than most outages, and it fails a payload to which the service always answers that it is broken.

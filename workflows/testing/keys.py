@@ -10,8 +10,9 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from workflows import effects, ledger
+from workflows import effects
 from workflows.definition import Step, WorkflowDefinition, WorkflowStep
+from workflows.effects import ledger
 from workflows.models import Attempt, Workflow
 
 

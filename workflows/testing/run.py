@@ -13,14 +13,15 @@ from django.db import connection, connections
 from django.db.models.functions import Now
 from django.test.utils import override_settings
 
-from workflows import effects, failpoints, journal
+from workflows import effects, failpoints
 from workflows.definition import Step, Undo, WorkflowDefinition, WorkflowStep, definitions
+from workflows.engine.loop import Worker
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt, Effect, Workflow
+from workflows.state import attempt_log
 from workflows.stop_flag import Flag
 from workflows.testing.keys import Keys
 from workflows.testing.world import Decide, Signals, World, let_time_pass
-from workflows.worker.loop import Worker
 
 
 class Crash(ClaimLost):
@@ -90,7 +91,7 @@ def databases() -> Any:
     """The mark that a module of such tests needs: `pytestmark = testing.databases()`."""
     import pytest
 
-    return pytest.mark.django_db(transaction=True, databases=["default", journal.ALIAS])
+    return pytest.mark.django_db(transaction=True, databases=["default", attempt_log.ALIAS])
 
 
 def run(
@@ -136,7 +137,7 @@ def run(
     watched = _watched(keys.counted(definition), this, failure)
     run_here = [watched, *(_on_queue(keys.counted(child), queue) for child in children)]
     with ExitStack() as stack:
-        stack.callback(connections[journal.ALIAS].close)
+        stack.callback(connections[attempt_log.ALIAS].close)
         stack.enter_context(_registered(*run_here))
         stack.enter_context(keys.asked_for())
         if crash:

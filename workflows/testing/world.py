@@ -11,8 +11,11 @@ from uuid import uuid4
 from django.db import connection
 from django.utils import timezone
 
-from workflows import compensation, doubts, inbox, operations
+from workflows import operations
+from workflows.effects import reconcile
+from workflows.engine import compensation
 from workflows.models import ManualTask, Wait, Workflow
+from workflows.signals import store
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -66,7 +69,7 @@ class World:
         if name := next((name for name in workflow.wake_on if name in self.signals), None):
             signal = self.signals[name]
             payload = signal(workflow) if callable(signal) else signal
-            inbox.send(source="testing", dedupe_key=str(uuid4()), name=name, workflow_id=workflow.pk, payload=payload)
+            store.send(source="testing", dedupe_key=str(uuid4()), name=name, workflow_id=workflow.pk, payload=payload)
             return True
         if wait and workflow.invisible_until < wait.deadline and wait.pk not in self.looked:
             self.looked.add(wait.pk)
@@ -78,7 +81,7 @@ def _answer(task: ManualTask, this: Run, decide: Decide) -> None:
     decision: bool | Mapping[str, Any]
     if task.task_type == compensation.UNDO_TASK_TYPE:
         raise AssertionError(f"{task.question} {dict(task.facts)['The last error']}")
-    if task.task_type == doubts.DOUBT_TASK_TYPE and task.workflow_id == this.workflow.pk:
+    if task.task_type == reconcile.DOUBT_TASK_TYPE and task.workflow_id == this.workflow.pk:
         name = task.wait.name.removeprefix("effect:").rpartition(":")[0]
         step = this.definition.find_step(name)
         result = this.results.get(step.name) if step else None

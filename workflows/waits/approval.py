@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 from django.contrib.auth import get_user_model
 from pydantic import BaseModel, RootModel, ValidationError
 
-from workflows import journal
 from workflows.errors import RetryableStepError
-from workflows.journal import FENCE, OpenAttempt
 from workflows.models import ManualTask, Workflow
 from workflows.redaction import field_errors
+from workflows.state import attempt_log
+from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.waits.team import team_for_the_engine
 from workflows.waits.wait import (
     INSERT_WAIT,
@@ -104,7 +104,7 @@ def _approval(workflow: Workflow, name: str, task: _Task, timeout: timedelta) ->
     answer = _ask(workflow, name, task, timeout)
     match answer.outcome:
         case "approved":
-            journal.attempt_of(workflow).told.append(answer.result.get("answer"))
+            attempt_log.attempt_of(workflow).told.append(answer.result.get("answer"))
             return Approval(
                 decided_by=answer.result["by"],
                 reason=answer.result["reason"],
@@ -147,8 +147,8 @@ class Answer:
 
 def withdraw(workflow: Workflow, name: str) -> None:
     """Withdraw a question: its answer no longer counts, and the next `ask` of this name is a new question."""
-    attempt = journal.attempt_of(workflow)
-    journal.execute(
+    attempt = attempt_log.attempt_of(workflow)
+    attempt_log.execute(
         f"""
         WITH asked AS (
             UPDATE workflows_wait SET superseded = true
@@ -165,8 +165,8 @@ def withdraw_unanswered(workflow: Workflow, name: str, *, even_claimed: bool = T
     Also False, unless `even_claimed`, when somebody has claimed it. The task's row is the arbiter: a person's decision
     changes it from open, too.
     """
-    attempt = journal.attempt_of(workflow)
-    rows = journal.execute(
+    attempt = attempt_log.attempt_of(workflow)
+    rows = attempt_log.execute(
         f"""
         WITH unanswered AS (
             UPDATE workflows_manualtask SET state = 'closed'
@@ -188,17 +188,17 @@ def withdraw_unanswered(workflow: Workflow, name: str, *, even_claimed: bool = T
 
 def is_answered(workflow: Workflow, name: str) -> bool:
     """Whether a person has answered a question, and `ask` returns the answer."""
-    workflow_id = journal.attempt_of(workflow).workflow_id
+    workflow_id = attempt_log.attempt_of(workflow).workflow_id
     sql = """SELECT 1 FROM workflows_wait q JOIN workflows_manualtask t ON t.wait_id = q.id
               WHERE q.workflow_id = %s AND q.name = %s AND NOT q.superseded AND t.state IN ('approved', 'rejected')"""
-    return bool(journal.execute(sql, [workflow_id, name]))
+    return bool(attempt_log.execute(sql, [workflow_id, name]))
 
 
 def was_withdrawn(workflow: Workflow, name: str) -> bool:
     """Whether a question of this name was asked before, and is asked anew now."""
-    workflow_id = journal.attempt_of(workflow).workflow_id
+    workflow_id = attempt_log.attempt_of(workflow).workflow_id
     sql = "SELECT 1 FROM workflows_wait WHERE workflow_id = %s AND name = %s AND superseded LIMIT 1"
-    return bool(journal.execute(sql, [workflow_id, name]))
+    return bool(attempt_log.execute(sql, [workflow_id, name]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class _Task:
 
 
 def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta, look_every: timedelta | None = None) -> Answer:
-    attempt = journal.attempt_of(workflow)
+    attempt = attempt_log.attempt_of(workflow)
     wait = find(attempt, Kind.APPROVAL, name, look_every=look_every)
     if wait is None:
         wait = _begin(attempt, name, task, timeout)
@@ -247,9 +247,9 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
         raise WaitError("The assignee requested this, so they may not decide it.", code="requester_is_assignee")
     if task.assignee and assignee is None:
         raise NobodyToAsk("The assignee is no user of the console.", code="assignee_unknown")
-    if task.team and not journal.execute("SELECT 1 FROM auth_group WHERE name = %s", [task.team]):
+    if task.team and not attempt_log.execute("SELECT 1 FROM auth_group WHERE name = %s", [task.team]):
         raise NobodyToAsk(f"It is for the team {task.team}, and there is no such group.", code="team_unknown")
-    rows = journal.execute(
+    rows = attempt_log.execute(
         f"""
         WITH wait AS ({INSERT_WAIT} RETURNING id, deadline)
         INSERT INTO workflows_manualtask (
@@ -292,7 +292,7 @@ def _ensure_storable(task: _Task) -> None:
 
 def _answer(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | None:
     """Record the decision, if it has come, as the wait's outcome, before any step sees it."""
-    rows = journal.execute(
+    rows = attempt_log.execute(
         f"""
         WITH decision AS (
             SELECT id, payload, CASE WHEN (payload->>'approved')::boolean THEN 'approved' ELSE 'rejected' END AS outcome
@@ -326,7 +326,7 @@ def _expire(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | 
     """
     if not wait.overdue:
         return None
-    rows = journal.execute(
+    rows = attempt_log.execute(
         f"""
         WITH task AS (
             UPDATE workflows_manualtask SET state = 'expired' WHERE id = %(task_id)s AND state = 'open' AND {FENCE}
@@ -348,7 +348,7 @@ def _expire(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | 
     )
     if expired := with_outcome(wait, rows):
         return expired
-    journal.require_claim(attempt)
+    attempt_log.require_claim(attempt)
     return _answer(attempt, wait, task)
 
 
@@ -357,7 +357,7 @@ _EXPIRED = {"by": "", "reason": "Nobody decided in time.", "expired": True}
 
 def _task_of(wait: WaitRow) -> ManualTask:
     """The task that asks: its number, and so the name of the signal that carries its decision."""
-    return ManualTask(pk=journal.execute("SELECT id FROM workflows_manualtask WHERE wait_id = %s", [wait.id])[0][0])
+    return ManualTask(pk=attempt_log.execute("SELECT id FROM workflows_manualtask WHERE wait_id = %s", [wait.id])[0][0])
 
 
 def _user_id(username: str) -> int | None:
@@ -365,7 +365,7 @@ def _user_id(username: str) -> int | None:
     if not username:
         return None
     table = get_user_model()._meta.db_table
-    rows = journal.execute(f"SELECT id FROM {table} WHERE username = %s", [username])  # noqa: S608 (the table's name)
+    rows = attempt_log.execute(f"SELECT id FROM {table} WHERE username = %s", [username])  # noqa: S608 (the table's name)
     return rows[0][0] if rows else None
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from workflows import inbox, journal, search_keys
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Workflow
 from workflows.postgres.jsonb import as_json
+from workflows.search import search_keys
+from workflows.signals import store
+from workflows.state import attempt_log
+from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.waits.wait import (
     INSERT_WAIT,
     Kind,
@@ -74,7 +76,7 @@ def wait_for_children(
     they, and when it is then retried, so are they. When it has failed and a person retries it, it looks anew how its
     children have finished; it starts those with new keys, and none again.
     """
-    attempt = journal.attempt_of(workflow)
+    attempt = attempt_log.attempt_of(workflow)
     wait = find(attempt, Kind.CHILDREN, name) or _start(attempt, workflow, name, list(children), timeout)
     if not wait.outcome:
         wait = _join(attempt, name, wait) or expire(attempt, wait)
@@ -84,7 +86,7 @@ def wait_for_children(
             return [ChildOutcome(**outcome) for outcome in wait.result["children"]]
         case "expired":
             raise WaitExpired(f"Not all workflows of {name} finished in time.", code="wait_expired", wait_id=wait.id)
-    raise suspension(attempt, wait, _waiting_for(name), [inbox.child_signal(name)])
+    raise suspension(attempt, wait, _waiting_for(name), [store.child_signal(name)])
 
 
 def _waiting_for(name: str) -> str:
@@ -98,12 +100,12 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
     other's wait and starts none. So they do not deadlock, though children come in the order given, not in that of their
     keys. A retry of the parent asks for them under a new wait, by the same keys: those there are, are joined.
     """
-    if len(inbox.child_signal(name)) > 200:
+    if len(store.child_signal(name)) > 200:
         raise WaitError("The name of a wait for children is too long for the signal of their end.")
     rows = [_row(child, child.key or str(place)) for place, child in enumerate(children)]
     if twice := [key for key, count in Counter(row["child_key"] for row in rows).items() if count > 1]:
         raise WaitError(f"{len(twice)} keys of children are used twice, the first is {twice[0]!r}.")
-    started = journal.execute(
+    started = attempt_log.execute(
         f"""
         WITH wait AS ({INSERT_WAIT} RETURNING id, deadline),
         started AS (
@@ -164,7 +166,7 @@ def _join(attempt: OpenAttempt, name: str, wait: WaitRow) -> WaitRow | None:
     This is one statement with one snapshot: it sees the end of each child whose signal it closes. Left open, the signal
     would wake the workflow again and again if a person has retried that child since.
     """
-    rows = journal.execute(
+    rows = attempt_log.execute(
         f"""
         WITH closed AS (
             UPDATE workflows_signal SET closed_at = clock_timestamp()
@@ -185,7 +187,7 @@ def _join(attempt: OpenAttempt, name: str, wait: WaitRow) -> WaitRow | None:
             "workflow_id": attempt.workflow_id,
             "wait_id": wait.id,
             "name": name,
-            "signal": inbox.child_signal(name),
+            "signal": store.child_signal(name),
             "claim_xid": attempt.claim_xid,
         },
     )

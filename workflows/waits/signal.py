@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from workflows import inbox, journal
 from workflows.errors import RetryableStepError
-from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Workflow
 from workflows.postgres.jsonb import as_json
+from workflows.signals import store
+from workflows.state import attempt_log
+from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.waits.wait import (
     Kind,
     WaitError,
@@ -73,11 +74,11 @@ def wait_for_signal(
     pass before it.
     """
     names = [signals] if isinstance(signals, str) else list(signals)
-    if refused := [each for each in names if not inbox.is_name(each)] or not names:
+    if refused := [each for each in names if not store.is_name(each)] or not names:
         raise WaitError(f"No signal from outside can be called {refused}.")
     if look_every < SHORTEST_LOOK:
         raise WaitError(f"A workflow that looks every {look_every} would do nothing else: once a second at most.")
-    attempt = journal.attempt_of(workflow)
+    attempt = attempt_log.attempt_of(workflow)
     waiting_for = waiting_for or f"the signal {' or '.join(names)}"
     every = look_every if look else None
     wait = find(attempt, Kind.SIGNAL, name, look_every=every) or begin(
@@ -110,7 +111,7 @@ def _answer(
     """
     # The pairs are compared by >= and <=: an ORDER BY leaves out a column for which the query says `=`, and PostgreSQL
     # may then take the order from the index of all open signals, and read them all.
-    rows = journal.execute(
+    rows = attempt_log.execute(
         f"""
         WITH candidate AS (
             SELECT first.* FROM unnest(%(names)s::text[]) wanted (name), LATERAL (
@@ -164,7 +165,7 @@ def _look(attempt: OpenAttempt, wait: WaitRow, look: Callable[[], Mapping[str, A
         found = None
     if found is None:
         return None
-    rows = journal.execute(
+    rows = attempt_log.execute(
         f"""UPDATE workflows_wait SET outcome = 'found', resolved_at = clock_timestamp(), result = jsonb_build_object(
                    'name', '', 'payload', %(payload)s::jsonb, 'source', 'look', 'at', clock_timestamp())
              WHERE id = %(wait_id)s AND outcome = '' AND {FENCE} RETURNING outcome, result::text""",  # noqa: S608 (ours)

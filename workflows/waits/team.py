@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workflows import journal
 from workflows.models.manual_task import OPERATIONS
+from workflows.state import attempt_log
 
 # Superusers are in every team; they are not who a question is left to.
 _HAS_MEMBERS = """
@@ -22,5 +22,5 @@ def team_for_the_engine() -> str:
 
     A question of the engine's must not fail, or wait for somebody, for want of a group.
     """
-    ((has_members,),) = journal.execute(_HAS_MEMBERS, [OPERATIONS])
+    ((has_members,),) = attempt_log.execute(_HAS_MEMBERS, [OPERATIONS])
     return OPERATIONS if has_members else ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from workflows import journal
 from workflows.models import Workflow
+from workflows.state import attempt_log
 from workflows.waits.wait import Kind, begin, expire, find, suspension
 
 
@@ -17,7 +17,7 @@ def wait_for_time(
     `name` is the wait's identity in this workflow, `waiting_for` what people read. "Run now" does not shorten it. With
     `look_every` the workflow also runs that often meanwhile, for a step that checks whether it still has to wait.
     """
-    attempt = journal.attempt_of(workflow)
+    attempt = attempt_log.attempt_of(workflow)
     waiting_for = waiting_for or f"a time that was set ({name})"
     wait = find(attempt, Kind.TIME, name, look_every=look_every) or begin(
         attempt, Kind.TIME, name, waiting_for=waiting_for, timeout=delay, look_every=look_every

@@ -10,11 +10,11 @@ from typing import Any
 
 from django.utils import timezone
 
-from workflows import journal
 from workflows.errors import ClaimLost, StepError, Suspend, error_chain
-from workflows.journal import FENCE, OpenAttempt
 from workflows.models import Wait
 from workflows.postgres.jsonb import Unstorable, ensure_storable
+from workflows.state import attempt_log
+from workflows.state.attempt_log import FENCE, OpenAttempt
 
 Kind = Wait.Kind
 
@@ -108,7 +108,7 @@ def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timede
     Raises WaitError when the name is that of another kind, or no name.
     """
     ensure_text("A wait's name", name, longest=200, empty=False)
-    rows = journal.execute(
+    rows = attempt_log.execute(
         f"""SELECT kind, id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}, outcome, result::text
               FROM workflows_wait
              WHERE workflow_id = %(workflow_id)s AND name = %(name)s AND NOT superseded""",  # noqa: S608 (ours)
@@ -164,7 +164,7 @@ def begin(
     look_every: timedelta | None = None,
 ) -> WaitRow:
     """Make the wait. The deadline is the database's clock plus `timeout`."""
-    rows = journal.execute(
+    rows = attempt_log.execute(
         f"{INSERT_WAIT} RETURNING id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}",
         {**insert_parameters(attempt, kind, name, waiting_for, timeout), "look_every": look_every},
     )
@@ -189,7 +189,7 @@ def expire(attempt: OpenAttempt, wait: WaitRow, outcome: str = "expired") -> Wai
     """Record that the deadline has passed, if it has."""
     if wait.outcome or not wait.overdue:
         return wait
-    rows = journal.execute(
+    rows = attempt_log.execute(
         f"""UPDATE workflows_wait SET outcome = %(outcome)s, resolved_at = clock_timestamp()
              WHERE id = %(wait_id)s AND outcome = '' AND {FENCE} RETURNING outcome""",  # noqa: S608 (FENCE is ours)
         {"wait_id": wait.id, "outcome": outcome, "claim_xid": attempt.claim_xid},
@@ -211,7 +211,7 @@ def suspension(
     a text that no row could hold.
     """
     ensure_text("What a wait is for", waiting_for)
-    if journal.execute("SELECT 1 FROM workflows_wait WHERE id = %s AND outcome <> ''", [wait.id]):
+    if attempt_log.execute("SELECT 1 FROM workflows_wait WHERE id = %s AND outcome <> ''", [wait.id]):
         raise ClaimLost("a worker that has lost the row has answered the wait just now")
     attempt.suspended = Suspend(waiting_for, wake_on=wake_on, until=wait.look_at, matching=matching)
     return attempt.suspended

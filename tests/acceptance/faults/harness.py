@@ -21,10 +21,11 @@ from tests.acceptance.conftest import Start
 from tests.acceptance.faults import definitions
 from tests.processes import Runworker, until
 from tests.sandbox_process import SandboxProcess
-from workflows import inbox, operations
+from workflows import operations
 from workflows.definition import Step, WorkflowDefinition
 from workflows.errors import NotAllowed
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, Service, Workflow
+from workflows.signals import store
 
 # Those whose fate does not hang on a best-effort step: in a card's stead a bill is sent.
 STEADY = frozenset(Kind) - {Kind.CARD_DECLINED}
@@ -227,7 +228,7 @@ class Requests:
 def _is_asked(task: ManualTask) -> bool:
     """Whether anybody still heeds an answer to it."""
     task.refresh_from_db()
-    return task.state == ManualTask.State.OPEN and not inbox.cancellation(task.workflow_id)
+    return task.state == ManualTask.State.OPEN and not store.cancellation(task.workflow_id)
 
 
 def fired(sandbox: SandboxProcess) -> dict[int, int]:

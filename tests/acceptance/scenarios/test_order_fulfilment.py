@@ -15,9 +15,10 @@ from tests.acceptance.outside import attempts, now
 from tests.acceptance.scenarios.watching import ORDER_FULFILMENT, done, requests, until_it
 from tests.acceptance.test_signals import deliver
 from tests.servers import gunicorn
-from workflows import inbox, operations
+from workflows import operations
 from workflows.ingress import webhooks
 from workflows.models import State, Wait, Workflow
+from workflows.signals import store
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,7 +30,7 @@ def an_order(number: str = "A-1", address: str = "Pier 4") -> Workflow:
 def payment(outcome: str, order: Workflow, *, charge: str = "") -> bool:
     """What the payment service tells of a charge: by the order's number, for it knows nothing of workflows."""
     charge = charge or now(order).context["charge_id"]
-    return inbox.send(
+    return store.send(
         source="payments",
         dedupe_key=str(uuid4()),
         name=f"payment.{outcome}",

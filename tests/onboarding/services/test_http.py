@@ -13,8 +13,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 from onboarding.services import accounts, http, messages, payments
 from tests.sandbox_process import SandboxProcess
-from workflows import backoff
 from workflows.definition import Retry
+from workflows.engine import backoff
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 
 

@@ -12,7 +12,7 @@ import pytest
 from django import forms
 from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_serializer, model_validator
 
-from workflows.admin.answer_form import AnswerForm
+from workflows.console.answer_form import AnswerForm
 from workflows.wording import Wording
 
 

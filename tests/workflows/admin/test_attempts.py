@@ -14,7 +14,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
-from workflows.admin.attempts import ATTEMPTS_SHOWN, listed
+from workflows.console.attempts import ATTEMPTS_SHOWN, listed
 from workflows.models import Attempt, Workflow
 
 pytestmark = pytest.mark.django_db

@@ -18,7 +18,7 @@ from tests.plans import Plan, explained
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.test_paging import INBOX, LIST, WORKERS
-from workflows import overview
+from workflows.health import overview
 from workflows.models import ManualTask, Workflow
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from tests.workflows.admin.conftest import Login
 from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Signal, Workflow
-from workflows.payments import may_have_been_charged
+from workflows.operations.payments import may_have_been_charged
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

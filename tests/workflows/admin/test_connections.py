@@ -17,7 +17,7 @@ from django.utils import timezone
 from tests.plans import Plan, explained
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from workflows.admin import connections
+from workflows.console import connections
 from workflows.models import Signal, Wait, Workflow
 
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 from onboarding.samples import Kind, sample
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from workflows.admin.consequences import may_run_early, of_cancel, of_retry
+from workflows.console.consequences import may_run_early, of_cancel, of_retry
 from workflows.models import Event, Workflow
 
 pytestmark = pytest.mark.django_db

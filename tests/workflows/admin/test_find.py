@@ -18,11 +18,11 @@ from django.test.utils import CaptureQueriesContext
 from tests import postgres
 from tests.workflows import rows
 from tests.workflows.admin.conftest import ROLES, Login, crawl
-from workflows import find as finding
 from workflows.definition import definitions
+from workflows.intake.submissions import enter
 from workflows.models import Search, Workflow
 from workflows.postgres.jsonb import document_of
-from workflows.submissions import enter
+from workflows.search import find as finding
 
 pytestmark = pytest.mark.usefixtures("letters")
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.targets import run_again
-from workflows import needs_a_person, overview
+from workflows.health import needs_a_person, overview
 from workflows.models import Attempt, Effect, Event, FollowUp, Workflow
 
 HOUR = timedelta(hours=1)

@@ -12,7 +12,7 @@ from onboarding.wording import WORDING
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
-from workflows.admin import history
+from workflows.console import history
 from workflows.models import Event
 
 LATER = datetime(2126, 1, 2, 3, 4, tzinfo=UTC)  # in the name of a test, which must be the same in each process

@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from workflows import operations, overview
+from workflows import operations
+from workflows.health import overview
 from workflows.models import Chore, Workflow
 
 AHEAD = timedelta(minutes=10)

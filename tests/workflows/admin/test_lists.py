@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from workflows.admin import paging
+from workflows.console import paging
 from workflows.models import ApiKey, ManualTask, State, Workflow
 
 LIST = "/admin/workflows/workflow/"

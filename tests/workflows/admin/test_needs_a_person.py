@@ -17,10 +17,10 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import ROLES, Login
-from workflows import needs_a_person as needs
-from workflows import overview
+from workflows.health import needs_a_person as needs
+from workflows.health import overview
+from workflows.health.needs_a_person import Item, Place, Source
 from workflows.models import FollowUp, ManualTask, Workflow
-from workflows.needs_a_person import Item, Place, Source
 
 LIST = "/admin/needs-a-person/"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

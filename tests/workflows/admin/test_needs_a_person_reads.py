@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from workflows import needs_a_person as needs
-from workflows import overview
-from workflows.needs_a_person import Item, Place, Source
+from workflows.health import needs_a_person as needs
+from workflows.health import overview
+from workflows.health.needs_a_person import Item, Place, Source
 
 LIST = "/admin/needs-a-person/"
 QUERIES = [

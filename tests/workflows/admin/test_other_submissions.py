@@ -10,8 +10,8 @@ from django.test import Client
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.test_find import sent
-from workflows import find as finding
 from workflows.models import Search
+from workflows.search import find as finding
 
 pytestmark = pytest.mark.usefixtures("letters")
 

@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from workflows.admin import paging
-from workflows.admin.base import ConsoleAdmin
-from workflows.admin.paging import FIRST_PAGE, LAST_PAGE, NEXT_PAGE, PREVIOUS_PAGE
+from workflows.console import paging
+from workflows.console.base import ConsoleAdmin
+from workflows.console.paging import FIRST_PAGE, LAST_PAGE, NEXT_PAGE, PREVIOUS_PAGE
 from workflows.models import ManualTask, WorkerProcess, Workflow
 
 LIST, INBOX, WORKERS = (f"/admin/workflows/{name}/" for name in ("workflow", "manualtask", "workerprocess"))

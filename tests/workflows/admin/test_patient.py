@@ -11,10 +11,10 @@ import pytest
 from onboarding.samples import Kind, sample
 from onboarding.workflow import ONBOARDING
 from tests.engine import Context
-from workflows.admin.money import amount, money_line
-from workflows.admin.patient import caller, to_tell
-from workflows.admin.phases import phases
-from workflows.admin.steps import StepLine
+from workflows.console.money import amount, money_line
+from workflows.console.patient import caller, to_tell
+from workflows.console.phases import phases
+from workflows.console.steps import StepLine
 from workflows.definition import WorkflowDefinition
 from workflows.models import Effect, State, Workflow
 from workflows.wording import Money, StepWords, Wording

@@ -18,8 +18,8 @@ from tests.plans import Plan, explained
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.outages.services import circuit, open_circuit, trial_is_due
-from workflows import overview
-from workflows.admin import service as page_module
+from workflows.console import service as page_module
+from workflows.health import overview
 from workflows.models import CircuitEvent, Service, Workflow
 
 SERVICES = "/admin/workflows/service/"

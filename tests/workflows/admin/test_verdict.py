@@ -16,9 +16,9 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.outages.services import open_circuit
-from workflows import health
+from workflows.health import measures
+from workflows.health.verdict import WAITS_LONG
 from workflows.models import Attempt, ManualTask, Workflow
-from workflows.verdict import WAITS_LONG
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -161,8 +161,8 @@ def test_a_link_that_was_cut_short_shows_the_whole_list(as_: Login) -> None:
 
 
 def test_counts_stop_at_their_limit(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.overview.COUNT_LIMIT", 2)
-    monkeypatch.setattr(health, "COUNT_LIMIT", 2)
+    monkeypatch.setattr("workflows.health.overview.COUNT_LIMIT", 2)
+    monkeypatch.setattr(measures, "COUNT_LIMIT", 2)
     for _ in range(4):
         rows.failed()
     assert "2+ Failed in the last hour" in links(as_("support"))

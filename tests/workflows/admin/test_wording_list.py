@@ -16,14 +16,14 @@ from django.utils.text import capfirst
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from tests.servers import ROOT
-from workflows.admin import home, navigation, needs_a_person, paging, patient, words
-from workflows.admin.base import ConsoleAdmin, RetryForm
-from workflows.admin.manual_task import ManualTaskAdmin
-from workflows.admin.workflow import PresetFilter
+from workflows.console import home, navigation, needs_a_person, paging, patient, words
+from workflows.console.base import ConsoleAdmin, RetryForm
+from workflows.console.manual_task import ManualTaskAdmin
+from workflows.console.workflow import PresetFilter
+from workflows.health.needs_a_person import Kind, Whose
+from workflows.health.verdict import Level
 from workflows.models import Attempt, Effect, Event, State, StepOutcome
-from workflows.needs_a_person import Kind, Whose
 from workflows.outages.circuits import CircuitState
-from workflows.verdict import Level
 from workflows.wording import ENGINE_CODES, UNFORESEEN
 
 LIST = ROOT / "docs" / "wording.md"

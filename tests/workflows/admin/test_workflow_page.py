@@ -12,8 +12,8 @@ from django.utils import timezone
 from onboarding.samples import Kind, sample
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from workflows.admin import workflow_page
-from workflows.admin.steps import step_lines
+from workflows.console import workflow_page
+from workflows.console.steps import step_lines
 from workflows.definition import definitions
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, Workflow
 

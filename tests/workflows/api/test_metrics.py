@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.servers import connecting_to
 from tests.workflows import rows
 from tests.workflows.outages.services import open_circuit
-from workflows import overview
+from workflows.health import overview
 from workflows.models import Chore, Workflow
 
 MINUTE = timedelta(minutes=1)

@@ -17,9 +17,9 @@ from tests.processes import until
 from tests.servers import Proxy, connecting_to
 from tests.workflows.api.answers import assert_problem
 from tests.workflows.api.signals import CANARY, DELIVERED, deliver, tell, waiting
-from workflows import waking
 from workflows.ingress import api_keys, webhooks
 from workflows.models import Signal
+from workflows.signals import waking
 
 pytestmark = pytest.mark.django_db
 

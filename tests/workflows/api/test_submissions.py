@@ -13,8 +13,8 @@ from tests.asgi import AsgiClient, served
 from tests.workflows.api.answers import assert_problem
 from workflows.api import requests, submissions
 from workflows.ingress import api_keys
+from workflows.intake.submissions import submission_definition
 from workflows.models import Workflow
-from workflows.submissions import submission_definition
 
 pytestmark = pytest.mark.django_db
 

@@ -14,10 +14,10 @@ from django.utils import timezone
 
 from tests.workflows.api.answers import assert_problem
 from tests.workflows.api.signals import DELIVERED, deliver, signed, waiting
-from workflows import waking
 from workflows.api import requests
 from workflows.ingress import webhooks
 from workflows.models import Signal
+from workflows.signals import waking
 
 pytestmark = pytest.mark.django_db
 

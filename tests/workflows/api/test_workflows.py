@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict
 from pytest_django import Settings
 
 from tests.workflows.api.answers import assert_problem
-from workflows import submissions
 from workflows.api import requests
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.ingress import api_keys
+from workflows.intake import submissions
 from workflows.models import Workflow
 
 pytestmark = pytest.mark.django_db

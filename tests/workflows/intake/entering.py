@@ -13,10 +13,10 @@ from pydantic import BaseModel
 
 from onboarding.workflow import SEARCH_KEYS
 from workflows.definition import WorkflowDefinition
-from workflows.intake.groups import Groups
+from workflows.intake.batching import Groups
+from workflows.intake.submissions import Entry, Submission
 from workflows.models import Workflow
 from workflows.postgres.jsonb import parse
-from workflows.submissions import Entry, Submission
 
 T = TypeVar("T")
 

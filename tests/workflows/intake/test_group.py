@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from tests.workflows.intake.entering import submission
-from workflows.intake.group import Group, Row
+from workflows.intake.batch import Group, Row
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,14 @@ from django.db import DataError, IntegrityError, connection
 
 from tests.servers import Proxy
 from tests.workflows.intake.entering import DEFINITION, enter_together, entered, new, submission, with_groups
-from workflows.intake.group import MOST_ROWS, Group, Row
-from workflows.intake.groups import Groups, Overloaded
-from workflows.intake.link import Link
+from workflows.intake.batch import MOST_ROWS, Group, Row
+from workflows.intake.batching import Groups, Overloaded
+from workflows.intake.connection import Link
+from workflows.intake.submissions import Entry, KeyReused, KeyTaken, enter
 from workflows.models import Workflow
 from workflows.models.search import SearchKeyHash
 from workflows.postgres.deadlines import DatabaseUnavailable
-from workflows.search_keys import hashes_of
-from workflows.submissions import Entry, KeyReused, KeyTaken, enter
+from workflows.search.search_keys import hashes_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -226,7 +226,7 @@ def test_without_a_server_it_is_503_at_once() -> None:
 def connecting_to_all(target: Proxy | int) -> Iterator[None]:
     """Whatever thread asks for the way to the database is told this port."""
     port = target if isinstance(target, int) else target.port
-    from workflows.intake import link
+    from workflows.intake import connection as link
 
     usual = link._parameters
     with pytest.MonkeyPatch.context() as patch:

@@ -12,9 +12,9 @@ import pytest
 
 from tests.servers import database_url
 from tests.workflows.intake.entering import entered, new, submission, with_groups
-from workflows.intake import groups as groups_module
-from workflows.intake import quarantine
-from workflows.intake.groups import Groups
+from workflows.intake import batching as groups_module
+from workflows.intake import contended_keys
+from workflows.intake.batching import Groups
 from workflows.models import Workflow
 from workflows.postgres.deadlines import DatabaseUnavailable
 
@@ -147,7 +147,7 @@ def test_a_key_that_was_held_is_forgotten_once_its_submission_is_stored() -> Non
 
 def test_and_else_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that is held again goes in a group again, and holds that up once."""
-    monkeypatch.setattr(quarantine, "REMEMBERED", 0.0)
+    monkeypatch.setattr(contended_keys, "REMEMBERED", 0.0)
     stuck = submission()
 
     async def use(groups: Groups) -> bool:
@@ -159,7 +159,7 @@ def test_and_else_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_more_keys_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(contended_keys, "MOST_REMEMBERED", 2)
     stuck = [submission() for _ in range(3)]
 
     async def use(groups: Groups) -> int:

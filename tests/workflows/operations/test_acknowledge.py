@@ -14,12 +14,13 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.operations.test_two_at_once import Held, at_once
-from workflows import operations, transitions
+from workflows import operations
 from workflows.definition import definitions
 from workflows.errors import NotAllowed
 from workflows.models import Event, FollowUp, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
+from workflows.state import transitions
 
 NOTE = "The patient was called, and will send it again."
 

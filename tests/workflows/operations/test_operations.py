@@ -14,9 +14,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from tests.workflows import rows
-from workflows import inbox, operations
+from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import ApiKey, Event, ManualTask, Signal, Workflow
+from workflows.signals import store
 
 
 def last_event(row: Workflow) -> Event:
@@ -85,8 +86,8 @@ def test_retry_refuses_what_has_not_failed_and_says_what_it_is(
 def test_retry_refuses_an_end_that_the_user_was_not_shown_and_starts_no_child_again(boss: User) -> None:
     parent = rows.cancelled()
     child = rows.cancelled(parent=parent, parent_wait="parcels", child_key="first")
-    inbox.store(
-        source=inbox.ENGINE, dedupe_key="cancel", name=inbox.CANCEL, workflow_id=child.pk, payload={"by": "boss"}
+    store.store(
+        source=store.ENGINE, dedupe_key="cancel", name=store.CANCEL, workflow_id=child.pk, payload={"by": "boss"}
     )
     parent.refresh_from_db()
     (ended,) = operations.ended_at(parent)

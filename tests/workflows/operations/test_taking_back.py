@@ -27,10 +27,11 @@ from tests.workflows.operations.bank import (
     take_back,
     to_rest,
 )
-from workflows import failpoints, inbox, operations
+from workflows import failpoints, operations
 from workflows.definition import Step
 from workflows.errors import ClaimLost, NotAllowed
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Workflow
+from workflows.signals import store
 from workflows.waits import require_approval
 
 pytestmark = engine.ENGINE
@@ -74,7 +75,7 @@ def test_a_yes_that_the_workflow_waits_behind_is_taken_back_and_then_it_did_not_
     effect = Effect.objects.get()
     assert (effect.state, effect.result, effect.settled_at, effect.settled_by) == ("unknown", None, None, "")
     answer(asked_again(workflow), ada, None)
-    inbox.send(source="test", dedupe_key="1", name="go", workflow_id=workflow.pk, payload={})
+    store.send(source="test", dedupe_key="1", name="go", workflow_id=workflow.pk, payload={})
     workflow = to_rest(workflow)
     assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
     assert bank.charged == [f"{workflow.key}:pay", f"{workflow.key}:pay:2"]

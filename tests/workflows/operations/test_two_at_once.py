@@ -16,9 +16,10 @@ from django.utils import timezone
 from tests import engine
 from tests.engine import sweep
 from tests.workflows import rows
-from workflows import operations, waking
+from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, Signal, Workflow
+from workflows.signals import waking
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:

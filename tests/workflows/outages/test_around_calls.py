@@ -15,12 +15,12 @@ from django.utils import timezone
 from tests import engine
 from tests.engine import again, define
 from tests.workflows.outages.services import Downstream, circuit, open_circuit, submit_and_work
-from workflows import journal
 from workflows.definition import Step
 from workflows.effects import key_for
 from workflows.errors import UnknownOutcome
 from workflows.models import Effect, Workflow
 from workflows.outages import call_to
+from workflows.state import attempt_log
 
 pytestmark = engine.ENGINE
 
@@ -114,13 +114,13 @@ def test_a_step_whose_time_is_over_as_it_asks_for_a_trial_loses_no_journal(
 
     define([Step(enroll, once=True, key_ttl=KEY_TTL, timeout=0.2)])
     open_circuit(trial_in=-1)
-    journal.connect()
-    commit = connections[journal.ALIAS].commit
-    monkeypatch.setattr(connections[journal.ALIAS], "commit", slow_commit)
+    attempt_log.connect()
+    commit = connections[attempt_log.ALIAS].commit
+    monkeypatch.setattr(connections[attempt_log.ALIAS], "commit", slow_commit)
     try:
         (workflow,) = submit_and_work()
     finally:
-        connections[journal.ALIAS].close()  # left in a transaction, it would keep the tables from being emptied
+        connections[attempt_log.ALIAS].close()  # left in a transaction, it would keep the tables from being emptied
     assert commits, "a trial was asked for"
     assert (programs.calls, workflow.last_error_class) == ([workflow.pk], "workflows.timeouts.StepTimeout")
     assert Effect.objects.get().state == Effect.State.UNKNOWN

@@ -43,7 +43,7 @@ def the_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[Time]:
     """Afterwards no worker is in the midst of a workflow: it would be taken for the one of the next test."""
     time = Time()
     monkeypatch.setattr(calls, "monotonic", lambda: time.seconds)
-    monkeypatch.setattr(calls.journal, "ALIAS", "default")
+    monkeypatch.setattr(calls.attempt_log, "ALIAS", "default")
     monkeypatch.setattr(circuits, "ClockTimestamp", lambda: Value(time.now, output_field=DateTimeField()))
     random.seed(12)
     yield time

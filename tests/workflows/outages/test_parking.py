@@ -20,8 +20,8 @@ from tests.workflows.outages.services import (
     submit_and_work,
     trial_is_due,
 )
-from workflows.compensation import MAX_UNDO_FAILURES
 from workflows.definition import Retry, Step
+from workflows.engine.compensation import MAX_UNDO_FAILURES
 from workflows.errors import StepError
 from workflows.models import Effect, Event, ManualTask, Service, Workflow
 from workflows.outages.parking import PATIENCE

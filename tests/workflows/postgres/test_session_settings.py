@@ -17,9 +17,9 @@ from tests import engine
 from tests.engine import define, submit, worker
 from tests.servers import ROOT, database_url
 from workflows import failpoints
+from workflows.engine import lease
 from workflows.models import Attempt, Workflow
 from workflows.postgres import session_settings
-from workflows.worker import lease
 
 pytestmark = engine.ENGINE
 

@@ -7,8 +7,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from workflows import inbox, waking
 from workflows.models import ManualTask, Workflow
+from workflows.signals import store, waking
 from workflows.waits import require_approval
 
 HOURS_72 = timedelta(hours=72)
@@ -31,7 +31,7 @@ def decide(task: ManualTask, *, approved: bool, reason: str = "") -> None:
         )
         answer = {"approved": approved, "by": "ada", "reason": reason}
         name = task.signal_name
-        inbox.store(source="console", dedupe_key=name, name=name, workflow_id=task.workflow_id, payload=answer)
+        store.store(source="console", dedupe_key=name, name=name, workflow_id=task.workflow_id, payload=answer)
     waking.wake(task.workflow_id)
 
 

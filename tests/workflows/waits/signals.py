@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from workflows import inbox
 from workflows.definition import WorkflowStep
 from workflows.models import Workflow
+from workflows.signals import store
 from workflows.waits import wait_for_signal
 
 HOUR = timedelta(hours=1)
@@ -40,4 +40,4 @@ def tell(
     source: str = "shop",
 ) -> bool:
     address = {"linking_id": linking_id} if workflow is None else {"workflow_id": workflow.pk}
-    return inbox.send(source=source, dedupe_key=key or f"{name}:{n}", name=name, payload={"n": n}, **address)  # type: ignore[arg-type]
+    return store.send(source=source, dedupe_key=key or f"{name}:{n}", name=name, payload={"n": n}, **address)  # type: ignore[arg-type]

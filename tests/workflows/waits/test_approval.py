@@ -10,10 +10,11 @@ from django.db import connections
 from tests import engine
 from tests.engine import define, kinds, last_attempt, outcomes, submit, sweep, work, worker
 from tests.workflows.waits.approvals import HOURS_72, ask, decide
-from workflows import inbox, journal, waking
 from workflows.definition import WorkflowStep
 from workflows.errors import ClaimLost
 from workflows.models import ManualTask, Signal, Wait, Workflow
+from workflows.signals import store, waking
+from workflows.state import attempt_log
 from workflows.waits import ApprovalRejected
 
 pytestmark = engine.ENGINE
@@ -36,10 +37,10 @@ def test_the_server_never_shows_facts_as_the_text_of_a_statement() -> None:
     shown = []
 
     def look_before_the_next_statement(execute: Any, sql: str, *rest: Any) -> Any:
-        journal = connections["journal"].connection
-        assert journal is not None
+        attempt_log = connections["journal"].connection
+        assert attempt_log is not None
         with engine.another_connection() as other:
-            pid = journal.info.backend_pid
+            pid = attempt_log.info.backend_pid
             shown.extend(other.execute("SELECT query FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone() or ())
         return execute(sql, *rest)
 
@@ -130,7 +131,7 @@ def test_the_waiting_row_is_not_due_and_costs_nothing() -> None:
 def test_the_same_fact_told_twice_is_one_signal() -> None:
     workflow = submit()
     told = [
-        inbox.store(source="console", dedupe_key="decision:1", name="decision:1", workflow_id=workflow.pk, payload={})
+        store.store(source="console", dedupe_key="decision:1", name="decision:1", workflow_id=workflow.pk, payload={})
         for _ in range(2)
     ]
     assert told == [Signal.objects.get().pk, None]
@@ -139,7 +140,7 @@ def test_the_same_fact_told_twice_is_one_signal() -> None:
 def test_a_signal_for_something_else_wakes_nobody() -> None:
     define([ask])
     workflow = work(submit())
-    inbox.store(source="x", dedupe_key="1", name="something.else", workflow_id=workflow.pk, payload={})
+    store.store(source="x", dedupe_key="1", name="something.else", workflow_id=workflow.pk, payload={})
     assert waking.wake(workflow.pk) is False
     assert sweep() == 0
     assert engine.worker().process_next() is False
@@ -150,7 +151,7 @@ def test_a_step_that_swallows_everything_does_not_go_on_when_the_journal_fails()
     workflow = submit()
     with engine.another_connection() as other, other.transaction():
         other.execute("LOCK TABLE workflows_manualtask IN SHARE MODE")
-        journal.execute("SET lock_timeout = 100", [])
+        attempt_log.execute("SET lock_timeout = 100", [])
         with pytest.raises(ClaimLost):
             worker().process_next()
     workflow.refresh_from_db()

@@ -183,7 +183,7 @@ def test_a_child_that_is_started_once_more_before_the_parent_looks_is_waited_for
 def test_a_worker_that_dies_before_it_could_tell_the_parent_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     workflow = work(parent(1))
     with monkeypatch.context() as patched:
-        patched.setattr("workflows.inbox.notify_parent", lambda child_id: None)
+        patched.setattr("workflows.signals.store.notify_parent", lambda child_id: None)
         assert drain() == 1
     do_chores()
     assert drain() == 1

@@ -11,9 +11,10 @@ from pydantic import BaseModel, create_model
 from tests import engine
 from tests.engine import define, kinds, submit, work
 from tests.workflows.waits.approvals import HOURS_72, boss
-from workflows import inbox, operations, waking
+from workflows import operations
 from workflows.definition import WorkflowStep
 from workflows.models import Event, ManualTask, Wait, Workflow
+from workflows.signals import store, waking
 from workflows.waits import require_approval
 
 pytestmark = engine.ENGINE
@@ -60,7 +61,7 @@ def tell_answer(task: ManualTask, answer: dict[str, Any]) -> None:
     with transaction.atomic():
         ManualTask.objects.filter(pk=task.pk).update(state="approved", decided_by=boss(), decided_at=timezone.now())
         told = {"approved": True, "by": "boss", "reason": "", "answer": answer}
-        inbox.store(source="console", dedupe_key=name, name=name, workflow_id=task.workflow_id, payload=told)
+        store.store(source="console", dedupe_key=name, name=name, workflow_id=task.workflow_id, payload=told)
     waking.wake(task.workflow_id)
 
 

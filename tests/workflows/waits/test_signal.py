@@ -9,10 +9,10 @@ import pytest
 from tests import engine
 from tests.engine import define, do_chores, kinds, make_due, submit, work, worker
 from tests.workflows.waits.signals import HOUR, await_signals, tell
-from workflows import inbox
 from workflows.definition import Step
 from workflows.errors import RetryableStepError
 from workflows.models import Attempt, Signal, Wait, Workflow
+from workflows.signals import store
 from workflows.waits import wait_for_signal, wait_for_time
 
 pytestmark = engine.ENGINE
@@ -120,9 +120,9 @@ def test_told_anew_with_the_same_key_and_something_else_it_is_refused() -> None:
     workflow = submit()
     tell(workflow, "paid", 1, key="k")
     for told_else in [("paid", 2), ("declined", 1)]:
-        with pytest.raises(inbox.DedupeKeyReused):
+        with pytest.raises(store.DedupeKeyReused):
             tell(workflow, *told_else, key="k")
-    with pytest.raises(inbox.DedupeKeyReused):
+    with pytest.raises(store.DedupeKeyReused):
         tell(submit(), "paid", 1, key="k")
     assert tell(submit(), "paid", 1, key="k", source="another") is True
 
@@ -193,7 +193,7 @@ def test_of_many_that_wait_by_one_linking_id_each_is_run_for_its_own_signal_alon
 
 @pytest.mark.parametrize("name", ["decision:1", "child:x", "cancel", "", "two words", "x" * 200])
 def test_the_engines_own_names_cannot_be_waited_for_nor_told(name: str) -> None:
-    assert not inbox.is_name(name)
+    assert not store.is_name(name)
     define([await_signals(name)])
     workflow = work(submit())
     assert workflow.status == "FAILED"

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from workflows.capacity import Load, Plan, plan
+from workflows.management.capacity import Load, Plan, plan
 from workflows.wording import length
 
 HELP = """\

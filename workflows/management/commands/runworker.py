@@ -12,12 +12,12 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from workflows.engine import healthfile, sessions
+from workflows.engine.claim import COMPENSATION
+from workflows.engine.healthfile import Report
+from workflows.engine.supervisor import Options, Supervisor
 from workflows.management.arguments import seconds
 from workflows.management.database import refuse_unmigrated
-from workflows.worker import healthfile, sessions
-from workflows.worker.claim import COMPENSATION
-from workflows.worker.healthfile import Report
-from workflows.worker.supervisor import Options, Supervisor
 
 
 class Command(BaseCommand):

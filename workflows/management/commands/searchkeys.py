@@ -8,10 +8,10 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import Error
 
-from workflows import search_key_rows
 from workflows.management.database import DatabaseCommand
 from workflows.postgres import sqlstates
-from workflows.search_key_rows import Progress
+from workflows.search import rows
+from workflows.search.rows import Progress
 
 HELP = """\
 The search keys by which the console finds a workflow (an e-mail address, a phone number).
@@ -72,7 +72,7 @@ class Command(DatabaseCommand):
 
     def handle(self, *args: Any, action: str, below: int | None = None, **options: Any) -> None:
         self._go_on = f"Go on later with: manage.py searchkeys {action}"
-        progress = search_key_rows.begin(below)
+        progress = rows.begin(below)
         try:
             self._fill(progress, action)
             if action == "rotate":
@@ -83,13 +83,13 @@ class Command(DatabaseCommand):
             raise CommandError(f"The database failed: {sqlstates.loggable(error)}. {self._go_on}") from None
 
     def _fill(self, progress: Progress, action: str) -> None:
-        for _ in self._told(search_key_rows.fill(progress), self._how_far):
+        for _ in self._told(rows.fill(progress), self._how_far):
             if action == "fill":
                 self._go_on = f"Go on later with: manage.py searchkeys fill --below {progress.below}"
         self.stdout.write(f"Each workflow has its search keys: {progress.written:,} were missing.")
 
     def _remove_old(self, progress: Progress) -> None:
-        for _ in self._told(search_key_rows.remove_old(progress), lambda so_far: f"{so_far.removed:,} removed"):
+        for _ in self._told(rows.remove_old(progress), lambda so_far: f"{so_far.removed:,} removed"):
             pass
         self.stdout.write(f"{progress.removed:,} search keys of other keys are removed.")
         if progress.of_other_types:

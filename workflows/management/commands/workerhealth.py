@@ -9,8 +9,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from workflows.engine import healthfile
 from workflows.management.arguments import seconds
-from workflows.worker import healthfile
 
 
 class Command(BaseCommand):

@@ -21,11 +21,11 @@ from tests.engine import submit, worker
 from tests.workflows.admin.conftest import Login, crawl
 from tests.workflows.admin.walk.babbling import BODY, HEADER, REASON, babbling_service
 from tests.workflows.admin.walk.kept import leaks, log_lines, shown_columns
-from workflows import inbox
 from workflows.definition import Retry, Step, WorkflowDefinition, definitions
 from workflows.effects import key_for
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 from workflows.models import ManualTask, Workflow
+from workflows.signals import store
 from workflows.waits import require_approval, wait_for_signal
 from workflows.wording import CallerField, Wording
 
@@ -184,7 +184,7 @@ def logged(settings: Any) -> Iterator[io.StringIO]:
         drain()
         told = {"owner": SIGNAL, "more": [{KEY: SIGNAL}]}
         row = made["is_told_too_much"]
-        inbox.send(source="web", dedupe_key="1", name="account.created", workflow_id=row.pk, payload=told)
+        store.send(source="web", dedupe_key="1", name="account.created", workflow_id=row.pk, payload=told)
         drain()
         yield lines
     definitions.cache_clear()
@@ -222,7 +222,7 @@ def test_no_log_line_and_nothing_that_people_are_shown_holds_one(as_: Login, log
     assert leaks(shown_columns(), MARKERS) == []
     lines = logged.getvalue()
     assert leaks(lines, MARKERS) == []
-    assert lines.count("workflows.decisions") >= len(ACTS), "the worker's lines are among them"
+    assert lines.count("workflows.engine.outcome") >= len(ACTS), "the worker's lines are among them"
 
 
 def test_each_trouble_was_met_and_is_told_without_it(as_: Login, logged: io.StringIO) -> None:

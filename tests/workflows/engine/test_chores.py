@@ -1,0 +1,379 @@
+"""The chores: when each is done, by whom, in slices of which size; and one that fails."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import Error, OperationalError, connection, connections
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from tests import engine
+from tests.clock import Clock, standing_still
+from tests.engine import define, do_chores, no_chores, submit, work, worker
+from workflows.engine import maintenance
+from workflows.models import Chore, Signal, Workflow
+from workflows.signals import store, waking
+from workflows.signals.waking import Slice
+from workflows.waits import wait_for_signal
+
+pytestmark = engine.ENGINE
+
+SECOND = timedelta(seconds=1)
+
+
+def await_paid(*, workflow: Workflow, context: Any) -> None:
+    wait_for_signal(workflow, "payment", "paid", timeout=timedelta(hours=1))
+
+
+@pytest.fixture
+def asleep(engine: None) -> Workflow:
+    define([await_paid])
+    return work(submit())
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return standing_still(monkeypatch, "workflows.engine.loop", "workflows.engine.maintenance")
+
+
+def tell_and_wake_nobody(workflow: Workflow | None = None, *, key: object = "", **address: Any) -> None:
+    """As a sender that dies between its two statements."""
+    address = address or {"workflow_id": workflow and workflow.pk}
+    store.store(source="shop", dedupe_key=str(key), name="paid", payload={}, **address)
+
+
+def make_due() -> None:
+    Chore.objects.update(due_at=timezone.now() - SECOND)
+
+
+def rest_of(name: str) -> float:
+    """Seconds until the chore is due."""
+    return (Chore.objects.get(pk=name).due_at - timezone.now()).total_seconds()
+
+
+def only(monkeypatch: pytest.MonkeyPatch, **do: Any) -> None:
+    """Nothing but these chores."""
+    monkeypatch.setattr(maintenance, "CHORES", {name: maintenance.Chore(each) for name, each in do.items()})
+
+
+# --- When, and by whom --------------------------------------------------------------------------------
+
+
+def test_one_worker_of_all_does_the_chores(asleep: Workflow) -> None:
+    tell_and_wake_nobody(asleep)
+    with no_chores():
+        worker().run_chores()
+        assert worker().process_next() is False
+    worker().run_chores()
+    assert worker().process_next() is True
+
+
+def test_a_worker_that_dies_at_a_chore_leaves_it_to_the_next(asleep: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(after: int) -> Slice:
+        waking.wake_by_signals(after)
+        raise Died
+
+    tell_and_wake_nobody(asleep)
+    with monkeypatch.context() as patched:
+        only(patched, dying=die)
+        with pytest.raises(Died):
+            worker().run_chores()
+    assert worker().process_next() is False, "its transaction is rolled back"
+    worker().run_chores()
+    assert worker().process_next() is True
+
+
+def test_a_worker_looks_once_a_second_what_is_due(asleep: Workflow, clock: Clock) -> None:
+    this = worker()
+    this.run_chores()
+    tell_and_wake_nobody(asleep)
+    make_due()
+    clock.now += 0.9
+    this.run_chores()
+    assert this.process_next() is False
+    clock.now += 0.2
+    this.run_chores()
+    assert this.process_next() is True
+
+
+def test_a_chore_whose_row_is_gone_gets_another_within_a_minute(asleep: Workflow, clock: Clock) -> None:
+    """A database was restored under the workers, to a time before this release."""
+    this = worker()
+    this.run_chores()
+    Chore.objects.all().delete()
+    tell_and_wake_nobody(asleep)
+    clock.now += 61
+    this.run_chores()
+    assert this.process_next()
+    assert Chore.objects.count() == len(maintenance.CHORES)
+
+
+def test_a_chore_that_was_done_is_due_a_second_later_for_all(asleep: Workflow) -> None:
+    worker().run_chores()
+    tell_and_wake_nobody(asleep)
+    worker().run_chores()
+    assert worker().process_next() is False
+    assert 0 < rest_of("wake by signals") <= 1
+    assert 50 < rest_of("forget workers") <= 60
+
+
+def test_a_slice_that_changes_nothing_rests_twenty_times_as_long_as_it_took(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(after: int) -> Slice:
+        clock.now += 0.2
+        return Slice(0, 7)
+
+    only(monkeypatch, searching=search)
+    worker().run_chores()
+    assert 3 < rest_of("searching") <= 4
+    assert Chore.objects.get().after == 7
+
+
+@pytest.mark.parametrize(("parked_on", "least", "most"), [("", 0.5, 1.0), ("insurance", 0.0, 0.5)])
+def test_who_looks_for_what_is_parked_rests_longer_where_nothing_is(
+    asleep: Workflow, clock: Clock, parked_on: str, least: float, most: float
+) -> None:
+    Workflow.objects.update(parked_on=parked_on)
+    worker().run_chores()
+    assert least < rest_of("release parked") <= most
+
+
+def test_where_there_is_no_signal_and_no_parent_nothing_is_looked_for_among_the_workflows(asleep: Workflow) -> None:
+    statements: list[str] = []
+
+    def note(execute: Any, sql: str, *rest: Any) -> Any:
+        statements.append(sql)
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(note):
+        for do in (waking.wake_by_new_signals, waking.wake_by_signals, waking.wake_parents, store.ignore_late_signals):
+            assert do(0) == Slice(0)
+    assert not [sql for sql in statements if "UPDATE" in sql]
+
+
+def test_no_chore_rests_for_longer_than_one_that_failed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(after: int) -> Slice:
+        clock.now += 100
+        return Slice(0)
+
+    only(monkeypatch, searching=search)
+    worker().run_chores()
+    assert 59 < rest_of("searching") <= 60
+
+
+def test_a_slice_that_has_changed_something_is_followed_by_the_next_at_once_but_not_for_ever(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+
+    def change(after: int) -> Slice:
+        clock.now += 0.1
+        done.append(after)
+        return Slice(5, after + 5)
+
+    only(monkeypatch, changing=change)
+    worker().run_chores()
+    assert done == [0, 5, 10], "a quarter of a second of a worker's time"
+    assert rest_of("changing") <= 0
+
+
+def test_a_time_that_a_clock_has_left_far_ahead_keeps_no_chore_from_being_done(asleep: Workflow) -> None:
+    """The server's clock was set back by an hour."""
+    worker().run_chores()
+    tell_and_wake_nobody(asleep)
+    Chore.objects.update(due_at=timezone.now() + timedelta(hours=1))
+    worker().run_chores()
+    assert worker().process_next() is True
+
+
+# --- Slices -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waking, "SIGNALS", 2)
+    monkeypatch.setattr(waking, "ROWS", 2)
+
+
+def test_the_signals_of_all_slices_wake(small_slices: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    define([await_paid])
+    waiting = [work(submit()) for _ in range(5)]
+    for workflow in waiting:
+        tell_and_wake_nobody(workflow, key=workflow.pk)
+    Signal.objects.filter(workflow=waiting[0].pk).update(closed_at=timezone.now())
+    slices = [waking.wake_by_signals(0)]
+    while slices[-1].changed or slices[-1].next:
+        slices.append(waking.wake_by_signals(slices[-1].next))
+    assert [each.changed for each in slices] == [2, 0, 2, 0, 0], "each slice once more, for it was full"
+    assert set(Workflow.objects.filter(invisible_until__lte=timezone.now())) == set(waiting[1:])
+
+
+@pytest.mark.parametrize("do", [waking.wake_by_signals, waking.wake_by_new_signals])
+def test_a_slice_wakes_so_many_of_a_linking_id_and_the_next_goes_on(small_slices: None, do: Any) -> None:
+    define([await_paid])
+    for _ in range(5):
+        work(submit(linking_id="acc"))
+    for key in ("one", "two"):  # a workflow that both are for is one row, and not two of the slice
+        tell_and_wake_nobody(linking_id="acc", key=key)
+    first = do(0)
+    assert (first.changed, do(first.next).changed, do(first.next).changed) == (2, 2, 1)
+
+
+def test_a_slice_compares_so_many_workflows_with_so_many_signals_of_their_linking_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """20,000 that wait for other payloads, and 1,000 signals, took 8 s: each try was cancelled, for ever."""
+    monkeypatch.setattr(waking, "PAIRS", 6)
+    define([await_paid])
+    for _ in range(3):
+        work(submit(linking_id="acc"))
+    Workflow.objects.update(wake_matching={"n": 7})
+    for key in range(5):
+        tell_and_wake_nobody(linking_id="acc", key=key)
+    second, fourth = (Signal.objects.order_by("id")[n].pk for n in (1, 3))
+    assert waking.wake_by_signals(0) == Slice(0, second)
+    assert waking.wake_by_signals(second) == Slice(0, fourth)
+    assert waking.wake_by_signals(fourth) == Slice(0, 0)
+
+    Workflow.objects.update(wake_matching={})
+    Signal.objects.filter(pk__gt=second).update(name="shipped")
+    assert waking.wake_by_new_signals().changed == 0, "the newest two are for something else"
+    Signal.objects.filter(pk=fourth).update(name="paid")
+    assert waking.wake_by_new_signals().changed == 3
+
+
+def test_a_sender_wakes_so_many_of_a_linking_id_and_leaves_the_rest_to_the_chores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waking, "ROWS_OF_A_SENDER", 2)
+    define([await_paid])
+    for _ in range(3):
+        work(submit(linking_id="acc"))
+    store.send(source="shop", dedupe_key="1", name="paid", linking_id="acc", payload={})
+    due = Workflow.objects.filter(invisible_until__lte=Now())
+    assert due.count() == 2
+    do_chores()
+    assert due.count() == 3
+
+
+def test_the_expired_are_woken_so_many_at_a_time(small_slices: None) -> None:
+    define([await_paid])
+    for _ in range(3):
+        work(submit(expires_at=timezone.now() + timedelta(hours=1)))
+    Workflow.objects.update(expires_at=timezone.now() - SECOND)
+    assert [waking.wake_expired().changed for _ in range(3)] == [2, 1, 0]
+
+
+def test_what_came_too_late_is_put_aside_slice_by_slice(small_slices: None) -> None:
+    ended = submit(status="COMPLETE", completed_at=timezone.now())
+    for number in range(5):
+        tell_and_wake_nobody(submit(), key=number)
+    Signal.objects.update(workflow=ended.pk)
+    first = store.ignore_late_signals()
+    assert Signal.objects.filter(ignored=True).count() == 2
+    assert first.next
+    do_chores()
+    do_chores()
+    do_chores()
+    assert Signal.objects.filter(ignored=True).count() == 5
+
+
+# --- One that fails -----------------------------------------------------------------------------------
+
+
+def test_a_chore_that_fails_is_logged_and_tried_again_a_minute_later_and_stops_no_other(
+    asleep: Workflow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(after: int) -> Slice:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+        return Slice(0)
+
+    tell_and_wake_nobody(asleep)
+    with monkeypatch.context() as patched:
+        only(patched, failing=fail, waking=waking.wake_by_signals)
+        worker().run_chores()
+        failed = Chore.objects.get(pk="failing")
+        assert "the chore 'failing' failed, and is tried again in 60 s: DivisionByZero" in caplog.text
+        assert "DivisionByZero" in failed.error
+        assert failed.failing_since
+        assert 59 < rest_of("failing") <= 60
+    assert worker().process_next() is True
+
+
+def test_since_when_a_chore_fails_stands_with_it_until_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(after: int) -> Slice:
+        raise ValueError
+
+    with monkeypatch.context() as patched:
+        only(patched, failing=fail)
+        worker().run_chores()
+        since = Chore.objects.get().failing_since
+        make_due()
+        worker().run_chores()
+        assert Chore.objects.get().failing_since == since
+        only(patched, failing=lambda after: Slice(0))
+        make_due()
+        worker().run_chores()
+    chore = Chore.objects.get()
+    assert (chore.failing_since, chore.error) == (None, "")
+
+
+def test_a_slice_that_takes_too_long_is_ended_by_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dawdle(after: int) -> Slice:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(30)")
+        return Slice(0)
+
+    monkeypatch.setattr(maintenance, "LONGEST_SLICE", 0.05)
+    only(monkeypatch, slow=dawdle)
+    worker().run_chores()
+    assert "57014" in Chore.objects.get().error
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        assert cursor.fetchone() == ("0",), "for the chores alone"
+
+
+def test_a_worker_that_is_stopped_in_a_slice_keeps_the_chore_from_nobody(
+    asleep: Workflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "LONGEST_SILENCE", 0.2)
+
+    def be_stopped(after: int) -> Slice:
+        time.sleep(1)
+        tell_and_wake_nobody(asleep)
+        return Slice(0)
+
+    only(monkeypatch, stopped=be_stopped)
+    maintenance.make_known()
+    with pytest.raises(Error, match="idle-in-transaction timeout"):
+        maintenance.run()
+    connections.close_all()
+    assert not Signal.objects.exists(), "the server has ended its session"
+    maintenance.make_known()
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW idle_in_transaction_session_timeout")
+        assert cursor.fetchone() != ("200ms",), "of a slice, and of nothing else"
+
+
+def test_a_chore_that_loses_the_connection_is_the_loops_business(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lose(after: int) -> Slice:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return Slice(0)
+
+    only(monkeypatch, losing=lose)
+    with pytest.raises(OperationalError):
+        worker().run_chores()
+    connections.close_all()
+    assert (Chore.objects.get().error, caplog.text) == ("", "")

@@ -1,0 +1,109 @@
+"""CLAIM: which workflow a worker takes, what it puts back, and what it finds of the worker before."""
+
+from datetime import timedelta
+from threading import Event as Flag
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from django.utils import timezone
+
+from tests import engine
+from tests.engine import define, kinds, make_due, outcomes, submit, work, worker
+from tests.workflows.engine.steps import say_one
+from workflows.errors import ClaimLost
+from workflows.models import Attempt, Event, Workflow
+
+pytestmark = engine.ENGINE
+
+
+def test_it_says_that_nothing_is_due() -> None:
+    define([say_one])
+    submit(invisible_until=timezone.now() + timedelta(hours=1))
+    submit(queue="another")
+    assert worker().process_next() is False
+
+
+def test_it_takes_the_oldest_due_time_first() -> None:
+    define([say_one])
+    now = timezone.now()
+    later, sooner = (submit(invisible_until=now - timedelta(seconds=age)) for age in (5, 10))
+    work(sooner)
+    assert Workflow.objects.get(pk=sooner.pk).status == "COMPLETE"
+    assert Workflow.objects.get(pk=later.pk).status == "PENDING"
+
+
+def test_the_watermark_does_not_hide_what_becomes_due_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    define([say_one])
+    ahead, behind = (submit(invisible_until=timezone.now() - timedelta(minutes=age)) for age in (1, 2))
+    Workflow.objects.filter(pk=behind.pk).update(invisible_until=timezone.now() + timedelta(hours=1))
+    this = worker()
+    assert this.process_next()
+    make_due(behind)
+    Workflow.objects.filter(pk=behind.pk).update(invisible_until=timezone.now() - timedelta(minutes=2))
+    assert this.process_next(), "nothing is due ahead of the watermark, so it looks again from the start"
+    assert Workflow.objects.get(pk=behind.pk).status == "COMPLETE"
+    assert Workflow.objects.get(pk=ahead.pk).status == "COMPLETE"
+
+
+def test_the_watermark_sees_rows_that_are_due_at_the_same_time() -> None:
+    """As after a bulk operation: the time alone would skip, or repeat, all of them."""
+    define([say_one])
+    at = timezone.now() - timedelta(minutes=1)
+    for _ in range(5):
+        submit(invisible_until=at)
+    this = worker()
+    while this.process_next():
+        pass
+    assert Workflow.objects.filter(status="COMPLETE").count() == 5
+
+
+def test_a_type_that_this_release_does_not_know_is_put_back() -> None:
+    workflow = submit(workflow_type="of_the_next_release")
+    for _ in range(2):
+        make_due(workflow)
+        workflow = work(workflow)
+        assert (workflow.status, workflow.begun) == ("PENDING", False), "nothing of it has been done"
+        assert timedelta(seconds=50) < workflow.invisible_until - timezone.now() < timedelta(seconds=70)
+    assert kinds(workflow) == ["put_back"], "one event, not one a minute"
+
+
+def test_at_the_end_of_its_grace_a_worker_gives_back_at_the_next_step() -> None:
+    stop = Flag()
+
+    def run_while_told_to_stop(*, workflow: Workflow, context: Any) -> None:
+        stop.set()
+
+    define([run_while_told_to_stop, say_one])
+    before = submit()
+    workflow = work(before, must_stop=stop.is_set)
+    assert workflow.status == "PENDING"
+    assert workflow.invisible_until == before.invisible_until, "due at once, for the next worker"
+    assert outcomes(workflow) == {"run_while_told_to_stop": "skipped"}
+    assert kinds(workflow) == ["put_back"]
+    assert work(workflow).status == "COMPLETE"
+
+
+def test_an_attempt_found_open_has_vanished() -> None:
+    define([say_one])
+    workflow = submit()
+    Attempt.objects.create(workflow=workflow, number=1, worker="gone:1")
+    workflow = work(workflow)
+    assert list(workflow.attempts.order_by("number").values_list("outcome", flat=True)) == ["vanished", "complete"]
+    assert kinds(workflow) == ["vanished", "completed"]
+
+
+def test_that_an_attempt_vanished_is_told_also_when_the_next_one_is_lost() -> None:
+    def lose_the_claim(*, workflow: Workflow, context: Any) -> None:
+        connection.close()
+
+    define([lose_the_claim])
+    workflow = submit()
+    Attempt.objects.create(workflow=workflow, number=1, worker="gone:1")
+    this = worker()
+    with pytest.raises((ClaimLost, OperationalError)):  # the server may take a moment to see that we are gone
+        this.process_next()
+    this._close_lost_attempt()
+    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["vanished", "lost"]
+    told = Event.objects.filter(workflow=workflow).order_by("id").values_list("kind", "attempt")
+    assert list(told) == [("vanished", 1), ("lost", 2)]

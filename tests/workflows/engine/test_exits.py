@@ -1,0 +1,196 @@
+"""How a worker's end is recorded in the database: in which words, and what happens while the database is away."""
+
+import signal
+import time
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, connections
+
+from tests import engine
+from tests.engine import kinds, last_attempt, submit
+from workflows.engine import exits, process_status
+from workflows.engine.exits import DeathRegister
+from workflows.engine.process_status import WorkerStatus
+from workflows.errors import ClaimLost
+from workflows.models import Attempt, Event, Workflow
+
+pytestmark = engine.ENGINE
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "ended_by_us", "expected"),
+    [
+        (3, "", ("crashed", "exit code 3")),
+        (0, "", ("crashed", "exit code 0")),
+        (-signal.SIGSEGV, "", ("crashed", "SIGSEGV")),
+        (-signal.SIGABRT, "grace", ("crashed", "SIGABRT")),
+        (-40, "", ("crashed", "signal 40")),
+        (-signal.SIGKILL, "", ("killed", "SIGKILL")),
+        (-signal.SIGHUP, "", ("killed", "SIGHUP")),
+        (-signal.SIGKILL, "grace", ("interrupted", "grace")),
+        (-signal.SIGKILL, "overdue", ("interrupted", "overdue")),
+    ],
+)
+def test_a_crash_is_distinguished_from_a_kill(exit_code: int, ended_by_us: str, expected: tuple[str, str]) -> None:
+    death = exits.death(WorkerStatus(attempt_id=1), exit_code, ended_by_us=ended_by_us)
+    assert (death.outcome, death.how) == expected
+
+
+def test_a_worker_that_dies_after_it_has_lost_its_database_did_not_crash() -> None:
+    assert exits.death(WorkerStatus(attempt_id=1, lost=True), 0).outcome == "lost"
+
+
+def test_a_worker_that_has_lost_its_database_shows_that_to_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is stopped while the database is away exits with its attempt open: that is no crash."""
+    (slot,) = process_status.allocate(1)
+    this = engine.worker(slot=slot)
+    seen = []
+
+    def lose_it(*, workflow: Workflow, context: Any) -> None:
+        seen.append(slot.read())
+        this.stopping.set()
+        connection.close()
+        raise ValueError
+
+    def fail(*_: Any) -> None:
+        raise ClaimLost
+
+    engine.define([lose_it])
+    submit()
+    monkeypatch.setattr("workflows.state.attempt_log.close_as_lost", fail)
+    this.run()
+    status, before = slot.read(), seen[0]
+    assert status is not None
+    assert before is not None
+    assert (before.step, before.lost) == ("lose_it", False)
+    assert before.deadline == before.since + 30
+    assert (status.attempt_id, status.lost, status.deadline) == (Attempt.objects.get().pk, True, process_status.NEVER)
+
+
+def attempt(workflow: Workflow, **fields: Any) -> Attempt:
+    return Attempt.objects.create(**{"workflow": workflow, "number": 1, "worker": "test-host:1", **fields})
+
+
+def register(*attempts: Attempt, how: str = "SIGSEGV") -> DeathRegister:
+    made = DeathRegister("test-host:0")
+    for each in attempts:
+        status = WorkerStatus(attempt_id=each.pk, step="charge")
+        made.add(exits.Death(status, Attempt.Outcome.CRASHED, how))
+    return made
+
+
+def test_an_open_attempt_is_closed_with_what_is_known() -> None:
+    workflow = submit()
+    register(attempt(workflow)).flush()
+    closed = last_attempt(workflow)
+    assert (closed.outcome, closed.died_in, closed.died_how) == ("crashed", "charge", "SIGSEGV")
+    assert closed.closed_at is not None
+    event = Event.objects.get(workflow=workflow)
+    assert (event.kind, event.attempt, event.step, event.detail) == ("crashed", 1, "charge", {"how": "SIGSEGV"})
+
+
+def test_it_corrects_what_the_next_worker_found() -> None:
+    engine.define([lambda *, workflow, context: None])
+    workflow = submit()
+    first = attempt(workflow)
+    engine.work(workflow)
+    assert kinds(workflow) == ["vanished", "completed"]
+    closed_at = Attempt.objects.get(pk=first.pk).closed_at
+    register(first).flush()
+    assert kinds(workflow) == ["crashed", "completed"], "one line for one death"
+    first.refresh_from_db()
+    assert (first.outcome, first.closed_at) == ("crashed", closed_at)
+
+
+@pytest.mark.parametrize("outcome", ["complete", "retry", "lost", "interrupted", "put_back"])
+def test_what_is_known_already_stands(outcome: str) -> None:
+    workflow = submit()
+    register(attempt(workflow, outcome=outcome)).flush()
+    assert last_attempt(workflow).outcome == outcome
+    assert kinds(workflow) == []
+
+
+def test_a_death_that_is_recorded_twice_is_one_line_of_the_history() -> None:
+    """The supervisor sends it again when the answer to the first time was lost."""
+    workflow = submit()
+    row = attempt(workflow)
+    register(row, row).flush()
+    assert kinds(workflow) == ["crashed"]
+
+
+def test_a_death_that_the_supervisor_would_cause_is_written_now_or_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the database does not answer the supervisor, it may be all that the child waits for."""
+    workflow = submit()
+    overdue = exits.Death(WorkerStatus(attempt_id=attempt(workflow).pk, step="charge"), Attempt.Outcome.CRASHED, "late")
+    this = register()
+
+    def refuse() -> None:
+        raise OperationalError
+
+    with monkeypatch.context() as away:
+        away.setattr(this, "_connect", refuse)
+        assert not this.write(overdue)
+        assert len(this) == 0
+    assert kinds(workflow) == []
+    this._try_again_at = 0.0
+    assert this.write(overdue)
+    assert kinds(workflow) == ["crashed"]
+
+
+def test_a_death_that_cannot_be_recorded_is_kept_and_recorded_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    workflow = submit()
+    this = register(attempt(workflow))
+    tries = []
+
+    def refuse() -> None:
+        tries.append(True)
+        raise OperationalError
+
+    with monkeypatch.context() as away:
+        away.setattr(this, "_connect", refuse)
+        for _ in range(5):
+            this.flush()
+        assert len(tries) == 1, "not at every turn"
+        this.flush(at_once=True)
+        assert len(tries) == 2
+    assert last_attempt(workflow).outcome == ""
+    this.flush(at_once=True)
+    assert (last_attempt(workflow).outcome, len(this)) == ("crashed", 0)
+
+
+def test_it_does_not_wait_for_a_row_that_somebody_holds() -> None:
+    workflow = submit()
+    this = register(attempt(workflow))
+    with engine.another_connection() as other:
+        other.execute("BEGIN")
+        other.execute("SELECT FROM workflows_attempt FOR UPDATE")
+        began = time.monotonic()
+        this.flush()
+        assert time.monotonic() - began < 3
+        assert len(this) == 1
+    this.flush(at_once=True)
+    assert last_attempt(workflow).outcome == "crashed"
+
+
+def test_it_keeps_no_connection_and_no_more_than_it_can_bear() -> None:
+    def supervisors() -> int:
+        with connection.cursor() as cursor:
+            ours = "application_name LIKE 'onramp supervisor%' AND datname = current_database()"
+            cursor.execute(f"SELECT count(*) FROM pg_stat_activity WHERE {ours}")
+            return int(cursor.fetchone()[0])
+
+    row = attempt(submit())
+    this = register(*[row] * (exits.MOST_KEPT + 1))
+    assert len(this) == exits.MOST_KEPT
+    this.flush()
+    for _ in range(100):
+        if not supervisors():
+            break
+        time.sleep(0.02)
+    assert supervisors() == 0
+    journal = connections["journal"]
+    journal.close()  # and the settings that others connect with are as they were
+    with journal.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        assert cursor.fetchone() == ("0",)

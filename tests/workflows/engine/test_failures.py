@@ -1,0 +1,141 @@
+"""What a step raises says whether it is tried again; anything unforeseen fails the workflow for good."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+
+from tests import engine
+from tests.engine import define, last_attempt, outcomes, submit, work
+from tests.workflows.engine.steps import say_one, write_a_group
+from workflows.definition import Step
+from workflows.errors import RetryableStepError, StepError
+from workflows.models import Attempt, Effect, Event, Workflow
+from workflows.waits import WaitFailed
+
+pytestmark = engine.ENGINE
+
+
+def fail_for_good(*, workflow: Workflow, context: Any) -> None:
+    raise StepError("The card was declined.", code="card_declined")
+
+
+def test_any_other_failure_is_for_good() -> None:
+    define([write_a_group, fail_for_good, say_one])
+    workflow = work(submit())
+    assert workflow.status == "FAILED"
+    assert workflow.completed_at is not None
+    assert (workflow.current_step, workflow.last_error_code) == ("fail_for_good", "card_declined")
+    assert not Group.objects.filter(name="written by a step").exists()
+    assert outcomes(workflow) == {"write_a_group": "ran", "fail_for_good": "failed"}
+    assert Event.objects.get(workflow=workflow).detail["error_message"] == "The card was declined."
+
+
+def test_an_exit_in_a_step_is_the_steps_failure() -> None:
+    def leave(*, workflow: Workflow, context: Any) -> None:
+        raise SystemExit(3)
+
+    define([leave])
+    workflow = work(submit())
+    assert workflow.status == "FAILED"
+    assert workflow.last_error_class == "SystemExit"
+
+
+def test_error_text_holds_nothing_of_the_payload() -> None:
+    def repeat_it(*, workflow: Workflow, context: Any) -> None:
+        raise ValueError(f"bad: {workflow.payload['name']} <{workflow.payload['email']}> born 1990-02-28, 'secret'")
+
+    define([repeat_it])
+    workflow = work(submit({"name": "Zebulon", "email": "zeb@example.org"}))
+    stored = [workflow.last_error_message, str(list(Event.objects.values())), str(list(Attempt.objects.values()))]
+    for text in stored:
+        for value in ("Zebulon", "zeb@", "1990", "secret"):
+            assert value not in text
+    assert "in repeat_it" in last_attempt(workflow).traceback
+
+
+# --- Errors of the step's own classes ---------------------------------------------------------------------
+
+
+class Busy(RetryableStepError):
+    """An error of a step's own that does not call __init__ of ours."""
+
+    def __init__(self) -> None:
+        self.queue = 7
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_an_error_of_a_class_of_the_steps_own_is_what_its_class_says(once: bool) -> None:
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        raise Busy
+
+    define([Step(fail, once=once)])
+    workflow = work(submit())
+    assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
+    assert set(Effect.objects.values_list("state", flat=True)) <= {"not_done"}
+
+
+NONSENSE: list[tuple[str, Any, str]] = [
+    ("max_attempts", "x", "TypeError: max_attempts is a whole number, and not of type str."),
+    ("max_attempts", float("nan"), "TypeError: max_attempts is a whole number, and not of type float."),
+    ("base_delay", "abc", "TypeError: base_delay is a number, and not of type str."),
+    ("max_delay", float("nan"), "ValueError: max_delay is a number, and not NaN."),
+    ("jitter_factor", timedelta(1), "TypeError: jitter_factor is a number, and not of type timedelta."),
+    ("wake_on", [3], "TypeError: wake_on holds names of signals, and nothing of type int."),
+    ("wake_on", 3, "TypeError: wake_on holds names of signals, and nothing of type int."),
+]
+NUMBERS_AND_NAMES: list[Any] = [
+    pytest.param("max_attempts", 10**5000, id="max_attempts-of-5001-digits"),
+    ("base_delay", -5),
+    pytest.param("base_delay", 10**400, id="base_delay-of-401-digits"),
+    ("base_delay", timedelta(hours=1)),
+    ("max_delay", float("inf")),
+    pytest.param("jitter_factor", 10**400, id="jitter_factor-of-401-digits"),
+    ("wake_on", "paid"),
+    ("wake_on", ["a\x00b"]),
+]
+
+
+@pytest.mark.parametrize(("argument", "value", "told"), NONSENSE)
+def test_an_error_with_an_argument_that_is_nonsense_fails_the_step_and_names_it(
+    argument: str, value: Any, told: str
+) -> None:
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        raise RetryableStepError("Busy.", **{argument: value})
+
+    define([fail])
+    workflow = work(submit())
+    assert workflow.status == "FAILED"
+    assert f"{workflow.last_error_class}: {workflow.last_error_message}" == told
+
+
+@pytest.mark.parametrize(("attribute", "value"), [*(each[:2] for each in NONSENSE), *NUMBERS_AND_NAMES])
+@pytest.mark.parametrize("by_class", [True, False])
+def test_whatever_an_error_of_a_step_s_own_states_it_is_retried(attribute: str, value: Any, by_class: bool) -> None:
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        if by_class:
+            raise type("Own", (Busy,), {attribute: value})
+        error = RetryableStepError("Busy.")
+        setattr(error, attribute, value)
+        raise error
+
+    define([fail])
+    workflow = work(submit())
+    assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
+    assert workflow.wake_on == (["paid"] if value == "paid" else [])
+
+
+class Unpaid(WaitFailed):
+    """An error of a step's own that does not call __init__ of ours, and knows no wait."""
+
+    def __init__(self) -> None:
+        self.sum = 7
+
+
+def test_an_error_of_the_steps_own_that_is_like_a_wait_s_fails_the_step() -> None:
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        raise Unpaid
+
+    define([fail])
+    assert work(submit()).status == "FAILED"

@@ -1,0 +1,182 @@
+"""DECIDE: what a worker makes of a workflow whose steps have run: their results, their writes, its history, the log."""
+
+import uuid
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection
+
+from tests import engine
+from tests.engine import define, kinds, last_attempt, outcomes, submit, work
+from tests.workflows.engine.steps import say_one, write_a_group
+from workflows.definition import Step
+from workflows.errors import RetryableStepError, StepError
+from workflows.models import Event, Workflow
+
+pytestmark = engine.ENGINE
+
+
+def fail_for_now(*, workflow: Workflow, context: Any) -> None:
+    raise RetryableStepError("Not now.")
+
+
+def not_for_this_one(*, workflow: Workflow, context: Any) -> None:
+    return None
+
+
+def test_it_runs_every_step_and_completes() -> None:
+    define([say_one, not_for_this_one])
+    workflow = work(submit())
+    assert workflow.status == "COMPLETE"
+    assert workflow.completed_at is not None
+    assert workflow.context == {"number": 1, "text": None, "key": None, "tags": []}
+    assert outcomes(workflow) == {"say_one": "ran", "not_for_this_one": "skipped"}
+    assert kinds(workflow) == ["completed"]
+    attempt = last_attempt(workflow)
+    assert (attempt.number, attempt.outcome, attempt.worker) == (1, "complete", "test-host:1")
+    assert attempt.closed_at is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RetryableStepError("Not now.", code="busy"), "ended as retry, at look: busy"),
+        (ValueError("Broken."), "ended as failed, at look: ValueError"),
+        (None, "ended as complete, at look"),
+    ],
+)
+def test_the_log_says_what_became_of_an_attempt_and_where(
+    error: Exception | None, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def look(*, workflow: Workflow, context: Any) -> None:
+        if error:
+            raise error
+
+    define([look])
+    workflow = work(submit())
+    (line,) = [each.getMessage() for each in caplog.records if "ended as" in each.getMessage()]
+    assert line == f"workflow {workflow.pk} (test, key {workflow.key}): attempt 1 {told}"
+
+
+def test_a_result_is_merged_through_its_json_form() -> None:
+    key = uuid.uuid4()
+    seen = []
+
+    def give(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"key": str(key), "tags": ("a", "b")}
+
+    def take(*, workflow: Workflow, context: Any) -> None:
+        seen.append((context.key, context.tags))
+
+    define([give, take])
+    work(submit())
+    assert seen == [(key, ["a", "b"])]
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ({"nunber": 1}, "returned nunber: not declared in Context"),
+        ({"number": "one"}, "returned what Context refuses: number (int_parsing)"),
+    ],
+)
+def test_a_result_that_the_context_does_not_take_names_the_step_and_the_field(
+    result: dict[str, Any], message: str
+) -> None:
+    def misspell(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return result
+
+    define([misspell])
+    workflow = work(submit())
+    assert workflow.status == "FAILED"
+    assert workflow.last_error_message == f"misspell {message}" + ("." if "declared" in message else "")
+
+
+@pytest.mark.parametrize("value", ["nul \x00", "surrogate \ud800"])
+def test_a_result_that_postgresql_cannot_keep_is_the_steps_failure(value: str) -> None:
+    def give(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"text": value}
+
+    define([give])
+    assert work(submit()).status == "FAILED"
+
+
+@pytest.mark.parametrize("then", [not_for_this_one, fail_for_now])
+def test_the_server_never_shows_a_context_as_the_text_of_a_statement(then: Any) -> None:
+    """It is a patient's, and pg_stat_activity and the server's log show that text."""
+    shown = []
+
+    def tell(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"text": "Ada Alvarez"}
+
+    def look_at_each_statement(execute: Any, sql: str, *rest: Any) -> Any:
+        result = execute(sql, *rest)
+        with engine.another_connection() as other:
+            pid = connection.connection.info.backend_pid
+            shown.extend(other.execute("SELECT query FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone() or ())
+        return result
+
+    define([tell, then])
+    workflow = submit()
+    with connection.execute_wrapper(look_at_each_statement):
+        assert work(workflow).context["text"] == "Ada Alvarez"
+    assert [query for query in shown if "UPDATE" in query and "context" in query]
+    assert not [query for query in shown if "Ada Alvarez" in query]
+
+
+def test_a_best_effort_step_may_fail_and_its_writes_are_gone() -> None:
+    def write_and_fail(*, workflow: Workflow, context: Any) -> None:
+        Group.objects.create(name="half")
+        raise StepError("Not today.", code="not_today")
+
+    define([Step(write_and_fail, best_effort=True), write_a_group, say_one])
+    workflow = work(submit())
+    assert workflow.status == "COMPLETE"
+    kept = Group.objects.filter(name__in=["half", "written by a step"])
+    assert [group.name for group in kept] == ["written by a step"]
+    assert outcomes(workflow)["write_and_fail"] == "best_effort_failed"
+    event = Event.objects.get(workflow=workflow, kind="best_effort_failed")
+    assert (event.step, event.detail["error_code"]) == ("write_and_fail", "not_today")
+
+
+@pytest.mark.parametrize("what", ["a database error", "a deferred constraint"])
+def test_a_best_effort_step_may_break_its_own_savepoint(what: str) -> None:
+    def break_it(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        if what == "a database error":
+            connection.cursor().execute("SELECT 1 / 0")
+        Group.permissions.through.objects.create(group_id=987_654, permission_id=987_654)
+        return {"text": "of what is rolled back"}
+
+    define([Step(break_it, best_effort=True), write_a_group])
+    workflow = work(submit())
+    assert (workflow.status, workflow.context["text"]) == ("COMPLETE", None)
+    assert Group.objects.filter(name="written by a step").count() == 1
+
+
+def test_what_a_step_does_to_its_workflow_changes_neither_the_row_nor_the_decision() -> None:
+    def meddle(*, workflow: Workflow, context: Any) -> None:
+        workflow.pk = other.pk
+        workflow.workflow_type = "unknown"
+        workflow.retry_count = 7
+        workflow.payload.clear()
+        raise RetryableStepError("ada@example.com and Lovelace are busy.")
+
+    define([meddle])
+    workflow, other = submit({"name": "Lovelace"}), submit()
+    workflow = work(workflow)
+    other.refresh_from_db()
+    assert (workflow.payload, workflow.retry_count, kinds(workflow)) == ({"name": "Lovelace"}, 1, ["retry_scheduled"])
+    assert workflow.last_error_message == "••• and ••• are busy."
+    assert (other.status, kinds(other)) == ("PENDING", [])
+
+
+def test_a_step_may_not_save_the_workflow() -> None:
+    def correct(*, workflow: Workflow, context: Any) -> None:
+        workflow.payload["name"] = "Byron"
+        workflow.save()
+
+    define([correct])
+    workflow = work(submit({"name": "Lovelace"}))
+    assert (workflow.status, workflow.last_error_class) == ("FAILED", "TypeError")
+    assert workflow.payload == {"name": "Lovelace"}

@@ -1,0 +1,1 @@
+"""The console: one file for each page, over Django's admin."""

@@ -1,0 +1,52 @@
+"""Acknowledge: somebody has seen to a failure, and says so on its page; who it was, and why, stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from workflows import operations
+from workflows.console import words
+from workflows.console.base import ReasonForm, Verb
+from workflows.models import Workflow
+
+
+class NoteForm(ReasonForm):
+    def __init__(self, *args: Any, row: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, row=row, **kwargs)
+        self.fields["reason"].label = "Note"
+        self.fields[
+            "reason"
+        ].help_text = "What was done about it. Kept in the history, with your name. No patient data, please."
+
+
+def _consequences(row: Workflow) -> Iterator[str]:
+    yield "It leaves the list of what needs a person."
+    if row.status == Workflow.Status.FAILED:
+        yield "It stays failed. Nothing is called, and nothing is refunded or reversed."
+        yield "It can still be retried. If it fails again, it needs a person again."
+    else:
+        yield "What was given up stays undone, and the workflow stays complete. Nothing is called."
+        yield "The step can still be run again. If it is given up again, it needs a person again."
+
+
+ACKNOWLEDGE = Verb(
+    slug="acknowledge",
+    label="Acknowledge",
+    permission=operations.ACKNOWLEDGE,
+    operation=operations.acknowledge,
+    applies=lambda row: bool(operations.failures_left(row)),
+    consequences=lambda row: list(_consequences(row)),
+    done="It is acknowledged.",
+    seen=("seen", lambda row: operations.failures_left(row)),
+    form=NoteForm,
+)
+
+
+def line(workflow: Workflow) -> str:
+    """Who has acknowledged what has failed, when, and with which note; empty while it still needs somebody."""
+    if workflow.status == Workflow.Status.PENDING or operations.failures_left(workflow):
+        return ""
+    if not (said := operations.acknowledgement(workflow)):
+        return ""
+    return f"Acknowledged by {said.actor} at {words.clock(said.at)}: {said.detail.get('reason', '')}"

@@ -1,0 +1,65 @@
+"""API keys: which clients may send, and revoking a key. `manage.py createapikey` makes one, and shows it once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from workflows import operations
+from workflows.console import words
+from workflows.console.base import ConsoleAdmin, Verb
+from workflows.ingress import api_keys
+from workflows.models import ApiKey
+
+REVOKE = Verb(
+    slug="revoke",
+    label="Revoke",
+    permission=operations.REVOKE,
+    operation=operations.revoke,
+    applies=lambda key: key.revoked_at is None,
+    consequences=lambda key: [
+        f"Requests of {key.name} with this key are refused, in {api_keys.MAX_AGE_SECONDS:.0f} seconds at the latest. "
+        "Other keys of this client go on working.",
+        "What was sent with it stays and is processed.",
+        "This is for good: a revoked key cannot be made valid again.",
+    ],
+    done="The key is revoked.",
+)
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ConsoleAdmin):
+    list_display = ("client", "starts_with", "state", "created", "revoked")
+    ordering = ("-id",)
+    page_template = "admin/workflows/apikey/page.html"
+    verbs = (REVOKE,)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
+        return ApiKey.objects.defer("digest")
+
+    def page(self, request: HttpRequest, row: ApiKey) -> dict[str, Any]:
+        return {"badge": self.state(row), "created": self.created(row), "revoked": self.revoked(row)}
+
+    @admin.display(description="Client")
+    def client(self, key: ApiKey) -> str:
+        return key.name
+
+    @admin.display(description="Starts with")
+    def starts_with(self, key: ApiKey) -> str:
+        return f"{key.prefix}…"
+
+    @admin.display(description="State")
+    def state(self, key: ApiKey) -> SafeString:
+        return words.badge("failed", "Revoked") if key.revoked_at else words.badge("complete", "Valid")
+
+    @admin.display(description="Created")
+    def created(self, key: ApiKey) -> str:
+        return words.clock(key.created_at)
+
+    @admin.display(description="Revoked")
+    def revoked(self, key: ApiKey) -> str:
+        return words.clock(key.revoked_at) if key.revoked_at else ""

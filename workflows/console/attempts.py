@@ -1,0 +1,91 @@
+"""The attempts of a workflow as its page lists them, newest first.
+
+While a person is asked about a reversal that failed, a worker looks every hour whether it has happened meanwhile
+(`engine.compensation`). Each look is an attempt; those that have found the same, one after the other, are one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workflows.definition import undo_of
+from workflows.models import Attempt, StepOutcome, Workflow
+
+ATTEMPTS_SHOWN = 20
+# The question is asked anew after a month of looks (`workflows.effects.reconcile.DOUBT_TIMEOUT`).
+ATTEMPTS_READ = 1_000
+PART = 100
+
+
+@dataclass(slots=True)
+class Listed:
+    """An attempt, and how many before it have found the same."""
+
+    attempt: Attempt
+    same: int = 0
+
+    @property
+    def first(self) -> int:
+        """The number of the first of them."""
+        return self.attempt.number - self.same
+
+
+def listed(workflow: Workflow) -> list[Listed]:
+    """The newest attempts, ATTEMPTS_SHOWN of them at the most, not counting the looks that have found the same."""
+    found: list[Listed] = []
+    for attempt in _newest_first(workflow):
+        if found and _found_the_same(found[-1], attempt):
+            found[-1].same += 1
+        elif len(found) < ATTEMPTS_SHOWN:
+            found.append(Listed(attempt))
+        else:
+            break
+    return found
+
+
+def _newest_first(workflow: Workflow) -> Iterator[Attempt]:
+    """Read in parts: where none looked, the first part has all that is shown."""
+    rows = Attempt.objects.filter(workflow=workflow).order_by("-number")
+    start, size = 0, ATTEMPTS_SHOWN + 1
+    while start < ATTEMPTS_READ:
+        some = list(rows[start : start + size])
+        yield from some
+        if len(some) < size:
+            return
+        start, size = start + size, PART
+
+
+def _found_the_same(later: Listed, attempt: Attempt) -> bool:
+    """Whether both have waited on for an answer and done nothing else, the same error included."""
+    both = (later.attempt, attempt)
+    return all(map(_is_a_look, both)) and _without_time(attempt) == _without_time(later.attempt)
+
+
+def _is_a_look(attempt: Attempt) -> bool:
+    """Whether it came upon a question about a reversal, and the question stayed: nothing was reversed in it."""
+    did = [(bool(step.get("undo")), step["outcome"]) for step in attempt.steps]
+    return attempt.outcome == Attempt.Outcome.WAITING and did == [(True, StepOutcome.WAITING)]
+
+
+def _without_time(attempt: Attempt) -> dict[str, Any]:
+    return {name: value for name, value in attempt.steps[0].items() if name != "ms"}
+
+
+def last_run(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The last attempt that ran the list of steps, or died in it.
+
+    While an attempt runs its steps are not written yet. One that was put back, or undid something, has run no step; and
+    what comes after the one that completed the workflow follows up a single step.
+    """
+    closed = [attempt for attempt in attempts if attempt.closed_at]
+    if completed := [attempt for attempt in closed if attempt.outcome == Attempt.Outcome.COMPLETE]:
+        return completed[0]
+    return next((attempt for attempt in closed if _ran_the_list(attempt)), closed[0] if closed else None)
+
+
+def _ran_the_list(attempt: Attempt) -> bool:
+    if attempt.steps:
+        return not attempt.steps[0].get("undo")
+    return bool(attempt.died_in) and not attempt.died_in.startswith(undo_of(""))

@@ -1,0 +1,259 @@
+"""What all pages of the console have in common: they show rows, and change them only by verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import BadRequest, PermissionDenied
+from django.db.models import Model
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+
+from workflows.console.paging import KeysetList
+from workflows.errors import NotAllowed
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+
+class ReasonForm(forms.Form):
+    """What a verb asks for; `row` is what it is about, None for several rows."""
+
+    reason = forms.CharField(
+        max_length=500,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="Kept in the history, with your name. No patient data, please.",
+    )
+
+    def __init__(self, *args: Any, row: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.row = row
+
+
+class OptionalReasonForm(ReasonForm):
+    """Nothing is refused, reversed or answered by it: who has no reason to give need not make one up."""
+
+    reason = forms.CharField(
+        max_length=500,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="If there is something to say. Kept in the history, with your name. No patient data, please.",
+    )
+
+
+class RetryForm(ReasonForm):
+    """The usual reasons, and a field for any other."""
+
+    USUAL = ("The cause is mended.", "The patient has asked for it.", "It may have been passing: one more try.")
+
+    why = forms.ChoiceField(
+        label="Why",
+        choices=[*((usual, usual) for usual in USUAL), ("other", "Another reason")],
+        widget=forms.RadioSelect,
+    )
+    reason = forms.CharField(
+        label="Another reason",
+        max_length=500,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="Kept in the history, with your name. No patient data, please.",
+    )
+    field_order = ("why", "reason")
+
+    def clean(self) -> dict[str, Any]:
+        """The reason alone: what was chosen, or written."""
+        cleaned = super().clean() or self.cleaned_data
+        why, written = cleaned.pop("why", ""), cleaned.get("reason", "").strip()
+        if why == "other" and not written:
+            self.add_error("reason", "Say why.")
+        cleaned["reason"] = written if why == "other" else " ".join(filter(None, (why, written)))
+        return cleaned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """An operation on a row: a button on the row's page, a page that says what will happen, and a POST.
+
+    `applies`: whether the row's state allows it; a verb that would be refused is not offered. `why_not`: why this user
+    may not do it to this row, though they have the permission; the page says so in place of the verb. `consequences`:
+    what will happen, in sentences. `done`: the message afterwards, unless the operation returns one. `seen`: the ids
+    that the page was made of, and the operation's argument for them, so that it can check what became of them since.
+    `asks`: the title of the page, where the label and the row's name do not make a sentence. `form` asks for the
+    operation's arguments. `dangerous`: it takes something away from a patient, and looks like it. Of several
+    permissions one is enough.
+    """
+
+    slug: str
+    label: str
+    permission: str | tuple[str, ...]
+    operation: Callable[..., str | None]
+    applies: Callable[[Any], bool]
+    consequences: Callable[[Any], list[str]]
+    done: str
+    seen: tuple[str, Callable[[Any], list[int]]] | None = None
+    asks: str = ""
+    why_not: Callable[[Any, Any], str] = lambda row, user: ""
+    form: type[ReasonForm] = ReasonForm
+    dangerous: bool = False
+
+    def is_for(self, user: Any) -> bool:
+        permissions = (self.permission,) if isinstance(self.permission, str) else self.permission
+        return any(map(user.has_perm, permissions))
+
+
+class ConsoleAdmin(ModelAdmin):
+    """A list and a read-only page. No user adds, edits or deletes a row by hand."""
+
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # a count over the table for every choice of every filter
+    empty_value_display = ""
+    list_per_page = 50
+    sortable_by = ()
+    page_template: str
+    list_title = ""  # where it is not the plural of what a row is
+    verbs: Sequence[Verb] = ()
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Allow only the filters on the page. The admin's own rule would answer `?payload__patient__email=…`."""
+        return lookup in {getattr(offered, "parameter_name", None) for offered in self.get_list_filter(request)}
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            path(
+                f"<str:row_id>/{verb.slug}/",
+                self.admin_site.admin_view(partial(self.verb_view, verb=verb)),
+                name=f"{self.opts.app_label}_{self.opts.model_name}_{verb.slug}",
+            )
+            for verb in self.verbs
+        ] + super().get_urls()
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not all(map(is_number, request.POST.getlist(ACTION_CHECKBOX_NAME))):
+            raise BadRequest("What is selected is no row.")
+        return super().changelist_view(request, {"title": self._title_of_list(), **(extra_context or {})})
+
+    def _title_of_list(self) -> str:
+        title = self.list_title or str(self.opts.verbose_name_plural)
+        return title[:1].upper() + title[1:]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return KeysetList
+
+    # --- The page of a row ----------------------------------------------------------------------
+
+    def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """The context of the page of a row."""
+        raise NotImplementedError
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            raise PermissionDenied
+        row = self.visible_row(request, unquote(object_id))
+        return self.render(request, self.page_template, row, **self.page(request, row), **(extra_context or {}))
+
+    def visible_row(self, request: HttpRequest, row_id: str) -> Any:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        row = self.get_object(request, row_id)
+        if row is None:
+            raise Http404(f"There is no {self.opts.verbose_name} {row_id}.")
+        return row
+
+    def render(self, request: HttpRequest, template: str, row: Any, **context: Any) -> TemplateResponse:
+        possible = [v for v in self.verbs if v.applies(row) and v.is_for(request.user)]
+        barred = {verb: why for verb in possible if (why := verb.why_not(row, request.user))}
+        return TemplateResponse(
+            request,
+            template,
+            {
+                **self.admin_site.each_context(request),
+                "opts": self.opts,
+                "list_title": self._title_of_list(),
+                "row": row,
+                "title": f"{self.opts.verbose_name} {row.pk}".capitalize(),
+                "verbs": [(verb, self.url_of(verb.slug, row)) for verb in possible if verb not in barred],
+                "barred": [(verb.label, why) for verb, why in barred.items()],
+                **context,
+            },
+        )
+
+    def url_of(self, page: str, row: Any) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}", args=[quote(row.pk)])
+
+    # --- Verbs ----------------------------------------------------------------------------------
+
+    def verb_view(self, request: HttpRequest, row_id: str, *, verb: Verb) -> HttpResponse:
+        """GET says what will happen and asks for a reason; POST does it."""
+        if not verb.is_for(request.user):
+            raise PermissionDenied
+        row = self.visible_row(request, unquote(row_id))
+        if refusal := verb.why_not(row, request.user):
+            self.message_user(request, refusal, messages.ERROR)
+            return HttpResponseRedirect(self.url_of("change", row))
+        form = verb.form(request.POST if request.method == "POST" else None, row=row)
+        seen = _seen(request, verb, row)
+        if form.is_valid():
+            self.carry_out(request, verb.done, verb.operation, row.pk, **form.cleaned_data, **seen)
+            return HttpResponseRedirect(self.url_of("change", row))
+        return self.render(
+            request,
+            "admin/workflows/confirm.html",
+            row,
+            verb=verb,
+            consequences=verb.consequences(row),
+            form=form,
+            hidden=[(name, each) for name, ids in seen.items() for each in ids],
+            back=self.url_of("change", row),
+        )
+
+    def carry_out(
+        self, request: HttpRequest, done: str, operation: Callable[..., str | None], row_id: Any, **arguments: Any
+    ) -> bool:
+        """Call an operation in the user's name, and show them the outcome. False when it was refused."""
+        try:
+            done = operation(row_id, user=request.user, **arguments) or done
+        except NotAllowed as refusal:
+            self.message_user(request, str(refusal), messages.ERROR)
+            return False
+        self.message_user(request, done, messages.SUCCESS)
+        return True
+
+
+def _seen(request: HttpRequest, verb: Verb, row: Any) -> dict[str, list[int]]:
+    """The ids that the verb's page was made of: for a GET as they are now, for a POST as the form sends them back."""
+    if verb.seen is None:
+        return {}
+    name, ids_of = verb.seen
+    if request.method != "POST":
+        return {name: ids_of(row)}
+    sent = request.POST.getlist(name)
+    if not all(map(is_number, sent)):
+        raise BadRequest(f"{name} holds numbers.")
+    return {name: [int(each) for each in sent]}
+
+
+def is_number(text: str) -> bool:
+    """Whether it can be a row's number, or a time in microseconds."""
+    return text.isdecimal() and len(text) < 19

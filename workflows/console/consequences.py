@@ -1,0 +1,126 @@
+"""WHAT WILL HAPPEN TO THIS ONE, if it is retried or cancelled: which calls are made, which stay, what is given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from workflows.console.money import amount
+from workflows.definition import WorkflowDefinition, definitions, wording_of
+from workflows.effects import DONE, IN_DOUBT, UNDONE
+from workflows.models import Effect, Wait, Workflow
+from workflows.wording import Wording, words_for_code, words_for_step
+
+KEPT = Effect.State.KEPT
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What a workflow has done elsewhere: the latest call of each step."""
+
+    workflow: Workflow
+    definition: WorkflowDefinition | None
+    latest: Sequence[Effect]
+
+    @classmethod
+    def of(cls, workflow: Workflow) -> Calls:
+        made = Effect.objects.filter(workflow=workflow.pk, undo=False).order_by("step", "-generation").distinct("step")
+        latest = sorted(made, key=lambda effect: effect.pk)
+        return cls(workflow, definitions().get(workflow.workflow_type), latest)
+
+    @property
+    def wording(self) -> Wording:
+        return wording_of(self.definition)
+
+    def titles(self, *states: str) -> list[str]:
+        """The titles of the steps whose calls are in one of these states."""
+        return [self._title(effect.step) for effect in self.latest if effect.state in states]
+
+    def to_be_undone(self) -> list[Effect]:
+        """The calls that happened and that can be undone."""
+        return [effect for effect in self.latest if effect.state == DONE and self._can_be_undone(effect)]
+
+    def to_stay(self) -> list[Effect]:
+        """The calls that happened and that nothing undoes."""
+        return [effect for effect in self.latest if effect.state in (DONE, KEPT) and not self._can_be_undone(effect)]
+
+    def not_made(self) -> list[str]:
+        """The titles of the steps that make a call and have not: they are made by the next run, where they apply."""
+        if self.definition is None:
+            return []
+        made = {effect.step for effect in self.latest if effect.state in (DONE, KEPT, *IN_DOUBT)}
+        steps = [step for step in self.definition.steps if step.once and not made.intersection(step.names)]
+        return [words_for_step(self.wording, step.name).title for step in steps]
+
+    def refunds(self) -> str:
+        """The amount that is given back if all is undone; empty if nothing is."""
+        money = self.wording.money
+        if money is None:
+            return ""
+        paid = [e for e in self.to_be_undone() if e.step == money.step and (e.result or {}).get(money.reference)]
+        payload = Workflow.objects.values_list("payload", flat=True).get(pk=self.workflow.pk) if paid else {}
+        return amount(payload, money) if paid else ""
+
+    def titles_of(self, effects: Iterable[Effect]) -> list[str]:
+        return [self._title(effect.step) for effect in effects]
+
+    def _title(self, step: str) -> str:
+        return words_for_step(self.wording, step).title
+
+    def _can_be_undone(self, effect: Effect) -> bool:
+        step = self.definition.find_step(effect.step) if self.definition else None
+        return bool(step and step.undo)
+
+
+def of_retry(workflow: Workflow) -> Iterator[str]:
+    """What a retry of this workflow does, in sentences."""
+    calls = Calls.of(workflow)
+    code = words_for_code(calls.wording, workflow.last_error_code)
+    on_record, unclear, again = calls.titles(DONE, KEPT), calls.titles(*IN_DOUBT), calls.titles(UNDONE)
+    yield "A worker takes it up before what is queued and has not begun, and starts again from the first step."
+    if on_record:
+        yield f"{_number(on_record)} on record and not made again: {_list(on_record)}."
+    if unclear:
+        yield f"It is found out first what became of: {_list(unclear)}."
+    if again:
+        yield f"Made anew, for it was reversed: {_list(again)}."
+    if rest := [title for title in calls.not_made() if title not in again]:
+        yield f"Made where it applies: {_list(rest)}."
+    if not code.passing and not workflow.cancelled_at:
+        yield f"It failed for this: {code.staff} A retry alone may not mend that."
+    yield "A question that failed it (rejected, or expired) is asked again; every other keeps its answer."
+
+
+def of_cancel(workflow: Workflow) -> Iterator[str]:
+    """What cancelling this workflow does, in sentences."""
+    calls = Calls.of(workflow)
+    undone, stays = calls.titles_of(calls.to_be_undone()), calls.titles_of(calls.to_stay())
+    unclear = calls.titles(*IN_DOUBT)
+    yield "It is cancelled: at once, or, if a worker is running it just now, before its next step, if there is one."
+    if not (undone or stays or unclear):
+        yield "Nothing has been done in other systems, so nothing has to be reversed."
+    if refund := calls.refunds():
+        yield f"{refund} is given back."
+    if undone:
+        yield f"Reversed: {_list(undone)}."
+    if unclear:
+        yield f"Unclear: {_list(unclear)}. That is found out, and what happened is reversed where it can be."
+    if stays:
+        yield f"This stays: {_list(stays)}."
+    yield "It can be retried afterwards: what was reversed is then done again."
+
+
+def may_run_early(workflow: Workflow) -> bool:
+    """Whether running it now could change anything: not while a person, a time or other workflows are awaited."""
+    if not workflow.waiting_for or workflow.parked_on:
+        return True
+    waits = Wait.objects.filter(workflow=workflow.pk, superseded=False, outcome="", kind=Wait.Kind.SIGNAL)
+    return waits.filter(deadline__gt=workflow.invisible_until).exists()  # it looks for itself meanwhile
+
+
+def _number(titles: Sequence[str]) -> str:
+    return f"{len(titles)} calls are" if len(titles) > 1 else "1 call is"
+
+
+def _list(titles: Sequence[str]) -> str:
+    return ", ".join(f"“{title}”" for title in titles)

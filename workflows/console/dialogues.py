@@ -1,0 +1,107 @@
+"""How each type of question is shown to a person: its buttons, their consequences, and its form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+
+from workflows import operations
+from workflows.console.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
+from workflows.definition import wording_of_type
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
+from workflows.engine.compensation import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
+from workflows.models import ManualTask
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """The words of a type of question: its two buttons, their consequences, and when a reason is required.
+
+    `final` says whether the answer can be taken back.
+    """
+
+    approve: str
+    reject: str
+    consequences: str
+    expired: str = "Then it is asked again."
+    reason: str = "Required when rejecting."
+    needs_reason: bool = False
+    final: str = "A decision is final."
+
+
+APPROVAL = Dialogue(
+    *("Approve", "Reject"),
+    "Approved, the workflow goes on at once. Rejected, it fails with this reason.",
+    expired="If nobody has decided by then it expires, and the workflow fails.",
+)
+NOT_FINAL = "A wrong answer can be taken back while nothing has built on it."
+DIALOGUES = {
+    DOUBT_TASK_TYPE: Dialogue(
+        *("It happened", "It did not happen"),
+        "It goes on at once: with this result if it happened. If not, it is called again, under a new key, unless the "
+        "workflow is being reversed, or no longer has this step.",
+        reason="Required if it did not happen.",
+        final=NOT_FINAL,
+    ),
+    UNDO_TASK_TYPE: Dialogue(
+        *("It is settled", "Try again"),
+        "Settled, what was done before it is reversed next. Else its reversal is tried again, three times.",
+        reason="Required.",
+        needs_reason=True,
+        final=NOT_FINAL,
+    ),
+    UNDECLARED_TASK_TYPE: Dialogue(
+        *("It is right, go on", "It is wrong"),
+        "If it is right, the workflow goes on and makes the calls that follow. Ask an engineer first: a step that was "
+        "only renamed would make its call a second time. If it is wrong, the workflow fails with this reason. Once a "
+        "release has the step, the workflow goes on without an answer.",
+        reason="Required.",
+        needs_reason=True,
+    ),
+    LOSSES_TASK_TYPE: Dialogue(
+        *("Try again", "Let it fail"),
+        "Tried again, the workflow starts from its first step, and its recorded calls are not made again. Else it "
+        "fails with this reason, and what it has done is reversed.",
+        expired="Then it is tried once more, and you are asked again if that fails.",
+        reason="Required if it is to fail.",
+    ),
+}
+ON_EXPIRY = {
+    "approved": "If nobody has decided by then it counts as approved, and the workflow goes on.",
+    "rejected": "If nobody has decided by then it counts as rejected, and the workflow fails.",
+}
+
+
+class DecisionForm(forms.Form):
+    decision = forms.ChoiceField(choices=[("approve", "Approve"), ("reject", "Reject")])
+    reason = forms.CharField(max_length=500, widget=forms.Textarea(attrs={"rows": 3}))
+
+    def __init__(self, words: Dialogue, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data)
+        reason = self.fields["reason"]
+        reason.required = words.needs_reason
+        reason.help_text = f"{words.reason} Kept in the history, with your name. No patient data, please."
+
+    def clean(self) -> None:
+        if self.cleaned_data.get("decision") == "reject" and self.cleaned_data.get("reason") == "":
+            self.add_error("reason", "Say why.")
+
+
+def dialogue(task: ManualTask) -> Dialogue:
+    return DIALOGUES.get(task.task_type, APPROVAL)
+
+
+def answer_form(task: ManualTask, data: Mapping[str, Any] | None = None, *, asked: bool = True) -> YesForm | None:
+    """The form of the fields that an approval gives besides yes; None if yes is enough.
+
+    Raises NotAllowed when this release does not have their model.
+    """
+    if task.task_type == UNDO_TASK_TYPE:
+        return UndoForm(data, asked=asked)
+    if model := operations.answer_model(task):
+        wording = wording_of_type(task.workflow.workflow_type)
+        return AnswerForm(model, data, asked=asked, wording=wording)
+    return ResultForm(data, asked=asked) if task.task_type == DOUBT_TASK_TYPE else None

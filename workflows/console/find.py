@@ -1,0 +1,64 @@
+"""Find: one box for all that people know a workflow by.
+
+What they type is sent by POST, and stands nowhere but in the answer, which no cache keeps: not in an address, which
+proxies log and browsers remember, nor in a message, which the session keeps. Nor does the browser of a shared desk
+offer it to the next person (`autocomplete`, in the templates).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.admin import AdminSite
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.views.decorators.debug import sensitive_post_parameters
+
+from workflows.console import words
+from workflows.console.steps import step_of
+from workflows.models import State, Workflow
+from workflows.search import find as finding
+
+PERMISSION = "workflows.view_workflow"
+
+
+class FindForm(forms.Form):
+    q = forms.CharField(
+        label="Find",
+        max_length=finding.LONGEST,
+        error_messages={"required": "Type what you know of the workflow."},
+    )
+
+
+@sensitive_post_parameters("q")
+def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
+    """GET asks. POST searches: one workflow is opened, several are listed, for none it says what was tried."""
+    if not request.user.has_perm(PERMISSION):
+        raise PermissionDenied
+    form = FindForm(request.POST if request.method == "POST" else None)
+    shown: dict[str, Any] = {}
+    if form.is_valid():
+        found = finding.find(form.cleaned_data["q"], actor=request.user.get_username())
+        if len(found.ids) == 1:
+            return HttpResponseRedirect(reverse("admin:workflows_workflow_change", args=found.ids))
+        shown = {"found": found, "rows": rows_of(found), "limit": finding.SHOWN}
+    context = {**site.each_context(request), "title": "Find", "form": form, "kinds": finding.what_is_found(), **shown}
+    return TemplateResponse(request, "admin/workflows/find.html", context)
+
+
+def rows_of(found: finding.Found) -> list[dict[str, Any]]:
+    """The workflows that were found, as they are listed."""
+    rows = Workflow.objects.with_state().filter(pk__in=found.ids).defer("payload", "context").order_by("-pk")
+    return [
+        {
+            "row": row,
+            "type": words.workflow_type(row.workflow_type),
+            "badge": words.badge(row.state, State(row.state).label),
+            "step": "" if row.status == Workflow.Status.COMPLETE else step_of(row, row.current_step),
+            "age": words.age(row.created_at),
+        }
+        for row in rows
+    ]

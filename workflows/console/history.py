@@ -1,0 +1,116 @@
+"""The history of a workflow as people read it: steps by their titles, errors in the words for their codes.
+
+The names of the code, and each error as it was recorded, stand in the small print of the line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from workflows.console import words
+from workflows.console.steps import title_of, told_error
+from workflows.models import Event
+from workflows.wording import Wording
+
+Kind = Event.Kind
+NOTHING_TO_REVERSE = "Nothing was left to reverse."
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the history."""
+
+    at: datetime
+    headline: str
+    text: str
+    small_print: str
+    actor: str
+    attempt: int | None
+    kind: str
+
+
+def line(event: Event, wording: Wording) -> Line:
+    text, small_print = _told(event, wording)
+    return Line(
+        at=event.at,
+        headline=_headline(event),
+        text=text,
+        small_print=small_print,
+        actor=event.actor,
+        attempt=event.attempt,
+        kind=event.kind,
+    )
+
+
+def _headline(event: Event) -> str:
+    """The headline of an event; of an answer about a call, what the answer says, not that it was an approval."""
+    said = event.detail.get("said") if event.kind in (Kind.APPROVED, Kind.REJECTED) else None
+    return words.SAID.get(str(said), event.get_kind_display())
+
+
+def _told(event: Event, wording: Wording) -> tuple[str, str]:
+    """An event's detail in words, and its small print, from the fields that are known: another may hold anything."""
+    detail, step = event.detail, event.step
+    title, reason = title_of(wording, step), str(detail.get("reason") or "")
+    match event.kind:
+        case (
+            Kind.RETRY_SCHEDULED
+            | Kind.UNDO_FAILED
+            | Kind.FAILED
+            | Kind.BEST_EFFORT_FAILED
+            | Kind.FOLLOW_UP_FAILED
+            | Kind.FOLLOW_UP_GIVEN_UP
+        ):
+            error, recorded = told_error(wording, detail)
+            return _failure(event, title, error), _joined(", ", step, recorded)
+        case Kind.COMPENSATED:
+            undone = [str(name) for name in detail.get("undone") or ()]
+            titles = ", ".join(f"“{title_of(wording, name)}”" for name in undone)
+            return f"Reversed: {titles}." if undone else NOTHING_TO_REVERSE, ", ".join(undone)
+        case Kind.WAITING:
+            until = _joined(", ", title, f"until {_moment(detail.get('until'))}")
+            return f"{until}: {detail.get('waiting_for', '?')}", step
+        case Kind.ACKNOWLEDGED if detail.get("steps"):
+            names = [str(name) for name in detail["steps"]]
+            return _joined(": ", ", ".join(title_of(wording, name) for name in names), reason), ", ".join(names)
+        case Kind.TASK_ASSIGNED:
+            return _joined(": ", f"To {detail.get('to', '?')}", reason), ""
+        case Kind.FOLLOWED_UP:
+            return f"“{title}” has been done.", step
+        case Kind.FOLLOW_UP_ASKED:
+            return _joined(": ", title, reason), step
+        case Kind.PARKED:
+            return _joined(": ", title, f"the {detail.get('service', '?')} service is unavailable."), step
+        case Kind.CRASHED | Kind.KILLED | Kind.INTERRUPTED | Kind.LOST:
+            return _joined(": ", title, str(detail.get("how") or "")), step
+        case Kind.TAKEN_BACK:
+            said = words.SAID.get(str(detail.get("said")), "an answer")
+            answer = _joined(": ", title, f"“{said}”, as {detail.get('answered_by', '?')} had answered")
+            return _joined("\n", answer, reason), step
+        case Kind.APPROVED | Kind.REJECTED if "said" in detail:
+            return _joined("\n", _joined(": ", title, words.answered(detail, wording)), reason), step
+    return reason, ""
+
+
+def _failure(event: Event, title: str, error: str) -> str:
+    """What failed, for which time, and why. Without a number no failure was counted: it is too early to tell."""
+    detail = event.detail
+    number = detail.get("failures") if event.kind in (Kind.RETRY_SCHEDULED, Kind.UNDO_FAILED) else None
+    which = f"failure {number} of {detail.get('max_attempts', '?')}" if number else ""
+    failure = _joined(": ", _joined(", ", title, which), error)
+    if event.kind != Kind.RETRY_SCHEDULED:  # after the last failure of a reversal a person is asked, at once
+        return failure
+    return _joined("\n", failure, f"Next attempt at {_moment(detail.get('invisible_until'))}")
+
+
+def _joined(by: str, *parts: str) -> str:
+    return by.join(filter(None, parts))
+
+
+def _moment(text: Any) -> str:
+    try:
+        return words.clock(datetime.fromisoformat(str(text)))
+    except ValueError:
+        return "an unknown time"

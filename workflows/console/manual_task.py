@@ -1,0 +1,385 @@
+"""Manual tasks: the questions that await a decision, their deadlines, and the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from django import forms
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.db.models.expressions import Combinable
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_POST
+
+from workflows import operations
+from workflows.console import next_task, words
+from workflows.console.answer_form import YesForm
+from workflows.console.base import ConsoleAdmin, OptionalReasonForm, Verb
+from workflows.console.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
+from workflows.definition import titled_step, wording_of_type
+from workflows.effects.reconcile import DOUBT_TASK_TYPE
+from workflows.errors import NotAllowed
+from workflows.health import overview
+from workflows.models import Event, ManualTask, State, Workflow
+from workflows.models.manual_task import DUE, OPERATIONS, able_to_decide
+from workflows.operations import taking_back
+from workflows.operations.taking_back import Again
+
+if TYPE_CHECKING:
+    from workflows.models.manual_task import ManualTaskQuerySet
+
+OPEN = ManualTask.State.OPEN
+
+OVERDUE = words.badge("overdue", "Overdue")
+
+# A team has fewer members, and a longer list could not be read.
+COLLEAGUES_SHOWN = 500
+
+
+def is_overdue(task: ManualTask) -> bool:
+    return task.state == OPEN and task.due_at is not None and task.due_at <= timezone.now()
+
+
+def is_stranded(task: ManualTask) -> bool:
+    """Whether the assignee can no longer decide the task. False for one that is not open any more."""
+    return task.state == OPEN and task.assignee_id is not None and not task.is_held
+
+
+TAKE_BACK = Verb(
+    slug="take_back",
+    label="Take the answer back",
+    asks="Take the answer back",
+    permission=operations.MAY_DECIDE,
+    operation=operations.take_back,
+    applies=lambda row: (
+        row.state in (ManualTask.State.APPROVED, ManualTask.State.REJECTED) and not taking_back.why_not(row)
+    ),
+    consequences=lambda row: _once_taken_back(row),
+    done="It is taken back.",
+)
+
+
+class AssignForm(OptionalReasonForm):
+    """To whom, of those who may decide the task, and a note to them. Nobody is chosen beforehand."""
+
+    to = forms.TypedChoiceField(label="Colleague", coerce=int)
+    field_order = ("to", "reason")
+
+    def __init__(self, *args: Any, row: ManualTask, **kwargs: Any) -> None:
+        super().__init__(*args, row=row, **kwargs)
+        users = (
+            able_to_decide(row)
+            .exclude(pk__in=[row.assignee_id] if row.assignee_id else [])
+            .order_by("username")[:COLLEAGUES_SHOWN]
+        )
+        self.fields["to"] = forms.TypedChoiceField(
+            label="Colleague",
+            coerce=int,
+            choices=[("", "Choose somebody"), *((user.pk, user.get_username()) for user in users)],
+            widget=forms.Select(attrs={"autofocus": True}),
+            help_text="Those who may decide it.",
+        )
+        self.fields["reason"].label = "Note"
+
+
+ASSIGN = Verb(
+    slug="assign",
+    label="Assign to a colleague",
+    asks="Assign it to a colleague",
+    permission=(operations.ASSIGN, *operations.MAY_DECIDE),
+    operation=operations.assign,
+    applies=lambda row: False,  # the page offers it beside the buttons to claim and to release
+    consequences=lambda row: [
+        f"Now it is {f'with {row.assignee}' if row.assignee else 'unassigned'}.",
+        "Your colleague finds it in the inbox, under “Mine”, with your note in the workflow's history.",
+        "Nobody else can decide it until it is unassigned.",
+    ],
+    seen=("seen", lambda row: [row.assignee_id] if row.assignee_id else []),
+    form=AssignForm,
+    done="It is assigned.",
+)
+
+
+def _once_taken_back(row: ManualTask) -> list[str]:
+    if why_not := taking_back.why_not(row):
+        return [f"Nothing: it cannot be taken back. {why_not}"]
+    step = titled_step(row.workflow.workflow_type, taking_back.read_answer(row).effect.step)
+    in_doubt = f"Whether {step} happened" if row.task_type == DOUBT_TASK_TYPE else f"Whether {step} is reversed"
+    asked = {
+        Again.AT_ONCE: f"The workflow asks again at once: “{row.question}” is then another task.",
+        Again.TO_UNDO: f"The workflow has failed, and is taken up again to reverse {step}: it asks that again at once.",
+        Again.BY_A_RETRY: "The workflow has failed, and stays so: it asks again when somebody retries it.",
+        Again.NOT: f"The workflow has been retried, and goes on: {step} counts as done, and is not called again.",
+    }
+    return [
+        f"{in_doubt} counts as not known again. Nothing is called, and nothing reversed, by taking the answer back.",
+        asked[taking_back.when_asked_again(row)],
+        "The answer stays in the history, with who took it back, and why.",
+    ]
+
+
+class StateFilter(admin.SimpleListFilter):
+    """Open tasks unless another state is chosen."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [*ManualTask.State.choices, ("overdue", "Overdue"), ("done", "Closed"), ("all", "All")]
+
+    def choices(self, changelist: Any) -> Any:
+        for value, label in self.lookup_choices:
+            yield {
+                "selected": (self.value() or OPEN) == value,
+                "query_string": changelist.get_query_string({"state": value}),
+                "display": label,
+            }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
+        match self.value() or OPEN:
+            case "all":
+                return queryset
+            case "done":
+                return queryset.exclude(state=OPEN)
+            case ManualTask.State.OPEN:
+                return cast("ManualTaskQuerySet", queryset).open()
+            case "overdue":
+                return cast("ManualTaskQuerySet", queryset).overdue()
+            case state:
+                return queryset.filter(state=state)
+
+
+class WhoseFilter(admin.SimpleListFilter):
+    title = "person"
+    parameter_name = "whose"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [("mine", "Mine"), ("unassigned", "Unassigned"), ("teams", "My teams'")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
+        assert isinstance(request.user, User)
+        return next_task.of_person(cast("ManualTaskQuerySet", queryset), self.value(), request.user)
+
+
+class TypeFilter(admin.SimpleListFilter):
+    title = "type"
+    parameter_name = "task_type"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [(task_type, words.task_type(task_type)) for task_type in overview.open_task_types()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
+        value = self.value()
+        return queryset.filter(task_type=value) if value else queryset
+
+
+@admin.register(ManualTask)
+class ManualTaskAdmin(ConsoleAdmin):
+    list_filter = (StateFilter, WhoseFilter, TypeFilter)
+    list_select_related = ("assignee", "decided_by")
+    page_template = "admin/workflows/manual_task/page.html"
+    list_title = "Inbox"
+    verbs = (TAKE_BACK, ASSIGN)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ManualTask]:
+        return ManualTask.objects.by_the_clock().with_claims().defer("question", "facts")
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        about = ("number", "type", "workflow_number", "team", "assigned_to")
+        return (*about, *(("due", "expires", "age") if _is_inbox(request) else ("badge", "expires", "age", "decision")))
+
+    def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
+        """Open tasks by when they are due; otherwise the newest first."""
+        return [DUE, "id"] if _is_inbox(request) else ["-id"]
+
+    def get_urls(self) -> list[URLPattern]:
+        pages: list[tuple[str, Callable[..., HttpResponse]]] = [
+            ("decide", self.decide_view),
+            ("claim", self.claim_view),
+            ("release", self.release_view),
+        ]
+        return [
+            path(
+                f"<int:row_id>/{slug}/",
+                self.admin_site.admin_view(require_POST(view)),
+                name=f"workflows_manualtask_{slug}",
+            )
+            for slug, view in pages
+        ] + super().get_urls()
+
+    def page(self, request: HttpRequest, row: ManualTask) -> dict[str, Any]:
+        assert isinstance(request.user, User)
+        row.workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=row.workflow_id)
+        late = row.state == OPEN and row.is_over
+        open_to_decide = row.state == OPEN and not late and row.workflow.status == Workflow.Status.PENDING
+        may = open_to_decide and _may_decide(request.user)
+        assigns = open_to_decide and request.user.has_perm(operations.ASSIGN)
+        refusal = operations.why_not_decide(row, request.user) if may else ""
+        decides = may and not refusal
+        return {
+            "badge": self.badge(row),
+            "type": words.task_type(row.task_type),
+            "workflow": row.workflow,
+            "workflow_badge": words.badge(row.workflow.state, State(row.workflow.state).label),
+            "late": late,
+            "open_to_decide": open_to_decide,
+            "stranded": open_to_decide and is_stranded(row),
+            "overdue": open_to_decide and is_overdue(row),
+            "overdue_badge": OVERDUE,
+            "on_expiry": ON_EXPIRY.get(row.on_expiry, dialogue(row).expired),
+            "refusal": refusal,
+            "claim_url": self.url_of("claim", row) if may and not operations.why_not_claim(row, request.user) else "",
+            "assign_url": self.url_of("assign", row)
+            if (may or assigns) and not operations.why_not_assign(row, request.user)
+            else "",
+            "release_url": self.url_of("release", row)
+            if (may or assigns) and not operations.why_not_release(row, request.user)
+            else "",
+            # Facts may be a patient's: only a user who may decide the task sees them, and only while it is open.
+            "facts": [(label, words.value(value)) for label, value in row.facts] if decides else None,
+            **(self._forms(row) if decides else {}),
+            # An answer about a call is found out one by one.
+            "next": next_task.after(request, row) if decides and row.task_type not in DIALOGUES else None,
+            "next_url": self.url_of("decide", row) + next_task.query(request, next="1"),
+            **_answer(row),
+            "dialogue": dialogue(row),
+            "decide_url": self.url_of("decide", row) + next_task.query(request),
+        }
+
+    def _forms(self, row: ManualTask) -> dict[str, Any]:
+        form = DecisionForm(dialogue(row))
+        try:
+            return {"form": form, "answer": answer_form(row)}
+        except NotAllowed as refusal:
+            return {"form": form, "no_yes": str(refusal)}
+
+    def decide_view(self, request: HttpRequest, row_id: int) -> HttpResponse:
+        row = self._row_to_change(request, row_id)
+        form = DecisionForm(dialogue(row), request.POST)
+        sound = form.is_valid()
+        approved = form.cleaned_data.get("decision") == "approve"
+        try:
+            answer = answer_form(row, request.POST, asked=approved)
+        except NotAllowed:
+            answer = None  # the operation refuses it, with the reason
+        sound = sound and (answer is None or answer.is_valid())
+        if sound and self._decide(request, row, form, answer):
+            return HttpResponseRedirect(self._url_after(request, row))
+        # The text that was typed is kept, unless there is nothing left to decide.
+        row = self.visible_row(request, str(row_id))
+        shown = self.page(request, row)
+        typed = {"form": form, "answer": answer} if "form" in shown else {}
+        return self.render(request, self.page_template, row, **{**shown, **typed})
+
+    def _url_after(self, request: HttpRequest, row: ManualTask) -> str:
+        """Where a decision leads: to its own task, or to the next one if the person asked for that."""
+        if not request.GET.get("next"):
+            return self.url_of("change", row) + next_task.query(request)
+        if following := next_task.after(request, row):
+            return self.url_of("change", following.first) + next_task.query(request)
+        self.message_user(request, "There is no other task of this type that you may decide.")
+        shown = next_task.filters(request).urlencode()
+        return reverse("admin:workflows_manualtask_changelist") + (f"?{shown}" if shown else "")
+
+    def _decide(self, request: HttpRequest, row: ManualTask, form: DecisionForm, answer: YesForm | None) -> bool:
+        texts, reason = dialogue(row), form.cleaned_data["reason"]
+        approved = form.cleaned_data["decision"] == "approve"
+        done = f"Your answer is kept: {(texts.approve if approved else texts.reject).lower()}."
+        if not approved:
+            return self.carry_out(request, done, operations.reject, row.pk, reason=reason)
+        said = answer.answer if answer else None
+        return self.carry_out(request, done, operations.approve, row.pk, reason=reason, answer=said)
+
+    def claim_view(self, request: HttpRequest, row_id: int) -> HttpResponse:
+        row = self._row_to_change(request, row_id)
+        self.carry_out(request, "It is yours.", operations.claim_task, row.pk)
+        return HttpResponseRedirect(self.url_of("change", row))
+
+    def release_view(self, request: HttpRequest, row_id: int) -> HttpResponse:
+        if not (request.user.has_perm(operations.ASSIGN) or _may_decide(request.user)):
+            raise PermissionDenied
+        row = self.visible_row(request, str(row_id))  # what is theirs they give back, though they may not decide it
+        self.carry_out(request, "It is unassigned.", operations.release_task, row.pk)
+        return HttpResponseRedirect(self.url_of("change", row))
+
+    def _row_to_change(self, request: HttpRequest, row_id: int) -> ManualTask:
+        if not _may_decide(request.user):
+            raise PermissionDenied
+        row: ManualTask = self.visible_row(request, str(row_id))
+        if row.team != OPERATIONS and not request.user.has_perm(operations.DECIDE):
+            raise PermissionDenied
+        return row
+
+    # --- Columns --------------------------------------------------------------------------------
+
+    @admin.display(description="Number")
+    def number(self, row: ManualTask) -> int:
+        return row.pk
+
+    @admin.display(description="Type")
+    def type(self, row: ManualTask) -> str:
+        return words.task_type(row.task_type)
+
+    @admin.display(description="State")
+    def badge(self, row: ManualTask) -> SafeString:
+        return words.badge(row.state, row.get_state_display())
+
+    @admin.display(description="Workflow")
+    def workflow_number(self, row: ManualTask) -> SafeString:
+        url = reverse("admin:workflows_workflow_change", args=[row.workflow_id])
+        return format_html('<a href="{}">{}</a>', url, row.workflow_id)
+
+    @admin.display(description="Assigned to")
+    def assigned_to(self, row: ManualTask) -> str:
+        if row.assignee is None:
+            return ""
+        name = row.assignee.get_username()
+        return f"{name}, who can no longer decide it" if is_stranded(row) else name
+
+    @admin.display(description="Due")
+    def due(self, row: ManualTask) -> str:
+        if row.due_at is None:
+            return ""
+        return format_html("{} {}", words.clock(row.due_at), OVERDUE if is_overdue(row) else "")
+
+    @admin.display(description="Expires")
+    def expires(self, row: ManualTask) -> str:
+        return words.clock(row.expires_at)
+
+    @admin.display(description="Age")
+    def age(self, row: ManualTask) -> str:
+        return words.age(row.created_at)
+
+    @admin.display(description="Decided by")
+    def decision(self, row: ManualTask) -> str:
+        return row.decided_by.get_username() if row.decided_by else ""
+
+
+def _answer(row: ManualTask) -> dict[str, Any]:
+    """The answer as the history has it, where the question was about a call or about its undo."""
+    if row.task_type not in DIALOGUES:
+        return {}
+    events = Event.objects.filter(workflow=row.workflow_id, detail__task=row.pk).order_by("id")
+    by_kind = {event.kind: event for event in events}
+    taken_back = by_kind.get(Event.Kind.TAKEN_BACK)
+    if not (decision := by_kind.get(Event.Kind.APPROVED) or by_kind.get(Event.Kind.REJECTED)):
+        return {}
+    said = words.SAID.get(decision.detail.get("said", ""), decision.get_kind_display())
+    fields = words.answered(decision.detail, wording_of_type(row.workflow.workflow_type))
+    return {"said": ": ".join(filter(None, (said, fields))), "taken_back": taken_back}
+
+
+def _may_decide(user: Any) -> bool:
+    return any(map(user.has_perm, operations.MAY_DECIDE))
+
+
+def _is_inbox(request: HttpRequest) -> bool:
+    """Whether the list shows the open tasks."""
+    return request.GET.get("state", OPEN) in (OPEN, "overdue")

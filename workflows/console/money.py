@@ -1,0 +1,93 @@
+"""THE MONEY LINE of a workflow: what was charged, when, under which reference, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workflows.console import words
+from workflows.definition import WorkflowDefinition, value_at
+from workflows.models import Effect
+from workflows.redaction import masked_reference, private_part
+from workflows.wording import Money
+
+# ISO 4217: the signs that need no explanation here, and currencies without a smaller unit.
+SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
+WHOLE_UNITS = frozenset({"CLP", "ISK", "JPY", "KRW", "PYG", "UGX", "VND", "XAF", "XOF", "XPF"})
+
+_DONE, _KEPT, _UNDONE = Effect.State.DONE, Effect.State.KEPT, Effect.State.UNDONE
+_IN_DOUBT = (Effect.State.INTENT, Effect.State.UNKNOWN)
+
+
+def money_line(definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]) -> str:
+    """A sentence for each time that something was charged; empty where the definition says nothing of money.
+
+    `effects` are those of the workflow, with their results, oldest first.
+    """
+    money = definition.wording.money if definition else None
+    if definition is None or money is None:
+        return ""
+    names = definition.find_or_removed_step(money.step).names
+    calls = [effect for effect in effects if effect.step in names]
+    undos = {effect.generation: effect for effect in calls if effect.undo}
+    private = private_part(payload, definition.public_fields)
+    charges = [
+        _Charge(effect, undos.get(effect.generation), money, amount(payload, money), private)
+        for effect in calls
+        if not effect.undo
+    ]
+    return " ".join(filter(None, (charge.sentence() for charge in charges))) or "Nothing has been charged."
+
+
+@dataclass(frozen=True, slots=True)
+class _Charge:
+    """One call that charges, and the call that gave it back; `private` is what no reference may repeat."""
+
+    call: Effect
+    undo: Effect | None
+    money: Money
+    amount: str
+    private: Any
+
+    def sentence(self) -> str:
+        """What the call came to; empty for one that charged nothing."""
+        call, reference = self.call, self._reference(self.call, self.money.reference)
+        if call.state in _IN_DOUBT:
+            return f"Unclear: {self.amount} may have been charged at {words.clock(call.begun_at)}."
+        if call.state not in (_DONE, _KEPT, _UNDONE) or not reference:
+            return ""
+        return f"{self.amount} charged at {words.clock(call.settled_at)}, {reference}{self._since()}."
+
+    def _since(self) -> str:
+        """What became of it."""
+        call, undo = self.call, self.undo
+        if call.state == _UNDONE:
+            return f"; refunded {self._how()}"
+        if call.state == _KEPT:
+            return "; a person decided to leave it"
+        if call.undo_failures:
+            return f"; the refund failed {call.undo_failures} time{'s' * (call.undo_failures > 1)}"
+        if undo and undo.state in _IN_DOUBT:
+            return f"; a refund was begun at {words.clock(undo.begun_at)}, and its outcome is not known yet"
+        return ""
+
+    def _how(self) -> str:
+        if self.undo is None:
+            return "by hand"
+        reference = self._reference(self.undo, self.money.refund) or self._reference(self.undo, "reference")
+        return f"at {words.clock(self.undo.settled_at)}{f', {reference}' if reference else ''}"
+
+    def _reference(self, call: Effect, name: str) -> str:
+        value = (call.result or {}).get(name)
+        return masked_reference(value, self.private) if value else ""
+
+
+def amount(payload: Mapping[str, Any], money: Money) -> str:
+    """The amount with its currency, `$145.00`, or `1,200 JPY`; "An amount" where the payload does not say it."""
+    units, currency = value_at(payload, money.amount), value_at(payload, money.currency)
+    if not isinstance(units, int) or isinstance(units, bool) or not isinstance(currency, str):
+        return "An amount"
+    currency = currency.upper() if currency.isalpha() and len(currency) == 3 else ""
+    number = f"{units:,}" if currency in WHOLE_UNITS else f"{units / 100:,.2f}"
+    return f"{SIGNS[currency]}{number}" if currency in SIGNS else f"{number} {currency}".strip()

@@ -1,0 +1,187 @@
+"""PAGING: the pages of a list, by keyset. A page begins after a row, or ends before one, and not at so many rows.
+
+So page 200 costs what the first one costs, and rows that come in meanwhile move none from one page to the next. The
+address has the number of a row; its place in the order is read from the row itself. What is no number, or of no such
+row, gives the first page.
+
+The numbers of the rows are read first, by an index that has them in order, and then what is shown of these rows alone:
+nothing is computed, sorted or fetched of a row that is not on the page. Where no one index has the rows of a filter in
+order, the filter has several arms (`arms`), each of which is read in order by an index of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import F, OrderBy, QuerySet
+from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
+from django.http import HttpRequest
+
+from workflows.health.overview import COUNT_LIMIT
+
+if TYPE_CHECKING:
+    Rows = QuerySet[Any, Any]
+    Place = Sequence[Any]
+
+AFTER, BEFORE = "after", "before"
+# The page before the end of the list: its last one.
+END = "end"
+FIRST_PAGE, PREVIOUS_PAGE, NEXT_PAGE, LAST_PAGE = LINKS = ("First", "Previous", "Next", "Last")
+
+
+class Filter(admin.SimpleListFilter):
+    """A filter of a list in arms: sets of rows that together are those of `queryset`, and may overlap."""
+
+    def arms(self, request: HttpRequest, rows: Rows) -> list[Rows]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The primary keys of a page's rows, in the list's order, and whether there are rows before and after them."""
+
+    ids: list[Any]
+    has_earlier: bool = False
+    has_later: bool = False
+
+
+class KeysetList(ChangeList):
+    """A list in the one order that an index gives it, whatever `?o=` asks for; by pages that begin after a row.
+
+    The order is the admin's `get_ordering`: all of one direction, with the primary key at its end, and never NULL.
+    """
+
+    has_more = False
+    page = Page([])
+
+    def get_ordering(self, request: HttpRequest, queryset: Rows) -> list[Any]:
+        return list(self.model_admin.get_ordering(request))
+
+    def get_filters_params(self, params: Any = None) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = super().get_filters_params(params)
+        filters = {name: values for name, values in found.items() if name not in (AFTER, BEFORE)}
+        if any("\x00" in value for values in filters.values() for value in values):
+            raise IncorrectLookupParameters  # no text in PostgreSQL holds it
+        return filters
+
+    def get_query_string(self, new_params: Any = None, remove: Any = None) -> str:
+        """The address of a list with other filters begins at its first page."""
+        query: str = super().get_query_string(new_params, [*(remove or []), AFTER, BEFORE])
+        return query
+
+    def get_results(self, request: HttpRequest) -> None:
+        arms = self._arms(request)
+        order = [_term(each) for each in self.get_ordering(request, self.queryset)]
+        self.page = self._page(request, arms, order)
+        self.result_list = self._shown(self.page.ids)
+        counted = self._count(arms) if self.page.has_earlier or self.page.has_later else len(self.page.ids)
+        self.result_count, self.has_more = min(counted, COUNT_LIMIT), counted > COUNT_LIMIT
+        # What else the admin's templates ask for.
+        self.show_full_result_count, self.full_result_count = False, None
+        self.show_admin_actions, self.can_show_all, self.multi_page = True, False, False
+
+    @property
+    def links(self) -> list[tuple[str, str]]:
+        """The other pages: label and address."""
+        found = []
+        if self.page.has_earlier:
+            found += [(FIRST_PAGE, self.get_query_string())]
+            found += [(PREVIOUS_PAGE, self.get_query_string({BEFORE: self.page.ids[0]}))]
+        if self.page.has_later:
+            found += [(NEXT_PAGE, self.get_query_string({AFTER: self.page.ids[-1]}))]
+            found += [(LAST_PAGE, self.get_query_string({BEFORE: END}))]
+        return found
+
+    # --- Which rows -----------------------------------------------------------------------------
+
+    def _page(self, request: HttpRequest, arms: Sequence[Rows], order: Sequence[OrderBy]) -> Page:
+        """The page that was asked for. One more row than it has is read, to know whether it is the last one."""
+        size = self.list_per_page
+        after, before = request.GET.get(AFTER, ""), request.GET.get(BEFORE, "")
+        if place := self._place(after, order):
+            if found := _ids(arms, order, place, size + 1):
+                return Page(found[:size], has_earlier=True, has_later=len(found) > size)
+            before = END  # what came after that row is gone
+        if before == END:
+            found = _ids(arms, _reversed(order), None, size + 1)
+            return Page(found[:size][::-1], has_earlier=len(found) > size)
+        if place := self._place(before, order):
+            found = _ids(arms, _reversed(order), place, size + 1)
+            if len(found) > size:
+                return Page(found[:size][::-1], has_earlier=True, has_later=True)
+        found = _ids(arms, order, None, size + 1)
+        return Page(found[:size], has_later=len(found) > size)
+
+    def _place(self, text: str, order: Sequence[OrderBy]) -> Place | None:
+        """Where the row of this number stands in the order; None if it is no number, or of a row that is not in it."""
+        if not text.isdecimal() or len(text) > 18:
+            return None
+        expressions = [term.expression for term in order]
+        if expressions == [F("id")]:
+            return [int(text)]
+        row: Place | None = self.root_queryset.order_by().filter(pk=int(text)).values_list(*expressions).first()
+        return row if row and None not in row else None
+
+    def _arms(self, request: HttpRequest) -> list[Rows]:
+        arms: list[Rows] = [self.root_queryset]
+        for each in self.filter_specs:
+            arms = [arm for rows in arms for arm in _arms_of(each, request, rows)]
+        return arms
+
+    def _count(self, arms: Sequence[Rows]) -> int:
+        """How many rows there are, up to one above COUNT_LIMIT: nobody needs more, and ten million take too long."""
+        limited = [arm.order_by().values("pk")[: COUNT_LIMIT + 1] for arm in arms]
+        return _together(limited).count()
+
+    def _shown(self, ids: Sequence[Any]) -> list[Any]:
+        rows = self.apply_select_related(self.root_queryset).order_by().filter(pk__in=ids)
+        by_id = {row.pk: row for row in rows}
+        return [by_id[pk] for pk in ids if pk in by_id]
+
+
+def _arms_of(each: Any, request: HttpRequest, rows: Rows) -> list[Rows]:
+    return each.arms(request, rows) if isinstance(each, Filter) else [each.queryset(request, rows)]
+
+
+def _ids(arms: Sequence[Rows], order: Sequence[OrderBy], place: Place | None, limit: int) -> list[Any]:
+    """The primary keys of the first rows in this order, or of the first after this place."""
+    keys = {f"key_{number}": term.expression for number, term in enumerate(order)}
+    by = [OrderBy(F(name), descending=term.descending) for name, term in zip(keys, order, strict=True)]
+    reads = [arm.order_by().annotate(**keys) for arm in arms]
+    if place is not None:
+        reads = [rows.filter(_beyond(order, place)) for rows in reads]
+    limited = [rows.order_by(*by).values("pk", *keys)[:limit] for rows in reads]
+    found = _together(limited)
+    if len(arms) > 1:
+        found = found.order_by(*by)[:limit]
+    return [row["pk"] for row in found]
+
+
+def _together(parts: Sequence[Rows]) -> Rows:
+    first, *others = parts
+    return first.union(*others) if others else first
+
+
+def _beyond(order: Sequence[OrderBy], place: Place) -> Any:
+    """What comes after a place: of the order (a, b) and the place (x, y), (a, b) > (x, y).
+
+    As a comparison of rows an index on (a, b) is read from the place on: of `a > x OR a = x AND b > y` from its start.
+    """
+    keys = Tuple(*(F(f"key_{number}") for number in range(len(order))))
+    return TupleLessThan(keys, tuple(place)) if order[0].descending else TupleGreaterThan(keys, tuple(place))
+
+
+def _term(each: Any) -> OrderBy:
+    """A part of `get_ordering`: a field, with a minus for the other direction, or an expression."""
+    if isinstance(each, str):
+        return OrderBy(F(each.removeprefix("-")), descending=each.startswith("-"))
+    return each if isinstance(each, OrderBy) else OrderBy(each)
+
+
+def _reversed(order: Sequence[OrderBy]) -> list[OrderBy]:
+    return [OrderBy(term.expression, descending=not term.descending) for term in order]

@@ -1,0 +1,56 @@
+"""The steps of a workflow as people read them: titles, in phases. What is done is folded, what failed is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from workflows.console.steps import StepLine
+from workflows.models import StepOutcome
+from workflows.wording import Wording, words_for_step
+
+_DONE = frozenset({StepOutcome.RAN, StepOutcome.RECORDED, StepOutcome.SKIPPED})
+_FAILED = frozenset({StepOutcome.FAILED, StepOutcome.BEST_EFFORT_FAILED, StepOutcome.UNDO_FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A run of steps that belong together. `state` is "done", "failed", "current" or "ahead"."""
+
+    title: str
+    state: str
+    steps: Sequence[StepLine]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its steps are shown at once: something in it has failed, or waits."""
+        return self.state in ("failed", "current")
+
+    @property
+    def summary(self) -> str:
+        """`4 of 6 done`; of a phase that is done, how long it took."""
+        done = sum(step.outcome in _DONE for step in self.steps)
+        if self.state != "done":
+            return f"{done} of {len(self.steps)} done"
+        seconds = sum(step.ms or 0 for step in self.steps) / 1000
+        return f"{len(self.steps)} step{'s' * (len(self.steps) > 1)}, {seconds:.1f} s"
+
+
+def phases(wording: Wording, steps: Sequence[StepLine]) -> list[Phase]:
+    """The phases of a workflow, in order; one without a title for a definition that names none."""
+    runs = groupby(steps, key=lambda step: words_for_step(wording, step.name).phase)
+    return [_phase(title, list(run)) for title, run in runs]
+
+
+def _phase(title: str, steps: Sequence[StepLine]) -> Phase:
+    outcomes = {step.outcome for step in steps}
+    if outcomes & _FAILED:
+        state = "failed"
+    elif outcomes <= _DONE:
+        state = "done"
+    elif outcomes == {""}:
+        state = "ahead"
+    else:
+        state = "current"
+    return Phase(title, state, steps)

@@ -1,0 +1,117 @@
+"""THE SENTENCE: where a workflow stands, why, and what happens next. The names of the code are in the small print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.utils import timezone
+
+from workflows.console import follow_ups, words
+from workflows.console.words import clock
+from workflows.definition import wording_of_type
+from workflows.models import Attempt, Event, State, Workflow
+from workflows.wording import Wording, known_words_for_code, words_for_step
+
+
+def sentence(workflow: Workflow, attempt: Attempt | None, undone: Sequence[str]) -> str:
+    """What the page of a workflow says first. `attempt` is the last one; `undone` are the steps that were reversed."""
+    wording = wording_of_type(workflow.workflow_type)
+    title = _title(wording, workflow.current_step)
+    if reason := _put_off(workflow):
+        return f"Paused until {clock(workflow.invisible_until)}: {reason}"
+    match workflow.state:
+        case State.COMPLETE:
+            lines = ["", *follow_ups.lines(workflow, is_running=_is_under_way(attempt))]
+            return f"Complete since {clock(workflow.completed_at)}." + "\n".join(lines)
+        case State.FAILED:
+            at = f" at {title}" if title else ""
+            reversed_ = f"\nReversed since: {', '.join(_title(wording, step) for step in undone)}." if undone else ""
+            return f"Failed{at}: {why(workflow)} Ended at {clock(workflow.completed_at)}.{reversed_}"
+        case State.CANCELLED:
+            return f"{workflow.last_error_message} Ended at {clock(workflow.completed_at)}."
+        case State.COMPENSATING:
+            ended = (
+                "It was cancelled."
+                if workflow.cancelled_at
+                else f"It failed at {title or 'its start'}: {why(workflow)}"
+            )
+            return f"{ended} What it did is being reversed.\n{_reversing(workflow, attempt)}"
+        case State.RUNNING if attempt:
+            return f"Running since {clock(attempt.opened_at)}."
+        case State.PARKED:
+            return (
+                f"Waiting since {clock(workflow.parked_at)} for the {workflow.parked_on} service, which is down. "
+                "The workflow goes on by itself as soon as the service is back."
+            )
+        case State.WAITING:
+            return f"Waiting until {clock(workflow.invisible_until)}: {workflow.waiting_for}"
+        case State.RETRYING:
+            failed = f"{title or 'It'} failed {_in_a_row(workflow.retry_count)}, last for this: {why(workflow)}"
+            return f"{failed} The next try is at {clock(workflow.invisible_until)}."
+    if workflow.invisible_until > timezone.now():
+        return f"Paused until {clock(workflow.invisible_until)}."
+    return f"Waiting for a worker since {clock(workflow.invisible_until)}."
+
+
+def small_print(workflow: Workflow, attempt: Attempt | None, last: Attempt | None) -> str:
+    """For engineers: the attempt, its worker, the step and the error as they are named in the code.
+
+    `last` is the last attempt that ran the list.
+    """
+    shown = last if workflow.state in (State.COMPLETE, State.FAILED) and last else attempt
+    parts = [f"attempt {shown.number}" if shown else "no attempt yet"]
+    if workflow.state == State.RUNNING and attempt:
+        parts.append(attempt.worker)
+    if workflow.status != Workflow.Status.COMPLETE and workflow.current_step:
+        parts.append(workflow.current_step)
+    if workflow.state in (State.FAILED, State.COMPENSATING, State.RETRYING, State.PARKED):
+        parts.append(_error(workflow))
+    return ", ".join(filter(None, parts))
+
+
+def why(workflow: Workflow) -> str:
+    """Why it failed, last: by the words for the code, or else as the error itself has it. Ends with a full stop."""
+    words_of_code = known_words_for_code(wording_of_type(workflow.workflow_type), workflow.last_error_code)
+    told = words_of_code.staff if words_of_code else _error(workflow) or "no error was recorded"
+    return told if told.endswith(".") else f"{told}."
+
+
+def _error(workflow: Workflow) -> str:
+    return words.error(
+        code=workflow.last_error_code, error_class=workflow.last_error_class, message=workflow.last_error_message
+    )
+
+
+def _put_off(workflow: Workflow) -> str:
+    """Why the engine has put a workflow off, and no step; empty for any other."""
+    if workflow.state not in (State.QUEUED, State.RETRYING) or workflow.invisible_until <= timezone.now():
+        return ""
+    last = Event.objects.filter(workflow=workflow, attempt__isnull=False).order_by("-id").first()
+    if last is None or last.kind != Event.Kind.PUT_BACK:
+        return ""
+    return str(last.detail.get("reason", "no reason was recorded"))
+
+
+def _reversing(workflow: Workflow, attempt: Attempt | None) -> str:
+    """How far the reversal is."""
+    if attempt and _is_under_way(attempt):
+        return f"A worker has been at it since {clock(attempt.opened_at)}."
+    if workflow.parked_on and workflow.waiting_for:
+        return f"It waits for the {workflow.parked_on} service, which is down: {workflow.waiting_for}"
+    if workflow.waiting_for:
+        return f"It waits for an answer: {workflow.waiting_for}"
+    if workflow.invisible_until > timezone.now():
+        return f"The next try is at {clock(workflow.invisible_until)}."
+    return "A worker does that as soon as one is free."
+
+
+def _is_under_way(attempt: Attempt | None) -> bool:
+    return bool(attempt and attempt.closed_at is None)
+
+
+def _in_a_row(times: int) -> str:
+    return {1: "once", 2: "twice in a row"}.get(times, f"{times} times in a row")
+
+
+def _title(wording: Wording, step: str) -> str:
+    return words_for_step(wording, step).titled if step else ""

@@ -1,0 +1,222 @@
+"""The services: which are down, what waits for them, and what was done about it?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from workflows import operations
+from workflows.console import words
+from workflows.console.base import ConsoleAdmin, ReasonForm, Verb
+from workflows.health import overview
+from workflows.health.overview import Standing
+from workflows.models import CircuitEvent, Service
+from workflows.outages import circuits
+from workflows.outages.circuits import CircuitState
+
+EVENTS_SHOWN = 100
+
+
+class HoldForm(ReasonForm):
+    until = forms.DateTimeField(
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+        help_text=f"UTC. At most {operations.LONGEST_HOLD.days} days from now.",
+    )
+    field_order = ("until", "reason")
+
+    def clean_until(self) -> Any:
+        until = self.cleaned_data["until"]
+        if why_not := operations.why_not_hold_until(until, now=timezone.now()):
+            raise ValidationError(why_not)
+        return until
+
+
+HOLD = Verb(
+    slug="hold",
+    label="Hold",
+    permission=operations.HOLD,
+    operation=operations.hold,
+    applies=lambda row: True,
+    consequences=lambda row: [
+        "No workflow that a worker takes up from now on calls the service before that time. One that is running just "
+        "now may.",
+        "A workflow that needs the service is parked, and goes on by itself afterwards. A best-effort step is passed "
+        "over, unless it parks.",
+        "A workflow that is parked meanwhile counts no failure, however long that is.",
+        "When the time is over one workflow tries the service; if it answers, the others follow.",
+        *([f"This takes the place of the hold of {row.service.held_by}."] if row.service.held_by else []),
+    ],
+    done="It is held.",
+    form=HoldForm,
+)
+TRY_NOW = Verb(
+    slug="try_now",
+    label="Try now",
+    asks="Have the service tried now",
+    permission=operations.TRY_NOW,
+    operation=operations.try_now,
+    applies=lambda row: row.state in (CircuitState.OPEN, CircuitState.HELD) and not circuits.is_trial_due(row.service),
+    consequences=lambda row: _once_tried(row),
+    done="The next workflow that needs it tries it.",
+)
+
+
+def _once_tried(row: Standing) -> list[str]:
+    instead = f" instead of at {words.clock(row.service.retry_at)}" if row.service.retry_at else ""
+    return [
+        f"One workflow calls {row.pk} at once{instead}.",
+        "If it is answered, the circuit closes, and what is parked is released: 1, then 2, then 4 and so on.",
+        "If the service is still unavailable, the workflow is parked again, and the next trial follows soon: from one "
+        f"to the next the time doubles, up to {circuits.LONGEST_COOL_OFF:.0f} seconds or so.",
+        *([f"The hold of {row.service.held_by} ends."] if row.service.held_by else []),
+    ]
+
+
+@admin.register(Service)
+class ServiceAdmin(ConsoleAdmin):
+    page_template = "admin/workflows/service/page.html"
+    verbs = (HOLD, TRY_NOW)
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method not in ("GET", "HEAD"):
+            raise PermissionDenied
+        lines = [{"row": row, "url": self.url_of("change", row), **columns(row)} for row in overview.standings()]
+        context = {**self.admin_site.each_context(request), "opts": self.opts, "title": "Services", "lines": lines}
+        return TemplateResponse(request, "admin/workflows/service/list.html", {**context, **(extra_context or {})})
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """How the service stands: workflows may be parked on one that has no row."""
+        return None if "\x00" in object_id else overview.standing(object_id)
+
+    def page(self, request: HttpRequest, row: Standing) -> dict[str, Any]:
+        story = list(_story(row, request.GET.get("before", ""))[: EVENTS_SHOWN + 1])
+        return {
+            "title": f"Service {row.pk}",
+            "standing": sentence(row),
+            "facts": facts(row),
+            **columns(row),
+            "story": story[:EVENTS_SHOWN],
+            "older": story[EVENTS_SHOWN - 1].pk if len(story) > EVENTS_SHOWN else None,
+        }
+
+
+def _story(row: Standing, before: str) -> QuerySet[CircuitEvent]:
+    events = CircuitEvent.objects.filter(service=row.pk).order_by("-id")
+    return events.filter(id__lt=int(before)) if before.isdecimal() and len(before) < 19 else events
+
+
+# --- In words -----------------------------------------------------------------------------------
+
+
+def columns(row: Standing) -> dict[str, Any]:
+    """What the list says of a service, and its page too."""
+    since = words.clock(row.since) if row.since else ""
+    return {
+        "badge": badge(row),
+        "since": f"open since {since}" if row.state in (CircuitState.HELD, CircuitState.TRIED) else since,
+        "votes": _counted(row) if row.service.since and row.state != CircuitState.CLOSED else "",
+        "longest_since": words.clock(row.longest_since),
+        "next_trial": next_trial(row),
+        "told": told(row),
+    }
+
+
+def badge(row: Standing) -> SafeString:
+    return words.badge(f"circuit-{row.state}", row.state.label)
+
+
+def sentence(row: Standing) -> str:
+    """The first sentences of the page: whether the service is called, what waits for it, and what happens next."""
+    return " ".join(filter(None, (_circuit(row), _waiting(row), _next(row))))
+
+
+def _circuit(row: Standing) -> str:
+    service, since = row.service, _since(row)
+    match row.state:
+        case CircuitState.HELD:
+            return f"Held by {service.held_by} until {words.clock(service.retry_at)}: {_ended(service.held_reason)}"
+        case CircuitState.OPEN | CircuitState.TRIED:
+            return f"Open{since}: {votes(row)}." if service.failed >= circuits.VOTES else f"Open{since}."
+        case CircuitState.SUSPECTED:
+            return f"Suspected{since}: {votes(row)}. Workflows call it as usual."
+    return f"Closed{since}." if row.parked.number else f"Closed{since}: workflows call it as usual."
+
+
+def _waiting(row: Standing) -> str:
+    number, service = row.parked.number, row.service
+    workflows = "1 workflow" if number == 1 else f"{row.parked} workflows"
+    if row.state in (CircuitState.CLOSED, CircuitState.SUSPECTED):
+        if not number:
+            return ""
+        last = f", the last {service.cohort} of them at {words.clock(service.released_at)}" if service.cohort else ""
+        return f"{workflows} {'is' if number == 1 else 'are'} being released{last}."
+    return f"{workflows if number else 'No workflow'} {'waits' if number < 2 else 'wait'} for it."
+
+
+def _next(row: Standing) -> str:
+    match row.state:
+        case CircuitState.TRIED:
+            return "A workflow tries it just now."
+        case CircuitState.OPEN if circuits.is_trial_due(row.service):
+            return "A trial is due: the next workflow that needs it makes it."
+        case CircuitState.OPEN:
+            return f"The next trial is at {words.clock(row.service.retry_at)}."
+        case CircuitState.HELD:
+            return "It is tried when the hold is over."
+    return ""
+
+
+def votes(row: Standing) -> str:
+    return f"{row.service.failed} of {row.service.failed + row.service.answered} votes found it unavailable"
+
+
+def _counted(row: Standing) -> str:
+    return f"{row.service.failed} of {row.service.failed + row.service.answered} unavailable"
+
+
+def next_trial(row: Standing) -> str:
+    match row.state:
+        case CircuitState.CLOSED | CircuitState.SUSPECTED:
+            return ""
+        case CircuitState.TRIED:
+            return "now"
+    return "due" if circuits.is_trial_due(row.service) else words.clock(row.service.retry_at)
+
+
+def told(row: Standing) -> str:
+    """The last word of its story."""
+    event = row.last_event
+    if event is None:
+        return ""
+    by = f" by {event.actor}" if event.actor else ""
+    return f"{event.get_kind_display()}{by} at {words.clock(event.at)}: {event.reason}"
+
+
+def facts(row: Standing) -> list[tuple[str, str]]:
+    service = row.service
+    shown = [
+        ("Votes", f"{votes(row)}, since {words.clock(service.since)}" if service.since else ""),
+        ("Next trial", next_trial(row)),
+        ("Last found unavailable", words.clock(service.failed_at) if service.failed_at else ""),
+        ("Last closed", words.clock(service.closed_at) if service.closed_at else ""),
+        ("Last released", f"{service.cohort} at {words.clock(service.released_at)}" if service.cohort else ""),
+    ]
+    return [(label, value) for label, value in shown if value]
+
+
+def _since(row: Standing) -> str:
+    return f" since {words.clock(row.since)}" if row.since else ""
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,68 @@
+"""The console's own admin site. Outside `workflows.admin`, whose pages register themselves on it when imported."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from django.urls import path
+
+from workflows.health.measures import health
+from workflows.health.needs_a_person import Asked, Kind, count
+from workflows.health.overview import counted, summary, troubled
+from workflows.health.verdict import judge
+
+
+class ConsoleSite(admin.AdminSite):
+    site_title = "Onramp"
+    site_header = "Onramp operations"
+    index_title = "Home"
+    site_url = None
+    enable_nav_sidebar = False  # the lists need its width, and Home has the same few links
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
+        """Django's list, with the console's own pages before users and groups."""
+        return sorted(super().get_app_list(request, app_label), key=lambda app: app["app_label"] == "auth")
+
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        from workflows.console import navigation  # as below
+
+        bar = navigation.bar(request) if self.has_permission(request) else []
+        return {**super().each_context(request), "navigation": bar}
+
+    def get_urls(self) -> list[Any]:
+        from workflows.console import find, needs_a_person  # whose pages need this site
+
+        pages = {"find": find.view, "needs_a_person": needs_a_person.view}
+        ours = [
+            path(f"{name.replace('_', '-')}/", self.admin_view(partial(view, site=self)), name=name)
+            for name, view in pages.items()
+        ]
+        # No row has a page elsewhere; and the admin's address for those asks PostgreSQL for whatever stands in it.
+        return [*ours, *(each for each in super().get_urls() if getattr(each, "name", "") != "view_on_site")]
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        return super().index(request, {**self._glance(request), **(extra_context or {})})
+
+    def _glance(self, request: HttpRequest) -> dict[str, Any]:
+        from workflows.console import home  # as above
+
+        if not request.user.has_perm("workflows.view_workflow"):
+            return {"glance": None}
+        assert isinstance(request.user, User)
+        shown, services = summary(), troubled()
+        found = health(shown, services)
+        return {
+            "glance": shown,
+            "longest_due": found.longest_due,
+            "services": services if request.user.has_perm("workflows.view_service") else [],
+            "next_task": home.next_task(shown, request.user),
+            "verdict": home.verdict(judge(found), request.user),
+            "numbers": home.numbers(found, request.user),
+            "needs_a_person": counted(count(Asked(request.user))),
+            "given_up": counted(count(Asked(request.user, Kind.GIVEN_UP))),
+        }

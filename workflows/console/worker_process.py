@@ -1,0 +1,122 @@
+"""The list of workers: which ones work, on what, on which release, and which have fallen silent?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import DurationField, ExpressionWrapper, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from workflows.console import words
+from workflows.console.base import ConsoleAdmin
+from workflows.console.steps import title_of
+from workflows.definition import wording_of_type
+from workflows.engine import lease
+from workflows.engine.claim import COMPENSATION
+from workflows.health import measures
+from workflows.models import Attempt, WorkerProcess, Workflow
+
+# Later than any worker stops: in the order a worker that runs is one that has not stopped yet.
+RUNS_ON = Value(datetime(9999, 12, 31, tzinfo=UTC))
+
+
+class LiveFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [("live", "Live")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[WorkerProcess]) -> QuerySet[WorkerProcess]:
+        return queryset.filter(measures.is_live(timezone.now())) if self.value() == "live" else queryset
+
+
+@admin.register(WorkerProcess)
+class WorkerProcessAdmin(ConsoleAdmin):
+    list_display = ("worker", "badge", "working_on", "at_step", "on_release", "its_queue", "started", "seen")
+    list_filter = (LiveFilter,)
+    page_template = "admin/workflows/workerprocess/page.html"
+
+    def get_ordering(self, request: HttpRequest) -> list[Any]:
+        """Workers that run come first, then those that stopped last."""
+        return [ExpressionWrapper(RUNS_ON - Coalesce("stopped_at", RUNS_ON), DurationField()), "name", "id"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[WorkerProcess]:
+        """Each worker with the workflow of its open attempt (`runs`): its heartbeat may be older than that.
+
+        `type_told` is the type of the workflow that its heartbeat tells of.
+        """
+        running = Attempt.objects.filter(worker=OuterRef("name"), closed_at=None).order_by("-id")
+        told = Workflow.objects.filter(pk=OuterRef("workflow_id"))
+        return WorkerProcess.objects.annotate(
+            runs=Subquery(running.values("workflow_id")[:1]), type_told=Subquery(told.values("workflow_type")[:1])
+        )
+
+    def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        facts = [
+            ("Working on", self.working_on(row)),
+            ("Step", self.at_step(row)),
+            ("Release", row.release),
+            ("Queue", self.its_queue(row)),
+            ("Started", self.started(row)),
+            ("Last seen", self.seen(row)),
+            ("Ended", self.ended(row)),
+        ]
+        return {"badge": self.badge(row), "facts": [(label, value) for label, value in facts if value]}
+
+    @admin.display(description="Worker")
+    def worker(self, row: WorkerProcess) -> str:
+        return row.name
+
+    @admin.display(description="State")
+    def badge(self, row: Any) -> SafeString:
+        if row.stopped_at:
+            return words.badge("failed", "Died") if row.ended_how else words.badge("stopped", "Stopped")
+        if row.last_seen < timezone.now() - timedelta(seconds=lease.lease_seconds()):
+            return words.badge("failed", "Silent")
+        return words.badge("running", "Working") if row.runs else words.badge("complete", "Idle")
+
+    @admin.display(description="Working on")
+    def working_on(self, row: Any) -> SafeString | str:
+        if row.stopped_at or not row.runs:
+            return ""
+        url = reverse("admin:workflows_workflow_change", args=[row.runs])
+        return format_html('<a href="{}">workflow {}</a>', url, row.runs)
+
+    @admin.display(description="Step")
+    def at_step(self, row: Any) -> str:
+        """The step of its last heartbeat, if that was of the same workflow."""
+        if not row.runs or row.runs != row.workflow_id or row.stopped_at:
+            return ""
+        return title_of(wording_of_type(row.type_told), row.step)
+
+    @admin.display(description="Release")
+    def on_release(self, row: WorkerProcess) -> str:
+        return row.release
+
+    @admin.display(description="Queue")
+    def its_queue(self, row: WorkerProcess) -> str:
+        if not row.only:
+            return row.queue
+        return f"{row.queue} ({'reversals' if row.only == COMPENSATION else row.only} only)"
+
+    @admin.display(description="Started")
+    def started(self, row: WorkerProcess) -> str:
+        return words.clock(row.started_at)
+
+    @admin.display(description="Last seen")
+    def seen(self, row: WorkerProcess) -> str:
+        return words.clock(row.last_seen)
+
+    def ended(self, row: WorkerProcess) -> str:
+        if not row.stopped_at:
+            return ""
+        return f"{words.clock(row.stopped_at)} {f'by {row.ended_how}' if row.ended_how else 'in good order'}"

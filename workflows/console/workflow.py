@@ -1,0 +1,351 @@
+"""The list of workflows: which are stuck, retrying, failed, or waiting, and for what?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, time
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.auth.models import User
+from django.core.exceptions import BadRequest
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models.expressions import Combinable
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from workflows import operations
+from workflows.console import acknowledging, consequences, follow_ups, paging, words, workflow_page
+from workflows.console.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, RetryForm, Verb, is_number
+from workflows.console.steps import step_of
+from workflows.definition import definitions
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
+from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
+from workflows.errors import NotAllowed
+from workflows.health import measures, overview
+from workflows.models import Attempt, ManualTask, State, Workflow
+from workflows.models.workflow import is_parked_on
+from workflows.outages import parking
+
+_WHAT_A_RETRY_DOES = (
+    "What it has done in other systems stays done and is not done again; what was reversed is done anew.",
+    "A question that failed it (rejected, or expired) is asked again; every other keeps its answer.",
+)
+
+RETRY = Verb(
+    slug="retry",
+    label="Retry",
+    permission=operations.RETRY,
+    operation=operations.retry,
+    applies=lambda row: row.state in (State.FAILED, State.CANCELLED),
+    consequences=lambda row: list(consequences.of_retry(row)),
+    seen=("seen", operations.ended_at),
+    form=RetryForm,
+    done="It will be tried again from the first step.",
+)
+RUN_NOW = Verb(
+    slug="run_now",
+    label="Run now",
+    permission=operations.RUN_NOW,
+    operation=operations.run_now,
+    applies=lambda row: (
+        row.status == Workflow.Status.PENDING
+        and row.state != State.RUNNING
+        and row.invisible_until > timezone.now()
+        and consequences.may_run_early(row)
+    ),
+    form=OptionalReasonForm,
+    consequences=lambda row: [
+        f"A worker takes it up at once instead of at {words.clock(row.invisible_until)}.",
+        _if_it_does_not_help(row),
+    ],
+    done="It is due now.",
+)
+
+CANCEL = Verb(
+    slug="cancel",
+    label="Cancel",
+    permission=operations.CANCEL,
+    operation=operations.cancel,
+    applies=lambda row: row.status == Workflow.Status.PENDING and not row.compensating,
+    consequences=lambda row: [
+        *consequences.of_cancel(row),
+        *(
+            f"This question is closed: {task.question}"
+            for task in _open_tasks(row)
+            if task.task_type != DOUBT_TASK_TYPE
+        ),
+    ],
+    done="It is cancelled.",
+    why_not=lambda row, user: operations.why_not_cancel(row.pk, user),
+    dangerous=True,
+    seen=("open_tasks", lambda row: [task.pk for task in _open_tasks(row)]),
+)
+
+
+def _open_tasks(row: Workflow) -> QuerySet[ManualTask]:
+    return ManualTask.objects.open().filter(workflow=row.pk).order_by("pk")
+
+
+def _if_it_does_not_help(row: Workflow) -> str:
+    if row.waiting_for or not (row.retry_count or row.compensating):
+        return "What it waits for has not happened yet: unless it happens first, it will wait again as before."
+    if row.compensating:
+        return "Should the reversal that failed fail once more, that counts: after three failures a person is asked."
+    return f"It has failed {row.retry_count} times in a row; should it fail again, that counts."
+
+
+# Two pages of the list. More would take longer than a request may.
+BULK_LIMIT = 100
+
+
+class StateFilter(paging.Filter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [(state.value, state.label) for state in State]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Workflow]:
+        value = self.value()
+        rows: QuerySet[Workflow] = queryset.in_state(value) if value else queryset
+        return rows
+
+    def arms(self, request: HttpRequest, rows: Any) -> list[QuerySet[Workflow]]:
+        if self.value() == State.QUEUED:
+            return list(rows.queued(overview.COUNT_LIMIT))
+        if self.value() == State.PARKED:  # of each service an index has them in order
+            return [rows.in_state(State.PARKED).filter(parked_on=name) for name in parking.names()] or [rows.none()]
+        return [self.queryset(request, rows)]
+
+
+# Questions of the engine's own: something went wrong, and only a person can tell how to go on.
+ENGINE_TASK_TYPES = (
+    DOUBT_TASK_TYPE,
+    UNDO_TASK_TYPE,
+    UNDECLARED_TASK_TYPE,
+    DEATHS_TASK_TYPE,
+    LOSSES_TASK_TYPE,
+)
+
+
+def _needing_attention() -> tuple[Q, ...]:
+    """Failed, being reversed, failing for the third time in a row and more, or with a question of the engine's."""
+    asked = ManualTask.objects.filter(state=ManualTask.State.OPEN, task_type__in=ENGINE_TASK_TYPES)
+    return (
+        Q(status="FAILED", cancelled_at=None),
+        Q(status="PENDING", compensating=True),
+        Q(status="PENDING", retry_count__gte=3),
+        Q(status="PENDING", pk__in=asked.values("workflow_id")),
+    )
+
+
+class PresetFilter(paging.Filter):
+    """The questions that people open the list with."""
+
+    title = "urgency"
+    parameter_name = "preset"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [
+            ("attention", "Needs attention"),
+            ("failed-today", "Failed today"),
+            ("decision", "Needs a decision"),
+        ]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        match self.value():
+            case "attention":
+                return queryset.filter(reduce(or_, _needing_attention()))
+            case "failed-today":
+                midnight = datetime.combine(timezone.now().date(), time(), UTC)
+                return queryset.filter(status="FAILED", cancelled_at=None, completed_at__gte=midnight)
+            case "decision":
+                return queryset.filter(status="PENDING", pk__in=ManualTask.objects.open().values("workflow_id"))
+        return queryset
+
+    def arms(self, request: HttpRequest, rows: QuerySet[Workflow]) -> list[QuerySet[Workflow]]:
+        if self.value() == "attention":
+            return [rows.filter(condition) for condition in _needing_attention()]
+        return [self.queryset(request, rows)]
+
+
+class FailedFilter(admin.SimpleListFilter):
+    """What failed between two times: Home's numbers lead here. Not offered by itself."""
+
+    title = "time of failure"
+    parameter_name = "failed"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        times = measures.interval(self.value() or "")
+        return [(self.value() or "", f"From {words.clock(times[0])} to {words.clock(times[1])}")] if times else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        times = measures.interval(self.value() or "")
+        return measures.failed_between(queryset, *times) if times else queryset
+
+
+class TypeFilter(admin.SimpleListFilter):
+    title = "type"
+    parameter_name = "workflow_type"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [(name, words.workflow_type(name)) for name in sorted(definitions())]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        value = self.value()
+        return queryset.filter(workflow_type=value) if value else queryset
+
+
+class ParkedFilter(admin.SimpleListFilter):
+    title = "service waited for"
+    parameter_name = "parked_on"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        """The services that workflows are parked on, and the one asked for: a link may be older than its last one."""
+        return [(name, name) for name in sorted({*parking.names(), *filter(None, [self.value()])})]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        value = self.value()
+        return queryset.filter(is_parked_on(value)) if value else queryset
+
+
+@admin.register(Workflow)
+class WorkflowAdmin(ConsoleAdmin):
+    list_display = ("number", "type", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
+    list_filter = (PresetFilter, StateFilter, TypeFilter, ParkedFilter, FailedFilter)
+    actions = ("retry_selected",)
+    page_template = "admin/workflows/workflow/page.html"
+    verbs = (RETRY, RUN_NOW, CANCEL, follow_ups.RUN_AGAIN, acknowledging.ACKNOWLEDGE)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
+        latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]
+        return Workflow.objects.with_state().annotate(attempt_number=Subquery(latest)).defer("payload", "context")
+
+    def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
+        """The newest first; of what failed in some time what failed last, as its index has it."""
+        by_failure = request.GET.get("preset") == "failed-today" or measures.interval(request.GET.get("failed", ""))
+        return ["-completed_at", "-id"] if by_failure else ["-id"]
+
+    def page(self, request: HttpRequest, row: Workflow) -> dict[str, Any]:
+        return workflow_page.page(row, before=request.GET.get("before", ""))
+
+    # --- Columns --------------------------------------------------------------------------------
+
+    @admin.display(description="Number")
+    def number(self, row: Workflow) -> int:
+        return row.pk
+
+    @admin.display(description="Type")
+    def type(self, row: Workflow) -> str:
+        return words.workflow_type(row.workflow_type)
+
+    @admin.display(description="State")
+    def state(self, row: Workflow) -> SafeString:
+        return words.badge(row.state, State(row.state).label)
+
+    @admin.display(description="Step", empty_value="")
+    def step(self, row: Workflow) -> str:
+        return "" if row.status == Workflow.Status.COMPLETE else step_of(row, row.current_step)
+
+    @admin.display(description="Attempts")
+    def attempt(self, row: Any) -> str:
+        number = f"{row.attempt_number or 0}"
+        return f"{number} ({row.retry_count} failed)" if row.retry_count else number
+
+    @admin.display(description="Waiting for")
+    def waits_for(self, row: Workflow) -> str:
+        return row.waiting_for if row.state in (State.WAITING, State.PARKED, State.COMPENSATING) else ""
+
+    @admin.display(description="Next attempt")
+    def next_attempt(self, row: Workflow) -> str:
+        if row.status != Workflow.Status.PENDING or row.state == State.RUNNING:
+            return ""
+        return "due" if row.invisible_until <= timezone.now() else words.clock(row.invisible_until)
+
+    @admin.display(description="Error")
+    def error(self, row: Workflow) -> SafeString | str:
+        error = words.error(code=row.last_error_code, error_class=row.last_error_class)
+        if not error or row.state not in (State.FAILED, State.RETRYING, State.PARKED, State.COMPENSATING):
+            return ""
+        return format_html('<code class="quiet name">{}</code>', error)
+
+    @admin.display(description="Age")
+    def age(self, row: Workflow) -> str:
+        return words.age(row.created_at)
+
+    # --- Retry selected -------------------------------------------------------------------------
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(operations.RETRY)
+
+    @admin.action(description="Retry selected", permissions=["retry"])
+    def retry_selected(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> HttpResponse | None:
+        chosen = list(queryset.order_by("id").values_list("pk", flat=True)[: BULK_LIMIT + 1])
+        if len(chosen) > BULK_LIMIT:
+            self.message_user(request, f"At most {BULK_LIMIT} at a time, please.", messages.ERROR)
+            return None
+        form = ReasonForm(request.POST if "confirmed" in request.POST else None)
+        if form.is_valid():
+            self._retry_each(request, chosen, form.cleaned_data["reason"], _ends_seen(request))
+            return None
+        return self._confirm_retry(request, chosen, form)
+
+    def _retry_each(self, request: HttpRequest, chosen: list[int], reason: str, seen: dict[int, list[int]]) -> None:
+        assert isinstance(request.user, User)
+        refusals: Counter[str] = Counter()
+        cancelled = set(Workflow.objects.filter(pk__in=chosen).exclude(cancelled_at=None).values_list("pk", flat=True))
+        for pk in chosen:
+            if pk in cancelled:  # a person cancelled it: ticking a whole page must not bring it back
+                refusals["A cancelled workflow is retried on its own page."] += 1
+                continue
+            try:
+                operations.retry(pk, user=request.user, reason=reason, in_bulk=True, seen=seen.get(pk, ()))
+            except NotAllowed as refusal:
+                refusals[str(refusal)] += 1
+        retried = len(chosen) - refusals.total()
+        self.message_user(request, f"{retried} retried.", messages.SUCCESS if retried else messages.WARNING)
+        for sentence, count in refusals.most_common():
+            self.message_user(request, f"{count} refused: {sentence}", messages.WARNING)
+
+    def _confirm_retry(self, request: HttpRequest, chosen: list[int], form: ReasonForm) -> HttpResponse:
+        failed = list(Workflow.objects.in_state(State.FAILED).filter(pk__in=chosen).only("completed_at"))
+        hidden = [
+            *[("action", "retry_selected"), ("confirmed", "yes")],
+            *((ACTION_CHECKBOX_NAME, pk) for pk in chosen),
+            *(("seen", f"{row.pk}:{ended}") for row in failed for ended in operations.ended_at(row)),
+        ]
+        return TemplateResponse(
+            request,
+            "admin/workflows/confirm.html",
+            {
+                **self.admin_site.each_context(request),
+                "opts": self.opts,
+                "title": f"Retry {len(chosen)} workflows",
+                "verb": RETRY,
+                "consequences": [
+                    f"{len(failed)} of the {len(chosen)} selected have failed and start again; the others are left "
+                    "alone.",
+                    "Each waits its turn behind what is queued, and starts again from the first step.",
+                    *_WHAT_A_RETRY_DOES,
+                ],
+                "form": form,
+                "hidden": hidden,
+                "back": request.get_full_path(),
+            },
+        )
+
+
+def _ends_seen(request: HttpRequest) -> dict[int, list[int]]:
+    """Of each workflow the end that the page was made of, as its form sends it back: `333:1764000000000000`."""
+    sent = [each.partition(":") for each in request.POST.getlist("seen")]
+    if not all(is_number(pk) and is_number(ended) for pk, _, ended in sent):
+        raise BadRequest("seen holds numbers.")
+    return {int(pk): [int(ended)] for pk, _, ended in sent}

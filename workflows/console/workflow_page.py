@@ -1,0 +1,143 @@
+"""The page of one workflow: where it stands, what happened, what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from workflows.console import acknowledging, history, words
+from workflows.console.attempts import Listed, last_run, listed
+from workflows.console.connections import related_rows
+from workflows.console.find import rows_of
+from workflows.console.money import money_line
+from workflows.console.patient import caller, sent, to_tell
+from workflows.console.phases import phases
+from workflows.console.sentence import sentence, small_print
+from workflows.console.steps import StepLine, lines_of, step_lines, title_of, told_error, undone_steps
+from workflows.definition import WorkflowDefinition, definitions, wording_of
+from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, StepOutcome, Workflow
+from workflows.search import find as finding
+from workflows.wording import Wording, words_for_code, words_for_step
+
+EVENTS_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLine:
+    """An attempt with its steps; `same` before it, from the number `first` on, have found the same."""
+
+    attempt: Attempt
+    steps: Sequence[StepLine]
+    died_in: str
+    same: int
+    first: int
+
+    @property
+    def before(self) -> int:
+        """The number of the attempt before it."""
+        return self.attempt.number - 1
+
+
+@dataclass(frozen=True, slots=True)
+class EffectLine:
+    """A call, by the title of its step, and its key; its error in words, and as it was recorded, where it has words."""
+
+    effect: Effect
+    title: str
+    key: str
+    error: str
+    recorded: str
+
+
+def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
+    attempts = listed(workflow)
+    tasks = list(ManualTask.objects.open().filter(workflow=workflow).only("id", "task_type", "expires_at"))
+    payload, context = Workflow.objects.values_list("payload", "context").get(pk=workflow.pk)
+    newest, last = attempts[0].attempt if attempts else None, last_run([each.attempt for each in attempts])
+    effects = list(Effect.objects.filter(workflow=workflow).defer("error_message").order_by("id"))
+    definition = definitions().get(workflow.workflow_type)
+    wording = wording_of(definition)
+    others = finding.others_of(workflow.pk, definition, payload)
+    steps, passed_over = step_lines(definition, last, effects), _passed_over(workflow, last)
+    events = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
+    return {
+        "badge": words.badge(workflow.state, State(workflow.state).label),
+        "standing": sentence(workflow, newest, undone_steps(effects)),
+        "acknowledged": acknowledging.line(workflow),
+        "small_print": small_print(workflow, newest, last),
+        "state_label": State(workflow.state).label,
+        "type": words.workflow_type(workflow.workflow_type),
+        "is_at_rest": workflow.status != Workflow.Status.PENDING,
+        "tasks": [(task, words.task_type(task.task_type)) for task in tasks],
+        "to_tell": to_tell(
+            definition, workflow, passed_over=list(passed_over.values()), effects=effects, asked=bool(tasks)
+        ),
+        "caller": caller(definition, payload),
+        "money": money_line(definition, payload, effects),
+        "others": others,
+        "other_rows": rows_of(others) if others.ids else [],
+        "attempt": last,
+        "died_in": _died_in(wording, last) if last else "",
+        "phases": phases(wording, steps),
+        "passed_over": list(_in_words(wording, _without_a_line(workflow, passed_over))),
+        "attempts": [_attempt_line(definition, each) for each in attempts if each.attempt is not last],
+        "attempts_left_out": attempts[-1].first - 1 if attempts else 0,
+        "effects": [_effect_line(workflow, wording, effect) for effect in effects],
+        **related_rows(workflow),
+        "history": [history.line(event, wording) for event in events[:EVENTS_SHOWN]],
+        "older": events[EVENTS_SHOWN - 1].pk if len(events) > EVENTS_SHOWN else None,
+        "linking_id": words.masked_tail(workflow.linking_id),
+        "business_key": words.masked_tail(workflow.business_key),
+        "payload": sent(definition, payload),
+        "context": words.masked_fields(context),
+    }
+
+
+def _attempt_line(definition: WorkflowDefinition | None, each: Listed) -> AttemptLine:
+    died_in = _died_in(wording_of(definition), each.attempt)
+    return AttemptLine(each.attempt, lines_of(each.attempt, definition), died_in, each.same, each.first)
+
+
+def _died_in(wording: Wording, attempt: Attempt) -> str:
+    """The step, or the reversal, in which its worker died, set off by quotes; empty if it did not."""
+    title = title_of(wording, attempt.died_in)
+    return f"“{title}”" if title and "“" not in title else title
+
+
+def _effect_line(workflow: Workflow, wording: Wording, effect: Effect) -> EffectLine:
+    error, recorded = told_error(wording, {"error_code": effect.error_code, "error_class": effect.error_class})
+    return EffectLine(effect, title_of(wording, effect.step), effect.idempotency_key, error, recorded)
+
+
+def _passed_over(workflow: Workflow, attempt: Attempt | None) -> dict[str, str]:
+    """The best-effort steps that failed in an attempt, and were not done since, each with its error's code."""
+    steps: Sequence[Mapping[str, Any]] = attempt.steps if attempt else []
+    failed = [step for step in steps if step["outcome"] == StepOutcome.BEST_EFFORT_FAILED]
+    if not failed:
+        return {}
+    followed_up = Event.objects.filter(workflow=workflow, kind=Event.Kind.FOLLOWED_UP)
+    done = set(followed_up.values_list("step", flat=True))
+    return {step["step"]: str(step.get("error_code") or "") for step in failed if step["step"] not in done}
+
+
+def _without_a_line(workflow: Workflow, passed_over: Mapping[str, str]) -> dict[str, str]:
+    """Those of which the sentence does not say already that they are to be done."""
+    to_do = set(FollowUp.objects.filter(workflow=workflow).values_list("step", flat=True)) if passed_over else ()
+    return {step: code for step, code in passed_over.items() if step not in to_do}
+
+
+def _in_words(wording: Wording, failures: Mapping[str, str]) -> Iterator[str]:
+    """A line for each step that failed: its title, and what its code means."""
+    for step, code in failures.items():
+        yield f"{words_for_step(wording, step).title}: {words_for_code(wording, code).staff}"
+
+
+# --- History ------------------------------------------------------------------------------------
+
+
+def _events(workflow: Workflow, before: str) -> QuerySet[Event]:
+    events = Event.objects.filter(workflow=workflow).order_by("-id")
+    return events.filter(id__lt=int(before)) if before.isdecimal() else events

@@ -1,0 +1,195 @@
+"""ONCE: the ledger of effects. A call that changes something elsewhere is written down before it is made, and after.
+
+| state | means | the next attempt |
+|---|---|---|
+| INTENT | begun, and no more is known: the worker died in the call | asks whether it happened |
+| UNKNOWN | it timed out, broke off after sending, or raised something unforeseen | asks whether it happened |
+| DONE | it happened, and the result is recorded | merges the result, calls nothing |
+| NOT_DONE | refused, or never sent | calls, under the same key |
+| SKIPPED | the step did not apply | evaluates it again |
+| UNDONE | it happened, and was undone (`workflows.engine.compensation`) | calls, under a new key |
+| KEPT | it happened, and a person let it stand when the rest was undone | as DONE: a retry makes it that |
+
+*Did it happen?* The step's lookup finds out, if there is one. Else the call is repeated under its key, while the
+downstream still honours the key (`key_ttl`). Else a person is asked. A repeat settles the doubt only by success: a
+repeat that is refused, or finds nothing, says nothing about the first call.
+
+INTENT and everything that a later attempt decides are fenced (see `state.attempt_log`), and written only over the state
+that was read. The result of a call is written as long as the effect holds the token of the attempt that made the call,
+also when the claim is lost: the result is the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+from time import monotonic
+from typing import Any
+
+from workflows import effects, waits
+from workflows.definition import Step, WorkflowDefinition
+from workflows.effects import DONE, IN_DOUBT, INTENT, NOT_DONE, SKIPPED, UNDONE, UNKNOWN, KnownEffect, key_of
+from workflows.effects.reconcile import DOES_NOT_APPLY, Doubts, Unsettled
+from workflows.effects.rows import EffectRows
+from workflows.errors import ClaimLost, StepError, Suspend, UnknownOutcome, error_chain
+from workflows.models import Workflow
+from workflows.postgres.jsonb import as_json
+from workflows.signals import store
+from workflows.state import attempt_log
+from workflows.state.attempt_log import OpenAttempt
+from workflows.timeouts import StepTimeout
+
+# The error code of a step that got its idempotency key and returned None all the same.
+NONE_AFTER_KEY = "none_after_key"
+
+Result = Mapping[str, Any]
+Describe = Callable[[BaseException], dict[str, str]]
+
+
+class DoesNotApply(UnknownOutcome):
+    """A repeat has found that the step does not apply any more, which says nothing of its first call."""
+
+
+class Ledger:
+    """The calls of a workflow's `once` steps, and their undos, through one attempt."""
+
+    def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
+        self.workflow = workflow
+        self.attempt = attempt
+        self.rows = EffectRows(workflow, attempt)
+        self.doubts = Doubts(definition, self.rows)
+
+    def perform(
+        self, step: Step, context: Any, call: Callable[[], Result | None], describe: Describe
+    ) -> tuple[dict[str, Any] | None, bool]:
+        """Make a `once` step's call, unless it has been made: then return what is recorded.
+
+        Returns the result (None when the step did not apply) and whether it had been recorded before. `call` makes the
+        call; `describe` describes an error as it may be shown. Raises what the call raises; RetryableStepError or
+        Suspend while it is not known whether an earlier call has happened.
+        """
+        effect = self.rows.find(step)
+        if effect and effect.state in IN_DOUBT:
+            effect = self.doubts.resolve_or_repeat(step, context, effect)
+        if effect and effect.state == DONE:
+            return effect.result, True
+        self.attempt.boundary.require_available(step.needs)
+        repeats = effect is not None and effect.state in IN_DOUBT
+        begun = self._begin(step, effect)
+        try:
+            return self._call(begun, call, describe, timeout=step.timeout, repeats_a_doubt=repeats), False
+        except DoesNotApply as error:
+            if step.best_effort:  # no person is asked about it, and no later try finds out more
+                raise StepError(str(error), code=error.code) from error
+            # This is no failure of the step: a person is asked as soon as no call can be on its way any more.
+            raise Unsettled(str(error), code=error.code, seconds=step.settle) from error
+
+    def undo(self, effect: KnownEffect, call: Callable[[], Result | None], describe: Describe) -> None:
+        """Call the undo of an effect under its key, and write the outcome. Raises what the call raises.
+
+        An undo whose answer was lost is simply called again: an undo is repeatable.
+        """
+        expected = self.rows.state_of_undo(effect)
+        written = self.rows.write_intent(effect.step, effect.generation, effect.undo_key, expected=expected, undo=True)
+        if not written:
+            raise ClaimLost(
+                "the claim ended before the undo was begun, or an earlier attempt has written its result since"
+            )
+        undo_id, key_age, _ = written
+        undo = KnownEffect(
+            undo_id, effect.step, effect.generation, INTENT, effect.undo_key, None, key_age, 0.0, undoes=effect.id
+        )
+        self._call(undo, call, describe, repeats_a_doubt=expected in IN_DOUBT)
+
+    def _begin(self, step: Step, known: KnownEffect | None) -> KnownEffect:
+        """Write the INTENT, together with the outcome of the call before it, in one statement and one commit.
+
+        Raises WorkflowCancelled when a person has asked for that: this is the last moment to look. Raises ClaimLost
+        when the effect is no longer what was read: a worker that has lost the row has written its result since.
+        """
+        name, generation, expected = (known.step, known.generation, known.state) if known else (step.identity, 1, None)
+        if expected == UNDONE:
+            generation, expected = generation + 1, None
+        if expected not in IN_DOUBT:
+            self.doubts.require_declared()
+        key, has_undo = key_of(self.workflow, name, generation), step.undo is not None
+        written = self.rows.write_intent(name, generation, key, expected=expected, has_undo=has_undo)
+        if not written:
+            attempt_log.require_claim(self.attempt)
+            lost = ClaimLost("the effect is not as it was read: an earlier attempt has written its result since")
+            raise store.cancellation(self.workflow.pk) or lost
+        effect_id, key_age, number = written
+        return self.rows.remember(
+            KnownEffect(
+                effect_id, name, generation, INTENT, key, None, key_age, 0.0, has_undo=has_undo, call_number=number
+            )
+        )
+
+    def _call(
+        self,
+        effect: KnownEffect,
+        call: Callable[[], Result | None],
+        describe: Describe,
+        *,
+        timeout: float = inf,
+        repeats_a_doubt: bool = False,
+    ) -> dict[str, Any] | None:
+        effects.keys_in_use[self.workflow.pk] = effects.KeyInUse(effect.idempotency_key)
+        out_of_time_at = monotonic() + timeout
+        try:
+            recorded = self._result(effect, call, repeats_a_doubt)
+            if recorded is None and monotonic() >= out_of_time_at:
+                raise StepTimeout(timeout)  # the step has swallowed it, and may have called before
+        except ClaimLost:
+            raise
+        except BaseException as error:
+            in_time = monotonic() < out_of_time_at
+            nothing_happened = in_time and _says_that_nothing_happened(error, repeats_a_doubt)
+            self.rows.record_outcome(effect, NOT_DONE if nothing_happened else UNKNOWN, error=describe(error))
+            raise
+        finally:
+            del effects.keys_in_use[self.workflow.pk]
+        self.rows.record_outcome(effect, SKIPPED if recorded is None else DONE, result=recorded)
+        return recorded
+
+    def _result(
+        self, effect: KnownEffect, call: Callable[[], Result | None], repeats_a_doubt: bool
+    ) -> dict[str, Any] | None:
+        """What the call returns, in its JSON form; None when the step did not apply."""
+        try:
+            result = call()
+        except Suspend:
+            self.attempt.suspended = (
+                None  # it is an error now; kept, it would suspend the steps after a best-effort one
+            )
+            raise StepError(
+                f"{effect.step} makes a call that is kept, and may not wait; let a step before it wait."
+            ) from None
+        if effect.undoes is not None:
+            result = result or {}  # an undo that returns nothing has happened all the same
+        if result is None and repeats_a_doubt:
+            message = f"{effect.step} does not apply any more, and nobody knows whether its first call has happened."
+            raise DoesNotApply(message, code=DOES_NOT_APPLY)
+        if result is None and effects.keys_in_use[self.workflow.pk].requested:
+            message = (
+                f"{effect.step} asked for its idempotency key and returned None, so that it may have made its call."
+            )
+            raise UnknownOutcome(message, code=NONE_AFTER_KEY)
+        with attempt_log.attribute_to_step(self.attempt):
+            return None if result is None else as_json(result)
+
+
+def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> bool:
+    """A StepError is a refusal, a RetryableStepError says that nothing was sent. All else may have happened.
+
+    The error of a repeat says nothing about the first call, unless the service answers to their key. Nor does a step
+    know better that catches an unknown outcome and raises an error of its own.
+    """
+    if not isinstance(error, StepError) or isinstance(error, UnknownOutcome):
+        return False
+    nobody_knows = any(isinstance(each, _NOBODY_KNOWS) for each in error_chain(error))
+    return error.answers_key or not (repeats_a_doubt or nobody_knows)
+
+
+# WaitError and Suspend, because the step may have made its call before the wait.
+_NOBODY_KNOWS = (UnknownOutcome, StepTimeout, Suspend, waits.WaitError)

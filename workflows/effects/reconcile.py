@@ -1,0 +1,290 @@
+"""DID IT HAPPEN? Settles a call in doubt: by a lookup, by repeating the call under its key, or by a person's answer.
+
+It also asks a person about a call whose step has left the list: is that right?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from workflows import waits
+from workflows.definition import Lookup, Step, WorkflowDefinition, definitions, removed_step
+from workflows.effects import DONE, IN_DOUBT, MAY_HAVE_HAPPENED, NOT_DONE, KnownEffect
+from workflows.effects.rows import EffectRows
+from workflows.errors import RetryableStepError, StepError
+from workflows.models import Effect, Workflow
+from workflows.postgres.jsonb import as_json
+from workflows.state import attempt_log, transitions
+from workflows.timeouts import call_within
+from workflows.wording import words_for_step
+
+# How long a person has to say whether an effect happened: a month, with all holidays in it.
+DOUBT_TIMEOUT = timedelta(days=30)
+
+DOUBT_TASK_TYPE = "effect_in_doubt"
+
+# The error code of a repeat that found that the step does not apply any more.
+DOES_NOT_APPLY = "does_not_apply"
+
+# A deploy takes minutes, and one that is taken back an hour.
+UNDECLARED_PATIENCE = timedelta(hours=1)
+UNDECLARED_LOOK = timedelta(minutes=1)
+UNDECLARED_TASK_TYPE = "step_undeclared"
+
+# The longest time between two lookups that may answer the question to a person.
+LOOK_EVERY = timedelta(hours=1)
+
+
+class Unanswered(waits.WaitFailed):
+    """No person has said in time whether a call has happened. A retry asks again."""
+
+
+class Undeclared(waits.WaitFailed):
+    """The ledger holds a call of a step that this release does not declare, and a person said that it should be."""
+
+
+class Unsettled(RetryableStepError):
+    """For so many `seconds` it cannot be known whether a call has happened: the call may still be on its way.
+
+    This is no failure of the step: the workflow does not fail by it, however few attempts the step's policy allows.
+    """
+
+    def __init__(self, message: str, *, code: str, seconds: float) -> None:
+        super().__init__(message, code=code, base_delay=seconds, max_delay=seconds, jitter_factor=0)
+
+
+class Doubts:
+    """The calls of a workflow that may have happened, and how to find out whether they have."""
+
+    def __init__(self, definition: WorkflowDefinition, rows: EffectRows) -> None:
+        self.rows = rows
+        self.workflow: Workflow = rows.workflow
+        self.attempt = rows.attempt
+        self._definition = definition
+        latest = rows.latest()
+        # Read once, and not before each call: the calls that this attempt adds are declared.
+        self._undeclared = [
+            effect for effect in latest if effect.state in MAY_HAVE_HAPPENED and not definition.declares(effect.step)
+        ]
+        for effect in latest:
+            if effect.asked_if_gone and definition.declares(effect.step):
+                self._withdraw_questions_about(effect)
+
+    def resolve_or_repeat(self, step: Step, context: Any, effect: KnownEffect) -> KnownEffect:
+        """Find out whether a call has happened. Returns its effect: DONE, NOT_DONE, or unchanged, to be repeated.
+
+        1. By the step's lookup. "Not found" counts only `settle` seconds after the call began: it may be on its way.
+        2. By repeating the call under its key, while the downstream honours the key. Not if a repeat has found that the
+           step does not apply any more: the next repeat would find the same.
+        3. By asking a person, also only after `settle` seconds: a person's no gives the call a new key.
+        """
+        if step.lookup:
+            return self.settle(effect, self.find(step, step.lookup, context, effect))
+        honoured = step.key_ttl is not None and effect.since_key() < step.key_ttl.total_seconds()
+        if honoured and effect.error_code != DOES_NOT_APPLY:
+            return effect
+        if step.best_effort:  # a step that may fail is worth neither a person's time nor the wait
+            raise StepError(f"Whether {effect.step} happened cannot be told.", code="effect_in_doubt")
+        self._require_settled(step, effect)
+        return self._ask(effect)
+
+    def resolve(
+        self, step: Step, context: Any, effect: KnownEffect, *, look_every: timedelta | None = None
+    ) -> KnownEffect:
+        """Find out whether a call has happened without repeating it, before it is undone. Returns it DONE or NOT_DONE.
+
+        A question that no person has answered in time is asked again.
+        """
+        if step.lookup:
+            return self.settle(effect, self.find(step, step.lookup, context, effect))
+        self._require_settled(step, effect)
+        while True:
+            try:
+                return self._ask(effect, look_every)
+            except Unanswered:
+                waits.withdraw(self.workflow, _doubt(effect))
+
+    def require_certainty(self, context: Any) -> None:
+        """Before COMPLETE: find out about each call in doubt that no step has found out about.
+
+        Those are the calls of removed steps, and calls under another name of a step. The calls of best-effort steps are
+        left in doubt.
+        """
+        for effect in self.rows.latest():
+            step = self._definition.find_step(effect.step)
+            if not (step and step.once):
+                step = removed_step(effect.step)
+            if effect.state in IN_DOUBT and not step.best_effort:
+                self.resolve(step, context, effect, look_every=UNDECLARED_PATIENCE)
+
+    def find(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> dict[str, Any] | None:
+        """Let the lookup find a call's result. None: it has not happened. Raises Unsettled while it still may."""
+        attempt_log.flush(self.attempt)
+        attempt_log.require_claim(self.attempt)
+        self.attempt.boundary.calling()
+        with attempt_log.attribute_to_step(self.attempt):
+            result = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
+            found = found_by("lookup", step, result)
+        if found is None:
+            self._require_settled(step, effect)
+        return found
+
+    def settle(self, effect: KnownEffect, found: dict[str, Any] | None) -> KnownEffect:
+        """Write what a lookup has found. Returns the effect, DONE or NOT_DONE.
+
+        A release without a lookup may have asked a person. If nothing was found, their answer counts: a service may
+        have mislaid the call. What was found counts against their no, or the call would be made a second time.
+        """
+        if found is None and self._is_answered(_doubt(effect)):
+            return self._ask(effect)
+        state = NOT_DONE if found is None else DONE
+        effect = self.rows.resolve(effect, state, result=found, by="lookup")
+        waits.withdraw(self.workflow, _doubt(effect))  # a release without a lookup may have asked
+        return effect
+
+    def _is_answered(self, question: str) -> bool:
+        return not waits.withdraw_unanswered(self.workflow, question) and waits.is_answered(self.workflow, question)
+
+    def _require_settled(self, step: Step, effect: KnownEffect) -> None:
+        unsettled = step.settle - effect.since_call()
+        if unsettled > 0:
+            message = f"Whether {self._titled(effect)} happened can be told when its call can no longer be on its way."
+            raise Unsettled(message, code="unsettled", seconds=unsettled)
+
+    def _ask(self, effect: KnownEffect, look_every: timedelta | None = None) -> KnownEffect:
+        """Ask a person. A yes comes with the result's fields; a no begins a new generation, with a new key."""
+        attempt_log.flush(self.attempt)
+        answer = waits.ask(
+            self.workflow,
+            _doubt(effect),
+            question=f"Unclear call: did {self._titled(effect)} happen?",
+            facts={
+                "What we know": "The call was begun, and its answer never came.",
+                "Idempotency key": effect.idempotency_key,
+            },
+            task_type=DOUBT_TASK_TYPE,
+            timeout=DOUBT_TIMEOUT,
+            look_every=look_every,
+        )
+        match answer.outcome:
+            case "approved":
+                return self.rows.resolve(effect, DONE, result=answer.result.get("answer") or {}, by=answer.result["by"])
+            case "rejected":
+                return self.rows.begin_new_generation(effect, by=answer.result["by"])
+        message = f"Nobody has said whether {effect.step} happened."
+        raise Unanswered(message, code="effect_in_doubt", wait_id=answer.wait_id)
+
+    def _titled(self, effect: KnownEffect) -> str:
+        """The effect's step as people know it."""
+        step = self._definition.find_or_removed_step(effect.step)
+        return words_for_step(self._definition.wording, step.name).titled
+
+    # --- Removed steps ------------------------------------------------------------------------------
+
+    def require_declared(self) -> None:
+        """Begin no new call while the ledger holds one of an undeclared step: it may be that very call, renamed.
+
+        The workflow waits for a release that declares the step, and looks every minute; after an hour a person is
+        asked, too.
+        """
+        for effect in self._undeclared:
+            self._wait_until_declared(effect)
+
+    def _wait_until_declared(self, effect: KnownEffect) -> None:
+        attempt_log.flush(self.attempt)
+        waits.wait_for_time(
+            self.workflow,
+            _undeclared(effect),
+            UNDECLARED_PATIENCE,
+            look_every=UNDECLARED_LOOK,
+            waiting_for=f"a release that declares the step {effect.step}, whose call is on the ledger",
+        )
+        while True:
+            answer = waits.ask(
+                self.workflow,
+                _undeclared_question(effect),
+                question=f"Is it right that this release has no step {effect.step}?",
+                facts={
+                    "What we know": f"The ledger holds a call of {effect.step}; this release declares no such step.",
+                    "What may be wrong": "The step was renamed, and its call would be made a second time.",
+                    "State of the call": Effect.State(effect.state).label,
+                    "Idempotency key": effect.idempotency_key,
+                },
+                task_type=UNDECLARED_TASK_TYPE,
+                timeout=DOUBT_TIMEOUT,
+                look_every=UNDECLARED_PATIENCE,
+            )
+            match answer.outcome:
+                case "approved":
+                    return
+                case "rejected":
+                    message = f"{answer.result['by']} said that this release should have the step {effect.step}."
+                    raise Undeclared(message, code=UNDECLARED_TASK_TYPE, wait_id=answer.wait_id)
+            # Nobody has answered in time: the question is asked again.
+            waits.withdraw(self.workflow, _undeclared_question(effect))
+
+    def _withdraw_questions_about(self, effect: KnownEffect) -> None:
+        """The step is declared again: if it leaves the list once more, that is another question."""
+        for name in (_undeclared(effect), _undeclared_question(effect)):
+            waits.withdraw(self.workflow, name)
+
+
+def found_by(what: str, step: Step, result: Any) -> dict[str, Any] | None:
+    """What a lookup returned, in its JSON form. Raises StepError for what is neither None nor a mapping.
+
+    An empty list would be taken for a result without fields: a charge that nobody has given back would be settled.
+    """
+    if result is None:
+        return None
+    if not isinstance(result, Mapping):
+        raise StepError(f"The {what} of {step.name} returned {type(result).__name__}, and no mapping or None.")
+    return as_json(result)
+
+
+def _doubt(effect: KnownEffect) -> str:
+    """The name of the wait for the answer whether the call happened."""
+    return f"effect:{effect.step}:{effect.generation}"
+
+
+def _undeclared(effect: KnownEffect) -> str:
+    """The name of the wait for a release that declares the effect's step."""
+    return f"undeclared:{effect.step}"
+
+
+def _undeclared_question(effect: KnownEffect) -> str:
+    """The name of the wait for a person who says whether the release is right."""
+    return f"{_undeclared(effect)}:asked"
+
+
+def make_answerable_due(queue: str) -> int:
+    """Make the workflows of `queue` due whose open question this release has a lookup for; how many.
+
+    A release that had none has asked a person, and sleeps until the answer; what looks for itself within LOOK_EVERY is
+    left alone, however often workers start. Called once by each worker, as it starts.
+    """
+    steps = [(each.name, step, name) for each in definitions().values() for step in each.steps for name in step.names]
+    questions = [(kind, f"effect:{name}") for kind, step, name in steps if step.lookup]
+    questions += [(kind, f"undo:{name}") for kind, step, name in steps if step.undo_lookup]
+    return transitions.make_due_where(
+        """w.queue = %(queue)s AND w.invisible_until > statement_timestamp() + %(look_every)s::interval
+           AND (w.id, w.workflow_type) IN (
+            SELECT t.workflow_id, known.type
+              FROM workflows_manualtask t JOIN workflows_wait q ON q.id = t.wait_id
+              JOIN unnest(%(types)s::text[], %(names)s::text[]) AS known(type, name)
+                ON known.name = regexp_replace(q.name, ':[0-9]+$', '')
+             WHERE t.state = 'open')""",
+        {
+            "queue": queue,
+            "look_every": LOOK_EVERY,
+            "types": [workflow_type for workflow_type, _ in questions],
+            "names": [name for _, name in questions],
+        },
+    )
+
+
+def effect_in_question(wait_name: str) -> tuple[str, int]:
+    """The step and the generation of the effect whose call, or undo, a question to a person is about."""
+    step, _, generation = wait_name.partition(":")[2].rpartition(":")
+    return step, int(generation)

@@ -1,0 +1,393 @@
+"""The rows of a workflow's effects: read once, and written through one attempt.
+
+A *fenced* statement writes only while the claim holds the workflow (see `state.attempt_log`), and only over the state
+that was read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+from workflows import failpoints
+from workflows.definition import Step, undo_of
+from workflows.effects import DONE, IN_DOUBT, INTENT, NOT_DONE, SKIPPED, UNDONE, KnownEffect, key_of
+from workflows.errors import ClaimLost
+from workflows.models import Effect, Workflow
+from workflows.postgres import sqlstates
+from workflows.signals import store
+from workflows.state import attempt_log
+from workflows.state.attempt_log import FENCE, OpenAttempt
+from workflows.state.transitions import Failures
+
+# Seconds. An INTENT that takes longer to be committed (a disk or a replica that stalls) is written again before the
+# call, for the age of a call is measured from its INTENT.
+MAX_INTENT_SECONDS = 1.0
+
+# The description of an error, when there is none; and how a statement sets the columns of one.
+_NO_ERROR = {"error_class": "", "error_code": "", "error_message": ""}
+_SET_ERROR = ", ".join(f"{column} = %({column})s" for column in _NO_ERROR)
+
+
+class EffectRows:
+    """The effects of the attempt's workflow, the latest generation of each."""
+
+    def __init__(self, workflow: Workflow, attempt: OpenAttempt) -> None:
+        self.workflow = workflow
+        self.attempt = attempt
+        self._known = _load(workflow)
+        self._is_complete = workflow.status == Workflow.Status.COMPLETE
+        # The parameters for the workflow and the attempt.
+        self._ours = {
+            "workflow_id": workflow.pk,
+            "attempt": attempt.id,
+            "attempt_token": attempt.token,
+            "claim_xid": attempt.claim_xid,
+        }
+
+    def latest(self) -> list[KnownEffect]:
+        """The latest generation of each effect, in the order in which their calls were begun.
+
+        That is not the order of the rows: a person's "did not happen" makes the row of the next generation long before
+        its call. Nor is it that of the times: the database's clock may have been set back between two calls. So each
+        INTENT draws a number.
+        """
+        return sorted(self._known.values(), key=lambda effect: effect.call_number)
+
+    def find(self, step: Step) -> KnownEffect | None:
+        """The step's effect of the latest generation, under its oldest name or, from an older release, another name.
+
+        If there are effects under several names, one that is DONE counts first, and then one in doubt: a release that
+        did not declare the older name may have made the call, where the call under the older name came to nothing.
+        """
+        known = [self._known[name] for name in step.names if name in self._known]
+        return min(known, key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default=None)
+
+    def current(self, effect: KnownEffect) -> KnownEffect:
+        """What is known now of the effect's latest generation."""
+        return self._known[effect.step]
+
+    def remember(self, effect: KnownEffect) -> KnownEffect:
+        """Keep what has been written of an effect, and return it."""
+        self._known[effect.step] = effect
+        return effect
+
+    # --- The call -------------------------------------------------------------------------------------
+
+    def write_intent(
+        self,
+        step: str,
+        generation: int,
+        key: str,
+        *,
+        expected: str | None = None,
+        undo: bool = False,
+        has_undo: bool = False,
+    ) -> tuple[int, float, int] | None:
+        """Write the INTENT. Returns the effect's id, its key's age and its call's number; None if it was not written.
+
+        `expected` is the state that was read of this generation's effect, or of its undo; None when there was none. It
+        is not written if a person has asked to cancel the workflow. An undo heeds no such request; nor does a
+        follow-up, for its workflow is complete: the request came too late. Raises ClaimLost when another worker, which
+        has lost the row, is writing the same call just then.
+        """
+        at = _failpoint_place(step, undo)
+        intent = {"step": step, "generation": generation, "undo": undo, "key": key, "has_undo": has_undo}
+        intent["heedless"] = undo or self._is_complete
+        failpoints.reach("before_intent", at)
+        while True:
+            sent_at = monotonic()
+            statement = _WRITE_INTENT if expected is None else _WRITE_INTENT_AGAIN
+            try:
+                rows = attempt_log.execute_with_deferred(
+                    self.attempt, statement, {**self._ours, **intent, "expected": expected}
+                )
+            except ClaimLost as lost:
+                if not sqlstates.violates(lost, "effect_unique_call"):
+                    raise
+                # No defect, so without the error that the worker would report as one.
+                raise ClaimLost("another worker, which has lost the row, was beginning the same call") from None
+            if not rows:
+                return None
+            # If the claim has ended meanwhile, this INTENT may already be older than `settle` for the next worker,
+            # which would believe that the call cannot be on its way any more, though it is only about to be made.
+            if monotonic() < sent_at + MAX_INTENT_SECONDS:
+                break
+            expected = INTENT
+        failpoints.reach("after_intent", at)
+        return rows[0]
+
+    def record_outcome(
+        self,
+        effect: KnownEffect,
+        state: Effect.State,
+        *,
+        result: dict[str, Any] | None = None,
+        error: dict[str, str] | None = None,
+    ) -> None:
+        """Write the outcome of a call, with the next statement or, at the latest, before anything else is done."""
+        at = _failpoint_place(effect.step, effect.undoes is not None)
+        if state != SKIPPED:  # then there was no call
+            failpoints.reach("after_call", at)
+        statement = _outcome_statement(effect, state, result, error or _NO_ERROR, self.attempt)
+        if effect.undoes is None:
+            self.remember(replace(effect, state=state, result=result))
+        elif state == DONE:
+            self.remember(replace(self.current(effect), state=UNDONE))
+            statement = _undone_statement(effect, result, self.attempt)
+        attempt_log.defer(self.attempt, *statement)
+        failpoints.reach_when_written("after_result", at)
+
+    def state_of_undo(self, effect: KnownEffect) -> str | None:
+        """The state of the effect's undo; None before the undo was called. Raises ClaimLost when it is DONE by now."""
+        rows = attempt_log.execute(
+            "SELECT state FROM workflows_effect WHERE workflow_id = %s AND step = %s AND generation = %s AND undo",
+            [self.workflow.pk, effect.step, effect.generation],
+        )
+        if rows == [(DONE,)]:
+            raise ClaimLost("an earlier attempt has written since that the undo is done")
+        return rows[0][0] if rows else None
+
+    # --- Decisions --------------------------------------------------------------------------------------
+
+    def resolve(
+        self, effect: KnownEffect, state: Effect.State, *, result: dict[str, Any] | None = None, by: str
+    ) -> KnownEffect:
+        """Decide the state of a call that an earlier attempt began. Fenced: only the holder of the row may.
+
+        Raises ClaimLost if that attempt has written its result since we read the effect: the next attempt reads it.
+        """
+        self._fenced(_RESOLVE, self._resolve_parameters(effect, state, result, by))
+        return self.remember(replace(effect, state=state, result=result))
+
+    def begin_new_generation(self, effect: KnownEffect, *, by: str) -> KnownEffect:
+        generation = effect.generation + 1
+        key = key_of(self.workflow, effect.step, generation)
+        next_effect = {"step": effect.step, "generation": generation, "key": key, "has_undo": effect.has_undo}
+        rows = self._fenced(
+            _BEGIN_NEW_GENERATION, {**self._resolve_parameters(effect, NOT_DONE, None, by), **next_effect}
+        )
+        return self.remember(
+            KnownEffect(rows[0][0], effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
+        )
+
+    def resolve_undo(
+        self, effect: KnownEffect, state: Effect.State, *, by: str, result: Mapping[str, Any]
+    ) -> KnownEffect:
+        """A person, or a lookup, says what became of the effect: it is UNDONE, or KEPT as it is.
+
+        An undo that we have not seen succeed is written as the effect's undo: DONE, with that result.
+        """
+        if state != UNDONE:
+            return self.resolve(effect, state, result=effect.result, by=by)
+        undo = {
+            "step": effect.step,
+            "generation": effect.generation,
+            "undo_key": effect.undo_key,
+            "undo_result": json.dumps(dict(result)),
+        }
+        self._fenced(_RESOLVE_UNDO, {**self._resolve_parameters(effect, state, effect.result, by), **undo})
+        return self.remember(replace(effect, state=state))
+
+    def failures_of_undo(self, effect: KnownEffect) -> Failures:
+        """How often the effect's undo, or finding out whether to undo it, has failed."""
+        known = self._known[effect.step]
+        return Failures(known.undo_failures + known.undo_unavailable, known.undo_unavailable)
+
+    def set_undo_failures(
+        self, effect: KnownEffect, failures: Failures, error: dict[str, str] | None = None
+    ) -> KnownEffect:
+        """Set the failures of the effect's undo: to the maximum to give it up, or to none to try it again."""
+        description = error or _NO_ERROR
+        refused = failures.number - failures.unavailable
+        attempt_log.flush(self.attempt)
+        self._fenced(
+            f"""UPDATE workflows_effect
+                   SET undo_failures = %(undo_failures)s, undo_unavailable = %(undo_unavailable)s, {_SET_ERROR}
+                 WHERE id = %(effect_id)s AND {FENCE} RETURNING id""",  # noqa: S608 (FENCE is ours)
+            {
+                "effect_id": effect.id,
+                "undo_failures": refused,
+                "undo_unavailable": failures.unavailable,
+                **description,
+                **self._ours,
+            },
+        )
+        known = self._known[effect.step]
+        counted = replace(known, undo_failures=refused, undo_unavailable=failures.unavailable)
+        code, line = description["error_code"], _error_line(*description.values())
+        return self.remember(replace(counted, error=line, error_code=code))
+
+    def _resolve_parameters(
+        self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
+    ) -> dict[str, Any]:
+        """The parameters of _RESOLVE."""
+        return {
+            "effect_id": effect.id,
+            "expected": effect.state,
+            "state": state,
+            "result": _json_or_null(result),
+            "settled_by": by,
+            **self._ours,
+        }
+
+    def _fenced(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        rows = attempt_log.execute(sql, parameters)
+        if not rows:
+            raise ClaimLost("the claim ended before the effect was decided")
+        return rows
+
+
+_INTENT = f"""
+    INSERT INTO workflows_effect AS e
+           (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, has_undo)
+    SELECT %(workflow_id)s, %(step)s, %(generation)s, %(undo)s, 'intent', %(key)s, %(attempt)s, %(attempt_token)s,
+           %(has_undo)s
+     WHERE {FENCE} AND (%(heedless)s OR NOT {store.cancel_requested_sql("%(workflow_id)s")})"""
+_BEGUN = "RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float, call_number"
+
+
+# Of a call that is not on the ledger. Without ON CONFLICT, which writes a second record to the WAL. If another worker,
+# which has lost the row, is writing the same call just then, the unique key refuses this one, and the claim is lost.
+_WRITE_INTENT = f"""{_INTENT}
+       AND NOT EXISTS (
+           SELECT FROM workflows_effect
+            WHERE workflow_id = %(workflow_id)s AND step = %(step)s::varchar AND generation = %(generation)s
+              AND undo = %(undo)s)
+    {_BEGUN}"""
+
+
+_WRITE_INTENT_AGAIN = f"""{_INTENT}
+    ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
+       SET state = 'intent', attempt = excluded.attempt, attempt_token = excluded.attempt_token,
+           begun_at = clock_timestamp(),
+           has_undo = excluded.has_undo OR (e.has_undo AND e.state IN ('intent', 'unknown')),
+           first_begun_at = CASE e.state WHEN 'skipped' THEN clock_timestamp() ELSE e.first_begun_at END,
+           call_number = excluded.call_number,
+           settled_at = NULL, settled_by = '', error_class = '', error_code = '', error_message = ''
+     WHERE e.state = %(expected)s
+    {_BEGUN}"""  # noqa: S608 (ours)
+
+
+_RESOLVE = f"""
+    UPDATE workflows_effect
+       SET state = %(state)s, result = %(result)s, settled_by = %(settled_by)s, settled_at = clock_timestamp(),
+           attempt = %(attempt)s, attempt_token = %(attempt_token)s
+     WHERE id = %(effect_id)s AND state = %(expected)s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
+
+
+_BEGIN_NEW_GENERATION = f"""
+    WITH old AS ({_RESOLVE})
+    INSERT INTO workflows_effect
+           (workflow_id, step, generation, state, idempotency_key, attempt, attempt_token, has_undo)
+    SELECT %(workflow_id)s, %(step)s, %(generation)s, 'not_done', %(key)s, %(attempt)s, %(attempt_token)s, %(has_undo)s
+      FROM old RETURNING id"""  # noqa: S608 (_RESOLVE is ours)
+
+
+# The attempt that called the undo may still write its result: the call may have been on its way all the same.
+_RESOLVE_UNDO = f"""
+    WITH effect AS ({_RESOLVE})
+    INSERT INTO workflows_effect
+           (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, result, settled_at,
+            settled_by)
+    SELECT %(workflow_id)s, %(step)s, %(generation)s, true, 'done', %(undo_key)s, %(attempt)s, %(attempt_token)s,
+           %(undo_result)s::jsonb, clock_timestamp(), %(settled_by)s FROM effect
+    ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
+       SET state = 'done', result = excluded.result, settled_at = excluded.settled_at, settled_by = excluded.settled_by,
+           error_class = '', error_code = '', error_message = ''
+    RETURNING id"""  # noqa: S608 (_RESOLVE is ours)
+
+
+def _load(workflow: Workflow) -> dict[str, KnownEffect]:
+    """The workflow's effects by step, the latest generation of each."""
+    rows = attempt_log.execute(
+        """SELECT id, step, generation, state, idempotency_key, result::text,
+                  extract(epoch FROM statement_timestamp() - first_begun_at)::float,
+                  extract(epoch FROM statement_timestamp() - begun_at)::float,
+                  has_undo, undo_failures, undo_unavailable,
+                  concat_ws(': ', coalesce(nullif(error_code, ''), nullif(error_class, '')), nullif(error_message, '')),
+                  error_code,
+                  EXISTS (SELECT FROM workflows_wait w
+                           WHERE w.workflow_id = e.workflow_id AND w.name = 'undeclared:' || e.step || ':asked'
+                             AND NOT w.superseded),
+                  call_number
+             FROM workflows_effect e WHERE workflow_id = %s AND NOT undo ORDER BY generation""",
+        [workflow.pk],
+    )
+    return {
+        step: KnownEffect(
+            effect_id,
+            step,
+            generation,
+            state,
+            key,
+            json.loads(result) if result else None,
+            *known,
+        )
+        for effect_id, step, generation, state, key, result, *known in rows
+    }
+
+
+def _outcome_statement(
+    effect: KnownEffect,
+    state: Effect.State,
+    result: dict[str, Any] | None,
+    error: dict[str, str],
+    attempt: OpenAttempt,
+) -> tuple[str, dict[str, Any]]:
+    """The statement that writes the outcome of a call, if the effect still holds the token of the attempt that made it.
+
+    It checks the token and not ids: a failover to a server that lacks the last moments uses ids again, and a write on a
+    new connection would land on the effect of another workflow.
+    """
+    return (
+        f"""UPDATE workflows_effect
+               SET state = %(state)s, result = %(result)s, {_SET_ERROR},
+                   settled_at = clock_timestamp(), settled_by = 'call'
+             WHERE id = %(effect_id)s AND attempt_token = %(attempt_token)s""",  # noqa: S608 (ours)
+        {
+            "effect_id": effect.id,
+            "attempt_token": attempt.token,
+            "state": state,
+            "result": _json_or_null(result),
+            **error,
+        },
+    )
+
+
+def _undone_statement(
+    undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttempt
+) -> tuple[str, dict[str, Any]]:
+    """The statement that writes the undo as DONE, and with it the effect as UNDONE."""
+    return (
+        """UPDATE workflows_effect
+              SET state = CASE id WHEN %(undo_id)s THEN 'done' ELSE 'undone' END,
+                  result = CASE id WHEN %(undo_id)s THEN %(result)s::jsonb ELSE result END,
+                  error_class = '', error_code = '', error_message = '',
+                  settled_at = clock_timestamp(), settled_by = CASE id WHEN %(undo_id)s THEN 'call' ELSE 'undo' END
+            WHERE id IN (%(undo_id)s, %(effect_id)s)
+              AND EXISTS (
+                  SELECT FROM workflows_effect u WHERE u.id = %(undo_id)s AND u.attempt_token = %(attempt_token)s)""",
+        {
+            "undo_id": undo.id,
+            "effect_id": undo.undoes,
+            "attempt_token": attempt.token,
+            "result": _json_or_null(result),
+        },
+    )
+
+
+def _failpoint_place(step: str, undo: bool) -> str:
+    """The name by which failpoints know a step's call, or its undo's."""
+    return undo_of(step) if undo else step
+
+
+def _error_line(error_class: str, error_code: str, message: str) -> str:
+    return ": ".join(part for part in (error_code or error_class, message) if part)
+
+
+def _json_or_null(result: dict[str, Any] | None) -> str | None:
+    return None if result is None else json.dumps(result)

@@ -1,0 +1,150 @@
+"""CLAIM: find the next due workflow, and lock its row.
+
+What has begun goes first, in three of four claims (docs/adr/0012): the two kinds are two pools, each in the order in
+which its rows became due, and each found by an index of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from time import monotonic
+from typing import Any, NamedTuple
+
+from django.db import DEFAULT_DB_ALIAS, models
+
+from workflows.models import Workflow
+from workflows.outages import circuits
+from workflows.postgres.round_trips import session_of
+from workflows.signals import store
+
+# A full look, from the oldest due row on, this often, by one of all workers: at once a second, rows that became due
+# behind the watermark were woken 0.5 to 1 s late in a backlog.
+FULL_LOOK_EVERY = 0.25
+
+# One of so many claims takes what has not begun before what has: else a flood of retries would let nothing new begin.
+FRESH_EVERY = 4
+
+# A row is seen a moment after the time that it is due at: when its transaction commits. So a look that has found
+# nothing is not believed of the last second. The dead entries of a second are few.
+SEEN_AFTER = "1 second"
+
+COMPENSATION = "compensation"
+
+# A due time and an id, as text: one type for all of them, and so one plan. The first lies before all rows.
+Watermark = tuple[str, str]
+THE_START: Watermark = ("-infinity", "0")
+
+# The pools in which a worker looks, and which rows each has.
+POOLS = {"begun": "begun", "fresh": "NOT begun", "compensating": "compensating"}
+
+# Named one by one: the plan of a prepared statement that selects all columns fails when a migration adds one.
+_FIELDS = Workflow._meta.concrete_fields
+_COLUMNS = ", ".join(f"due.{field.column}" for field in _FIELDS)
+_NAMES = [field.attname for field in _FIELDS]
+_JSON = [isinstance(field, models.JSONField) for field in _FIELDS]
+
+
+class Claim(NamedTuple):
+    """A workflow whose row is locked, by the transaction in which it was claimed."""
+
+    workflow: Workflow
+    xid: str  # of that transaction
+    cancelled: bool  # a person has asked to cancel it
+    expires_in: float  # seconds; infinite unless its definition says `expires_after`
+    not_closed: list[Any] | None  # the circuits that are not: see workflows.outages.circuits
+
+
+class DueWorkflows:
+    """The due workflows of one queue, in the order in which a worker takes them. `only`: none but "compensation".
+
+    `live_workers` are the workers that take the same of the queue, this one included: they share the full looks.
+    """
+
+    def __init__(self, queue: str, *, only: str = "") -> None:
+        self.live_workers = 1
+        self._queue = queue
+        self._pools = ["compensating"] if only == COMPENSATION else ["begun", "fresh"]
+        self._claims = 0
+        # Of each pool: no row is due, unless another worker holds it, that became due before this pair.
+        self._watermarks: dict[str, Watermark] = {}
+        self._full_look_at = float("-inf")
+        self._luck = 1.0
+
+    def claim_next(self, *, thorough: bool = True) -> Claim | None:
+        """Lock the next due row; None when other workers hold every due row, or none is due.
+
+        The oldest due time of a pool first, not the oldest row: by creation, each claim walks over every row that
+        waits. The watermark, the pair last claimed, spares the walk over the entries that the drain so far has left
+        dead and that a held claim keeps vacuum from removing; a full look finds what became due behind it. Not
+        `thorough`, None may also be said of rows behind the watermark, until the next full look.
+        """
+        if monotonic() < self._full_look_at + self._full_look_every():
+            claim = self._look()
+            if claim or not thorough:
+                return claim
+        self._full_look_at, self._luck = monotonic(), random.expovariate(1)
+        self._watermarks.clear()
+        return self._look()
+
+    def _full_look_every(self) -> float:
+        """Seconds. By chance: workers that were started together would all look at once, and then none for long."""
+        return FULL_LOOK_EVERY * (1 + (self.live_workers - 1) * self._luck)
+
+    def _look(self) -> Claim | None:
+        """One statement, whether the first pool is empty or not."""
+        pools = self._pools[::-1] if (self._claims + 1) % FRESH_EVERY == 0 else self._pools
+        parameters: dict[str, Any] = {"queue": self._queue}
+        for pool in pools:
+            parameters[f"{pool}_due"], parameters[f"{pool}_id"] = self._watermarks.get(pool, THE_START)
+        (row,) = session_of().run(_sql_of(tuple(pools)), parameters)
+        return self._taken(pools, *row)
+
+    def _taken(
+        self,
+        pools: Sequence[str],
+        found_in: str | None,
+        looked_at: datetime,
+        xid: str,
+        cancelled: bool,
+        expires_in: float | None,
+        not_closed: list[Any] | None,
+        *row: Any,
+    ) -> Claim | None:
+        """What a look has found, in the first of the `pools` that had a due row; and the watermarks from now on."""
+        for pool in pools:
+            if found_in == pool:
+                self._claims += 1
+                values = [json.loads(value) if is_json else value for value, is_json in zip(row, _JSON, strict=True)]
+                workflow = Workflow.from_db(DEFAULT_DB_ALIAS, _NAMES, values)
+                self._watermarks[pool] = (workflow.invisible_until.isoformat(), str(workflow.pk))
+                return Claim(workflow, xid, cancelled, float("inf") if expires_in is None else expires_in, not_closed)
+            self._watermarks[pool] = (looked_at.isoformat(), "0")
+        return None
+
+
+@cache
+def _sql_of(pools: tuple[str, ...]) -> str:
+    """The statement that looks in these pools, one after the other, each from its watermark on."""
+    return f"""
+        SELECT pool, looked_at,
+               CASE WHEN due.id IS NOT NULL THEN pg_current_xact_id()::text END AS claim_xid,
+               {store.cancel_requested_sql("due.id")} AS cancelled,
+               extract(epoch FROM expires_at - clock_timestamp())::float AS expires_in,
+               CASE WHEN due.id IS NOT NULL THEN ({circuits.NOT_CLOSED}) END AS not_closed,
+               {_COLUMNS}
+          FROM (SELECT now() - interval '{SEEN_AFTER}' AS looked_at) look
+          LEFT JOIN ({" UNION ALL ".join(_sql_in(pool) for pool in pools)} LIMIT 1) due ON true"""  # noqa: S608 (ours)
+
+
+def _sql_in(pool: str) -> str:
+    """The next due row of a pool, locked."""
+    # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
+    return f"""SELECT *, '{pool}' AS pool FROM (
+                SELECT * FROM workflows_workflow
+                 WHERE status = 'PENDING' AND queue = %(queue)s AND {POOLS[pool]} AND invisible_until <= now()
+                       AND (invisible_until, id) >= (%({pool}_due)s::timestamptz, %({pool}_id)s::bigint)
+                 ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) {pool}"""  # noqa: S608 (ours)

@@ -1,0 +1,370 @@
+"""UNDO: when a workflow fails for good, is cancelled or expires, what it has done elsewhere is undone, newest first.
+
+The workflow stays PENDING, with `compensating` set: compensation is work like any other, claimed, retried and resumed.
+For each effect that may have happened and whose step has an `undo`, in the reverse order of the ledger:
+
+1. The engine finds out whether the effect happened, by the step's lookup or by asking a person; never by repeating the
+   call: no patient is charged in order to be refunded.
+2. The undo is called, under the effect's key and `:undo`, and its outcome is written on the ledger.
+3. A person is asked about an undo (or a lookup before it) that has failed three times or has killed three workers, and
+   about an undo that this release does not have. The order is strict: the effects before it wait for the answer. While
+   its service is unavailable there is more patience, and the workflow may be parked (`workflows.outages`).
+4. Such a question may answer itself: the step's `lookup`, if the call is in doubt, or its `undo_lookup`, if the undo
+   has failed, is asked again every hour and, after an outage, when the service is back. What has been undone is
+   UNDONE. What still stands, and failed for an outage alone, is undone now, once. Else the question stays.
+
+Then the workflow is FAILED. A retry begins new generations of what was undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from workflows import waits
+from workflows.definition import Step, Undo, WorkflowDefinition, definitions, removed_step, undo_of
+from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
+from workflows.effects.ledger import Ledger
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, found_by
+from workflows.engine import retry_budget, step_session
+from workflows.engine.executor import WorkerStopping
+from workflows.engine.results import Results, describe, describe_engine_error
+from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, leave, tried
+from workflows.errors import StepError, Suspend
+from workflows.models import Effect, ManualTask, StepOutcome, Wait, Workflow
+from workflows.outages.parking import PATIENCE, find_parking
+from workflows.signals import store
+from workflows.state import attempt_log, transitions
+from workflows.state.attempt_log import OpenAttempt
+from workflows.state.boundary import MustStop
+from workflows.state.transitions import NONE, UNCHANGED, ExtraColumns, Failures, Parking
+from workflows.wording import words_for_step
+
+# Failures of an undo before a person is asked.
+MAX_UNDO_FAILURES = 3
+
+UNDO_TASK_TYPE = "undo_in_doubt"
+# The codes of the errors by which an undo is given up without a call (`engine.poison`). A lookup might do the same.
+DEATHS_TASK_TYPE, LOSSES_TASK_TYPE = "keeps_dying", "keeps_being_lost"
+# Questions that a person has to answer though the workflow is cancelled.
+KEPT_ON_CANCEL = (DOUBT_TASK_TYPE, UNDO_TASK_TYPE)
+# The names of the waits for an answer about an undo begin with it.
+QUESTION_PREFIX = "undo:"
+
+
+@dataclass(frozen=True, slots=True)
+class Compensated:
+    """Nothing is left to undo. `undone` are the steps whose effects were undone, in that order."""
+
+    undone: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class UndoFailed:
+    """An undo, or finding out whether there is something to undo, failed.
+
+    `description` is the error as it may be shown. If it has failed too often (`verdict`), a person is asked.
+    """
+
+    step: Step
+    error: BaseException
+    description: dict[str, str]
+    verdict: retry_budget.Verdict
+    parking: Parking | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UndoWaiting:
+    """A person has to say how the compensation goes on. `parking`: a lookup that may say so waits for its service."""
+
+    step: Step
+    suspend: Suspend
+    parking: Parking | None = None
+
+
+Outcome = Compensated | UndoFailed | UndoWaiting | WorkerStopping
+
+
+def fail_or_compensate(
+    workflow: Workflow,
+    *,
+    step: str | transitions.Unchanged = UNCHANGED,
+    failures: transitions.Failures | transitions.Unchanged = UNCHANGED,
+    extra_columns: ExtraColumns,
+) -> bool:
+    """Fail a workflow for good: it is at rest, or due at once for its compensation. Returns whether it has one.
+
+    Called in the transaction that holds the row. Questions that people are still asked are closed with it. `step` and
+    `failures` say where it failed, and how often in a row; `extra_columns` holds the other columns to be written.
+    """
+    compensates = _is_needed(workflow)
+    if compensates:
+        close_questions(workflow.pk)
+        transitions.begin_compensation(workflow.pk, step=step, failures=failures, extra_columns=extra_columns)
+    else:
+        close_pending_work(workflow)
+        transitions.fail(workflow.pk, step=step, failures=failures, extra_columns=extra_columns)
+    return compensates
+
+
+def close_questions(workflow_id: int) -> None:
+    """Close the questions to people, except whether an effect happened: that has to be known all the same.
+
+    The questions of a compensation stay open too, for the workflow may have failed by itself just now: without an
+    answer, its compensation would never come to an end.
+    """
+    _close_tasks(ManualTask.objects.filter(workflow=workflow_id).exclude(task_type__in=KEPT_ON_CANCEL))
+
+
+def _close_tasks(tasks: QuerySet[ManualTask]) -> None:
+    """Close the tasks in the order in which a cancellation locks them, for both may happen at the same time."""
+    in_order = tasks.filter(state=ManualTask.State.OPEN).order_by("pk").select_for_update(no_key=True)
+    ManualTask.objects.filter(pk__in=in_order.values("pk")).update(state=ManualTask.State.CLOSED)
+
+
+def close_pending_work(workflow: Workflow) -> None:
+    """The workflow comes to rest: its questions to people are closed, and its unused signals are ignored."""
+    _close_tasks(ManualTask.objects.filter(workflow=workflow.pk))
+    # A retry makes a new wait for the children; until then no chore need look whether they have finished.
+    Wait.objects.filter(workflow=workflow.pk, kind=Wait.Kind.CHILDREN, outcome="").update(superseded=True)
+    store.ignore_signals(workflow.pk)
+
+
+def _is_needed(workflow: Workflow) -> bool:
+    definition = definitions().get(workflow.workflow_type)
+    effects = Effect.objects.filter(workflow=workflow.pk, undo=False, state__in=MAY_HAVE_HAPPENED)
+    return any(is_to_be_undone(definition, *effect) for effect in effects.values_list("step", "has_undo"))
+
+
+def is_to_be_undone(definition: WorkflowDefinition | None, step_name: str, had_undo: bool) -> bool:
+    """Whether an effect is to be undone: also if its step was removed or has lost its undo; then a person is asked."""
+    step = definition.find_step(step_name) if definition else None
+    return had_undo or bool(step and step.undo)
+
+
+def run(
+    definition: WorkflowDefinition,
+    workflow: Workflow,
+    attempt: OpenAttempt,
+    *,
+    give_up: StepError | None = None,
+) -> Outcome:
+    """Undo the effects that are to be undone, until one fails or waits. What was done is added to `attempt.steps`.
+
+    `give_up` says why the first undo is not called, but a person asked about it.
+    """
+    outcome = _Compensation(definition, workflow, attempt).run(give_up)
+    leave(attempt, rolled_back=not isinstance(outcome, Compensated))
+    return outcome
+
+
+class _Compensation:
+    """One pass over what is to be undone."""
+
+    def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
+        self.definition = definition
+        self.attempt = attempt
+        self.results = Results(definition, workflow, attempt)
+        self.workflow = self.results.workflow_copy
+        self.ledger = Ledger(definition, self.workflow, attempt)
+        self.parking: Parking | None = None
+        effects = reversed(self.ledger.rows.latest())
+        self.to_undo = [
+            effect
+            for effect in effects
+            if effect.state in MAY_HAVE_HAPPENED and is_to_be_undone(definition, effect.step, effect.has_undo)
+        ]
+
+    def run(self, give_up: StepError | None) -> Outcome:
+        for effect in self.to_undo:
+            step = self.definition.find_or_removed_step(effect.step)
+            ended_by = tried(self.attempt, partial(self._undo, step, effect, give_up), transaction.atomic())
+            match ended_by:
+                case MustStop():
+                    return WorkerStopping(self.results.context_json, step)
+                case Suspend():
+                    return UndoWaiting(step, ended_by, self.parking)
+            self.attempt.boundary.after()  # if that opens the circuit, the workflow is parked
+            if ended_by is not None:
+                return self._failed(step, effect, ended_by)
+            give_up = None
+        return Compensated([e.step for e in reversed(self.ledger.rows.latest()) if e.state == Effect.State.UNDONE])
+
+    def _failed(self, step: Step, effect: KnownEffect, error: BaseException) -> UndoFailed:
+        description, rows = describe(error, self.results), self.ledger.rows
+        parking = find_parking(self.workflow, error)
+        verdict = retry_budget.judge(error, rows.failures_of_undo(effect), allowed=MAX_UNDO_FAILURES, parking=parking)
+        if verdict.counts:
+            rows.set_undo_failures(effect, verdict.failures, description)
+        return UndoFailed(step, error, description, verdict, None if verdict.is_over else parking)
+
+    def _undo(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> None:
+        """Deal with one effect; its outcome is an entry of the attempt's steps."""
+        self.attempt.boundary.before(replace(step, name=undo_of(step.name)))
+        attempt_log.flush(self.attempt)
+        entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": StepOutcome.UNDO_FAILED}
+        with StepEntry(entry, self.attempt, self.results):
+            entry["outcome"] = self._deal_with(step, effect, give_up)
+            ensure_sound(f"The undo of {step.name}")
+        step_session.reset(self.attempt)
+
+    def _deal_with(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> str:
+        """Have a person decide, or find out whether the effect happened and undo it. Returns its state after that.
+
+        The person comes first: else an effect that cannot be found out about would be tried for ever, and no person
+        would know.
+        """
+        if give_up:  # written down, for a later attempt gets the person's answer
+            effect = self.ledger.rows.set_undo_failures(
+                effect, Failures(MAX_UNDO_FAILURES), describe_engine_error(give_up)
+            )
+        while not step.undo or _has_failed_too_often(effect):
+            effect = self._ask_or_find_out(step, effect)
+            if effect.state not in MAY_HAVE_HAPPENED:
+                return effect.state
+        if effect.state != Effect.State.DONE:
+            effect = self.ledger.doubts.resolve(step, self._context(), effect)
+            if effect.state != Effect.State.DONE:
+                return effect.state
+        self._call(step, step.undo, effect)
+        return Effect.State.UNDONE
+
+    def _call(self, step: Step, undo: Undo, effect: KnownEffect) -> None:
+        context = self._context()
+
+        def call() -> Mapping[str, Any] | None:
+            return call_in_time(
+                step, self.attempt, lambda: undo(workflow=self.workflow, context=context, effect=effect)
+            )
+
+        self.ledger.undo(effect, call, lambda error: describe(error, self.results))
+
+    def _context(self) -> Any:
+        """The context as the ledger alone gives it: the results of the `once` steps that happened."""
+        with attempt_log.attribute_to_step(self.attempt):  # the context's model may query the database
+            for effect in self.ledger.rows.latest():
+                if effect.result:
+                    self.results.merge(removed_step(effect.step), effect.result, recorded_before=True)
+        return self.results.context
+
+    def _ask_or_find_out(self, step: Step, effect: KnownEffect) -> KnownEffect:
+        """Have a person decide; until their answer has come, the lookup of the step may.
+
+        Returns the effect: UNDONE, KEPT or NOT_DONE, or one that may have happened, and is to be undone now.
+        """
+        try:
+            return self._ask(step, effect)
+        except Suspend:
+            found = self._find_out(step, effect) if _may_answer_itself(step, effect) else None
+            if found is None:
+                raise
+            return found
+
+    def _find_out(self, step: Step, effect: KnownEffect) -> KnownEffect | None:
+        """Look up an effect that a person is asked about; None if that decides nothing, and the question stays.
+
+        A lookup that fails is no failure of the undo: the person is asked already.
+        """
+        self.attempt.suspended = None  # by the question; the lookup may not wait
+        found: list[KnownEffect | None] = []
+        failed = tried(self.attempt, lambda: found.append(self._look_up(step, effect)), transaction.atomic())
+        if failed is None:
+            return found[0]
+        self.attempt.steps[-1].update(describe(failed, self.results))  # else nobody would know of it
+        self.attempt.boundary.after()  # if that opens the circuit, the workflow is parked
+        self.parking = find_parking(self.workflow, failed)
+        return None
+
+    def _look_up(self, step: Step, effect: KnownEffect) -> KnownEffect | None:
+        """What the service says of the effect, written on the ledger; None when a person goes on being asked.
+
+        The question is withdrawn first, unless it has been answered meanwhile: then it is the answer that counts, or
+        what a person has undone by hand would be undone again. What a person has claimed is not undone again either.
+        """
+        rows, doubts, question = self.ledger.rows, self.ledger.doubts, _question(effect)
+        lookup, context = step.undo_lookup, self._context()
+        if effect.state != Effect.State.DONE:
+            assert step.lookup is not None
+            found = doubts.find(step, step.lookup, context, effect)
+            ensure_sound(f"The lookup of {step.name}")
+            if not waits.withdraw_unanswered(self.workflow, question):
+                return None
+            # The failures first: a retry may make this very call, and its undo has not failed.
+            return doubts.settle(rows.set_undo_failures(effect, NONE), found)
+        assert lookup is not None
+        result = call_in_time(
+            step, self.attempt, lambda: lookup(workflow=self.workflow, context=context, effect=effect)
+        )
+        with attempt_log.attribute_to_step(self.attempt):
+            result = found_by("undo_lookup", step, result)
+        ensure_sound(f"The lookup of the undo of {step.name}")
+        if result is None and not self._may_be_undone_now(effect):
+            return None
+        if not waits.withdraw_unanswered(self.workflow, question, even_claimed=result is not None):
+            return None
+        if result is None:
+            return rows.set_undo_failures(effect, NONE)
+        return rows.resolve_undo(effect, Effect.State.UNDONE, by="lookup", result=result)
+
+    def _may_be_undone_now(self, effect: KnownEffect) -> bool:
+        """Whether what still stands is undone without a person's word: after an outage, and once.
+
+        What was refused would be again. And a service that answers each undo of this charge as if it were down, but its
+        lookup, would have the question withdrawn whenever it is asked, so that no person ever saw it.
+        """
+        return effect.undo_unavailable >= PATIENCE and not waits.was_withdrawn(self.workflow, _question(effect))
+
+    def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:
+        """Have a person decide. Returns the effect: UNDONE or KEPT, or as it was, to be tried again."""
+        is_lookup = bool(step.undo) and effect.state != Effect.State.DONE
+        failures = effect.undo_failures + effect.undo_unavailable
+        why = f"failed {failures} times" if step.undo else "is not in this release"
+        titled = words_for_step(self.definition.wording, step.name).titled
+        answer = waits.ask(
+            self.workflow,
+            _question(effect),
+            question=f"The {'lookup' if is_lookup else 'reversal'} of {titled} {why}. Has someone reversed it?",
+            facts={
+                "What we know of the call": Effect.State(effect.state).label,
+                "The last error": effect.error or "none",
+                "Idempotency key of the call": effect.idempotency_key,
+                "Idempotency key of its reversal": effect.undo_key,
+            },
+            task_type=UNDO_TASK_TYPE,
+            timeout=DOUBT_TIMEOUT,
+            look_every=LOOK_EVERY if _may_answer_itself(step, effect) else None,
+        )
+        if answer.outcome == "approved":
+            form = answer.result.get("answer") or {}
+            state = Effect.State.KEPT if form.get("kept") is True else Effect.State.UNDONE
+            reference = form.get("reference", "")
+            effect = self.ledger.rows.resolve_undo(
+                effect, state, by=answer.result["by"], result={"reference": reference} if reference else {}
+            )
+        elif answer.outcome == "rejected":
+            effect = self.ledger.rows.set_undo_failures(effect, NONE)
+        # The next time is another question, also after one that expired: an effect that is kept now may be up for
+        # undoing again after a retry, and its undo may fail again.
+        waits.withdraw(self.workflow, _question(effect))
+        return effect
+
+
+def _has_failed_too_often(effect: KnownEffect) -> bool:
+    return effect.undo_failures >= MAX_UNDO_FAILURES or effect.undo_unavailable >= PATIENCE
+
+
+def _may_answer_itself(step: Step, effect: KnownEffect) -> bool:
+    """Whether a lookup may answer the question about an effect: never about one that has killed its workers."""
+    if effect.error_code in (DEATHS_TASK_TYPE, LOSSES_TASK_TYPE):
+        return False
+    return bool(step.undo and (step.undo_lookup if effect.state == Effect.State.DONE else step.lookup))
+
+
+def _question(effect: KnownEffect) -> str:
+    """The name of the wait for a person's answer about the effect's undo."""
+    return f"{QUESTION_PREFIX}{effect.step}:{effect.generation}"

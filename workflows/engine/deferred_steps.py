@@ -1,0 +1,235 @@
+"""FOLLOW UP: a best-effort step that was let go is done later, when its workflow is COMPLETE, and stays so.
+
+A step asks for it by `Step(..., best_effort=True, follow_up=Retry(...))`. If it was let go for a reason that passes, a
+row says so as the workflow completes. A worker takes that row as it takes a workflow: it locks the workflow's row,
+opens an attempt, and runs the one step, with the same ledger and the same keys. Whatever comes of it is written on the
+follow-up alone.
+
+The context is the copy that was recorded: no earlier step is run, it would overwrite what the patient has changed
+since. So a step that needs a token, which is never recorded, gets one itself. And it may not wait.
+
+A worker may die of it, or lose it, however often: before it begins, the journal puts the follow-up off, by longer each
+time. What is done next is a decision, or a next try much later; after ten of these the follow-up is given up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from workflows.definition import Step, definitions
+from workflows.effects.ledger import Ledger
+from workflows.engine import executor, retry_budget, step_session
+from workflows.engine.backoff import Policy, delay_seconds
+from workflows.engine.executor import Failed, WorkerStopping
+from workflows.engine.results import Results, describe_engine_error
+from workflows.engine.runner import leave, tried
+from workflows.errors import RetryableStepError, StepError, Suspend
+from workflows.models import Attempt, Event, FollowUp, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.outages import circuits, unavailable_service
+from workflows.postgres.statements import server_side_binding
+from workflows.redaction import class_name
+from workflows.state import attempt_log, history
+from workflows.state.attempt_log import FENCE, OpenAttempt
+from workflows.state.boundary import MustStop
+from workflows.state.transitions import Failures
+
+logger = logging.getLogger(__name__)
+
+# Workers that may begin one without a decision, before it is given up; the next try comes after 60 s, doubling.
+MAX_TRIES = 10
+FIRST_DELAY, LONGEST_DELAY = 60.0, 3600.0
+LONGEST = timedelta(seconds=LONGEST_DELAY)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A follow-up whose workflow's row is locked, by the transaction in which it was claimed."""
+
+    workflow: Workflow
+    step: str
+    id: int
+    xid: str
+    not_closed: list[Any] | None  # circuits: see workflows.outages.circuits
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The step has run."""
+
+    step: Step
+
+
+Outcome = Done | Failed | WorkerStopping
+
+
+def add(workflow: Workflow, step: Step) -> None:
+    """Have a step followed up that was let go, in the transaction that completes its workflow."""
+    FollowUp.objects.bulk_create(
+        [FollowUp(workflow=workflow, step=step.name, queue=workflow.queue, due_at=_policy(step, None).due_after(1))],
+        ignore_conflicts=True,
+    )
+
+
+def claim_next(queue: str) -> Claim | None:
+    """Lock the workflow whose follow-up has been due the longest; None when none is due, or all are locked."""
+    found: Any = Workflow.objects.raw(
+        f"""SELECT w.*, f.id AS follow_up_id, f.step AS follow_up_step, pg_current_xact_id()::text AS claim_xid,
+                   ({circuits.NOT_CLOSED}) AS not_closed
+              FROM workflows_followup f JOIN workflows_workflow w ON w.id = f.workflow_id
+             WHERE f.queue = %s AND f.due_at <= now() AND f.due_at IS NOT NULL
+               AND w.status = 'COMPLETE' AND w.workflow_type = ANY (%s)
+             ORDER BY f.due_at, f.id LIMIT 1 FOR NO KEY UPDATE OF w SKIP LOCKED""",  # noqa: S608 (ours)
+        [queue, list(definitions())],
+    )
+    for row in found:
+        return Claim(row, row.follow_up_step, row.follow_up_id, row.claim_xid, row.not_closed)
+    return None
+
+
+def begin(claim: Claim) -> FollowUp | None:
+    """On the journal, put the follow-up off, in case nothing is decided; None if another worker has just decided it."""
+    rows = attempt_log.execute(
+        f"""UPDATE workflows_followup
+               SET tries = tries + 1,
+                   due_at = clock_timestamp() + make_interval(secs => least(
+                       %(longest)s::float8, %(first)s::float8 * 2 ^ least(tries, 10)))
+             WHERE id = %(id)s AND due_at <= clock_timestamp() AND {FENCE} RETURNING id""",  # noqa: S608 (ours)
+        {"id": claim.id, "first": FIRST_DELAY, "longest": LONGEST_DELAY, "claim_xid": claim.xid},
+    )
+    return FollowUp.objects.get(pk=claim.id) if rows else None
+
+
+# --- Run ----------------------------------------------------------------------------------------------
+
+
+def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> Outcome:
+    """Run the one step, in a savepoint of the claim's transaction. Raises ClaimLost when the row is no longer ours."""
+    attempt.may_wait = False
+    definition = definitions()[workflow.workflow_type]
+    step = definition.find_or_removed_step(follow_up.step)
+    if follow_up.tries > MAX_TRIES:
+        return _failed_by(step, StepError(f"{follow_up.tries - 1} workers began it, none finished it.", code="poison"))
+    if definition.find_step(follow_up.step) is None or not (step.follow_up or follow_up.asked_by):
+        return _failed_by(
+            step, _for_another_release(f"This release does not follow up {step.name}.", "step_undeclared")
+        )
+    results = Results(definition, workflow, attempt)
+
+    def run_step() -> None:
+        attempt.boundary.before(step)
+        with _reading_the_context(attempt):
+            results.resume(workflow.context)
+        executor.run_step(step, results, attempt, Ledger(definition, results.workflow_copy, attempt))
+        step_session.reset(attempt)
+
+    ended_by = tried(attempt, run_step, transaction.atomic())
+    leave(attempt, rolled_back=ended_by is not None)
+    match ended_by:
+        case None:
+            return Done(step)
+        case MustStop():
+            return WorkerStopping({}, step)
+        case Suspend():
+            return _failed_by(step, RetryableStepError(f"{step.name} may not wait when it is followed up: {ended_by}"))
+    return executor.failed(step, ended_by, results)
+
+
+@contextmanager
+def _reading_the_context(attempt: OpenAttempt) -> Iterator[None]:
+    """A context that this release cannot read, the one that recorded it can. What its model says may hold any value."""
+    try:
+        with attempt_log.attribute_to_step(attempt):
+            yield
+    except Exception as error:
+        why = str(error) if isinstance(error, StepError) else class_name(error)
+        raise _for_another_release(f"This release cannot read the context: {why}", "context_unreadable") from None
+
+
+def _for_another_release(message: str, code: str) -> RetryableStepError:
+    """What this release cannot do another may, until a deploy is surely over: ten looks in eight hours."""
+    return RetryableStepError(message, code=code, max_attempts=10, base_delay=600, max_delay=3600)
+
+
+def _failed_by(step: Step, error: StepError) -> Failed:
+    """The outcome for an error of the engine's own."""
+    return Failed(None, step, error, retry_budget.may_pass(error), describe_engine_error(error))
+
+
+# --- Decide -------------------------------------------------------------------------------------------
+
+
+def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: Outcome) -> None:
+    """Write what came of it: on the follow-up, in the history, as the attempt's end. The workflow stays as it is."""
+    with server_side_binding():
+        error = None
+        match outcome:
+            case Done():
+                ended = _finish(follow_up, attempt)
+            case WorkerStopping():
+                FollowUp.objects.filter(pk=follow_up.pk).update(due_at=ClockTimestamp(), tries=F("tries") - 1)
+                ended = Attempt.Outcome.PUT_BACK
+            case Failed():
+                ended, error = _fail(follow_up, attempt, outcome), outcome.error
+        history.close_attempt(attempt, ended, error)
+    logger.info("workflow %s: the follow-up of %s ended as %s", attempt.workflow_id, follow_up.step, ended)
+
+
+def _finish(follow_up: FollowUp, attempt: OpenAttempt) -> Attempt.Outcome:
+    follow_up.delete()
+    history.record_in(attempt, Event.Kind.FOLLOWED_UP, follow_up.step)
+    return Attempt.Outcome.FOLLOWED_UP
+
+
+def _fail(follow_up: FollowUp, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
+    """Try again later, or give it up: then it stays, without a time, for people to see."""
+    service = unavailable_service(outcome.error)
+    row = FollowUp.objects.filter(pk=follow_up.pk)
+    after_trial = _after_trial(follow_up, service) if service else None
+    if after_trial:
+        row.update(due_at=after_trial, tries=0)
+        return Attempt.Outcome.WAITING
+    policy = _policy(outcome.step, outcome.error)
+    before = Failures(follow_up.failures + follow_up.unavailable, follow_up.unavailable)
+    verdict = retry_budget.judge(outcome.error, before, allowed=policy.max_attempts)
+    failures, gives_up = verdict.failures, verdict.is_over or not outcome.retryable
+    row.update(
+        due_at=None if gives_up else policy.due_after(max(failures.number, 1)),
+        tries=0,
+        failures=failures.number - failures.unavailable,
+        unavailable=failures.unavailable,
+    )
+    history.record_in(
+        attempt,
+        Event.Kind.FOLLOW_UP_GIVEN_UP if gives_up else Event.Kind.FOLLOW_UP_FAILED,
+        follow_up.step,
+        **outcome.description,
+    )
+    return Attempt.Outcome.FOLLOW_UP_FAILED
+
+
+def _after_trial(follow_up: FollowUp, service: str) -> datetime | None:
+    """While the service's circuit is open: a time after its next trial, which this is not to be. Else None.
+
+    As far ahead as the follow-up is old, for each look is an attempt: one a minute would be 1,400 of each in an outage
+    of a day. But no more than an hour: a person may end a hold early.
+    """
+    circuit: Any = circuits.find_open(service)
+    if circuit is None or circuit.retry_at is None:
+        return None
+    ahead = min(max(circuit.retry_at, circuit.now + (circuit.now - follow_up.created_at)), circuit.now + LONGEST)
+    later = delay_seconds(1, base_delay=circuit.cool_off, max_delay=circuits.LONGEST_COOL_OFF, jitter_factor=0.5)
+    return ahead + timedelta(seconds=later)  # type: ignore[no-any-return]
+
+
+def _policy(step: Step, error: BaseException | None) -> Policy:
+    """What the error states beats what the step states of its follow-up."""
+    return retry_budget.policy_for(error, step.follow_up)

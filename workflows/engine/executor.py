@@ -1,0 +1,196 @@
+"""RUN: one pass through a workflow's steps, from top to bottom, in one try (`workflows.engine.runner`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+
+from workflows.definition import Step, WorkflowDefinition, removed_step
+from workflows.effects.ledger import Ledger, Result
+from workflows.effects.reconcile import Unsettled
+from workflows.engine import retry_budget, step_session
+from workflows.engine.results import Results, describe, describe_engine_error
+from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, leave, tried
+from workflows.errors import StepError, Suspend, WorkflowCancelled
+from workflows.models import StepOutcome, Workflow
+from workflows.outages import unavailable_service
+from workflows.outages.parking import PATIENCE
+from workflows.postgres.jsonb import as_json
+from workflows.postgres.round_trips import session_of
+from workflows.state import attempt_log
+from workflows.state.attempt_log import OpenAttempt
+from workflows.state.boundary import MustStop
+from workflows.timeouts import StepTimeout
+
+NO_SAVEPOINT = nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Every step has run."""
+
+    context: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A step failed, for good or (a RetryableStepError, or what the database cannot do just now) for now.
+
+    `description` is the error as it may be shown: its class, code and scrubbed message. `context` is None when no step
+    ran: then the row keeps its context.
+    """
+
+    context: Mapping[str, Any] | None
+    step: Step
+    error: BaseException
+    retryable: bool
+    description: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A step waits for something."""
+
+    context: Mapping[str, Any]
+    step: Step
+    suspend: Suspend
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStopping:
+    """The worker has to stop, and its grace is over: the workflow is left for another worker."""
+
+    context: Mapping[str, Any]
+    step: Step
+
+
+# `context` is its copy for people, as JSON.
+Outcome = Complete | Failed | Waiting | WorkerStopping
+
+
+def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Outcome:
+    """Run every step in order and return the outcome. What each step did is added to `attempt.steps`.
+
+    The attempt's boundary says before each step whether to go on: it may leave the workflow for another worker, or fail
+    it. Raises ClaimLost when the row is no longer ours: then nothing may be decided.
+    """
+    results = Results(definition, workflow, attempt)
+    # An earlier release may have made calls of steps that this release does not have; a first attempt finds no calls.
+    keeps_calls = attempt.number > 1 or any(step.once for step in definition.steps)
+    ledger = Ledger(definition, results.workflow_copy, attempt) if keeps_calls else None
+    step = definition.steps[0]
+
+    def run_steps() -> None:
+        nonlocal step
+        for step in definition.steps:
+            attempt.boundary.before(step)
+            _run_step(step, workflow, results, attempt, ledger)
+            attempt.boundary.after()
+        if ledger:
+            ledger.doubts.require_certainty(results.context)
+        step_session.reset(attempt)
+
+    ended_by = tried(attempt, run_steps, session_of().savepoint())
+    leave(attempt, rolled_back=ended_by is not None)
+    match ended_by:
+        case None:
+            return Complete(results.context_json)
+        case MustStop():
+            return WorkerStopping(results.context_json, step)
+        case Suspend():
+            return Waiting(results.context_json, step, ended_by)
+    return failed(step, ended_by, results)
+
+
+def failed(step: Step, error: BaseException, results: Results) -> Failed:
+    """The outcome of an attempt that a step's error has ended."""
+    return Failed(results.context_json, step, error, retry_budget.may_pass(error), describe(error, results))
+
+
+def failed_before_any_step(definition: WorkflowDefinition | None, workflow: Workflow, error: StepError) -> Failed:
+    """The outcome of a workflow that fails with `error` before any step of the attempt has run.
+
+    `definition` is None for a type that this release does not know.
+    """
+    known = definition and (definition.find_step(workflow.current_step) or definition.steps[0])
+    step = known or removed_step(workflow.current_step)
+    return Failed(None, step, error, retryable=False, description=describe_engine_error(error))
+
+
+def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
+    """Run one step and merge its result. The failure of a best-effort step is recorded, and the workflow goes on."""
+    if not step.best_effort:
+        run_step(step, results, attempt, ledger)
+        return
+    try:
+        run_step(step, results, attempt, ledger, transaction.atomic())
+    except WorkflowCancelled:
+        raise
+    except (Exception, StepTimeout) as error:
+        attempt_log.ensure_from_step(attempt, error)
+        if step_session.is_broken() or _is_to_be_parked(step, workflow, error):
+            raise
+        entry = attempt.steps[-1]
+        entry["outcome"] = StepOutcome.BEST_EFFORT_FAILED
+        if step.follow_up and retry_budget.may_pass(error):
+            entry["follow_up"] = True
+
+
+def _is_to_be_parked(step: Step, workflow: Workflow, error: BaseException) -> bool:
+    """Whether a best-effort step, though it may be passed over, is retried or parked: while there is patience."""
+    if not step.parks or not retry_budget.may_pass(error):
+        return False
+    # Whether the call has happened cannot be told for some seconds: that is no answer of the service's either.
+    if isinstance(error, Unsettled):
+        return True
+    verdict = retry_budget.judge(error, retry_budget.failures_in_a_row(workflow, step), allowed=PATIENCE)
+    return bool(unavailable_service(error)) and not verdict.is_over
+
+
+def run_step(
+    step: Step,
+    results: Results,
+    attempt: OpenAttempt,
+    ledger: Ledger | None,
+    savepoint: AbstractContextManager[None] = NO_SAVEPOINT,
+) -> None:
+    """Run one step, and merge its result. Raises whatever it fails with, though it be best-effort."""
+    entry: dict[str, Any] = {"step": step.name, "outcome": StepOutcome.FAILED}
+    try:
+        with StepEntry(entry, attempt, results), savepoint:
+            entry["outcome"] = _call(step, results, attempt, ledger)
+    except WorkflowCancelled:
+        attempt.steps.pop()  # it was not begun
+        raise
+
+
+def _call(step: Step, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> StepOutcome:
+    """Call the step, within its time, and merge what it returns."""
+
+    def call() -> Result | None:
+        return call_in_time(
+            step, attempt, lambda: step.function(workflow=results.workflow_copy, context=results.context)
+        )
+
+    result: Result | None
+    recorded_before = False
+    if step.once and ledger:
+        result, recorded_before = ledger.perform(step, results.context, call, lambda error: describe(error, results))
+    else:
+        attempt.boundary.require_available(step.needs)
+        attempt_log.flush(attempt)  # what a once step did is on the ledger before the next step runs
+        result = call()
+    ensure_sound(step.name)
+    if step.best_effort:  # before its result is merged: what it has written is rolled back if they fail
+        step_session.check_deferred_constraints(attempt)
+    with attempt_log.attribute_to_step(attempt):  # a result may be lazy, and a context's model may query the database
+        if result:
+            # A result from the ledger is in its JSON form already.
+            results.merge(step, result if step.once else as_json(result), recorded_before=recorded_before)
+    if recorded_before:
+        return StepOutcome.RECORDED
+    return StepOutcome.SKIPPED if result is None else StepOutcome.RAN

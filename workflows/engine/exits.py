@@ -1,0 +1,142 @@
+"""DEATHS: how a worker process ended, written to the database by its supervisor.
+
+The supervisor holds no connection over a fork: each write opens a connection of its own and closes it. A database that
+is away must not keep the supervisor from reaping and replacing children, so a death that cannot be written now is kept
+for later.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections import deque
+from contextlib import closing
+from time import monotonic
+from typing import Any, NamedTuple
+
+from django.db import Error, connections
+
+from workflows.engine.process_status import WorkerStatus
+from workflows.models import Attempt
+from workflows.postgres.statements import Parameters
+from workflows.state import attempt_log
+
+logger = logging.getLogger(__name__)
+
+# Signals that only others send: a person, an init system, the kernel short of memory. Any other signal, and any exit,
+# is the process's own doing.
+SENT_BY_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP}
+# Seconds that connecting, and each statement, may take; the supervisor reaps no child meanwhile.
+PATIENCE = 2
+RETRY_DELAY, MAX_RETRY_DELAY = 0.5, 30.0
+# A child that dies every five seconds while the database is away for a day makes more deaths than a person reads.
+MOST_KEPT = 1000
+
+_SESSION = f"-c statement_timeout={PATIENCE * 1000}"
+_CONNECTION = {"connect_timeout": PATIENCE, "tcp_user_timeout": PATIENCE * 1000, "keepalives_idle": 1}
+
+
+class Death(NamedTuple):
+    """The end of a worker process: what it was doing, and how it ended."""
+
+    status: WorkerStatus
+    outcome: Attempt.Outcome
+    how: str
+
+
+def death(status: WorkerStatus, exit_code: int, *, ended_by_us: str = "") -> Death:
+    """Distinguish a crash from a kill.
+
+    `exit_code` is that of `os.waitstatus_to_exitcode`; `ended_by_us` says why the supervisor killed the process.
+    """
+    if status.lost:
+        return Death(status, Attempt.Outcome.LOST, "")
+    if exit_code >= 0:
+        return Death(status, Attempt.Outcome.CRASHED, f"exit code {exit_code}")
+    if exit_code == -signal.SIGKILL and ended_by_us:
+        return Death(status, Attempt.Outcome.INTERRUPTED, ended_by_us)
+    by_others = -exit_code in SENT_BY_OTHERS
+    return Death(status, Attempt.Outcome.KILLED if by_others else Attempt.Outcome.CRASHED, signal_name(-exit_code))
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+class DeathRegister:
+    """The deaths that the supervisor has still to write, oldest first."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # of the supervisor's connection, in pg_stat_activity
+        self._unwritten: deque[Death] = deque(maxlen=MOST_KEPT)
+        self._try_again_at = float("-inf")
+        self._delay = RETRY_DELAY
+
+    def __len__(self) -> int:
+        return len(self._unwritten)
+
+    def add(self, death: Death) -> None:
+        self._unwritten.append(death)
+
+    def write(self, death: Death) -> bool:
+        """Write a death that the supervisor is about to cause; False, and the death is forgotten, if it cannot now."""
+        self.add(death)
+        self.flush()
+        if death in self._unwritten:
+            self._unwritten.remove(death)
+            return False
+        return True
+
+    def flush(self, *, at_once: bool = False) -> None:
+        """Write the deaths that are not written yet; on failure keep them, and wait a while before the next try."""
+        if not self._unwritten or (monotonic() < self._try_again_at and not at_once):
+            return
+        try:
+            with closing(self._connect()) as connection, connection.cursor() as cursor:
+                connection.set_autocommit(False)
+                while self._unwritten:
+                    for sql, parameters in _statements(self._unwritten[0]):
+                        cursor.execute(sql, parameters)
+                    connection.commit()
+                    self._unwritten.popleft()
+        except Error as error:
+            logger.warning("cannot record how a worker ended, and will try again: %s", type(error).__name__)
+            self._try_again_at = monotonic() + self._delay
+            self._delay = min(self._delay * 2, MAX_RETRY_DELAY)
+        else:
+            self._delay = RETRY_DELAY
+
+    def _connect(self) -> Any:
+        """A connection of its own: the children inherit neither the connection nor its settings."""
+        connection = connections.create_connection(attempt_log.ALIAS)
+        given = connection.settings_dict.get("OPTIONS", {})
+        options = {
+            **given,
+            **_CONNECTION,
+            "application_name": f"onramp supervisor {self.name}",
+            "options": f"{given.get('options', '')} {_SESSION}".strip(),
+        }
+        connection.settings_dict = {**connection.settings_dict, "OPTIONS": options}
+        return connection
+
+
+def _statements(death: Death) -> list[tuple[str, Parameters]]:
+    """The statements that record a death. Each may be sent twice, for the answer to the first may be lost."""
+    status = death.status
+    statements: list[tuple[str, Parameters]] = []
+    if status.attempt_id:
+        statements += attempt_log.closing_statements(
+            status.attempt_id, death.outcome, step=status.step[:100], how=death.how
+        )
+    if status.worker_id:
+        statements.append(
+            (
+                """UPDATE workflows_workerprocess SET stopped_at = clock_timestamp(), ended_how = %s
+                    WHERE id = %s AND stopped_at IS NULL""",
+                [death.how, status.worker_id],
+            )
+        )
+    return statements

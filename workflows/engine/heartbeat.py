@@ -1,0 +1,114 @@
+"""HEARTBEAT: which worker works, where, since when and on what. A row for each worker process, for people to look at.
+
+The workers count these rows, to share the full looks at what they take of their queue; nothing else is decided by
+them.
+
+The worker writes its row on the journal, at most once a second: between steps, and when idle. While it is inside a long
+step, its row grows old, but for no longer than its lease.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from time import monotonic
+
+from django.conf import settings
+
+from workflows.engine.process_status import WorkerStatus
+from workflows.postgres.statements import execute
+from workflows.signals.waking import Slice
+from workflows.state import attempt_log
+from workflows.state.attempt_log import OpenAttempt
+
+EVERY = 1.0
+# Seconds after its last beat in which a worker counts as one that looks at the queue: later it is in a long step, or
+# dead.
+LOOKS_FOR = 5.0
+# Long enough that a person can see in the morning which worker died in the night.
+KEEP_FOR = "1 day"
+
+
+# How many other workers look for the same: the heartbeat's statement reads this along the way.
+_OTHERS = f"""(
+    SELECT count(*) FROM workflows_workerprocess
+     WHERE queue = %(queue)s AND stopped_at IS NULL AND id <> %(row_id)s AND "only" = %(only)s
+       AND last_seen > clock_timestamp() - interval '{LOOKS_FOR} s')"""  # noqa: S608 (ours)
+
+
+class Heartbeat:
+    """This process's row. The first beat makes the row; a later beat makes it anew if the chores have deleted it."""
+
+    def __init__(self, name: str, queue: str, *, only: str = "") -> None:
+        self.name = name
+        self.queue, self.only = queue, only
+        self.row_id = 0
+        self.live_workers = 1  # those that take the same and beat, this one included, as of the last beat
+        self._beaten_at = float("-inf")
+
+    def beat(self, status: WorkerStatus, attempt: OpenAttempt | None) -> None:
+        """Write that this worker lives, and what it is doing, unless it wrote that less than a second ago."""
+        if monotonic() < self._beaten_at + EVERY:
+            return
+        self._beaten_at = monotonic()
+        at = {
+            "workflow_id": status.workflow_id or None,
+            "attempt": attempt.number if attempt else None,
+            "step": status.step[:100],
+            "seconds": monotonic() - status.since if status.since else None,
+        }
+        if not self._update(at):
+            self._insert(at)
+
+    def stop(self) -> None:
+        """Write that this worker has stopped in good order."""
+        if not self.row_id:
+            return  # this worker never got as far as the database
+        attempt_log.execute(
+            """UPDATE workflows_workerprocess
+                  SET stopped_at = clock_timestamp(), last_seen = clock_timestamp(),
+                      workflow_id = NULL, attempt = NULL, step = '', since = NULL
+                WHERE id = %s""",
+            [self.row_id],
+        )
+        self.row_id = 0
+
+    def _update(self, at: Mapping[str, object]) -> bool:
+        # This also opens the row again, if the supervisor has closed it too early.
+        rows = attempt_log.execute(
+            f"""UPDATE workflows_workerprocess
+                  SET last_seen = clock_timestamp(), stopped_at = NULL, ended_how = '',
+                      workflow_id = %(workflow_id)s, attempt = %(attempt)s, step = %(step)s,
+                      since = clock_timestamp() - %(seconds)s * interval '1 second'
+                WHERE id = %(row_id)s RETURNING {_OTHERS}""",  # noqa: S608 (ours)
+            {**at, "row_id": self.row_id, "queue": self.queue, "only": self.only},
+        )
+        for (others,) in rows:
+            self.live_workers = others + 1
+        return bool(rows)
+
+    def _insert(self, at: Mapping[str, object]) -> None:
+        ((self.row_id, others),) = attempt_log.execute(
+            f"""INSERT INTO workflows_workerprocess
+                      (name, host, pid, release, queue, "only", workflow_id, attempt, step, since)
+               VALUES (%(name)s, %(host)s, %(pid)s, %(release)s, %(queue)s, %(only)s, %(workflow_id)s, %(attempt)s,
+                       %(step)s, clock_timestamp() - %(seconds)s * interval '1 second') RETURNING id, {_OTHERS}""",  # noqa: S608 (ours)
+            {
+                **at,
+                "name": self.name,
+                "host": socket.gethostname()[:150],
+                "pid": os.getpid(),
+                "release": settings.RELEASE,
+                "queue": self.queue,
+                "only": self.only,
+                "row_id": 0,
+            },
+        )
+        self.live_workers = others + 1
+
+
+def delete_stale(after: int = 0) -> Slice:
+    """Delete the rows of workers that have stopped, or fallen silent, long ago. One of the chores."""
+    stale = "coalesce(stopped_at, last_seen) < now() - %s::interval"
+    return Slice(execute(f"DELETE FROM workflows_workerprocess WHERE {stale}", [KEEP_FOR]))  # noqa: S608 (ours)

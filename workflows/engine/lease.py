@@ -1,0 +1,90 @@
+"""LEASE: how long a worker may be silent before it loses its row, set as a worker opens its two connections.
+
+The lock of a row ends with the connection that holds it. When a worker is killed, its kernel closes the connection at
+once. But a host that vanishes closes nothing, a worker that hangs keeps its connection open, and a server that is busy
+with a long statement does not look whether the worker is still there. With these settings each side of a connection
+soon notices that the other side is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from workflows.definition import definitions
+from workflows.postgres import session_settings
+from workflows.state.attempt_log import ALIAS
+
+# Seconds by which a lease is longer than the longest step. The supervisor kills an overdue worker ten seconds after the
+# step's timeout, and the supervisor should act before the server does.
+MARGIN = 30.0
+
+_BOTH = {
+    # The server's kernel probes as often as ours does, whose keepalives stand in config/settings.py.
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "25000",
+    # Once a second while a statement runs, the server checks that the worker is still connected.
+    "client_connection_check_interval": "1000",
+    # The journal's session is idle for as long as a step runs; it is the lease that ends a claim.
+    "idle_session_timeout": "0",
+    # Each statement of the claim must see what the journal has committed, whatever the server's default is.
+    "default_transaction_isolation": r"read\ committed",
+}
+# The claim may hold a lock that the journal waits for. PostgreSQL sees no deadlock there, only two sessions.
+_JOURNAL = {
+    "lock_timeout": "5000",
+    # Its few transactions hold a service's row, and their statements are milliseconds apart. A worker that is stopped
+    # in one would keep all others from voting, and what is parked from its release, for as long as it is stopped.
+    "idle_in_transaction_session_timeout": "10000",
+    # The journal's statements are prepared. A plan that was made while a table was small would go on reading the whole
+    # table when it has grown; and each of these statements can find its rows by an index.
+    "enable_seqscan": "off",
+}
+
+
+def lease_seconds() -> float:
+    """How long the server lets a claim be silent, or run one statement, before the server ends the claim's session.
+
+    A worker that hangs, is stopped or is cut off keeps its row no longer than this. A worker that is well uses its
+    claim between steps, so it is never silent for as long. A transaction that the server has ended can never commit.
+    """
+    longest = max((step.longest for definition in definitions().values() for step in definition.steps), default=0.0)
+    return float(settings.WORKER_LEASE_SECONDS) or longest + MARGIN
+
+
+def describe_connections(worker: str) -> None:
+    """Set the `options` with which this process opens its connections from now on."""
+    for alias in ("default", ALIAS):
+        connections[alias].settings_dict["OPTIONS"] = options(alias, worker)
+    session_settings.state(session_settings.NO_TRANSACTION_TIMEOUT, "default", ALIAS)
+
+
+def options(alias: str, worker: str) -> dict[str, Any]:
+    """The options of a worker's connection: its name in pg_stat_activity, and when each side gives the other up.
+
+    The options in DATABASE_URL take precedence over these.
+    """
+    given = connections[alias].settings_dict.get("OPTIONS", {})
+    ours = " ".join(f"-c {name}={value}" for name, value in _session(alias).items())
+    return {
+        "application_name": f"onramp {'journal' if alias == ALIAS else 'claim'} {worker}",
+        **given,
+        "options": f"{ours} {given.get('options', '')}".strip(),
+    }
+
+
+def configured_parameters(wrapper: BaseDatabaseWrapper) -> list[str]:
+    """The session parameters that a connection sets by its `options`; none if it was opened without them."""
+    given = wrapper.settings_dict.get("OPTIONS", {}).get("options", "")
+    return [name for name in _session(wrapper.alias) if f"-c {name}=" in given]
+
+
+def _session(alias: str) -> dict[str, str]:
+    lease = f"{lease_seconds() * 1000:.0f}"
+    claim = {"idle_in_transaction_session_timeout": lease, "statement_timeout": lease}
+    return _BOTH | (_JOURNAL if alias == ALIAS else claim)

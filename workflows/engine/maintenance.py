@@ -1,0 +1,145 @@
+"""CHORES: what the workers do beside the workflows, together. Each is due by a time in the database.
+
+A chore goes slice by slice, each slice in a transaction of its own that locks the chore's row: so one worker of all
+does it at a time, and if that worker dies, another goes on. A chore that fails does not stop the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import NamedTuple
+
+from django.db import connection, transaction
+
+from workflows import failpoints
+from workflows.engine import heartbeat
+from workflows.outages import parking
+from workflows.postgres import sqlstates
+from workflows.postgres.round_trips import session_of
+from workflows.postgres.statements import execute
+from workflows.redaction import frames
+from workflows.signals import store, waking
+from workflows.signals.waking import Slice
+
+logger = logging.getLogger(__name__)
+
+
+class Chore(NamedTuple):
+    """`do` does the slice after an id; `every` is seconds, from the last slice to the first of the next round."""
+
+    do: Callable[[int], Slice]
+    every: float = 1.0
+
+
+CHORES = {
+    # A cohort a second, whichever worker comes by: with a second of rest each would be late by half of one.
+    "release parked": Chore(parking.release_parked, every=0.2),
+    "forget workers": Chore(heartbeat.delete_stale, every=60.0),
+    "wake expired": Chore(waking.wake_expired),
+    "wake by new signals": Chore(waking.wake_by_new_signals),
+    "wake by signals": Chore(waking.wake_by_signals),
+    "wake parents": Chore(waking.wake_parents),
+    "ignore late signals": Chore(store.ignore_late_signals),
+}
+
+# Seconds that a worker gives them at a time, before it claims the next workflow.
+AT_A_TIME = 0.25
+# A slice that changes nothing rests twenty times as long as it took: each chore that finds nothing takes a twentieth of
+# one worker's time at the most, however many workers there are.
+REST = 20
+# Seconds that each statement of a slice may take, and until the next try of one that failed: no rest is longer than
+# that.
+LONGEST_SLICE, AFTER_FAILURE = 3.0, 60.0
+# Seconds that a worker may be silent in a slice: one that is stopped there would keep the chore from all others for as
+# long as its lease, which the longest step of all decides.
+LONGEST_SILENCE = 10.0
+
+
+def run(seconds: float = AT_A_TIME) -> None:
+    """Do slices of what is due, for so many seconds. Raises a database error when the connection is lost."""
+    until = monotonic() + seconds
+    while monotonic() < until and _run_slice():
+        pass
+
+
+def _run_slice() -> bool:
+    """Do a slice of the chore that has been due the longest. False when none is due that no other worker does."""
+    with transaction.atomic(durable=True):
+        due = _lock_due()
+        if due is None:
+            return False
+        name, after = due
+        started = monotonic()
+        try:
+            changed, next_after, at_least = do_slice(CHORES[name], after)
+        except Exception as error:
+            if not connection.is_usable():
+                raise
+            _fail(name, error)
+            return True
+        took = monotonic() - started
+        rest = 0.0 if changed else min(took * REST, AFTER_FAILURE)
+        _succeed(name, next_after, rest if changed or next_after else max(rest, at_least, CHORES[name].every))
+        if changed:
+            failpoints.reach("before_chore", name)
+    if changed:
+        failpoints.reach("after_chore", name)
+    return True
+
+
+def do_slice(chore: Chore, after: int) -> Slice:
+    """Do one slice, in a savepoint if there is a transaction: what it has changed is all there, or not."""
+    with transaction.atomic():
+        return chore.do(after)
+
+
+def _lock_due() -> tuple[str, int] | None:
+    """Lock the row of a chore that is due; its name, and after which id to go on.
+
+    A time further ahead than any rest is that of a clock which has been set back: such a chore is due.
+    """
+    names = list(CHORES)
+    rows = session_of().run(
+        """SELECT name, after, set_config('statement_timeout', %(timeout)s, true),
+                  set_config('idle_in_transaction_session_timeout', %(silence)s, true) FROM (
+               SELECT name, after FROM workflows_chore
+                WHERE name = ANY (%(names)s)
+                  AND NOT due_at BETWEEN clock_timestamp() AND clock_timestamp() + make_interval(secs => %(far)s)
+                ORDER BY due_at, name LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) due""",
+        {
+            "names": names,
+            "timeout": f"{LONGEST_SLICE}s",
+            "silence": f"{LONGEST_SILENCE}s",
+            "far": 2 * AFTER_FAILURE,
+        },
+    )
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+def _succeed(name: str, after: int, rest: float) -> None:
+    session_of().run(
+        """UPDATE workflows_chore SET after = %(after)s, due_at = clock_timestamp() + make_interval(secs => %(rest)s),
+                  failing_since = NULL, error = ''
+            WHERE name = %(name)s""",
+        {"name": name, "after": after, "rest": rest},
+    )
+
+
+def _fail(name: str, error: Exception) -> None:
+    why = sqlstates.loggable(error) if isinstance(error, sqlstates.DATABASE_ERRORS) else type(error).__name__
+    logger.error("the chore %r failed, and is tried again in %.0f s: %s\n%s", name, AFTER_FAILURE, why, frames(error))
+    execute(
+        """UPDATE workflows_chore SET due_at = clock_timestamp() + make_interval(secs => %(rest)s),
+                  failing_since = coalesce(failing_since, clock_timestamp()), error = %(error)s
+            WHERE name = %(name)s""",
+        {"name": name, "rest": AFTER_FAILURE, "error": why},
+    )
+
+
+def make_known() -> None:
+    """Give each chore of this release its row, if it has none. Each worker does so at its start, and once a minute."""
+    execute(
+        "INSERT INTO workflows_chore (name) SELECT unnest(%s::text[]) ON CONFLICT (name) DO NOTHING", [list(CHORES)]
+    )

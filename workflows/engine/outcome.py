@@ -1,0 +1,296 @@
+"""DECIDE: write what came of an attempt, once its savepoint is released or rolled back.
+
+In the claim's transaction, and nowhere else: the row, the event, the attempt's end and the release of the lock are one
+COMMIT.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import Any
+
+from pydantic_core import to_json
+
+from workflows import waits
+from workflows.definition import Step, WorkflowDefinition, definitions
+from workflows.engine import compensation, deferred_steps, poison, retry_budget
+from workflows.engine.backoff import Policy
+from workflows.engine.compensation import Compensated, UndoFailed, UndoWaiting
+from workflows.engine.executor import Complete, Failed, Outcome, Waiting, WorkerStopping
+from workflows.engine.poison import Held, Postponed
+from workflows.engine.results import last_error
+from workflows.errors import RetryableStepError, Suspend, WorkflowCancelled, signal_names
+from workflows.models import Attempt, Event, StepOutcome, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.models.steps_on_record import as_recorded
+from workflows.outages.parking import find_parking
+from workflows.postgres.round_trips import session_of
+from workflows.postgres.statements import server_side_binding
+from workflows.signals import store
+from workflows.state import history, transitions
+from workflows.state.attempt_log import OpenAttempt
+from workflows.state.transitions import NOTHING, Awaited, Failures, Parking
+
+logger = logging.getLogger(__name__)
+
+Decidable = Outcome | poison.Verdict | compensation.Outcome
+
+
+def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> None:
+    """Write what came of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
+
+    Where every step has run these three are one statement, which is sent with the COMMIT.
+    """
+    with server_side_binding():
+        _decide(workflow, attempt, outcome)
+
+
+def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> None:
+    error = None
+    match outcome:
+        case Complete():
+            ended = _complete(workflow, attempt, outcome)
+        case Waiting():
+            ended = _suspend(workflow, attempt, outcome)
+        case Failed(retryable=True):
+            ended, error = _retry(workflow, attempt, outcome), outcome.error
+        case Failed():
+            ended, error = _fail(workflow, attempt, outcome), outcome.error
+        case WorkerStopping():
+            ended = _give_back(workflow, attempt, outcome)
+        case Postponed():
+            ended = _postpone(workflow, attempt, outcome)
+        case Held():
+            ended = _await_a_person(workflow, attempt, outcome.step, outcome.suspend, Attempt.Outcome.HELD)
+        case Compensated():
+            ended = _end_compensation(workflow, attempt, outcome)
+        case UndoFailed():
+            ended, error = _retry_undo(workflow, attempt, outcome), outcome.error
+        case UndoWaiting():
+            ended = _await_a_person(
+                workflow, attempt, outcome.step.name, outcome.suspend, Attempt.Outcome.WAITING, outcome.parking
+            )
+    if not isinstance(outcome, Complete):  # whose statement does all of that
+        history.close_attempt(attempt, ended, error)
+    logger.info(
+        "workflow %s (%s, key %s): attempt %s ended as %s%s",
+        *(workflow.pk, workflow.workflow_type, workflow.key, attempt.number, ended, _where(attempt)),
+    )
+
+
+def _where(attempt: OpenAttempt) -> str:
+    """The last step of the attempt and, when that failed, its code or class; empty when no step has run."""
+    if not attempt.steps:
+        return ""
+    last = attempt.steps[-1]
+    error = last.get("error_code") or last.get("error_class")
+    return f", at {last['step']}{f': {error}' if error else ''}"
+
+
+def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:
+    if attempt.number > 1:  # a first attempt has no questions open, and the chores ignore signals that came meanwhile
+        compensation.close_pending_work(workflow)
+    for entry in attempt.steps:
+        if entry["outcome"] == StepOutcome.BEST_EFFORT_FAILED:
+            error = {name: value for name, value in entry.items() if name.startswith("error_")}
+            history.record_in(attempt, Event.Kind.BEST_EFFORT_FAILED, entry["step"], **error)
+        if entry.get("follow_up"):
+            deferred_steps.add(workflow, definitions()[workflow.workflow_type].find_or_removed_step(entry["step"]))
+    steps = as_recorded(attempt.steps)
+    session_of().run_with_commit(
+        _COMPLETE,
+        {
+            "workflow_id": workflow.pk,
+            "context": to_json(outcome.context).decode(),
+            "attempt_id": attempt.id,
+            "number": attempt.number,
+            "steps_in_short": steps.in_short,
+            "steps_in_full": to_json(steps.in_full).decode(),
+        },
+    )
+    return Attempt.Outcome.COMPLETE
+
+
+# It travels with the COMMIT: a row, or an attempt, that is not to be seen makes it fail, and the COMMIT with it.
+_COMPLETE = f"""
+    WITH completed AS ({transitions.COMPLETE_SQL}),
+    told AS (
+        INSERT INTO workflows_event (workflow_id, kind, attempt)
+        SELECT id, 'completed', %(number)s FROM completed),
+    closed AS (
+        UPDATE workflows_attempt
+           SET outcome = 'complete', closed_at = clock_timestamp(), traceback = '',
+               steps_in_short = %(steps_in_short)s, steps = %(steps_in_full)s
+         WHERE id = %(attempt_id)s RETURNING id)
+    SELECT 1 / ((SELECT count(*) FROM completed) * (SELECT count(*) FROM closed))"""  # noqa: S608 (ours)
+
+
+def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Attempt.Outcome:
+    suspend, step = outcome.suspend, outcome.step.name
+    transitions.suspend(workflow.pk, suspend, step=step, extra_columns=_context(outcome))
+    _record_waiting(workflow, attempt, step, suspend)
+    return Attempt.Outcome.WAITING
+
+
+def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend) -> None:
+    """Record that the workflow waits, unless it waits on as before: it was run early, or has looked for itself."""
+    if (workflow.wake_on, workflow.waiting_for) == (suspend.wake_on, suspend.waiting_for):
+        return
+    history.record_in(
+        attempt, Event.Kind.WAITING, step, waiting_for=suspend.waiting_for, until=suspend.until.isoformat()
+    )
+
+
+def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
+    """Push the row into the future, or park it; FAILED, if this step has failed once too often in a row."""
+    step, policy, parking = outcome.step, _policy(workflow, outcome), find_parking(workflow, outcome.error)
+    before = retry_budget.failures_in_a_row(workflow, step)
+    verdict = retry_budget.judge(outcome.error, before, allowed=policy.max_attempts, parking=parking)
+    failures = verdict.failures
+    if verdict.is_over:
+        return _fail(workflow, attempt, outcome, failures=failures)
+    columns = _context(outcome) | last_error(outcome.description)
+    if parking:
+        transitions.park(workflow.pk, parking, step=step.name, failures=failures, extra_columns=columns)
+        return _end_parked(workflow, attempt, step, parking)
+    transitions.schedule_retry(
+        workflow.pk,
+        policy.due_after(max(failures.number, 1)),
+        woken_by=_woken_by(attempt, outcome.error),
+        step=step.name,
+        failures=failures,
+        extra_columns=columns,
+    )
+    number: dict[str, Any] = {"failures": verdict.counted, "max_attempts": verdict.most} if verdict.counts else {}
+    history.record_in(
+        attempt, Event.Kind.RETRY_SCHEDULED, step.name, **number, invisible_until=_due(workflow), **outcome.description
+    )
+    return Attempt.Outcome.RETRY
+
+
+def _end_parked(workflow: Workflow, attempt: OpenAttempt, step: Step, parking: Parking) -> Attempt.Outcome:
+    """One event, however often the workflow is tried and parked again."""
+    if workflow.parked_on != parking.service:
+        history.record_in(attempt, Event.Kind.PARKED, step.name, service=parking.service)
+    return Attempt.Outcome.WAITING
+
+
+def _woken_by(attempt: OpenAttempt, error: BaseException) -> Awaited:
+    """The signals that cut a retry's back-off short: those that the error names, and that the attempt has not seen.
+
+    An old signal would wake the workflow in a hot loop, and any other would burn its retries. A name that no signal can
+    have is left out: no row could hold it, and the decision would fail for ever.
+    """
+    names: list[str] = []
+    if isinstance(error, RetryableStepError):
+        with suppress(Exception):  # a class of a step's own may name anything
+            names = [name for name in signal_names(error.wake_on) if store.is_name(name)]
+    if not names:
+        return NOTHING
+    return Awaited("", names, seen_until=attempt.snapshot)
+
+
+def _policy(workflow: Workflow, outcome: Failed | UndoFailed) -> Policy:
+    """What the error states beats what the step states, and that beats the definition."""
+    definition: WorkflowDefinition = definitions()[workflow.workflow_type]
+    return retry_budget.policy_for(outcome.error, outcome.step.retry, definition.retry)
+
+
+def _due(workflow: Workflow) -> str:
+    """When the workflow is due now, as it was computed in SQL."""
+    due = Workflow.objects.values_list("invisible_until", flat=True).get(pk=workflow.pk)
+    return due.isoformat()
+
+
+def _fail(
+    workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures: Failures | None = None
+) -> Attempt.Outcome:
+    """Fail the workflow for good, or begin its compensation; `failures` in a row when a step was tried too often."""
+    failures = failures or Failures(workflow.retry_count, workflow.unavailable_count)
+    cancelled = outcome.error if isinstance(outcome.error, WorkflowCancelled) else None
+    compensates = compensation.fail_or_compensate(
+        workflow,
+        step=outcome.step.name,
+        failures=failures,
+        extra_columns={
+            **_context(outcome),
+            **last_error(outcome.description),
+            "cancelled_at": ClockTimestamp() if cancelled else None,
+        },
+    )
+    waits.supersede_failed(workflow.pk, outcome.error)
+    if cancelled:
+        store.close_cancellations(workflow.pk)
+        store.cancel_children(workflow.pk, by=cancelled.by, reason=cancelled.reason)
+        history.record_in(attempt, Event.Kind.CANCELLED, outcome.step.name, actor=cancelled.by, reason=cancelled.reason)
+    else:
+        history.record_in(
+            attempt, Event.Kind.FAILED, outcome.step.name, failures=failures.number, **outcome.description
+        )
+    if compensates:
+        history.record_in(attempt, Event.Kind.COMPENSATING)
+    return Attempt.Outcome.FAILED
+
+
+def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated) -> Attempt.Outcome:
+    """The workflow is FAILED at last. The error that it failed with stays."""
+    transitions.end_compensation(workflow.pk)
+    compensation.close_pending_work(workflow)
+    history.record_in(attempt, Event.Kind.COMPENSATED, undone=outcome.undone)
+    return Attempt.Outcome.COMPENSATED
+
+
+def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -> Attempt.Outcome:
+    """Try the undo later, or at once when it has failed too often, as a person is asked then. The row's error stays."""
+    step, verdict, policy = outcome.step, outcome.verdict, _policy(workflow, outcome)
+    if outcome.parking:
+        transitions.park(workflow.pk, outcome.parking)
+        return _end_parked(workflow, attempt, step, outcome.parking)
+    counted = verdict.counted if verdict.counts else 1
+    transitions.postpone(workflow.pk, transitions.AT_ONCE if verdict.is_over else policy.due_after(counted))
+    if not verdict.counts:
+        history.record_in(attempt, Event.Kind.PUT_BACK, step.name, reason=outcome.description["error_message"])
+        return Attempt.Outcome.PUT_BACK
+    history.record_in(
+        attempt,
+        Event.Kind.UNDO_FAILED,
+        step.name,
+        failures=verdict.counted,
+        max_attempts=verdict.most,
+        invisible_until=_due(workflow),
+        **outcome.description,
+    )
+    return Attempt.Outcome.RETRY
+
+
+def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: WorkerStopping) -> Attempt.Outcome:
+    """Leave the row as it is: due, for the next worker."""
+    history.record_in(attempt, Event.Kind.PUT_BACK, outcome.step.name, reason="The worker was stopped.")
+    return Attempt.Outcome.PUT_BACK
+
+
+def _postpone(workflow: Workflow, attempt: OpenAttempt, outcome: Postponed) -> Attempt.Outcome:
+    """The workflow's workers keep dying, or losing it: back off as a retry does, but count no failure of the step."""
+    transitions.postpone(workflow.pk, outcome.due)
+    history.record_in(attempt, Event.Kind.PUT_BACK, outcome.step, reason=outcome.reason)
+    return Attempt.Outcome.PUT_BACK
+
+
+def _await_a_person(
+    workflow: Workflow,
+    attempt: OpenAttempt,
+    step: str,
+    suspend: Suspend,
+    ended: Attempt.Outcome,
+    parking: Parking | None = None,
+) -> Attempt.Outcome:
+    """Wait for a person's answer to the engine. The row keeps the error that it failed with, and the count."""
+    transitions.suspend_for_answer(workflow.pk, suspend, parking=parking)
+    _record_waiting(workflow, attempt, step, suspend)
+    return ended
+
+
+def _context(outcome: Outcome) -> dict[str, Any]:
+    """The column that holds a copy of the context, for people; nothing when no step has run."""
+    return {} if outcome.context is None else {"context": outcome.context}

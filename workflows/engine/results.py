@@ -1,0 +1,95 @@
+"""RESULTS: what the steps of an attempt returned, and how an error of theirs may be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from workflows.definition import Step, WorkflowDefinition, removed_step
+from workflows.errors import StepError
+from workflows.models import Workflow
+from workflows.postgres import sqlstates
+from workflows.postgres.jsonb import ensure_storable_soon
+from workflows.redaction import class_name, field_errors, names_of_code, private_part, scrub, scrub_foreign
+from workflows.state.attempt_log import OpenAttempt
+
+
+class Results:
+    """What the steps of this attempt returned, as JSON, and the context that is built from it.
+
+    Results pass through JSON in the first attempt too, so that every attempt sees the same types: a UUID that a step
+    returns as a string is a UUID where the context declares one.
+
+    `workflow_copy` is the workflow as the steps see it. Whatever a step does to the copy, the decision is about the row
+    that the worker holds, and errors are masked by the payload that was sent, and by what its waits have `told` the
+    attempt. `context_json` is the context's copy for people.
+    """
+
+    def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
+        self.workflow_copy = workflow.copy()
+        self.payload, self.public_fields, self.told = workflow.payload, definition.public_fields, attempt.told
+        self.recorded: dict[str, Any] = {}
+        self.context = definition.context_class()
+        self.context_json: dict[str, Any] = self.context.model_dump(mode="json")
+
+    def resume(self, recorded: Mapping[str, Any]) -> None:
+        """Begin with the context as it was recorded. Raises StepError for one that this release cannot read.
+
+        A field that is as no step has set it is left out: its type need not allow what it is without that.
+        """
+        known = {
+            name: value
+            for name, value in recorded.items()
+            if name in type(self.context).model_fields and value != self.context_json.get(name)
+        }
+        self.merge(removed_step("the recorded context"), known)
+
+    def merge(self, step: Step, result: Mapping[str, Any], *, recorded_before: bool = False) -> None:
+        """Add a step's result, in its JSON form, whole or not at all. Raises StepError naming the step and its faults.
+
+        A field that another release recorded, and this one does not know, is left out.
+        """
+        context_class = type(self.context)
+        undeclared = sorted(result.keys() - context_class.model_fields.keys())
+        if undeclared and not recorded_before:
+            raise StepError(f"{step.name} returned {', '.join(undeclared)}: not declared in {context_class.__name__}.")
+        recorded = self.recorded | {name: value for name, value in result.items() if name not in undeclared}
+        try:
+            context = context_class.model_validate_json(to_json(recorded))
+        except ValidationError as error:
+            raise StepError(
+                f"{step.name} returned what {context_class.__name__} refuses: {field_errors(error)}"
+            ) from None
+        copy = context.model_dump(mode="json")
+        ensure_storable_soon(copy)  # again, for the context's types may change a value: "nan" becomes a NaN
+        self.recorded, self.context, self.context_json = recorded, context, copy
+
+
+def last_error(description: Mapping[str, str]) -> dict[str, str]:
+    """The row's columns for a described error."""
+    return {f"last_{name}": value for name, value in description.items()}
+
+
+def describe_engine_error(error: StepError) -> dict[str, str]:
+    """Describe an error of the engine's own, which holds no personal data."""
+    return {"error_class": class_name(error), "error_code": error.code, "error_message": scrub(str(error))}
+
+
+def describe(error: BaseException, results: Results) -> dict[str, str]:
+    """Describe an error as it may be shown: its class, its code, and its message without personal data."""
+    known = (private_part(results.payload, results.public_fields), results.recorded, results.told)
+    try:
+        text = str(error)
+    except Exception:
+        text = "(an error that cannot be printed)"
+    if isinstance(error, sqlstates.DATABASE_ERRORS):
+        text = text.partition("\n")[0]  # the lines that follow quote the row
+    if isinstance(error, StepError):
+        code, message = scrub(str(error.code)), scrub(text, *known)
+    else:
+        code, message = "", scrub_foreign(text, *known, names=names_of_code(error))
+    # Cut to the length of their columns: a decision that cannot be written would be tried again for ever.
+    return {"error_class": class_name(error)[:200], "error_code": code[:100], "error_message": message}

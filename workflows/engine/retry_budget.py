@@ -1,0 +1,68 @@
+"""RETRY BUDGET: how often a step, an undo or a follow-up may fail, and whether this failure is one too many.
+
+Failures in a row at a service that was unavailable are none of those that the policy allows: of these there may be
+PATIENCE at least, for an outage costs time, and never a verdict. No failure at all is what only passes time:
+
+- it is not known yet whether a call has happened (`Unsettled`): else a step whose calls time out would make half the
+  calls that its policy allows;
+- the workflow is parked, unless its time there has run out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from workflows.definition import Retry, Step
+from workflows.effects.reconcile import Unsettled
+from workflows.engine.backoff import Policy, merge_policies
+from workflows.errors import RetryableStepError
+from workflows.models import Workflow
+from workflows.outages import unavailable_service
+from workflows.outages.parking import PATIENCE
+from workflows.postgres import sqlstates
+from workflows.state.transitions import NONE, Failures, Parking
+from workflows.timeouts import StepTimeout
+
+
+class Verdict(NamedTuple):
+    """What a failure means. `failures` are those in a row, with this one if it `counts`.
+
+    `counted` are those of its kind, at a service that was unavailable or not, of which there may be fewer than `most`.
+    """
+
+    failures: Failures
+    counts: bool
+    counted: int
+    most: int
+
+    @property
+    def is_over(self) -> bool:
+        """It is one too many."""
+        return self.counts and self.counted >= self.most
+
+
+def judge(error: BaseException, before: Failures, *, allowed: int, parking: Parking | None = None) -> Verdict:
+    """Judge a failure after those `before` it. `parking`: how the workflow is to be parked, if it is."""
+    unavailable = bool(unavailable_service(error))
+    counts = parking.is_over if parking else not isinstance(error, Unsettled)
+    failures = Failures(before.number + counts, before.unavailable + (counts and unavailable))
+    if unavailable:
+        return Verdict(failures, counts, failures.unavailable, max(allowed, PATIENCE))
+    return Verdict(failures, counts, failures.number - failures.unavailable, allowed)
+
+
+def failures_in_a_row(workflow: Workflow, step: Step) -> Failures:
+    """Those of the step that the workflow's row counts: none, if it was another step that failed last."""
+    if workflow.current_step not in step.names:
+        return NONE
+    return Failures(workflow.retry_count, workflow.unavailable_count)
+
+
+def policy_for(error: BaseException | None, *stated: Retry | None) -> Policy:
+    """What the error states beats what is `stated`, and of that the first the others."""
+    return merge_policies(error if isinstance(error, RetryableStepError) else None, *stated)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the step's error may pass with time. A MemoryError is the host's trouble, more often than a payload's."""
+    return isinstance(error, RetryableStepError | StepTimeout | MemoryError) or sqlstates.is_transient(error)

@@ -1,0 +1,97 @@
+"""RUNNER: one try at a step author's code, be it the steps of a workflow, an undo, or a step that is followed up.
+
+A try runs in a savepoint of the claim's transaction. The savepoint is what lets a failed attempt leave nothing behind
+and yet keep the row's lock. It is released, or rolled back, before anything is decided: the row is updated outside it
+(docs/internals/claim.md, "Update after the release").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from time import monotonic
+from typing import Any
+
+from workflows.definition import Step
+from workflows.effects.ledger import Result
+from workflows.engine import step_session
+from workflows.engine.results import Results, describe
+from workflows.errors import ClaimLost, StepError, Suspend
+from workflows.models import StepOutcome
+from workflows.state import attempt_log
+from workflows.state.attempt_log import OpenAttempt
+from workflows.state.boundary import MustStop
+from workflows.timeouts import StepTimeout, call_within
+
+
+def tried(
+    attempt: OpenAttempt, body: Callable[[], object], savepoint: AbstractContextManager[None]
+) -> BaseException | None:
+    """Run `body` in the savepoint. Return what has ended it: None, MustStop, the Suspend of a wait, or a step's error.
+
+    Raises ClaimLost when the error is not the step's, or when the row is no longer ours: then nothing may be decided.
+    """
+    try:
+        with savepoint:
+            body()
+    except (MustStop, Suspend) as stopped:
+        return stopped
+    except ClaimLost:
+        raise
+    except BaseException as error:  # a step's SystemExit, too, is the step's failure and not the worker's
+        attempt_log.ensure_from_step(attempt, error)
+        attempt_log.require_claim(attempt)  # on a lost connection any error looks like the step's own
+        return error
+    return None
+
+
+def leave(attempt: OpenAttempt, *, rolled_back: bool) -> None:
+    """After the last try of an attempt, before anything is decided: what its steps have left is written."""
+    if rolled_back:
+        step_session.let_go()
+    attempt_log.flush(attempt)
+    attempt.boundary.after()
+
+
+def call_in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | None]) -> Result | None:
+    """Call a step author's code within the step's time. A wait suspends the workflow, whatever the code catches."""
+    attempt.boundary.calling()
+    with attempt_log.attribute_to_step(attempt):
+        result = call_within(step.timeout, function)
+    if attempt.lost:
+        raise attempt.lost
+    if attempt.suspended:
+        raise attempt.suspended  # a bare `except:` has swallowed it: without this, a person's no would have no effect
+    return result
+
+
+def ensure_sound(what: str) -> None:
+    """Raise StepError if `what` has swallowed a database error.
+
+    Without this error its writes, and those of all steps before it, would be lost silently.
+    """
+    if step_session.is_broken():
+        raise StepError(f"{what} swallowed a database error; catch it around an atomic() of its own.")
+
+
+class StepEntry:
+    """Wraps a step: adds `entry` to the attempt's steps, with how long it took and, for a failure, the description.
+
+    The entry comes with the outcome of a failure, which the caller replaces when the step succeeds.
+    """
+
+    __slots__ = ("_attempt", "_entry", "_failed", "_results", "_started")
+
+    def __init__(self, entry: dict[str, Any], attempt: OpenAttempt, results: Results) -> None:
+        self._entry, self._attempt, self._results, self._failed = entry, attempt, results, entry["outcome"]
+
+    def __enter__(self) -> None:
+        self._attempt.steps.append(self._entry)
+        self._started = monotonic()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Suspend):
+            self._entry["outcome"] = StepOutcome.WAITING
+        elif isinstance(error, Exception | StepTimeout):
+            self._entry.update(describe(error, self._results), outcome=self._failed)
+        self._entry["ms"] = round((monotonic() - self._started) * 1000, 1)

@@ -1,0 +1,64 @@
+"""UNKNOWN TYPES: a workflow whose type this release does not know is left to a release that does. It never fails by it.
+
+No attempt is opened for a look that decides nothing: 10,000 such rows would make 14 million attempts a day. The row is
+put off by the claim's transaction alone. A worker that knows the type makes such rows due when it starts.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import uniform
+
+from workflows.definition import definitions
+from workflows.models import Event, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.postgres.statements import execute, fetch_one, server_side_binding
+from workflows.state import attempt_log, history, transitions
+
+# Seconds: the row is put off for as long as it has waited already, so that each delay is twice the one before it. A
+# deploy takes minutes, and a row that has waited for longer than that waits for a worker that starts.
+FIRST_DELAY, MAX_DELAY, JITTER = 60.0, 3600.0, 0.1
+
+# Rows that one statement makes due.
+SLICE = 1000
+
+
+def put_off(workflow: Workflow) -> None:
+    """Put off a workflow whose row the caller's transaction holds. The history says so once, and not at every look.
+
+    An attempt that is still open has lost its worker: it is closed as vanished, as by one that begins an attempt.
+    """
+    with server_side_binding():
+        execute(f"{attempt_log.closing_as_vanished('true')} SELECT FROM vanished", {"workflow_id": workflow.pk})
+        reason = f"It waits for {transitions.release_awaited(workflow.workflow_type)}."
+        waited = 0.0
+        if workflow.waiting_for == transitions.release_awaited(workflow.workflow_type):
+            waited = _seconds_since(workflow.pk, reason)
+        else:
+            history.record(workflow.pk, Event.Kind.PUT_BACK, reason=reason)
+        delay = min(max(waited, FIRST_DELAY), MAX_DELAY) * uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 (no secret)
+        transitions.await_release(
+            workflow.pk, ClockTimestamp() + timedelta(seconds=delay), workflow_type=workflow.workflow_type
+        )
+
+
+def _seconds_since(workflow_id: int, reason: str) -> float:
+    """Since when the workflow waits for that reason, as the history has it; 0 when it does not say."""
+    row = fetch_one(
+        """SELECT coalesce(extract(epoch FROM clock_timestamp() - max(at)), 0)::float FROM workflows_event
+            WHERE workflow_id = %s AND kind = 'put_back' AND detail->>'reason' = %s""",
+        [workflow_id, reason],
+    )
+    return float(row[0]) if row else 0.0
+
+
+def make_due(queue: str) -> int:
+    """Make the rows of `queue` due that waited for a release such as this one; how many. Each slice is a commit.
+
+    Not until none is left: a worker of the other release may be putting them off again.
+    """
+    known = list(definitions())
+    made: list[int] = []
+    while not made or made[-1] == SLICE:
+        made.append(transitions.make_known_due(queue, known, limit=SLICE))
+    return sum(made)

@@ -1,0 +1,73 @@
+"""BOUNDARY of a worker: before each step it looks whether to go on, and says which step comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from time import monotonic
+
+from workflows.definition import Step
+from workflows.engine.process_status import PublishedStatus
+from workflows.errors import WorkflowCancelled, WorkflowExpired
+from workflows.outages.calls import WorkersCalls
+from workflows.signals import store
+from workflows.state.boundary import Boundary, MustStop
+
+CHECK_EVERY = 1.0
+# Seconds between the announcement of a step and its own code: the INTENT of its call is written in a few milliseconds.
+LONG_FOR_THE_DATABASE = 1.0
+
+
+class WorkersBoundary(Boundary):
+    """The boundary of the attempt in hand; `of` says which. `beat` writes the worker's own row, once a second."""
+
+    def __init__(
+        self, status: PublishedStatus, calls: WorkersCalls, beat: Callable[[], None], must_stop: Callable[[], bool]
+    ) -> None:
+        self._status, self._calls, self._beat, self._must_stop = status, calls, beat, must_stop
+        self._workflow_id, self._heeds_requests, self._expires_at = 0, True, inf
+        self._checked_at = -inf
+
+    def of(self, workflow_id: int, *, expires_in: float = inf, heeds_requests: bool) -> WorkersBoundary:
+        """For the steps of this workflow, which expires in so many seconds.
+
+        What does not heed requests (a compensation, a follow-up) is interrupted by nothing but the worker's own end.
+        """
+        self._workflow_id, self._heeds_requests = workflow_id, heeds_requests
+        self._expires_at = monotonic() + expires_in
+        return self
+
+    def before(self, step: Step) -> None:
+        if self._must_stop():
+            raise MustStop
+        cancelled = self._check_cancellation()
+        if self._heeds_requests and cancelled:
+            raise cancelled
+        if self._heeds_requests and monotonic() >= self._expires_at:
+            raise WorkflowExpired
+        now = monotonic()  # the supervisor knows which step comes, before the step can kill this process
+        self._status.update(step=step.name, since=now, deadline=now + step.longest)
+        self._beat()
+
+    def _check_cancellation(self) -> WorkflowCancelled | None:
+        """Read, at most once a second and on the claim, whether a person has asked to cancel the workflow.
+
+        Using the claim keeps it from being silent, or shows that the server has ended it: a worker that was stopped,
+        and goes on after its lease has ended, begins no further step.
+        """
+        if monotonic() < self._checked_at + CHECK_EVERY:
+            return None
+        self._checked_at = monotonic()
+        return store.cancellation(self._workflow_id)
+
+    def require_available(self, services: Sequence[str]) -> None:
+        self._calls.require_available(services)
+
+    def calling(self) -> None:
+        now, announced = monotonic(), self._status.now
+        if now > announced.since + LONG_FOR_THE_DATABASE:
+            self._status.update(since=now, deadline=now + announced.deadline - announced.since)
+
+    def after(self) -> None:
+        if self._calls.met:
+            self._calls.vote()

@@ -1,0 +1,252 @@
+"""WHAT NEEDS A PERSON: all that stands still until somebody acts, whoever that is, in one order, a page at a time.
+
+What is overdue comes first, the longest overdue at the top; then all else, the oldest first. There are three sources:
+open tasks (the engine's own questions among them), failed workflows that nobody has acknowledged, and follow-ups that
+were given up. Of each a page reads no more rows than it shows, by an index in this order: a task by that of its team
+and type, so that a rare type among many tasks costs no more than a common one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.db.models import F, Q, QuerySet, TextChoices, Value
+from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
+from django.utils import timezone
+
+from workflows.effects.reconcile import DOUBT_TASK_TYPE
+from workflows.engine.compensation import UNDO_TASK_TYPE
+from workflows.health.overview import COUNT_LIMIT
+from workflows.models import FollowUp, ManualTask, Workflow
+from workflows.models.clock import microseconds, moment
+from workflows.models.follow_up import GIVEN_UP
+from workflows.models.manual_task import OPERATIONS, RESOLVE
+from workflows.models.workflow import UNACKNOWLEDGED
+from workflows.postgres.skip_scan import skip_scan
+from workflows.postgres.statements import fetch_all
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+PAGE = 50
+SEE_TASKS, SEE_WORKFLOWS = "workflows.view_manualtask", "workflows.view_workflow"
+
+
+class Kind(TextChoices):
+    TASK = "task", "Task"
+    UNCLEAR = "unclear", "Unclear call"
+    REVERSAL = "reversal", "Failed reversal"
+    FAILED = "failed", "Failed workflow"
+    GIVEN_UP = "given-up", "Follow-up given up"
+
+
+class Whose(TextChoices):
+    MINE = "mine", "Mine"
+    TEAMS = "teams", "My teams'"
+    UNASSIGNED = "unassigned", "Unassigned"
+
+
+class Source(IntEnum):
+    """Where a row comes from: of those that are equally old in this order."""
+
+    TASK = 0
+    WORKFLOW = 1
+    FOLLOW_UP = 2
+
+
+_OF_TASKS = (Kind.TASK, Kind.UNCLEAR, Kind.REVERSAL)
+_KIND_OF_TYPE = {DOUBT_TASK_TYPE: Kind.UNCLEAR, UNDO_TASK_TYPE: Kind.REVERSAL}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked for, by whom; None means any. Nobody gets what they may not see."""
+
+    user: User
+    kind: Kind | None = None
+    whose: Whose | None = None
+
+
+class Item(NamedTuple):
+    """A row of the list: of which source, by its key, and since when it waits, or is overdue. They sort as listed."""
+
+    in_time: bool
+    since: datetime
+    source: Source
+    pk: int
+
+
+class Place(NamedTuple):
+    """Behind which item a page begins. `at` is when the first page was read: what is overdue since then stays put."""
+
+    at: datetime
+    item: Item
+
+    def __str__(self) -> str:
+        in_time, since, source, pk = self.item
+        return ".".join(map(str, (microseconds(self.at), int(in_time), microseconds(since), int(source), pk)))
+
+
+def place(text: str) -> Place | None:
+    """The place that a link says, as `str` has written it; None if it is none."""
+    parts = text.split(".")
+    if len(parts) != 5 or not all(part.isascii() and part.isdecimal() and len(part) < 17 for part in parts):
+        return None
+    at, in_time, since, source, pk = map(int, parts)
+    if in_time > 1 or source >= len(Source):
+        return None
+    return Place(moment(at), Item(bool(in_time), moment(since), Source(source), pk))
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    items: Sequence[Item]
+    next: Place | None
+
+
+def page(asked: Asked, *, after: Place | None = None) -> Page:
+    """The next items behind a place, or the first; and behind which the page after it begins, if there is one."""
+    at = after.at if after else timezone.now()
+    found: list[Item] = []
+    if after is None or not after.item.in_time:
+        found = _first(_overdue(asked, at), after, limit=PAGE + 1)
+    if len(found) <= PAGE:
+        behind = after if after and after.item.in_time else None
+        found += _first(_in_time(asked, at), behind, limit=PAGE + 1 - len(found))
+    return Page(found[:PAGE], Place(at, found[PAGE - 1]) if len(found) > PAGE else None)
+
+
+def count(asked: Asked) -> int:
+    """How many there are: one above COUNT_LIMIT if there are more."""
+    # In order, too: else PostgreSQL may go through all that ever failed, for it has no idea how many are left.
+    parts = [_in_order(each).values_list("pk")[: COUNT_LIMIT + 1] for each in _all(asked)]
+    return int(_together(parts)[: COUNT_LIMIT + 1].count()) if parts else 0
+
+
+# --- The sources --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Rows of one source that an index has in order of `since`, and then of their keys."""
+
+    source: Source
+    rows: QuerySet[Any]
+    since: str
+    in_time: bool = True
+
+
+def _overdue(asked: Asked, at: datetime) -> list[Branch]:
+    late = Q(due_at__lte=at, due_at__isnull=False)
+    return [Branch(Source.TASK, rows.filter(late), "due_at", in_time=False) for rows in _tasks(asked)]
+
+
+def _in_time(asked: Asked, at: datetime) -> list[Branch]:
+    not_late = Q(due_at=None) | Q(due_at__gt=at)
+    return [
+        replace(each, rows=each.rows.filter(not_late)) if each.source == Source.TASK else each for each in _all(asked)
+    ]
+
+
+def _all(asked: Asked) -> list[Branch]:
+    return [
+        *(Branch(Source.WORKFLOW, rows, "completed_at") for rows in _workflows(asked)),
+        *(Branch(Source.FOLLOW_UP, rows, "created_at") for rows in _follow_ups(asked)),
+        *(Branch(Source.TASK, rows, "created_at") for rows in _tasks(asked)),
+    ]
+
+
+def _tasks(asked: Asked) -> list[QuerySet[Any]]:
+    """The open tasks that are asked for, those of each team and type by themselves."""
+    if not asked.user.has_perm(SEE_TASKS) or asked.kind not in (None, *_OF_TASKS):
+        return []
+    tasks = ManualTask.objects.open()
+    if asked.whose == Whose.MINE:  # they are few, and of one person there is one index
+        return [tasks.filter(_of_kind(asked.kind), assignee=asked.user)]
+    if asked.whose == Whose.UNASSIGNED:
+        tasks = tasks.free()
+    is_asked = _is_in(asked.user) if asked.whose == Whose.TEAMS else lambda team: True
+    return [
+        tasks.filter(team=team, task_type=task_type)
+        for team, task_type in _teams_and_types()
+        if is_asked(team) and asked.kind in (None, kind_of(task_type))
+    ]
+
+
+def _workflows(asked: Asked) -> list[QuerySet[Any]]:
+    """Failed workflows are nobody's: whoever may retry them."""
+    is_asked = asked.kind in (None, Kind.FAILED) and asked.whose in (None, Whose.UNASSIGNED)
+    return [Workflow.objects.filter(UNACKNOWLEDGED)] if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
+
+
+def _follow_ups(asked: Asked) -> list[QuerySet[Any]]:
+    is_asked = asked.kind in (None, Kind.GIVEN_UP) and asked.whose in (None, Whose.UNASSIGNED)
+    rows = FollowUp.objects.filter(GIVEN_UP, workflow__status=Workflow.Status.COMPLETE)
+    return [rows] if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
+
+
+def kind_of(task_type: str) -> Kind:
+    return _KIND_OF_TYPE.get(task_type, Kind.TASK)
+
+
+def _of_kind(kind: Kind | None) -> Q:
+    """The same in SQL."""
+    if kind is None:
+        return Q()
+    named = [task_type for task_type, its_kind in _KIND_OF_TYPE.items() if its_kind == kind]
+    return Q(task_type__in=named) if named else ~Q(task_type__in=list(_KIND_OF_TYPE))
+
+
+def _is_in(user: User) -> Callable[[str], bool]:
+    """Whether a user is in a team, by its name; a superuser is in every one. Without a name it is none."""
+    if user.is_superuser:
+        return bool
+    resolves = [OPERATIONS] if user.has_perm(RESOLVE) else []
+    return {*user.groups.values_list("name", flat=True), *resolves}.__contains__
+
+
+_TEAMS_AND_TYPES = skip_scan("found", "workflows_manualtask", "state = 'open'", "team", "task_type")
+
+
+def _teams_and_types() -> list[tuple[str, str]]:
+    """The teams and types that open tasks have: by as many steps down their index as there are."""
+    found = fetch_all(f"WITH RECURSIVE {_TEAMS_AND_TYPES} SELECT team, task_type FROM found", ())  # noqa: S608 (ours)
+    return [(team, task_type) for team, task_type in found]
+
+
+# --- Reading them -------------------------------------------------------------------------------
+
+_LARGEST_KEY = 2**63 - 1
+
+
+def _first(branches: Sequence[Branch], after: Place | None, *, limit: int) -> list[Item]:
+    """The first items of all branches behind a place, in their order."""
+    if not branches:
+        return []
+    parts = [
+        _in_order(branch, after)
+        .annotate(source=Value(branch.source.value), at=F(branch.since), key=F("pk"))
+        .values_list("source", "at", "key")[:limit]
+        for branch in branches
+    ]
+    in_time = branches[0].in_time
+    return sorted(Item(in_time, since, Source(source), pk) for source, since, pk in _together(parts))[:limit]
+
+
+def _in_order(branch: Branch, after: Place | None = None) -> QuerySet[Any]:
+    """The rows of a branch, or those of them behind a place."""
+    ordered = branch.rows.order_by(branch.since, "pk")
+    if after is None:
+        return ordered
+    _, since, source, pk = after.item
+    # Of those that are equally old the ones of a source before that have been shown, and of one after it none have.
+    last = pk if branch.source == source else (0 if branch.source > source else _LARGEST_KEY)
+    return ordered.filter(TupleGreaterThan(Tuple(F(branch.since), F("pk")), (since, last)))
+
+
+def _together(parts: Sequence[QuerySet[Any]]) -> Any:
+    return parts[0].union(*parts[1:], all=True)

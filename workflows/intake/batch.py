@@ -1,0 +1,170 @@
+"""GROUP: the submissions that one statement stores, and what came of each."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import DataError, IntegrityError
+
+from workflows.definition import WorkflowDefinition
+from workflows.intake.connection import Refused
+from workflows.intake.submissions import INSERT, SUBMITTED_BEFORE, Entry, Submission, new_entry
+from workflows.postgres.deadlines import DatabaseUnavailable
+from workflows.search import search_keys
+
+# A statement of so many takes some 20 ms, so nobody waits much longer for a group before theirs. Largest submissions
+# come four at a time.
+MOST_ROWS = 250
+MOST_BYTES = 1024 * 1024
+
+# The wait for another transaction that holds one of the keys is limited in the statement itself, and holds for its own
+# transaction: behind a pooler a session's setting would be somebody else's. `limits` has one row, and whichever of the
+# two is read first, both are read before the first row is inserted.
+#
+# The arrays are sorted by key, and unnest keeps their order: two processes that are sent the same keys lock them in
+# the same order, and do not deadlock.
+_ROWS = """
+    SELECT sent.idempotency_key, %(workflow_type)s, sent.submitted_by, %(queue)s, sent.linking_id, sent.text::jsonb,
+           statement_timestamp() + %(expires_after)s::interval, '', NULL
+      FROM limits,
+           unnest(%(keys)b::uuid[], %(senders)b::text[], %(linking_ids)b::text[], %(texts)b::text[])
+           AS sent (idempotency_key, submitted_by, linking_id, text)
+"""
+_LIMITS = "limits AS MATERIALIZED (SELECT set_config('lock_timeout', %(patience)s, true))"
+_ENTERED = f"entered AS ({INSERT.format(rows=_ROWS, target=SUBMITTED_BEFORE)}, idempotency_key)"
+# The search keys are stored with their rows or not at all.
+_KEYED = """keyed AS (
+    INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
+    SELECT found.hash, entered.id, %(search_key_id)s::int
+      FROM entered JOIN unnest(%(hashed_keys)b::uuid[], %(hashes)b::bytea[]) AS found (idempotency_key, hash)
+           USING (idempotency_key))"""
+_RESULT = "SELECT idempotency_key, id FROM entered"
+_PLAIN = f"WITH {_LIMITS}, {_ENTERED} {_RESULT}"
+_WITH_SEARCH_KEYS = f"WITH {_LIMITS}, {_ENTERED}, {_KEYED} {_RESULT}"
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """A submission that waits to be stored, and for its answer."""
+
+    submission: Submission
+    linking_id: str | None
+    hashes: list[bytes]
+    answer: Future[Entry]
+
+    @property
+    def key(self) -> UUID:
+        return self.submission.key
+
+    @property
+    def size(self) -> int:
+        """About as many bytes as it takes: characters, and what comes with each."""
+        return len(self.submission.payload.text) + 500
+
+    @property
+    def is_answered(self) -> bool:
+        """It may be before it is stored: nobody waits any more, or nobody waits for so long."""
+        return self.answer.done()
+
+    def accept(self, entry: Entry) -> None:
+        if not self.is_answered:
+            self.answer.set_result(entry)
+
+    def refuse(self, error: Exception) -> None:
+        if not self.is_answered:
+            self.answer.set_exception(error)
+
+
+class Group:
+    """Rows with different keys, in the order of their keys."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.rows = sorted(rows, key=lambda row: row.key.int)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    @classmethod
+    def take(cls, queue: deque[Row], *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> Group:
+        """Take the first rows of a queue, as many as may go together; at least one, if one is there.
+
+        A key that is taken already has to wait: the second of two equal ones is judged by the row of the first, which
+        must be committed. Those that are answered already are dropped.
+        """
+        taken: dict[UUID, Row] = {}
+        later: list[Row] = []
+        held = 0
+        while queue and len(taken) < rows:
+            row = queue[0]
+            if not row.is_answered:
+                if row.key in taken:
+                    later.append(row)
+                elif taken and held + row.size > size:
+                    break
+                else:
+                    taken[row.key] = row
+                    held += row.size
+            queue.popleft()
+        queue.extendleft(reversed(later))
+        return cls(taken.values())
+
+    def halves(self) -> tuple[Group, Group]:
+        middle = len(self) // 2
+        return Group(self.rows[:middle]), Group(self.rows[middle:])
+
+    def insertion(self, definition: WorkflowDefinition, patience: float) -> tuple[str, dict[str, Any]]:
+        """The statement that stores the group, and its parameters; it returns the key and the id of each new row.
+
+        `patience`: seconds that it waits for another transaction which holds one of the keys.
+        """
+        parameters: dict[str, Any] = {
+            "workflow_type": definition.name,
+            "queue": definition.queue,
+            "expires_after": definition.expires_after,
+            "patience": f"{round(patience * 1000)}ms",
+            "keys": [row.key for row in self],
+            "senders": [row.submission.submitted_by for row in self],
+            "linking_ids": [row.linking_id for row in self],
+            "texts": [row.submission.payload.text for row in self],
+        }
+        hashed = [(row.key, each) for row in self for each in row.hashes]
+        if not hashed:
+            return _PLAIN, parameters
+        keys, hashes = zip(*hashed, strict=True)
+        parameters |= {"hashed_keys": list(keys), "hashes": list(hashes), "search_key_id": search_keys.keys()[0].id}
+        return _WITH_SEARCH_KEYS, parameters
+
+    def accept(self, inserted: Iterable[tuple[UUID, int]]) -> list[Row]:
+        """Answer those that are new; the others were sent before."""
+        ids = dict(inserted)
+        others = []
+        for row in self:
+            if row.key in ids:
+                row.accept(new_entry(ids[row.key], row.key))
+            else:
+                others.append(row)
+        return others
+
+    def refuse(self, kind: type[Exception] = DatabaseUnavailable) -> None:
+        """Answer all of them with an error; each has one of its own, for the traceback is kept in it."""
+        for row in self:
+            row.refuse(kind())
+
+
+def error_for(refused: Refused) -> type[Exception]:
+    """What a row on its own is answered that PostgreSQL refuses: as `submissions.enter` raises it."""
+    match refused.sqlstate[:2]:
+        case "22":
+            return DataError
+        case "23":
+            return IntegrityError
+        case _:
+            return DatabaseUnavailable

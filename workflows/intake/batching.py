@@ -1,0 +1,164 @@
+"""GROUPS: submissions wait here for their turn. One group at a time is stored, and answered after its commit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections import deque
+from collections.abc import Sequence
+
+from workflows.definition import WorkflowDefinition
+from workflows.intake.batch import Group, Row, error_for
+from workflows.intake.connection import Link, Refused
+from workflows.intake.contended_keys import Quarantine
+from workflows.intake.submissions import Entry, Submission, find_replays, judge
+from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
+from workflows.search.search_keys import hashes_of
+from workflows.signals import notify
+
+logger = logging.getLogger(__name__)
+
+# What may wait, in submissions and in bytes: about a second's worth, and no more memory than a small host has to spare.
+MOST_ROWS_WAITING = 5_000
+MOST_BYTES_WAITING = 64 * 1024 * 1024
+
+# Seconds that a group waits for another transaction that holds one of its keys. One that sends the same submission to
+# two intakes at once holds it for milliseconds.
+PATIENCE = 0.1
+
+
+# Seconds between two groups. Clients that were answered together send their next submissions together; without this
+# they would go in two groups by turns, of half the size each.
+LINGER = 0.001
+
+
+class Overloaded(Exception):
+    """More is waiting already than may wait. Nothing of the submission was stored."""
+
+
+class Groups:
+    """Enters submissions of one definition, for one event loop. `seconds`: how long each of them waits at most."""
+
+    def __init__(
+        self,
+        definition: WorkflowDefinition,
+        *,
+        seconds: float = TIMEOUT_SECONDS,
+        most_rows: int = MOST_ROWS_WAITING,
+        most_bytes: int = MOST_BYTES_WAITING,
+    ) -> None:
+        self._definition = definition
+        self._seconds = seconds
+        self._most_rows, self._most_bytes = most_rows, most_bytes
+        self._queue: deque[Row] = deque()
+        self._rows = self._bytes = 0
+        self._link = Link(seconds=seconds)
+        self._quarantine = Quarantine(self._store_one, seconds=seconds)
+        self._working: asyncio.Task[None] | None = None
+
+    async def enter(self, submission: Submission) -> Entry:
+        """Store a submission unless its key is there already; return its status, once that is committed.
+
+        Raises what `submissions.enter` raises, and Overloaded. Whoever waits no more may be cancelled: what has not
+        been sent to the database by then is not stored.
+        """
+        loop = asyncio.get_running_loop()
+        row = Row(
+            submission,
+            self._definition.linking_id_in(submission.payload.value),
+            hashes_of(self._definition, submission.payload.value),
+            loop.create_future(),
+        )
+        if self._rows >= self._most_rows or self._bytes + row.size > self._most_bytes:
+            raise Overloaded
+        self._rows += 1
+        self._bytes += row.size
+        timer = loop.call_later(self._seconds, row.refuse, DatabaseUnavailable())
+        try:
+            self._wait_in_line(row)
+            return await row.answer
+        finally:
+            timer.cancel()
+            self._rows -= 1
+            self._bytes -= row.size
+
+    async def close(self) -> None:
+        """Close the connections. Whoever still waits is answered that the database is unavailable."""
+        for task in (self._working, self._quarantine.working):
+            if task is not None:
+                task.cancel()
+        for link in (self._link, self._quarantine.link):
+            await link.close()
+        Group(self._queue).refuse()
+
+    def _wait_in_line(self, row: Row) -> None:
+        if self._quarantine.knows(row.key):
+            self._quarantine.put([row])
+            return
+        self._queue.append(row)
+        if self._working is None or self._working.done():
+            self._working = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        while group := Group.take(self._queue):
+            await self._store(group)
+            if len(group) > 1:
+                await asyncio.sleep(LINGER)
+
+    async def _store(self, group: Group) -> None:
+        """Store a group in one commit. If PostgreSQL refuses a row of it, all are stored but that one."""
+        try:
+            await self._insert(self._link, group, PATIENCE)
+        except Refused as refused:
+            if refused.in_the_way:
+                self._quarantine.put(group.rows)
+            elif len(group) == 1:
+                group.refuse(error_for(refused))
+            else:
+                for half in group.halves():
+                    await self._store(half)
+        except Exception as error:
+            group.refuse(_kind_of(error))
+
+    async def _store_one(self, link: Link, row: Row, patience: float) -> bool:
+        """Store a row by a statement of its own. False when its key is held for longer than `patience`."""
+        group = Group([row])
+        try:
+            await self._insert(link, group, patience)
+        except Refused as refused:
+            if refused.in_the_way:
+                return False
+            group.refuse(error_for(refused))
+        except Exception as error:
+            group.refuse(_kind_of(error))
+        return True
+
+    async def _insert(self, link: Link, group: Group, patience: float) -> None:
+        inserted = await link.fetch(*group.insertion(self._definition, patience))
+        if inserted:
+            notify.announce(self._definition.queue)
+        if others := group.accept(inserted):
+            await self._judge(link, others)
+
+    async def _judge(self, link: Link, rows: Sequence[Row]) -> None:
+        """Answer those that were sent before.
+
+        This takes a new statement: the snapshot of the INSERT would not show the rows that won.
+        """
+        submissions = [row.submission for row in rows]
+        found = {each[0]: each for each in await link.fetch(*find_replays(self._definition, submissions))}
+        for row in rows:
+            try:
+                row.accept(judge(row.submission, found.get(row.key)))
+            except Exception as error:
+                row.refuse(error)
+
+
+def _kind_of(error: Exception) -> type[Exception]:
+    """The error that each row of a group is answered: nobody waits for an answer in vain, whatever has happened."""
+    if isinstance(error, DatabaseUnavailable):
+        return DatabaseUnavailable
+    where = "".join(traceback.format_tb(error.__traceback__))  # and not its message, which may quote a submission
+    logger.error("A group could not be stored: %s\n%s", type(error).__name__, where)
+    return RuntimeError

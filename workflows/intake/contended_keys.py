@@ -1,0 +1,72 @@
+"""QUARANTINE: submissions of which one has a key that another transaction holds.
+
+A statement that meets such a key stores nothing until that transaction ends. So each submission gets a statement of its
+own here, on another connection, and the groups go on without waiting. Nothing goes back into a group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from uuid import UUID
+
+from workflows.intake.batch import Row
+from workflows.intake.connection import Link
+
+# Seconds that a row waits for another transaction: the first time, so that those behind it, most of which nobody holds
+# up, get theirs soon; and each time after that.
+FIRST_PATIENCE = 0.02
+PATIENCE = 0.2
+
+# Seconds for which a key is known that was held. What is sent again with it holds up no group.
+REMEMBERED = 60.0
+MOST_REMEMBERED = 10_000
+
+Store = Callable[[Link, Row, float], Awaitable[bool]]
+
+
+class Quarantine:
+    """`store` stores a row, or says that its key is held. `seconds`: how long its connection may be silent."""
+
+    def __init__(self, store: Store, *, seconds: float) -> None:
+        self.link = Link(seconds=seconds)
+        self.working: asyncio.Task[None] | None = None
+        self._store = store
+        self._new: deque[Row] = deque()
+        self._held: deque[Row] = deque()
+        self._known: dict[UUID, float] = {}
+
+    def knows(self, key: UUID) -> bool:
+        """Whether another transaction held this key a moment ago."""
+        if not self._known:
+            return False
+        until = self._known.get(key)
+        if until is None:
+            return False
+        if until > asyncio.get_running_loop().time():
+            return True
+        del self._known[key]
+        return False
+
+    def put(self, rows: Iterable[Row]) -> None:
+        self._new.extend(rows)
+        if self.working is None or self.working.done():
+            self.working = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        """Try each new row, and then those that were held, one after the other, until they are answered."""
+        while self._new or self._held:
+            row, patience = (self._new.popleft(), FIRST_PATIENCE) if self._new else (self._held.popleft(), PATIENCE)
+            if row.is_answered:
+                continue
+            if await self._store(self.link, row, patience):
+                self._known.pop(row.key, None)
+            else:
+                self._remember(row.key)
+                self._held.append(row)
+
+    def _remember(self, key: UUID) -> None:
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        self._known[key] = asyncio.get_running_loop().time() + REMEMBERED

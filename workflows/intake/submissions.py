@@ -1,0 +1,290 @@
+"""ENTER: a submission becomes a row. One statement; everything else happens later, in a worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import IntegrityError
+from django.db.models import BooleanField, Q
+from django.db.models.expressions import RawSQL
+from pydantic import ValidationError
+
+from workflows.definition import WorkflowDefinition, definitions
+from workflows.models import State, Workflow
+from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
+from workflows.postgres.jsonb import Document
+from workflows.postgres.statements import fetch_one
+from workflows.redaction import field_errors_for_senders
+from workflows.search import search_keys
+from workflows.signals import notify
+
+# The target is named: without it ON CONFLICT would swallow the violation of any other constraint too.
+INSERT = """
+    INSERT INTO workflows_workflow
+           (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at, tenant, business_key)
+    {rows}
+    ON CONFLICT {target} DO NOTHING RETURNING id
+"""
+SUBMITTED_BEFORE = "(idempotency_key)"
+_VALUES = f"""
+    VALUES (%(idempotency_key)s, %(workflow_type)s, %(submitted_by)s, %(queue)s, %(linking_id)s,
+            {Document.SQL}, statement_timestamp() + %(expires_after)s::interval,
+            %(tenant)s, %(business_key)s)
+"""
+_INSERT_SUBMISSION = INSERT.format(rows=_VALUES, target=SUBMITTED_BEFORE)
+_INSERT_STARTED = INSERT.format(
+    rows=_VALUES, target="(business_key, workflow_type, tenant) WHERE business_key IS NOT NULL"
+)
+
+# The search keys are stored with the row or not at all, and cost no statement and no commit of their own.
+# A SELECT for each hash: an array of them costs the server, and psycopg, twice as much.
+_WITH_SEARCH_KEYS = """
+    WITH entered AS ({insert}),
+    keyed AS (INSERT INTO workflows_searchkey (hash, workflow_id, key_id) {keys})
+    SELECT id FROM entered
+"""
+_SEARCH_KEY = "SELECT %(search_hash_{number})s::bytea, id, %(search_key_id)s::int FROM entered"
+
+# The name that PostgreSQL gave the constraint of `Workflow.idempotency_key`.
+_IDEMPOTENCY_KEY_CONSTRAINT = "workflows_workflow_idempotency_key_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a client sends under a key of its own."""
+
+    key: UUID
+    payload: Document
+    submitted_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The status of a submission, or of a workflow that was started. `replayed`: it was sent before."""
+
+    id: int
+    key: UUID
+    status: str
+    state: str
+    replayed: bool
+
+
+class KeyTaken(Exception):
+    """The idempotency key is another client's."""
+
+
+class KeyReused(Exception):
+    """The client has used this idempotency key before, for something else."""
+
+
+class BusinessKeyTaken(Exception):
+    """There is a workflow of this tenant, type and business key, with another input or from another client."""
+
+
+class InputInvalid(Exception):
+    """The definition's `input_class` refuses the input; the message says which fields, and none of their values."""
+
+
+def submission_definition() -> WorkflowDefinition:
+    """The definition that a submission enters."""
+    name: str = settings.SUBMISSION_WORKFLOW
+    if name not in definitions():
+        raise ImproperlyConfigured(f"SUBMISSION_WORKFLOW is {name!r}, which no definition in WORKFLOWS is called.")
+    return definitions()[name]
+
+
+def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Document, submitted_by: str) -> Entry:
+    """Store a submission unless its key is there already; return its status.
+
+    The key's unique constraint is the whole deduplication: the insert is attempted, not looked up first, and only a
+    conflict costs a second statement. The insert can be repeated when a connection breaks before the answer.
+    Raises KeyTaken, KeyReused, DatabaseUnavailable, and DataError for values that `jsonb` did not foresee.
+    """
+    inserted = query_in_time(
+        lambda: _insert(_INSERT_SUBMISSION, _parameters(definition, idempotency_key, payload, submitted_by))
+    )
+    if inserted is not None:
+        return _new(definition, inserted[0], idempotency_key)
+    # This takes a new statement: the snapshot of the INSERT would not show the row that won.
+    submission = Submission(idempotency_key, payload, submitted_by)
+    return judge(submission, query_in_time(lambda: fetch_one(*find_replays(definition, [submission]))))
+
+
+def start(
+    definition: WorkflowDefinition,
+    *,
+    tenant: str,
+    business_key: str,
+    payload: Document,
+    submitted_by: str,
+    idempotency_key: UUID | None = None,
+) -> Entry:
+    """Store a workflow unless its tenant has one of this type and business key already; return its status.
+
+    The input is kept as it was sent, not as its model would write it. Without an idempotency key the workflow gets one.
+    The call can be repeated, as that of `enter` can. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
+    """
+    _check_input(definition, payload)
+    parameters = _parameters(definition, idempotency_key or uuid4(), payload, submitted_by, tenant, business_key)
+    try:
+        inserted = query_in_time(lambda: _insert(_INSERT_STARTED, parameters))
+    except IntegrityError as error:
+        # The business key is new, or was taken just now: PostgreSQL checks one constraint after the other.
+        if not _violates_idempotency_key(error):
+            raise
+        inserted = None
+    if inserted is not None:
+        return _new(definition, inserted[0], parameters["idempotency_key"])
+    return query_in_time(
+        lambda: _replay_start(definition, tenant, business_key, payload, submitted_by, idempotency_key)
+    )
+
+
+def _insert(statement: str, parameters: dict[str, Any]) -> tuple[Any, ...] | None:
+    hashes = parameters["search_hashes"]
+    if not hashes:
+        return fetch_one(statement, parameters)
+    numbered = {f"search_hash_{number}": each for number, each in enumerate(hashes)}
+    return fetch_one(_with_search_keys(statement, len(hashes)), {**parameters, **numbered})
+
+
+@cache
+def _with_search_keys(statement: str, count: int) -> str:
+    keys = " UNION ALL ".join(_SEARCH_KEY.format(number=number) for number in range(count))
+    return _WITH_SEARCH_KEYS.format(insert=statement, keys=keys)
+
+
+def _parameters(
+    definition: WorkflowDefinition,
+    key: UUID,
+    payload: Document,
+    submitted_by: str,
+    tenant: str = "",
+    business_key: str | None = None,
+) -> dict[str, Any]:
+    return {
+        "idempotency_key": key,
+        "workflow_type": definition.name,
+        "submitted_by": submitted_by,
+        "queue": definition.queue,
+        "linking_id": definition.linking_id_in(payload.value),
+        "search_hashes": search_keys.hashes_of(definition, payload.value),
+        "search_key_id": search_keys.keys()[0].id,
+        **payload.parameters,
+        "expires_after": definition.expires_after,
+        "tenant": tenant,
+        "business_key": business_key,
+    }
+
+
+def _new(definition: WorkflowDefinition, workflow_id: int, key: UUID) -> Entry:
+    notify.announce(definition.queue)
+    return new_entry(workflow_id, key)
+
+
+def new_entry(workflow_id: int, key: UUID) -> Entry:
+    """The status of what has just been stored."""
+    return Entry(workflow_id, key, Workflow.Status.PENDING, State.QUEUED, replayed=False)
+
+
+def _check_input(definition: WorkflowDefinition, payload: Document) -> None:
+    if definition.input_class is None:
+        return
+    try:
+        # As JSON: where a model is strict, dates and UUIDs are strings there, and nowhere else.
+        definition.input_class.model_validate_json(json.dumps(payload.value))
+    except ValidationError as error:
+        raise InputInvalid(field_errors_for_senders(error, definition.input_class)) from None
+
+
+def _violates_idempotency_key(error: IntegrityError) -> bool:
+    cause = error.__cause__
+    return (
+        isinstance(cause, psycopg.errors.UniqueViolation) and cause.diag.constraint_name == _IDEMPOTENCY_KEY_CONSTRAINT
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A row that exists already, and whether it has this type and payload (`same`)."""
+
+    entry: Entry
+    owner: str
+    same: bool
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> _Found:
+        key, workflow_id, status, state, owner, same = row
+        return cls(Entry(workflow_id, key, status, state, replayed=True), owner, same)
+
+
+def find_replays(definition: WorkflowDefinition, sent: Sequence[Submission]) -> tuple[str, tuple[Any, ...]]:
+    """The statement, and its parameters, that finds the rows with the keys of these submissions: for `judge`."""
+    keys = [each.key for each in sent]
+    payload = "(%s::text[])[array_position(%s::uuid[], idempotency_key)]::jsonb"
+    same = _same(payload, definition, [each.payload.text for each in sent], keys)
+    return _select(Q(idempotency_key__in=keys), same)
+
+
+def judge(submission: Submission, row: tuple[Any, ...] | None) -> Entry:
+    """The status of a submission whose key is there already, of the row that `find_replays` has found for it.
+
+    Raises KeyTaken, KeyReused, and DatabaseUnavailable without a row: it was there a moment ago, and has been deleted.
+    """
+    if row is None:
+        raise DatabaseUnavailable
+    found = _Found.of(row)
+    if found.owner != submission.submitted_by:
+        raise KeyTaken
+    if not found.same:
+        raise KeyReused
+    return found.entry
+
+
+def _find(definition: WorkflowDefinition, payload: Document, condition: Q) -> _Found | None:
+    same = _same("(%s::jsonb #> %s::text[])", definition, payload.text, list(payload.path))
+    row = fetch_one(*_select(condition, same))
+    return _Found.of(row) if row else None
+
+
+def _same(payload: str, definition: WorkflowDefinition, *parameters: Any) -> RawSQL:
+    """Whether a row has this type and payload. The ORM knows no parameters by name."""
+    comparison = f"workflow_type = %s AND payload = {payload}"
+    return RawSQL(comparison, [definition.name, *parameters], BooleanField())  # noqa: S611 (ours)
+
+
+def _select(condition: Q, same: RawSQL) -> tuple[str, tuple[Any, ...]]:
+    rows = Workflow.objects.with_state().filter(condition).annotate(same=same)
+    found = rows.values_list("idempotency_key", "id", "status", "state", "submitted_by", "same")
+    statement: tuple[str, tuple[Any, ...]] = found.query.sql_with_params()
+    return statement
+
+
+def _replay_start(
+    definition: WorkflowDefinition,
+    tenant: str,
+    business_key: str,
+    payload: Document,
+    submitted_by: str,
+    key: UUID | None,
+) -> Entry:
+    """The result of `start` when the business key, or the idempotency key, exists already. The former decides."""
+    named = Q(business_key=business_key, workflow_type=definition.name, tenant=tenant)
+    found = _find(definition, payload, named)
+    if found and (found.owner != submitted_by or not found.same):
+        raise BusinessKeyTaken
+    if key and (found is None or found.entry.key != key):
+        other = _find(definition, payload, Q(idempotency_key=key))
+        if other:
+            raise KeyReused if other.owner == submitted_by else KeyTaken
+    if found is None:  # it was there a moment ago, and has been deleted
+        raise DatabaseUnavailable
+    return found.entry

@@ -1,0 +1,147 @@
+"""FIND: which workflows a person means who types an e-mail address, a number, a key, in full.
+
+What was typed is read in every way that it can be, and each reading is looked up by an index of its own. It never
+stands in a statement's text, in a log line or an error; of an e-mail address the server gets only the hash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from django.views.decorators.debug import sensitive_variables
+
+from workflows.definition import WorkflowDefinition, definitions, value_at
+from workflows.models import Search
+from workflows.postgres.statements import fetch_all
+from workflows.search.search_keys import hashes_to_find
+
+# Nobody reads on; and an e-mail address of our own tests may have a million submissions.
+SHOWN = 50
+# Of a patient's other submissions, on the page of one.
+OTHERS_SHOWN = 5
+# Characters. Longer than any key is.
+LONGEST = 500
+
+NUMBER, IDEMPOTENCY_KEY, BUSINESS_KEY, LINKING_ID = "number", "idempotency key", "business key", "linking id"
+
+_NUMBER = re.compile(r"#?\s*([0-9]{1,18})")
+_PAGE = re.compile(r".*/workflows/workflow/([0-9]{1,18})(?:/.*)?")
+
+# Of each hash the newest, from the end of its index entries: the others are not read.
+_BY_HASH = """
+    SELECT workflow_id FROM unnest(%(hashes)s::bytea[]) AS wanted (hash) CROSS JOIN LATERAL (
+           SELECT workflow_id FROM workflows_searchkey
+            WHERE workflows_searchkey.hash = wanted.hash ORDER BY workflow_id DESC LIMIT %(limit)s) AS found
+"""
+# OFFSET 0 keeps the planner from walking the whole table backwards for the newest ones of a value that is not there.
+_BY = """
+    SELECT id FROM (SELECT id FROM workflows_workflow WHERE {column} = %(value)s OFFSET 0) AS found
+     ORDER BY id DESC LIMIT %(limit)s
+"""
+_THESE = """
+    SELECT id FROM workflows_workflow WHERE id = ANY (%(found)s::bigint[]) ORDER BY id DESC LIMIT %(limit)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The numbers of the workflows that were found, newest first; `tried` is what the text could have been, in words.
+
+    `more`: there are more than these.
+    """
+
+    ids: Sequence[int]
+    tried: Sequence[str]
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What a text can be: its kind, the kind's name for people, and the query that looks it up."""
+
+    kind: str
+    label: str
+    sql: str
+    parameters: Mapping[str, Any]
+
+
+@sensitive_variables()
+def find(text: str, *, actor: str) -> Found:
+    """The workflows that a text means, in full. The search is on record before anybody sees what it has found."""
+    readings = list(_readings(text.strip()))
+    ids: set[int] = set()
+    for each in readings:
+        ids |= {pk for (pk,) in fetch_all(each.sql, {**each.parameters, "limit": SHOWN + 1})}
+    found = [pk for (pk,) in fetch_all(_THESE, {"found": list(ids), "limit": SHOWN + 1})] if ids else []
+    Search.objects.create(actor=actor, tried=list(dict.fromkeys(each.kind for each in readings)), hits=len(found))
+    labels = list(dict.fromkeys(each.label for each in readings))
+    return Found(found[:SHOWN], labels, more=len(found) > SHOWN)
+
+
+@sensitive_variables()
+def others_of(workflow_id: int, definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> Found:
+    """The other workflows that share a search key with this one (of its patient, as a rule), newest first.
+
+    `tried` are the keys that this one has. No search of a person's is recorded: they see it on the page.
+    """
+    known = definition.search_keys if definition else {}
+    readings = {kind: key.read(value_at(payload, key.field)) for kind, key in known.items()}
+    hashes = [each for kind, found in readings.items() for each in hashes_to_find(kind, found[:1])]
+    limit = OTHERS_SHOWN + 2  # this one, and one more than is shown
+    ids = {pk for (pk,) in fetch_all(_BY_HASH, {"hashes": hashes, "limit": limit})} - {workflow_id} if hashes else set()
+    newest = sorted(ids, reverse=True)
+    tried = [known[kind].label or kind for kind, found in readings.items() if found]
+    return Found(newest[:OTHERS_SHOWN], tried, more=len(newest) > OTHERS_SHOWN)
+
+
+def what_is_found() -> list[str]:
+    """What people can type besides a workflow's number, in words."""
+    labels = {kind: key.label or kind for known in definitions().values() for kind, key in known.search_keys.items()}
+    return [*labels.values(), IDEMPOTENCY_KEY, BUSINESS_KEY, LINKING_ID]
+
+
+@sensitive_variables()
+def _readings(text: str) -> Iterator[_Reading]:
+    if not text or len(text) > LONGEST or "\x00" in text:  # no text in PostgreSQL holds it
+        return
+    only_as_hash = False
+    for known in definitions().values():
+        for kind, key in known.search_keys.items():
+            if readings := key.read(text):
+                yield _Reading(kind, key.label or kind, _BY_HASH, {"hashes": hashes_to_find(kind, readings)})
+                only_as_hash |= key.only_as_hash
+    if only_as_hash:
+        return
+    by = partial(_by, text)
+    if number := _NUMBER.fullmatch(text) or _PAGE.fullmatch(_path(text)):
+        yield by(NUMBER, "id", int(number[1]))
+    if uuid := _uuid(text):
+        yield by(IDEMPOTENCY_KEY, "idempotency_key", uuid)
+    if len(text) <= 200:
+        yield by(BUSINESS_KEY, "business_key")
+        yield by(LINKING_ID, "linking_id")
+
+
+def _by(text: str, kind: str, column: str, value: Any = None) -> _Reading:
+    return _Reading(kind, kind, _BY.format(column=column), {"value": text if value is None else value})
+
+
+def _path(text: str) -> str:
+    """The path of a pasted address; empty if the text is none."""
+    try:
+        return urlsplit(text).path
+    except ValueError:
+        return ""
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

@@ -1,0 +1,153 @@
+"""`manage.py searchkeys`: search keys for rows that have none, or those of an old key; in slices, beside the intake."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from django.db import OperationalError, transaction
+
+from workflows.definition import definitions
+from workflows.postgres import sqlstates
+from workflows.postgres.statements import execute, fetch_all
+from workflows.search.search_keys import LONGEST_TEXT, hashes_to_store, keys
+
+# Rows at a time: a second of work at the most, and some megabytes.
+SLICE = 1000
+# Seconds for each statement; a slice that takes longer is halved. Nothing here takes a lock that anybody waits for.
+STATEMENT_TIMEOUT, LOCK_TIMEOUT = 10, 2
+_QUERY_CANCELED = "57014"
+# Seconds. Between two slices it rests for as long as the last one took, so that it takes half of one connection.
+LONGEST_REST = 2.0
+_INSERT = """
+    INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
+    SELECT hash, workflow_id, %(key_id)s FROM unnest(%(hashes)s::bytea[], %(ids)s::bigint[]) AS new (hash, workflow_id)
+     ORDER BY hash, workflow_id
+    ON CONFLICT DO NOTHING
+"""
+
+# A key of a workflow that is of no type of ours stays, because we could not have given it a new one. So does one of a
+# workflow that was stored after we began: an intake of the old setting wrote it, and nobody has given it another. Where
+# `known` is NULL there is no workflow any more.
+_REMOVE = """
+    WITH slice AS (
+        SELECT hash, workflow_id, key_id FROM workflows_searchkey
+         WHERE (hash, workflow_id) > (%(hash)s, %(workflow_id)s) ORDER BY hash, workflow_id LIMIT %(size)s),
+    old AS (
+        SELECT slice.hash, slice.workflow_id, workflow_type = ANY (%(types)s::text[]) AS known
+          FROM slice LEFT JOIN workflows_workflow ON workflows_workflow.id = slice.workflow_id
+         WHERE key_id <> %(key_id)s),
+    gone AS (
+        DELETE FROM workflows_searchkey USING old
+         WHERE workflows_searchkey.hash = old.hash AND workflows_searchkey.workflow_id = old.workflow_id
+           AND (known IS NULL OR known AND old.workflow_id <= %(newest)s)
+        RETURNING 1)
+    SELECT hash, workflow_id, (SELECT count(*) FROM gone), (SELECT count(*) FROM old WHERE NOT known),
+           (SELECT count(*) FROM old WHERE known AND workflow_id > %(newest)s)
+      FROM slice ORDER BY hash DESC, workflow_id DESC LIMIT 1
+"""
+
+
+@dataclass(slots=True)
+class Progress:
+    """`below`: the workflows of this number and above are done. The counts are of keys."""
+
+    below: int
+    newest: int
+    written: int = 0
+    removed: int = 0
+    of_other_types: int = 0
+    too_new: int = 0
+
+
+def begin(below: int | None = None) -> Progress:
+    """Nothing is done yet: of all the workflows that there are now, or of those below that number."""
+    (newest,) = fetch_all("SELECT coalesce(max(id), 0) FROM workflows_workflow", ())[0]
+    return Progress(newest + 1 if below is None else min(below, newest + 1), newest)
+
+
+def fill(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
+    """Give each workflow the search keys that it lacks, the newest first; tell after each slice how far it is.
+
+    Whoever stops it goes on later from `below`. It may run beside the intake, and twice: what is there already stays.
+    """
+    size = SLICE
+    while progress.below > 1:
+        began = time.monotonic()
+        try:
+            last, written = _fill_slice(progress.below, size)
+        except OperationalError as error:
+            if size == 1 or sqlstates.sqlstate(error) != _QUERY_CANCELED:
+                raise
+            size = max(1, size // 2)
+            continue
+        progress.below, size = last, SLICE
+        progress.written += written
+        yield progress
+        rest(min(time.monotonic() - began, LONGEST_REST))
+
+
+def remove_old(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
+    """Remove the search keys that were made with another key, after `fill` has given all workflows those of ours."""
+    hash_, workflow_id = b"", 0
+    while True:
+        began = time.monotonic()
+        with _limited():
+            rows = fetch_all(
+                _REMOVE,
+                {
+                    "hash": hash_,
+                    "workflow_id": workflow_id,
+                    "size": SLICE,
+                    "key_id": keys()[0].id,
+                    "types": list(definitions()),
+                    "newest": progress.newest,
+                },
+            )
+        if not rows:
+            return
+        hash_, workflow_id, removed, of_other_types, too_new = rows[0]
+        progress.removed += removed
+        progress.of_other_types += of_other_types
+        progress.too_new += too_new
+        yield progress
+        rest(min(time.monotonic() - began, LONGEST_REST))
+
+
+def _fill_slice(below: int, size: int) -> tuple[int, int]:
+    """Write the keys of as many workflows as that below a number; the number of the last one, and how many were new."""
+    known = definitions()
+    paths = [key.path for definition in known.values() for key in definition.search_keys.values()]
+    paths = [list(path) for path in dict.fromkeys(map(tuple, paths))]
+    with _limited():
+        rows = fetch_all(_select(len(paths)), [*(path for path in paths for _ in range(2)), below, size])
+        hashes, ids = [], []
+        for pk, workflow_type, *texts in rows:
+            if workflow_type in known:
+                found = dict(zip(map(tuple, paths), texts, strict=True))
+                search_keys = known[workflow_type].search_keys
+                values = {kind: found[tuple(key.path)] for kind, key in search_keys.items()}
+                for each in hashes_to_store(search_keys, values):
+                    hashes.append(each)
+                    ids.append(pk)
+        written = execute(_INSERT, {"key_id": keys()[0].id, "hashes": hashes, "ids": ids}) if hashes else 0
+    return (rows[-1][0] if len(rows) == size else 1), written
+
+
+def _select(fields: int) -> str:
+    """The fields alone, and of each no more than tells whether it is too long: a payload may have 256 KB."""
+    text = f"left(payload #>> %s::text[], {LONGEST_TEXT + 1})"
+    field = f"CASE jsonb_typeof(payload #> %s::text[]) WHEN 'string' THEN {text} END"
+    columns = ", ".join(["id", "workflow_type", *[field] * fields])
+    return f"SELECT {columns} FROM workflows_workflow WHERE id < %s ORDER BY id DESC LIMIT %s"  # noqa: S608 (ours)
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """A transaction of short statements, which waits for nobody for long."""
+    with transaction.atomic():
+        sql = "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)"
+        fetch_all(sql, (f"{STATEMENT_TIMEOUT}s", f"{LOCK_TIMEOUT}s"))
+        yield

@@ -1,0 +1,105 @@
+"""SEARCH KEYS: by what people find the workflow of a patient whom they know, and whose number they do not.
+
+A definition names fields of its payload. Of each, a hash is stored beside the workflow's row, in the statement that
+stores the row: HMAC-SHA256 of the kind and the normalised value, under a key that the database does not have. So equal
+values meet, and the table alone says nothing of them (docs/adr/0014).
+
+The hash is cut to 16 bytes. Two of ten billion values have the same one with a chance of one in 10^19; and whoever
+cannot compute the hash cannot look for such a pair either. It would show a workflow too many in a list.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from django.conf import settings
+
+from workflows.definition import WorkflowDefinition, value_at
+
+logger = logging.getLogger(__name__)
+
+HASH_BYTES = 16
+# Characters. An e-mail address has 254 at most; what is longer is no search key, and is not even looked at.
+LONGEST_TEXT = 320
+
+# An entry of the setting SEARCH_KEYS that stands for the key made of SECRET_KEY, which is used without a setting.
+FROM_SECRET_KEY = "from-SECRET_KEY"  # noqa: S105 (a word, and no secret)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchKey:
+    """A field of the payload by which people find a workflow; its kind is its name in the definition.
+
+    `field` is dotted for a nested one. `normalise` returns what a text may mean, the likeliest first, and nothing for
+    what is not of this kind (see `search.normalise`): the first is stored, each is looked for. A kind means the same
+    in each definition, so that a patient is found in all of them. `label` is for people ("e-mail address").
+    `only_as_hash`: what reads as one is looked for by its hash alone, and not as a business key, too; so the database,
+    whose log may have the parameters of its statements, never gets it.
+    """
+
+    field: str
+    normalise: Callable[[str], Sequence[str]]
+    label: str = ""
+    only_as_hash: bool = False
+
+    @property
+    def path(self) -> list[str]:
+        return self.field.split(".")
+
+    def read(self, value: Any) -> Sequence[str]:
+        """What a value may mean. Nothing for what is no text, or where its author's code fails: no row is refused."""
+        if not isinstance(value, str) or len(value) > LONGEST_TEXT:
+            return []
+        try:
+            return self.normalise(value)
+        except Exception as error:  # its message may hold the value
+            logger.warning("The search key %s cannot be normalised: %s", self.field, type(error).__name__)
+            return []
+
+
+class Key(NamedTuple):
+    """A secret that hashes are made with. `id` is stored with each hash, to tell the keys apart; it says no more."""
+
+    secret: bytes
+    id: int
+
+    def hash(self, kind: str, normalised: str) -> bytes:
+        message = f"{kind}\0{normalised}".encode("utf-8", "surrogatepass")
+        return hmac.digest(self.secret, message, "sha256")[:HASH_BYTES]
+
+
+def keys() -> list[Key]:
+    """The keys of the setting SEARCH_KEYS: the first one writes, all are searched."""
+    return _keys(tuple(settings.SEARCH_KEYS) or (FROM_SECRET_KEY,), settings.SECRET_KEY)
+
+
+@lru_cache
+def _keys(texts: tuple[str, ...], secret_key: str) -> list[Key]:
+    made = hmac.digest(secret_key.encode(), b"workflows.search_keys", "sha256")
+    secrets = [made if text == FROM_SECRET_KEY else text.encode() for text in texts]
+    return [Key(each, int.from_bytes(hmac.digest(each, b"id", "sha256")[:4], signed=True)) for each in secrets]
+
+
+def hashes_to_store(search_keys: Mapping[str, SearchKey], values: Mapping[str, Any]) -> list[bytes]:
+    """The hashes, under the key that writes, of a workflow's values by kind. In one order, so that no two deadlock."""
+    if not search_keys:
+        return []
+    key = keys()[0]
+    readings = {kind: each.read(values.get(kind)) for kind, each in search_keys.items()}
+    return sorted({key.hash(kind, found[0]) for kind, found in readings.items() if found})
+
+
+def hashes_of(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> list[bytes]:
+    """The hashes of the fields that a definition names; none of what is missing, or is not of its kind."""
+    values = {kind: value_at(payload, key.field) for kind, key in definition.search_keys.items()}
+    return hashes_to_store(definition.search_keys, values)
+
+
+def hashes_to_find(kind: str, readings: Iterable[str]) -> list[bytes]:
+    """The hashes under each key of what a text may mean."""
+    return [key.hash(kind, each) for key in keys() for each in readings]

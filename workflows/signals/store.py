@@ -1,0 +1,284 @@
+"""The inbox: everything that can wake a workflow is stored here first, and matched later.
+
+A sender stores a signal, commits, and then wakes the workflows that it is for (`signals.waking`); `send` does all of
+that.
+
+A signal is addressed to one workflow, or by linking id to every workflow that has it, then or later. The unused signals
+of a workflow that has finished are ignored; a retry restores them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import connection, transaction
+
+from workflows.errors import WorkflowCancelled
+from workflows.postgres.jsonb import Document, document_of
+from workflows.postgres.statements import execute, fetch_one
+from workflows.signals import waking
+from workflows.signals.waking import OPEN_JOIN, Slice, leave_the_rest_to_the_chores
+
+# Names of signals from outside. Those with a colon are the engine's own (decision:1, child:parcels), as is `cancel`.
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]{0,198}")
+
+# A request to cancel is a signal that every workflow listens to, until it is being compensated.
+CANCEL = "cancel"
+# The source of the engine's own signals.
+ENGINE = "engine"
+
+# Signals for a linking id that no workflow under way has are kept for a month, in case one comes, and then ignored.
+KEPT_FOR_DAYS = 30
+
+
+class DedupeKeyReused(Exception):
+    """The source has used this key before, for another signal."""
+
+
+def is_name(text: str) -> bool:
+    """Whether a signal from outside may have this name, and a step may wait for it."""
+    return bool(NAME.fullmatch(text)) and text != CANCEL
+
+
+def send(
+    *,
+    source: str,
+    dedupe_key: str,
+    name: str,
+    workflow_id: int | None = None,
+    linking_id: str | None = None,
+    payload: Mapping[str, Any] | Document,
+    sent_at_ms: int | None = None,
+) -> bool:
+    """Store a signal, commit, and wake the workflows that it is for; False when it had been stored before.
+
+    Not inside a transaction: only a committed signal can wake. If the wake-up fails, the signal is stored all the same,
+    and the chores wake the row. Raises DedupeKeyReused.
+    """
+    with transaction.atomic(durable=True):
+        signal_id = store(
+            source=source,
+            dedupe_key=dedupe_key,
+            name=name,
+            workflow_id=workflow_id,
+            linking_id=linking_id,
+            payload=payload,
+            sent_at_ms=sent_at_ms,
+        )
+    if signal_id is None:
+        return False
+    with leave_the_rest_to_the_chores():
+        waking.wake_for(signal_id)
+    return True
+
+
+def store(
+    *,
+    source: str,
+    dedupe_key: str,
+    name: str,
+    workflow_id: int | None = None,
+    linking_id: str | None = None,
+    payload: Mapping[str, Any] | Document,
+    sent_at_ms: int | None = None,
+) -> int | None:
+    """Store a signal, and return its id; None when `source` has sent the same signal under `dedupe_key` before.
+
+    It is addressed to a workflow or to a linking id, one of the two. A signal to a workflow that has finished is stored
+    as ignored; not so a request to cancel, for the history says later that it came too late. The caller commits, then
+    wakes. Raises DedupeKeyReused when the key was used for another signal. With `sent_at_ms`, a signal that was sent at
+    another time is another one, whatever it says.
+    """
+    document = payload if isinstance(payload, Document) else document_of(payload)
+    signal = {
+        "source": source,
+        "dedupe_key": dedupe_key,
+        "name": name,
+        "workflow_id": workflow_id,
+        "linking_id": linking_id,
+        "sent_at_ms": sent_at_ms,
+        **document.parameters,
+    }
+    # The same statement reads whether the workflow has finished; if it finishes just now, the chores ignore the signal.
+    # The row of one that has finished is locked until the caller commits: a retry in between would not see the signal
+    # to restore it.
+    inserted = fetch_one(
+        f"""
+        WITH finished AS MATERIALIZED (
+            SELECT FROM workflows_workflow
+              WHERE id = %(workflow_id)s AND status <> 'PENDING' AND %(name)s <> 'cancel' FOR NO KEY UPDATE)
+        INSERT INTO workflows_signal (
+               source, dedupe_key, name, workflow_id, linking_id, payload, sent_at_ms, closed_at, ignored)
+           SELECT %(source)s, %(dedupe_key)s, %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL},
+                  %(sent_at_ms)s::bigint, CASE WHEN w.finished THEN clock_timestamp() END, w.finished
+             FROM (SELECT EXISTS (SELECT FROM finished)) w (finished)
+           ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id""",  # noqa: S608 (ours)
+        signal,
+    )
+    if inserted:
+        return int(inserted[0])
+    # A new statement: the snapshot of the first one would not show the row that won.
+    same = fetch_one(
+        f"""SELECT (name, workflow_id, linking_id, payload) IS NOT DISTINCT FROM (
+                   %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL})
+                   AND sent_at_ms IS NOT DISTINCT FROM %(sent_at_ms)s::bigint
+              FROM workflows_signal WHERE source = %(source)s AND dedupe_key = %(dedupe_key)s""",  # noqa: S608 (ours)
+        signal,
+    )
+    if same != (True,):
+        raise DedupeKeyReused
+    return None
+
+
+# --- Requests to cancel -----------------------------------------------------------------------------
+
+
+def cancel_requested_sql(workflow_id: str) -> str:
+    """SQL for whether a person has asked to cancel the workflow; `workflow_id` is SQL too, of one row at a time."""
+    return f"""EXISTS (SELECT FROM workflows_signal s
+                       WHERE s.workflow_id = {workflow_id} AND s.name = '{CANCEL}' AND s.closed_at IS NULL)"""
+
+
+def cancellation(workflow_id: int) -> WorkflowCancelled | None:
+    """The open request to cancel a workflow, if there is one."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT payload->>'by', payload->>'reason' FROM workflows_signal
+                WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL ORDER BY id LIMIT 1""",
+            [workflow_id],
+        )
+        request = cursor.fetchone()
+    return WorkflowCancelled(by=request[0], reason=request[1]) if request else None
+
+
+def close_cancellations(workflow_id: int) -> None:
+    """Close the requests to cancel a workflow: they are obeyed, or a retry's new run is not to see them."""
+    execute(
+        """UPDATE workflows_signal SET closed_at = clock_timestamp()
+            WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL""",
+        [workflow_id],
+    )
+
+
+# --- Parents and children ---------------------------------------------------------------------------
+
+
+def child_signal(wait_name: str) -> str:
+    """The name of the signal that a workflow gets when the last child of its wait `wait_name` has finished."""
+    return f"child:{wait_name}"
+
+
+def notify_parent(child_id: int) -> None:
+    """Notify the parent of a child that may have finished, if it was the last one, and wake the parent.
+
+    This is a statement of its own after the commit by which the child finished: of two last children that finish at
+    once, each worker sees its own child, and the worker that looks second sees both. So the parent of a thousand
+    children is woken once, or twice.
+    """
+    inserted = fetch_one(
+        f"""INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id)
+            SELECT 'engine', 'child:' || c.id || ':' || gen_random_uuid(), 'child:' || j.name, j.workflow_id
+              FROM workflows_workflow c JOIN workflows_wait j ON j.workflow_id = c.parent_id AND j.name = c.parent_wait
+             WHERE c.id = %s AND {OPEN_JOIN}
+            RETURNING workflow_id""",  # noqa: S608 (ours)
+        (child_id,),
+    )
+    if inserted:
+        waking.wake(inserted[0])
+
+
+def try_notify_parent(child_id: int) -> None:
+    """Notify the parent; if that fails, the error is logged, and the chores wake the parent a moment later."""
+    with leave_the_rest_to_the_chores():
+        notify_parent(child_id)
+
+
+def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
+    """Ask for the children of a cancelled workflow to be cancelled; in its transaction. The chores wake them."""
+    execute(
+        """INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, payload)
+           SELECT 'engine', 'cancel:' || id || ':' || gen_random_uuid(), 'cancel', id, %s::jsonb
+             FROM workflows_workflow WHERE parent_id = %s AND status = 'PENDING' AND NOT compensating""",
+        [json.dumps({"by": by, "reason": reason}), workflow_id],
+    )
+
+
+def withdraw_cancellation_of_children(workflow_id: int) -> None:
+    """Take back the requests of `cancel_children` that the children have not obeyed yet."""
+    execute(
+        """UPDATE workflows_signal SET closed_at = clock_timestamp()
+            WHERE name = 'cancel' AND source = 'engine' AND closed_at IS NULL
+              AND workflow_id IN (SELECT id FROM workflows_workflow WHERE parent_id = %s)""",
+        [workflow_id],
+    )
+
+
+# --- Workflows that have finished -------------------------------------------------------------------
+
+
+def ignore_signals(workflow_id: int) -> None:
+    """Ignore the unused signals of a workflow, in the transaction in which it finishes."""
+    execute(
+        """UPDATE workflows_signal SET closed_at = clock_timestamp(), ignored = true
+            WHERE workflow_id = %s AND closed_at IS NULL AND name <> 'cancel'""",
+        [workflow_id],
+    )
+
+
+def restore_signals(workflow_id: int) -> None:
+    """Restore the signals that were ignored when the workflow finished, or since: a person retries it."""
+    execute(
+        """UPDATE workflows_signal SET closed_at = NULL, ignored = false
+            WHERE workflow_id = %s AND ignored AND name <> 'cancel'""",
+        [workflow_id],
+    )
+
+
+def ignore_late_signals(after: int = 0) -> Slice:
+    """Ignore the signals that came as their workflow was ending, and the old ones of linking ids that no workflow has.
+
+    The history says of each request to cancel that it came too late: the workflow had finished by itself. The rows of
+    the workflows that have finished are locked meanwhile: a retry in between would not see which signals it has to
+    restore.
+    """
+    last, next_after = waking.slice_of_signals(after)
+    if not last:
+        return Slice(0)
+    slice_ = {"after": after, "last": last}
+    in_slice = "s.closed_at IS NULL AND s.id > %(after)s AND s.id <= %(last)s"
+    execute(
+        f"""
+        WITH finished AS MATERIALIZED (
+            SELECT w.id FROM workflows_workflow w
+             WHERE w.status <> 'PENDING' AND w.id IN (
+                SELECT s.workflow_id FROM workflows_signal s WHERE {in_slice} AND s.workflow_id IS NOT NULL)
+               FOR NO KEY UPDATE SKIP LOCKED),
+        late AS (
+            UPDATE workflows_signal s SET closed_at = clock_timestamp(), ignored = true
+             WHERE {in_slice} AND s.workflow_id IS NOT NULL
+               AND (s.workflow_id IN (SELECT id FROM finished) OR s.name = '{CANCEL}' AND (
+                    SELECT w.compensating FROM workflows_workflow w WHERE w.id = s.workflow_id))
+            RETURNING s.workflow_id, s.name, s.payload)
+        INSERT INTO workflows_event (workflow_id, kind, actor, detail)
+        SELECT workflow_id, 'cancel_too_late', payload->>'by',
+               jsonb_build_object('reason', 'It had finished, or failed by itself, before the request was seen.')
+          FROM late WHERE name = '{CANCEL}'
+        """,  # noqa: S608 (the name is ours)
+        slice_,
+    )
+    # Each linking id is looked up once, and not for each signal: all of its workflows have to be read to find none.
+    old = f"{in_slice} AND s.linking_id IS NOT NULL AND s.created_at < now() - interval '{KEPT_FOR_DAYS} days'"
+    execute(
+        f"""
+        WITH unwanted AS MATERIALIZED (
+            SELECT linking_id FROM (SELECT DISTINCT s.linking_id FROM workflows_signal s WHERE {old}) l
+             WHERE NOT EXISTS (
+                SELECT FROM workflows_workflow w WHERE w.linking_id = l.linking_id AND w.status = 'PENDING'))
+        UPDATE workflows_signal s SET closed_at = clock_timestamp(), ignored = true
+         WHERE {old} AND s.linking_id IN (SELECT linking_id FROM unwanted)""",  # noqa: S608 (ours)
+        slice_,
+    )
+    return Slice(0, next_after)

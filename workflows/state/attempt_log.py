@@ -1,0 +1,360 @@
+"""The journal: a second connection, in autocommit, for the facts that must outlive a rollback or a crash.
+
+**The fence.** This connection cannot see whether the claim still holds its row. So a statement that only the holder may
+run has the condition `WHERE pg_xact_status(<the claim's transaction>) = 'in progress'`. If the statement writes
+nothing, the row is no longer ours.
+
+**Losing the journal is losing the claim**: the journal is opened before the claim, and never opened again within an
+attempt. A server that restarted may have given the claim's transaction id to another transaction, which would then look
+like our own.
+
+**A statement that the database refuses says nothing about the step.** A server that has become read-only, a column that
+is ahead of this release, a pooler that has lost a prepared statement: with each of these errors the claim is lost, and
+nothing is decided. So a step's value that no row could hold is found before a statement is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from django.db import Error, connections, transaction
+
+from workflows import failpoints
+from workflows.definition import undo_of
+from workflows.errors import ClaimLost, Suspend
+from workflows.models import Attempt, Workflow
+from workflows.models.steps_on_record import as_recorded
+from workflows.postgres import sqlstates
+from workflows.postgres.round_trips import session_of
+from workflows.postgres.statements import Parameters
+from workflows.state.boundary import Boundary
+
+logger = logging.getLogger(__name__)
+
+ALIAS = "journal"
+
+# Put into a statement's WHERE; its parameter is the attempt's `claim_xid`.
+FENCE = "pg_xact_status(%(claim_xid)s::text::xid8) = 'in progress'"
+
+
+# Attempts since the last decision that are looked at. Each death takes two rows at most, itself and a back-off.
+PAST_LIMIT = 200
+
+
+class PastAttempt(NamedTuple):
+    """An attempt that ended without a decision of its own; `died_in` and `died_how` when its worker's end is known.
+
+    `still_due`: nothing has put the workflow off, or woken it, since the attempt began.
+    """
+
+    number: int
+    outcome: str
+    died_in: str
+    died_how: str
+    still_due: bool
+
+
+@dataclass(slots=True)
+class OpenAttempt:
+    """An attempt in progress: its row's id and number, and the transaction that holds the workflow."""
+
+    id: int
+    number: int
+    workflow_id: int
+    claim_xid: str
+    # Written with the attempt's effects; no other process knows it. Ids may be used again by a server that took over.
+    token: str = field(default_factory=lambda: str(uuid4()))
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    deferred: tuple[str, Mapping[str, Any]] | None = None  # a statement that may wait for the next one: see defer
+    deferred_step: str = ""  # the step that the deferred statement is about
+    boundary: Boundary = field(default_factory=Boundary)  # what the worker does around its steps
+    suspended: Suspend | None = None  # by a wait
+    may_wait: bool = True  # a follow-up may not: its workflow is COMPLETE
+    lost: ClaimLost | None = None  # the journal has failed
+    step_error: BaseException | None = None  # the last one that came from a step author's code
+    past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
+    snapshot: str = ""  # pg_snapshot: the signals that were committed when it was opened
+    told: list[Any] = field(default_factory=list)  # payloads of signals and people's answers that its steps know of
+
+
+_current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default=None)
+
+
+def connect() -> None:
+    """Open the connection unless it is open. Called before the claim begins, never after."""
+    connections[ALIAS].ensure_connection()
+
+
+def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+    """Run one statement on the journal, with its parameters sent apart from its text, and return its rows.
+
+    Raises ClaimLost when the database refuses the statement for any reason: the connection is gone, a lock is not given
+    within the session's `lock_timeout`, or the statement does not fit the database as it is now. From then on nothing
+    more is sent while the attempt runs: a step, or its lookup, may have swallowed the error and opened a new
+    connection.
+    """
+    with losing_the_claim():
+        return session_of(ALIAS).run(sql, parameters)
+
+
+@contextmanager
+def losing_the_claim() -> Iterator[None]:
+    """Wraps statements on the journal: any error of the database's is the loss of the claim. Raises ClaimLost."""
+    attempt = _current.get()
+    if attempt and attempt.lost:
+        raise attempt.lost
+    try:
+        yield
+    except Error as error:
+        lost = ClaimLost(f"the journal failed with {sqlstates.loggable(error)}")
+        if attempt:
+            attempt.lost = lost  # should a step swallow even that
+        raise lost from error
+
+
+def defer(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> None:
+    """Keep a statement back, so that the next one of the attempt can be one statement, and one commit, with it.
+
+    A caller that does anything else next calls `flush` first. The statement is also written when the claim is lost:
+    only a fact that is true whichever worker holds the row may be deferred.
+    """
+    flush(attempt)
+    attempt.deferred = (sql, parameters)
+    attempt.deferred_step = _last_step(attempt)
+
+
+def flush(attempt: OpenAttempt) -> None:
+    """Write the deferred statement. If the journal is lost just then, it stays deferred, for `close_as_lost`."""
+    if attempt.deferred:
+        execute(*attempt.deferred)
+        attempt.deferred = None
+        failpoints.deferred_written()
+
+
+def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Run one statement together with the deferred one, which must be an UPDATE of other rows.
+
+    A parameter that both statements name has one value.
+    """
+    if attempt.deferred:
+        before, before_parameters = attempt.deferred
+        sql, parameters = f"WITH before AS ({before}) {sql}", {**before_parameters, **parameters}
+    rows = execute(sql, parameters)
+    attempt.deferred = None
+    failpoints.deferred_written()
+    return rows
+
+
+def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: str) -> OpenAttempt:
+    """Write that an attempt begins. An earlier one that is still open has lost its worker: it is closed as vanished.
+
+    Returns the new attempt with the attempts since the last decision, or since a person cancelled or retried the
+    workflow; they are found by the index of the attempts' numbers. Deaths are counted by how those attempts ended, for
+    a counter written in an `except` never counts a death.
+    """
+    opened = {
+        "workflow_id": workflow.pk,
+        "due_since": workflow.invisible_until,
+        "claim_xid": claim_xid,
+        "worker": worker,
+        "release": release,
+    }
+    # Of a workflow that has not begun there are attempts only if a worker has died: the first statement finds them.
+    rows = (not workflow.begun and execute(_OPEN_FIRST, opened)) or execute(_OPEN, opened)
+    if not rows:
+        raise ClaimLost(
+            "the claim ended before its attempt was opened, or another worker, which had lost the row, was opening one"
+        )
+    (attempt_id, number, past, snapshot), *_ = rows
+    past_attempts = [PastAttempt(*each) for each in json.loads(past or "[]")]
+    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, past=past_attempts, snapshot=snapshot)
+
+
+def closing_as_vanished(condition: str) -> str:
+    """The beginning of a statement that closes a workflow's open attempts as vanished, in the history too.
+
+    `condition` is SQL: the statement closes them only if it holds. The parameters are `workflow_id`, and those of the
+    condition.
+    """
+    return f"""
+        WITH vanished AS (
+            UPDATE workflows_attempt SET outcome = 'vanished', closed_at = clock_timestamp()
+             WHERE workflow_id = %(workflow_id)s AND closed_at IS NULL AND {condition} RETURNING workflow_id, number),
+        event AS (
+            INSERT INTO workflows_event (workflow_id, kind, attempt)
+            SELECT workflow_id, 'vanished', number FROM vanished)"""  # noqa: S608 (the condition is the engine's)
+
+
+# This query sees the statement's snapshot: the attempt that the statement has just marked as vanished still looks open.
+# The events are read only if there is an attempt since the last decision. The end of each attempt before a person
+# cancelled or retried the workflow was recorded before that: by the ids, for the clock may have been set back since.
+_PAST = f"""
+    SELECT json_agg(json_build_array(
+               number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how,
+               opened_at >= %(due_since)s))
+      FROM (SELECT * FROM workflows_attempt
+             WHERE workflow_id = %(workflow_id)s AND number > coalesce((
+                SELECT number FROM workflows_attempt
+                 WHERE workflow_id = %(workflow_id)s AND outcome IN ('complete', 'retry', 'waiting', 'failed')
+                 ORDER BY number DESC LIMIT 1), 0)
+               AND number > coalesce((
+                SELECT max(attempt) FROM (
+                    SELECT attempt, id < max(id) FILTER (WHERE kind IN ('cancelled', 'retried')) OVER () AS is_before
+                      FROM workflows_event WHERE workflow_id = %(workflow_id)s) told
+                 WHERE is_before), 0)
+             ORDER BY number DESC LIMIT {PAST_LIMIT}) past
+"""  # noqa: S608 (the limit is ours)
+
+_OPEN = f"""
+        {closing_as_vanished(FENCE)}
+        INSERT INTO workflows_attempt (workflow_id, number, worker, release)
+        SELECT %(workflow_id)s, (
+               SELECT coalesce(max(number), 0) + 1 FROM workflows_attempt WHERE workflow_id = %(workflow_id)s),
+               %(worker)s, %(release)s
+         WHERE {FENCE}
+        ON CONFLICT (workflow_id, number) DO NOTHING
+        RETURNING id, number, ({_PAST})::text, pg_current_snapshot()"""  # noqa: S608 (all are ours)
+
+_OPEN_FIRST = f"""
+        INSERT INTO workflows_attempt (workflow_id, number, worker, release)
+        SELECT %(workflow_id)s, 1, %(worker)s, %(release)s WHERE {FENCE}
+        ON CONFLICT (workflow_id, number) DO NOTHING
+        RETURNING id, number, NULL, pg_current_snapshot()"""
+
+
+def attribute_to_step(attempt: OpenAttempt) -> AbstractContextManager[None]:
+    """Wraps a step author's code: a database error that comes from there is the step's. Any other is the engine's."""
+    return _AttributedToStep(attempt)
+
+
+class _AttributedToStep(AbstractContextManager[None]):
+    """A class, for it is entered twice in each step: what `contextmanager` makes takes three times as long."""
+
+    __slots__ = ("_attempt",)
+
+    def __init__(self, attempt: OpenAttempt) -> None:
+        self._attempt = attempt
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._attempt.step_error = error
+
+
+def ensure_from_step(attempt: OpenAttempt, error: BaseException) -> None:
+    """Raise ClaimLost when `error` is not the step's but comes from a statement of the engine, on either connection.
+
+    Also raises it when a step has swallowed the loss of the journal and raises an error of its own.
+    """
+    if attempt.lost:
+        raise attempt.lost
+    if isinstance(error, sqlstates.DATABASE_ERRORS) and error is not attempt.step_error:
+        raise ClaimLost(f"a statement of the engine failed with {sqlstates.loggable(error)}") from error
+
+
+def require_claim(attempt: OpenAttempt) -> None:
+    """Raise ClaimLost unless the claim's transaction is still in progress, and the journal can confirm it."""
+    if execute(f"SELECT {FENCE}", {"claim_xid": attempt.claim_xid}) != [(True,)]:
+        raise ClaimLost("the claim's transaction has ended")
+
+
+def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
+    """Close an attempt whose claim was lost, on a connection opened since. `how` says by which error.
+
+    If the claim did commit after all, and only its answer was lost, the attempt is closed already. If that commit is
+    still under way, this waits for the row that the commit has locked.
+
+    A call's result that the database refuses for good is given up with the attempt: the ledger has the call's INTENT,
+    so the next attempt finds out whether the call happened. A result that only cannot be written now (a read-only
+    server, a full disk, a locked table) is kept: then ClaimLost is raised.
+    """
+    refused = None
+    try:
+        flush(attempt)
+    except ClaimLost as lost:
+        if not (connections[ALIAS].is_usable() and sqlstates.is_statement_error(lost)):
+            raise
+        refused = lost
+    step, steps = _last_step(attempt), attempt.steps
+    with transaction.atomic(using=ALIAS):
+        for sql, parameters in closing_statements(
+            attempt.id, Attempt.Outcome.LOST, step=step, how=how[:50], steps=steps
+        ):
+            execute(sql, parameters)
+    if refused:
+        logger.error("workflow %s: what came of its last call cannot be written: %s", attempt.workflow_id, refused)
+
+
+def _last_step(attempt: OpenAttempt) -> str:
+    """The step that was entered last, or its undo."""
+    last = attempt.steps[-1] if attempt.steps else {"step": ""}
+    return undo_of(last["step"]) if last.get("undo") else str(last["step"])
+
+
+def closing_statements(
+    attempt_id: int, outcome: Attempt.Outcome, *, step: str, how: str = "", steps: Sequence[Any] = ()
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """The statements that close an attempt without a decision, for a caller that knows what became of its worker.
+
+    They correct *vanished*, which is all that the next worker could say, in the history too. A decided attempt stays as
+    it is. There are two statements, for one transaction: the first may have to wait for the next worker's statement,
+    which writes an event that only a later snapshot shows. Both may be sent again.
+    """
+    recorded = as_recorded(steps)
+    parameters = {
+        "attempt_id": attempt_id,
+        "outcome": outcome,
+        "step": step,
+        "how": how,
+        "detail": json.dumps({"how": how} if how else {}),
+        "steps_in_short": recorded.in_short,
+        "steps_in_full": json.dumps(recorded.in_full),
+    }
+    return [(_CLOSE, parameters), (_CORRECT_EVENT, parameters)]
+
+
+_CLOSE = """
+    UPDATE workflows_attempt
+       SET outcome = %(outcome)s, closed_at = coalesce(closed_at, clock_timestamp()),
+           died_in = %(step)s, died_how = %(how)s,
+           steps_in_short = %(steps_in_short)s, steps = %(steps_in_full)s
+     WHERE id = %(attempt_id)s AND outcome IN ('', 'vanished')"""
+
+
+_CORRECT_EVENT = """
+    WITH ended AS (
+        SELECT workflow_id, number FROM workflows_attempt WHERE id = %(attempt_id)s AND outcome = %(outcome)s),
+    corrected AS (
+        UPDATE workflows_event e SET kind = %(outcome)s, step = %(step)s, detail = %(detail)s FROM ended
+         WHERE e.workflow_id = ended.workflow_id AND e.attempt = ended.number AND e.kind = 'vanished'
+        RETURNING e.id)
+    INSERT INTO workflows_event (workflow_id, kind, attempt, step, detail)
+    SELECT workflow_id, %(outcome)s, number, %(step)s, %(detail)s FROM ended
+     WHERE NOT EXISTS (SELECT FROM corrected)
+       AND NOT EXISTS (SELECT FROM workflows_event e
+                        WHERE e.workflow_id = ended.workflow_id AND e.attempt = ended.number
+                          AND e.kind = %(outcome)s)"""
+
+
+@contextmanager
+def in_hand(attempt: OpenAttempt) -> Iterator[None]:
+    """Let the waits find `attempt` until it is decided: a step is given its workflow and context only."""
+    token = _current.set(attempt)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def attempt_of(workflow: Workflow) -> OpenAttempt:
+    """The attempt that is running `workflow` in this process. RuntimeError when there is none."""
+    attempt = _current.get()
+    if attempt is None or attempt.workflow_id != workflow.pk:
+        raise RuntimeError("Waits work inside a step that a worker runs; here no worker runs this workflow.")
+    return attempt

@@ -1,0 +1,65 @@
+"""History: one line for every transition and for everything a person did. Written together with the change."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.db import connection
+
+from workflows.errors import ClaimLost
+from workflows.models import Attempt, Event
+from workflows.models.clock import ClockTimestamp
+from workflows.models.steps_on_record import as_recorded
+from workflows.redaction import frames
+from workflows.state.attempt_log import OpenAttempt
+
+
+def record(
+    workflow_id: int,
+    kind: Event.Kind,
+    *,
+    attempt: int | None = None,
+    step: str = "",
+    actor: str = "",
+    **detail: Any,
+) -> None:
+    """Add an event, in the current transaction. `actor` is a user's name, empty for the engine.
+
+    `detail` is JSON for people, with no patient data: the caller has scrubbed an error's message.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO workflows_event (workflow_id, kind, attempt, step, actor, detail)
+               VALUES (%(workflow_id)s, %(kind)s, %(attempt)s, %(step)s, %(actor)s, %(detail)s)""",
+            {
+                "workflow_id": workflow_id,
+                "kind": kind,
+                "attempt": attempt,
+                "step": step,
+                "actor": actor,
+                "detail": json.dumps(detail),
+            },
+        )
+
+
+def record_in(attempt: OpenAttempt, kind: Event.Kind, step: str = "", **detail: Any) -> None:
+    """Add an event of the attempt, at that step: as `record`."""
+    record(attempt.workflow_id, kind, attempt=attempt.number, step=step, **detail)
+
+
+def close_attempt(attempt: OpenAttempt, outcome: Attempt.Outcome, error: BaseException | None) -> None:
+    """Close an attempt whose outcome has been decided, in the claim's transaction, as its last statement.
+
+    Raises ClaimLost when there is no such attempt: the journal did not commit it, or our snapshot is older.
+    """
+    steps = as_recorded(attempt.steps)
+    closed = Attempt.objects.filter(pk=attempt.id).update(
+        outcome=outcome,
+        closed_at=ClockTimestamp(),
+        steps_in_short=steps.in_short,
+        steps_in_full=steps.in_full,
+        traceback=frames(error) if error else "",
+    )
+    if closed != 1:
+        raise ClaimLost("the attempt is not to be seen")
