@@ -142,16 +142,16 @@ database["OPTIONS"] = {
     **database.get("OPTIONS", {}),
 }
 
-# Two connections a process: `default` for requests and for the worker's claim, and `journal`, which
+# Two connections a process: `default` for requests and for the worker's claim, and `attempt log`, which
 # the worker keeps in autocommit for what must outlive a rollback (docs/internals/claim.md).
 #
-# The journal's parameters are sent beside its statements, not in them: a manual task's facts are about a patient, and
-# PostgreSQL's log and pg_stat_activity show the text of statements. The few statements that it repeats for every step
-# are prepared at the fifth time, psycopg's own default: the server then plans them no more (see
+# The attempt log's parameters are sent beside its statements, not in them: a manual task's facts are about a patient,
+# and PostgreSQL's log and pg_stat_activity show the text of statements. The few statements that it repeats for every
+# step are prepared at the fifth time, psycopg's own default: the server then plans them no more (see
 # workflows/engine/lease.py).
 DATABASES = {
     "default": database,
-    "journal": {
+    "attempt_log": {
         **database,
         "OPTIONS": {**database.get("OPTIONS", {}), "server_side_binding": True, "prepare_threshold": 5},
         "TEST": {"MIRROR": "default"},

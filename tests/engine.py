@@ -27,7 +27,10 @@ from workflows.stop_flag import Flag
 T = TypeVar("T")
 
 # Real transactions on both connections: `pytestmark = ENGINE` in a module of tests.
-ENGINE = [pytest.mark.django_db(transaction=True, databases=["default", "journal"]), pytest.mark.usefixtures("engine")]
+ENGINE = [
+    pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"]),
+    pytest.mark.usefixtures("engine"),
+]
 
 
 class Context(BaseModel):

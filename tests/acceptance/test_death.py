@@ -176,7 +176,7 @@ def test_whoever_wants_a_row_that_runs_is_refused_at_once(
     assert engine.is_locked(workflow)
 
 
-def test_a_journal_that_has_to_wait_for_a_lock_gives_up(runworker: Start, effects: Path) -> None:
+def test_a_attempt_log_that_has_to_wait_for_a_lock_gives_up(runworker: Start, effects: Path) -> None:
     """The claim may hold what it waits for: two sessions of one process, a deadlock that no detector sees."""
     workflow = submit("counted", effects)
     attempt = Attempt.objects.create(workflow=workflow, number=1, worker="gone:1")
@@ -221,13 +221,13 @@ def test_a_worker_that_loses_its_claim_decides_nothing_and_comes_back(runworker:
     assert worker.children() == [holder], "the same process"
 
 
-def test_a_worker_that_loses_its_journal_comes_back(runworker: Start, effects: Path) -> None:
+def test_a_worker_that_loses_its_attempt_log_comes_back(runworker: Start, effects: Path) -> None:
     """Losing it is losing the claim, unless nothing was left to be written there; the next workflow has a new one."""
     in_hand = submit("held", effects)
     worker = runworker("HELD")
     until(begun(in_hand, effects), what=lambda: worker.output)
     next_one = submit("held", effects)
-    end_connection("journal", in_hand)
+    end_connection("attempt_log", in_hand)
     open_gate(effects)
     until(lambda: now(next_one).status == "COMPLETE", what=lambda: worker.output)
     assert attempts(next_one) == ["complete"]

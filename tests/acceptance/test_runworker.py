@@ -210,7 +210,7 @@ def test_somebody_on_call_recognises_the_connections(runworker: Start, effects: 
     (child,) = worker.children()
     who = engine.last_attempt(workflow).worker
     assert who.endswith(f":{child}")
-    assert backends([child]) == [f"onramp claim {who}", f"onramp journal {who}"]
+    assert backends([child]) == [f"onramp claim {who}", f"onramp attempt_log {who}"]
 
 
 def test_the_table_of_workers_tells_who_works_and_how_each_ended(runworker: Start, effects: Path) -> None:
@@ -280,7 +280,7 @@ def test_the_supervisor_holds_no_connection_over_a_fork(effects: Path, end_group
     until(begun(workflow, effects), what=effects.with_name("supervisor.log").read_text)
     (child,) = children_of(supervisor.pid)
     assert sockets(supervisor.pid) == []
-    assert len(sockets(child)) == 2, "the claim and the journal"
+    assert len(sockets(child)) == 2, "the claim and the attempt log"
 
 
 def sockets(pid: int) -> list[str]:

@@ -34,21 +34,21 @@ _CLOSE = """
 Session = psycopg.Connection[Any]
 
 
-def recorded(claim: Session, journal: Session, pk: int, key: str, steps: int) -> None:
+def recorded(claim: Session, attempt_log: Session, pk: int, key: str, steps: int) -> None:
     for number in range(1, steps + 1):
-        journal.execute(_RECORD, [pk, f"step_{number}", f"{key}:step_{number}"])
+        attempt_log.execute(_RECORD, [pk, f"step_{number}", f"{key}:step_{number}"])
     claim.execute(_COMPLETE, [pk])
 
 
-def two_commits(claim: Session, journal: Session, pk: int, key: str, steps: int) -> None:
-    ((attempt,),) = journal.execute(_OPEN, [pk]).fetchall()
+def two_commits(claim: Session, attempt_log: Session, pk: int, key: str, steps: int) -> None:
+    ((attempt,),) = attempt_log.execute(_OPEN, [pk]).fetchall()
     ran = ", ".join(f"step_{number} 0.0" for number in range(1, steps + 1))
     claim.execute(_COMPLETE, [pk])
     claim.execute(_TELL, [pk])
     claim.execute(_CLOSE, [ran, attempt])
 
 
-def one_commit(claim: Session, journal: Session, pk: int, key: str, steps: int) -> None:
+def one_commit(claim: Session, attempt_log: Session, pk: int, key: str, steps: int) -> None:
     claim.execute(_COMPLETE, [pk])
 
 
@@ -61,13 +61,13 @@ LOOPS: dict[str, Callable[[Session, Session, int, str, int], None]] = {
 
 def drain(url: str, steps: int, loop: str) -> None:
     """Work through what is due."""
-    with psycopg.connect(url) as claim, psycopg.connect(url, autocommit=True) as journal:
+    with psycopg.connect(url) as claim, psycopg.connect(url, autocommit=True) as attempt_log:
         # Prepared on an empty table it would go on reading the table from its start.
         claim.execute("SET plan_cache_mode = force_custom_plan")
         claim.commit()
         while row := claim.execute(_CLAIM).fetchone():
             pk, key, _ = row
-            LOOPS[loop](claim, journal, pk, str(key), steps)
+            LOOPS[loop](claim, attempt_log, pk, str(key), steps)
             claim.commit()
 
 

@@ -102,7 +102,7 @@ def test_the_pool_for_compensation_finds_its_rows_by_an_index_of_their_own(no_va
 @pytest.mark.alone
 @pytest.mark.slow
 def test_a_drain_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
-    """A row updated inside the savepoint, or seen through a foreign key by the journal, stays in the index undead."""
+    """A row updated inside the savepoint, or seen by the attempt log through a foreign key, stays in the index."""
     define([say_one])
     store_backlog()
     store_due(DRAINED)

@@ -38,7 +38,7 @@ def lose_the_claim() -> None:
 
 
 def run_late_at(statement: str) -> None:
-    """Let a worker run that loses its row right before it sends this statement on the journal, and sends it then."""
+    """Let a worker run that loses its row just before it sends this statement on the attempt log, and sends it then."""
     lost: list[str] = []
 
     def look(execute: Any, sql: str, *rest: Any) -> Any:
@@ -47,7 +47,7 @@ def run_late_at(statement: str) -> None:
             lose_the_claim()
         return execute(sql, *rest)
 
-    with connections["journal"].execute_wrapper(look), pytest.raises((ClaimLost, OperationalError)):
+    with connections["attempt_log"].execute_wrapper(look), pytest.raises((ClaimLost, OperationalError)):
         worker().process_next()
     assert lost, "it never got there"
     connections.close_all()
@@ -386,7 +386,7 @@ def test_what_it_was_told_after_it_had_lost_the_row_is_no_failure_of_the_undo(se
         sent.append(sql)
         return execute(sql, *rest)
 
-    with connections["journal"].execute_wrapper(look), pytest.raises(ClaimLost):
+    with connections["attempt_log"].execute_wrapper(look), pytest.raises(ClaimLost):
         worker().process_next()
     connections.close_all()
     assert Effect.objects.get(undo=False).undo_failures == 0

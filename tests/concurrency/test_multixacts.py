@@ -69,7 +69,7 @@ def test_waits_and_their_signals_make_no_multixacts(no_vacuum: None) -> None:
 
     def ask_and_be_told_at_once(*, workflow: Workflow, context: Any) -> None:
         """The signal comes while the row is held, as from a webhook: the sender cannot wake it."""
-        ask_for_it_again = ManualTask.objects.using("journal").filter(workflow=workflow).first()
+        ask_for_it_again = ManualTask.objects.using("attempt_log").filter(workflow=workflow).first()
         if ask_for_it_again and workflow.payload.get("at_once"):
             tell(ask_for_it_again)
         ask(workflow=workflow, context=context)

@@ -33,14 +33,20 @@ from workflows.waits import Child, wait_for_children, wait_for_signal
 pytestmark = engine.ENGINE
 
 # Where the worker is, by the statement that it has just sent, or is about to: (statement, connection, before it).
-OPENS_ITS_ATTEMPT = ("INSERT INTO workflows_attempt", "journal", True)
-LOOKS_FOR_THE_SIGNAL = ("WITH candidate AS", "journal", False)
+OPENS_ITS_ATTEMPT = ("INSERT INTO workflows_attempt", "attempt_log", True)
+LOOKS_FOR_THE_SIGNAL = ("WITH candidate AS", "attempt_log", False)
 DECIDES = ('UPDATE "workflows_workflow"', "default", False)
 HAS_COMMITTED = ("UPDATE workflows_workflow SET invisible_until = least", "default", True)
 HAS_LOOKED_AGAIN = ("UPDATE workflows_workflow SET invisible_until = least", "default", False)
 
 SUSPENDING = [OPENS_ITS_ATTEMPT, LOOKS_FOR_THE_SIGNAL, DECIDES, HAS_COMMITTED, HAS_LOOKED_AGAIN]
-BACKING_OFF = [OPENS_ITS_ATTEMPT, ("RETURNING id, number", "journal", False), DECIDES, HAS_COMMITTED, HAS_LOOKED_AGAIN]
+BACKING_OFF = [
+    OPENS_ITS_ATTEMPT,
+    ("RETURNING id, number", "attempt_log", False),
+    DECIDES,
+    HAS_COMMITTED,
+    HAS_LOOKED_AGAIN,
+]
 
 # Of the sender's three (insert, commit, wake) any may come at any of the worker's places, in this order: 35 orders.
 ORDERS = list(combinations_with_replacement(range(5), 3))

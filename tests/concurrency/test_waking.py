@@ -99,14 +99,14 @@ def ada(engine: None, transactional_db: None) -> None:
 
 def test_decided_before_the_worker_has_looked() -> None:
     """The task is seen as soon as it is made: it may be decided while the step that asks is still running."""
-    with at(MAKES_THE_TASK, lambda: elsewhere(decide_and_wake), alias="journal") as woken:
+    with at(MAKES_THE_TASK, lambda: elsewhere(decide_and_wake), alias="attempt_log") as woken:
         workflow = work(submit())
     assert woken == [False], "the row is held, and need not be woken"
     assert workflow.status == "COMPLETE"
     assert attempts(workflow) == ["complete"]
 
 
-@pytest.mark.parametrize(("statement", "alias"), [(LOOKS_FOR_THE_DECISION, "journal"), (SUSPENDS, "default")])
+@pytest.mark.parametrize(("statement", "alias"), [(LOOKS_FOR_THE_DECISION, "attempt_log"), (SUSPENDS, "default")])
 def test_decided_between_the_workers_look_and_its_suspension(statement: str, alias: str) -> None:
     """The sender finds the row held; the worker's own look, after its commit, finds the signal."""
     with at(statement, lambda: elsewhere(decide_and_wake), alias=alias) as woken:
@@ -155,7 +155,7 @@ def test_a_decision_that_commits_after_the_worker_has_looked_twice() -> None:
         assert stored.wait(30)
 
     try:
-        with at(MAKES_THE_TASK, begin_to_decide, alias="journal"):
+        with at(MAKES_THE_TASK, begin_to_decide, alias="attempt_log"):
             workflow = work(submit())
         assert workflow.invisible_until > timezone.now(), "nobody has told it anything yet"
     finally:
@@ -246,7 +246,7 @@ def test_a_wait_is_not_written_by_a_worker_that_has_lost_the_row() -> None:
             other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 
     submit()
-    with at("name = %(name)s AND NOT superseded", lose_the_claim, alias="journal"), pytest.raises(ClaimLost):
+    with at("name = %(name)s AND NOT superseded", lose_the_claim, alias="attempt_log"), pytest.raises(ClaimLost):
         worker().process_next()
     connections.close_all()
     assert not ManualTask.objects.exists()

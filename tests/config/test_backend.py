@@ -3,7 +3,7 @@ from django.db import connection, connections
 
 from tests import postgres
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
 
 
 def test_the_suite_has_a_database_of_its_own() -> None:
@@ -13,9 +13,9 @@ def test_the_suite_has_a_database_of_its_own() -> None:
     assert connection.settings_dict["NAME"].startswith("test_")
 
 
-def test_the_journal_is_another_connection_to_the_same_database() -> None:
+def test_the_attempt_log_is_another_connection_to_the_same_database() -> None:
     pids = set()
-    for alias in ["default", "journal"]:
+    for alias in ["default", "attempt_log"]:
         with connections[alias].cursor() as cursor:
             cursor.execute("SELECT pg_backend_pid(), current_database()")
             pids.add(cursor.fetchone())

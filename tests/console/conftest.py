@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
-            item.add_marker(pytest.mark.django_db(transaction=True, databases=["default", "journal"]))
+            item.add_marker(pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"]))
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ from workflows.models import Attempt, ManualTask, Workflow
 
 __all__ = ["as_"]
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
 
 # A word of its own for each field that takes one; of those that take none, a value that is found nowhere else. The
 # names of fields are shown, those that a sender has made up, too.
@@ -110,7 +110,7 @@ def logged(sandbox: SandboxProcess, settings: Any) -> Iterator[io.StringIO]:
                     worker().process_next()
         settings.SERVICES = well
         yield lines
-    connections["journal"].close()
+    connections["attempt_log"].close()
 
 
 def test_nothing_of_a_submission_and_of_an_answer_is_seen_by_anybody(as_: Login, logged: io.StringIO) -> None:

@@ -19,13 +19,13 @@ from workflows import operations
 from workflows.engine.compensation import MAX_UNDO_FAILURES
 from workflows.models import Attempt, Effect, ManualTask, Service, Workflow
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
 
 
 @pytest.fixture(autouse=True)
 def _connections_are_closed() -> Iterator[None]:
     yield
-    connections["journal"].close()
+    connections["attempt_log"].close()
 
 
 def enter(sample: Sample) -> Workflow:

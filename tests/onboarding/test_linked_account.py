@@ -13,13 +13,13 @@ from tests.sandbox_process import SandboxProcess
 from workflows.models import Signal, Wait, Workflow
 from workflows.signals import store
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
 
 
 @pytest.fixture(autouse=True)
 def _connections_are_closed() -> Iterator[None]:
     yield
-    connections["journal"].close()
+    connections["attempt_log"].close()
 
 
 def enter(submission: Sample) -> Workflow:

@@ -69,7 +69,7 @@ KEY_TTL = timedelta(hours=1)
 
 
 def past_its_key() -> None:
-    with connections["journal"].cursor() as cursor:
+    with connections["attempt_log"].cursor() as cursor:
         cursor.execute("UPDATE workflows_effect SET first_begun_at = first_begun_at - interval '2 hours'")
         cursor.execute("UPDATE workflows_effect SET begun_at = begun_at - interval '1 hour'")
 

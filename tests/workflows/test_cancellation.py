@@ -63,7 +63,7 @@ def test_the_attempt_of_a_worker_that_was_lost_with_its_host_is_closed_with_it(a
     assert (told.outcome, told.closed_at is not None) == ("vanished", True)
     assert kinds(workflow) == ["vanished", "cancelled", *["compensating"] * has_effects]
     assert Event.objects.get(kind="vanished").attempt == 1
-    with transaction.atomic("journal"):  # its supervisor lives, and knows better
+    with transaction.atomic("attempt_log"):  # its supervisor lives, and knows better
         for statement in attempt_log.closing_statements(
             attempt.pk, Attempt.Outcome.KILLED, step="charge", how="SIGKILL"
         ):

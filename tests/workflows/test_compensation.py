@@ -124,7 +124,7 @@ def test_what_is_undone_is_not_undone_again(world: World) -> None:
     assert Event.objects.get(kind="compensated").detail == {"undone": ["charge", "reserve"]}
 
 
-@pytest.mark.parametrize("alias", ["default", "journal"])
+@pytest.mark.parametrize("alias", ["default", "attempt_log"])
 def test_an_undo_whose_claim_was_lost_is_recorded_and_not_repeated(world: World, alias: str) -> None:
     lost = []
 

@@ -126,7 +126,7 @@ def test_an_undo_that_was_told_after_the_ledger_was_read_is_not_begun_again() ->
     assert len(service.undone) == 1
 
 
-@pytest.mark.parametrize("alias", ["default", "journal"])
+@pytest.mark.parametrize("alias", ["default", "attempt_log"])
 def test_a_late_result_never_lands_on_the_effect_of_another_workflow(alias: str) -> None:
     """After a failover to a server that lacks the last moments, ids are given out again: of rows and of attempts."""
     other = submit()
@@ -186,7 +186,10 @@ def test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again() ->
                 other.execute(begin_late, [workflow.pk])
         return found
 
-    with connections["journal"].execute_wrapper(tell_late), pytest.raises(ClaimLost, match="before the undo was begun"):
+    with (
+        connections["attempt_log"].execute_wrapper(tell_late),
+        pytest.raises(ClaimLost, match="before the undo was begun"),
+    ):
         worker().process_next()
     connections.close_all()
     assert service.undone == []
@@ -206,14 +209,14 @@ def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_
             terminate("default")
         return found
 
-    with connections["journal"].execute_wrapper(stall), pytest.raises(ClaimLost):
+    with connections["attempt_log"].execute_wrapper(stall), pytest.raises(ClaimLost):
         worker().process_next()
     assert (state(), service.calls, workflow.status) == ("intent", [], "PENDING")
 
 
 def updates_elsewhere() -> int:
     """The outcomes of calls that went to another page than that of their INTENT, with an entry in each index."""
-    with connections["journal"].cursor() as cursor:
+    with connections["attempt_log"].cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
         cursor.execute(
             "SELECT n_tup_upd - n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'workflows_effect'",

@@ -96,7 +96,7 @@ def ada() -> User:
 
 @contextmanager
 def at(statement: str, do: Callable[[], Any]) -> Iterator[list[Any]]:
-    """What `do` says right before this statement is sent on the journal, for the first time."""
+    """What `do` says right before this statement is sent on the attempt log, for the first time."""
     said: list[Any] = []
 
     def look(execute: Any, sql: str, *rest: Any) -> Any:
@@ -104,7 +104,7 @@ def at(statement: str, do: Callable[[], Any]) -> Iterator[list[Any]]:
             said.append(do())
         return execute(sql, *rest)
 
-    with connections["journal"].execute_wrapper(look):
+    with connections["attempt_log"].execute_wrapper(look):
         yield said
     assert said, "it was never sent"
 
@@ -195,11 +195,11 @@ def test_the_latest_generation_counts_wherever_its_row_lies(service: Service) ->
     define([Step(service.pay, once=True, settle=0)])
     operations.retry(workflow.pk, user=ada())
     try:
-        with connections["journal"].cursor() as cursor:
+        with connections["attempt_log"].cursor() as cursor:
             cursor.execute("SET enable_indexscan = off; SET enable_bitmapscan = off")
         assert work(workflow).status == "COMPLETE"
     finally:
-        connections["journal"].close()
+        connections["attempt_log"].close()
     assert service.log == ["pay", "pay"], "once under each key"
 
 
@@ -226,15 +226,15 @@ def test_what_is_deferred_is_written_before_something_else_is_deferred() -> None
 
 
 def test_a_result_that_could_not_be_written_with_the_next_intent_is_written_by_the_recovery(service: Service) -> None:
-    def lose_the_journal() -> None:
-        pid = connections["journal"].connection.info.backend_pid
+    def lose_the_attempt_log() -> None:
+        pid = connections["attempt_log"].connection.info.backend_pid
         with engine.another_connection() as other:
             other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 
     define([Step(service.pay, once=True), Step(reserve, once=True)])
     submit()
     this = worker()
-    with at("WITH before AS", lose_the_journal), pytest.raises(ClaimLost):
+    with at("WITH before AS", lose_the_attempt_log), pytest.raises(ClaimLost):
         this.process_next()
     assert states() == {"pay": "intent"}
     this._close_lost_attempt()

@@ -170,7 +170,9 @@ def test_another_worker_passes_over_the_one_that_is_under_way() -> None:
     others: list[bool] = []
 
     def act(workflow: Workflow) -> dict[str, Any]:
-        FollowUp.objects.using("journal").update(due_at=timezone.now() - HOUR)  # it takes longer than it was put off
+        FollowUp.objects.using("attempt_log").update(
+            due_at=timezone.now() - HOUR
+        )  # it takes longer than it was put off
         others.append(elsewhere(a_worker().process_follow_up))
         return {}
 

@@ -153,7 +153,7 @@ def test_a_deferred_constraint_that_it_breaks_is_its_failure() -> None:
             other.execute(f"DROP TABLE {table}")
 
 
-@pytest.mark.parametrize("alias", ["default", "journal"])
+@pytest.mark.parametrize("alias", ["default", "attempt_log"])
 def test_a_connection_that_is_lost_in_it_decides_nothing_and_the_next_worker_repeats_the_call(alias: str) -> None:
     def act(workflow: Workflow) -> dict[str, Any]:
         if len(service.calls) == 2:

@@ -92,12 +92,12 @@ def test_it_is_connected_before_the_claim_begins() -> None:
 
     def look(execute: Any, sql: str, *rest: Any) -> Any:
         if "SKIP LOCKED" in sql:
-            connected.append(connections["journal"].connection is not None)
+            connected.append(connections["attempt_log"].connection is not None)
         return execute(sql, *rest)
 
     define([lambda *, workflow, context: None])
     submit()
-    connections["journal"].close()
+    connections["attempt_log"].close()
     with connection.execute_wrapper(look):
         engine.worker().process_next()
     assert connected[0]

@@ -302,7 +302,7 @@ def test_a_once_step_may_not_wait() -> None:
     assert "may not wait" in workflow.last_error_message
 
 
-@pytest.mark.parametrize("alias", ["default", "journal"])
+@pytest.mark.parametrize("alias", ["default", "attempt_log"])
 def test_the_result_of_a_call_is_written_also_when_the_claim_is_lost(alias: str) -> None:
     calls = []
 
@@ -368,7 +368,7 @@ def test_twenty_once_steps_make_one_commit_each_and_one_more() -> None:
             statements.append(sql)
         return execute(sql, *rest)
 
-    with connections["journal"].execute_wrapper(count):
+    with connections["attempt_log"].execute_wrapper(count):
         worker().process_next()
     assert Effect.objects.filter(state="done").count() == 20
     assert len(statements) == 21

@@ -22,15 +22,17 @@ from workflows.signals import store
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("nothing_called")]
 
 
-# --- The journal ------------------------------------------------------------------------------------------------
+# --- The attempt log ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sqlstate", ["0A000", "22P02", "23502", "25006", "26000", "42703", "53100", "XX000"])
 @pytest.mark.parametrize("step", [Step(call, once=True), pause, ask], ids=["once", "time", "person"])
-def test_whatever_the_journal_raises_the_claim_is_lost(step: Any, sqlstate: str) -> None:
+def test_whatever_the_attempt_log_raises_the_claim_is_lost(step: Any, sqlstate: str) -> None:
     define([say_one, step, say_one])
     workflow = submit()
-    with refused("INSERT INTO workflows_effect" if isinstance(step, Step) else "workflows_wait", "journal", sqlstate):
+    with refused(
+        "INSERT INTO workflows_effect" if isinstance(step, Step) else "workflows_wait", "attempt_log", sqlstate
+    ):
         workflow = lose(workflow)
     assert_put_back(workflow)
     assert CALLED == []
@@ -55,7 +57,7 @@ def test_a_column_that_is_ahead_of_this_release_fails_nothing(table: str, best_e
 
 def test_a_server_that_becomes_read_only_fails_nothing() -> None:
     def become_read_only(*, workflow: Workflow, context: Any) -> None:
-        with connections["journal"].cursor() as cursor:
+        with connections["attempt_log"].cursor() as cursor:
             cursor.execute("SET default_transaction_read_only = on")
 
     define([become_read_only, Step(call, once=True)])
@@ -72,8 +74,8 @@ def test_prepared_statements_that_are_gone_fail_nothing() -> None:
     for _ in range(8):
         submit()
         assert this.process_next()
-    raw: Any = connections["journal"].connection
-    assert session_of("journal")._prepared, "nothing is prepared, so nothing is proven"
+    raw: Any = connections["attempt_log"].connection
+    assert session_of("attempt_log")._prepared, "nothing is prepared, so nothing is proven"
     raw.pgconn.exec_(b"DEALLOCATE ALL")
     workflow = submit()
     with pytest.raises(ClaimLost, match="26000"):
@@ -92,7 +94,7 @@ def test_a_step_that_swallows_the_loss_and_raises_its_own_is_not_believed() -> N
     for best_effort in (False, True):
         define([Step(ask_and_give_up, best_effort=best_effort)])
         workflow = submit()
-        with refused("INSERT INTO workflows_wait", "journal"):
+        with refused("INSERT INTO workflows_wait", "attempt_log"):
             workflow = lose(workflow)
         assert_put_back(workflow)
         Workflow.objects.filter(pk=workflow.pk).update(status="COMPLETE")
@@ -103,13 +105,13 @@ def test_a_lookup_that_swallows_the_loss_is_not_believed(found: dict[str, Any] |
     def lookup(*, workflow: Workflow, context: Any, effect: KnownEffect) -> dict[str, Any] | None:
         with suppress(ClaimLost):
             pause(workflow=workflow, context=context)
-        connections["journal"].close()  # the next statement would open it anew
+        connections["attempt_log"].close()  # the next statement would open it anew
         return found
 
     define([Step(call, once=True, lookup=lookup, settle=0)])
     workflow = submit()
     Effect.objects.create(workflow=workflow, step="call", state="unknown", idempotency_key="k", attempt=1)
-    with refused("INSERT INTO workflows_wait", "journal"):
+    with refused("INSERT INTO workflows_wait", "attempt_log"):
         workflow = lose(workflow)
     assert_put_back(workflow)
     assert (Effect.objects.get().state, CALLED) == ("unknown", [])
@@ -193,7 +195,7 @@ def test_a_request_to_cancel_that_cannot_be_read_as_a_call_begins_is_no_failure_
 @pytest.mark.parametrize(
     ("words", "alias"),
     [
-        ("INSERT INTO workflows_effect", "journal"),
+        ("INSERT INTO workflows_effect", "attempt_log"),
         ("SAVEPOINT", "default"),
         ("RELEASE", "default"),
         ("payload->>'by'", "default"),

@@ -25,7 +25,7 @@ def test_a_result_that_a_read_only_server_refuses_is_written_when_it_takes_it() 
 
         def become_read_only() -> None:
             other.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
-            with connections["journal"].cursor() as cursor:
+            with connections["attempt_log"].cursor() as cursor:
                 cursor.execute("SET default_transaction_read_only = on")
 
         define([Step(call_and(become_read_only), once=True, name="call"), say_one])

@@ -3,8 +3,8 @@
 The workers count these rows, to share the full looks at what they take of their queue; nothing else is decided by
 them.
 
-The worker writes its row on the journal, at most once a second: between steps, and when idle. While it is inside a long
-step, its row grows old, but for no longer than its lease.
+The worker writes its row on the attempt log, at most once a second: between steps, and when idle. While it is inside a
+long step, its row grows old, but for no longer than its lease.
 """
 
 from __future__ import annotations

@@ -30,19 +30,19 @@ _BOTH = {
     "tcp_user_timeout": "25000",
     # Once a second while a statement runs, the server checks that the worker is still connected.
     "client_connection_check_interval": "1000",
-    # The journal's session is idle for as long as a step runs; it is the lease that ends a claim.
+    # The attempt log's session is idle for as long as a step runs; it is the lease that ends a claim.
     "idle_session_timeout": "0",
-    # Each statement of the claim must see what the journal has committed, whatever the server's default is.
+    # Each statement of the claim must see what the attempt log has committed, whatever the server's default is.
     "default_transaction_isolation": r"read\ committed",
 }
-# The claim may hold a lock that the journal waits for. PostgreSQL sees no deadlock there, only two sessions.
-_JOURNAL = {
+# The claim may hold a lock that the attempt log waits for. PostgreSQL sees no deadlock there, only two sessions.
+_ATTEMPT_LOG = {
     "lock_timeout": "5000",
     # Its few transactions hold a service's row, and their statements are milliseconds apart. A worker that is stopped
     # in one would keep all others from voting, and what is parked from its release, for as long as it is stopped.
     "idle_in_transaction_session_timeout": "10000",
-    # The journal's statements are prepared. A plan that was made while a table was small would go on reading the whole
-    # table when it has grown; and each of these statements can find its rows by an index.
+    # The attempt log's statements are prepared. A plan that was made while a table was small would go on reading the
+    # whole table when it has grown; and each of these statements can find its rows by an index.
     "enable_seqscan": "off",
 }
 
@@ -72,7 +72,7 @@ def options(alias: str, worker: str) -> dict[str, Any]:
     given = connections[alias].settings_dict.get("OPTIONS", {})
     ours = " ".join(f"-c {name}={value}" for name, value in _session(alias).items())
     return {
-        "application_name": f"onramp {'journal' if alias == ALIAS else 'claim'} {worker}",
+        "application_name": f"onramp {'attempt_log' if alias == ALIAS else 'claim'} {worker}",
         **given,
         "options": f"{ours} {given.get('options', '')}".strip(),
     }
@@ -87,4 +87,4 @@ def configured_parameters(wrapper: BaseDatabaseWrapper) -> list[str]:
 def _session(alias: str) -> dict[str, str]:
     lease = f"{lease_seconds() * 1000:.0f}"
     claim = {"idle_in_transaction_session_timeout": lease, "statement_timeout": lease}
-    return _BOTH | (_JOURNAL if alias == ALIAS else claim)
+    return _BOTH | (_ATTEMPT_LOG if alias == ALIAS else claim)

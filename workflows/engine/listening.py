@@ -1,6 +1,6 @@
 """LISTENING: an idle worker wakes up when something new is announced, and else for its next look, as before.
 
-It listens on its journal connection, while it is idle only: each NOTIFY is delivered to every session that listens.
+It listens on its attempt log connection, while it is idle only: each NOTIFY is delivered to every session that listens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """THE LOOP of a worker: claim the next due workflow, let it be run and decided, do the chores, and begin again.
 
 One workflow at a time, on two connections: the claim (`default`) holds the row's lock in a transaction until the
-outcome is committed, the journal writes what must outlive it. The lock is the lease: a worker that dies closes its
+outcome is committed, the attempt log writes what must outlive it. The lock is the lease: a worker that dies closes its
 connection, and the row is due again at once.
 """
 

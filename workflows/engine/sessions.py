@@ -58,7 +58,7 @@ def ensure_fit() -> None:
 
 
 def _check(claim: Any, writer: Any) -> None:
-    """Look at the session of the claim and that of the journal, neither in a transaction.
+    """Look at the session of the claim and that of the attempt log, neither in a transaction.
 
     1. Each session has the parameters that it set as it was opened.
     2. The server takes writes.

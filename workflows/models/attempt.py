@@ -26,10 +26,10 @@ class StepOutcome(models.TextChoices):
 
 
 class Attempt(models.Model):
-    """One pass through the step list. Opened on the journal, closed in the claim's transaction.
+    """One pass through the step list. Opened on the attempt log, closed in the claim's transaction.
 
-    The workflow is named without a foreign key in the database: its KEY SHARE lock, taken from the journal while the
-    claim holds the row, would make a multixact of the row's lock, and later claims would walk over the dead entry
+    The workflow is named without a foreign key in the database: its KEY SHARE lock, taken from the attempt log while
+    the claim holds the row, would make a multixact of the row's lock, and later claims would walk over the dead entry
     until vacuum (docs/internals/claim.md, "No foreign key to a held row").
     """
 

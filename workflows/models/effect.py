@@ -16,7 +16,7 @@ class NextCallNumber(models.Func):
 class Effect(models.Model):
     """A changing call, on the ledger: of a `once` step or, with `undo`, of the function that undoes it.
 
-    Written by the journal, before the call is made and after. Unique by workflow, step, generation and `undo`; the
+    Written by the attempt log, before the call is made and after. Unique by workflow, step, generation and `undo`; the
     idempotency key of an undo is that of the effect it undoes, and `:undo`. `attempt` is the attempt (by its row's id)
     that began or decided it last. Only the worker that knows `attempt_token`, a random one, may still write the result
     of a call under way; a later attempt that takes the effect over puts its own there.

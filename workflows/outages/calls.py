@@ -201,7 +201,7 @@ class WorkersCalls:
 
     def _take_trial(self, service: str, *, in_earnest: bool = False) -> bool:
         """Take the lease for a trial, if there is one to be had; `in_earnest`, only one of a stubborn circuit."""
-        if get_ident() != self.thread:  # the journal is the worker's own
+        if get_ident() != self.thread:  # the attempt log is the worker's own
             return False
         with held_off(), attempt_log.losing_the_claim(), circuits.locked(service, using=attempt_log.ALIAS) as row:
             if row is None or (in_earnest and not circuits.is_stubborn(row, using=attempt_log.ALIAS)):
@@ -225,7 +225,7 @@ class WorkersCalls:
         the service, a worker that voted about one call alone would do so about one of these, second after second.
 
         A workflow that was released from parking also tells of each call in vain: the release goes by that. On the
-        journal, so that it outlives the attempt. Raises ClaimLost when the journal fails.
+        attempt log, so that it outlives the attempt. Raises ClaimLost when the attempt log fails.
         """
         assert self.workflow is not None
         for service, met in list(self.met.items()):  # a step may have left a thread that goes on calling

@@ -1,12 +1,12 @@
-"""The journal: a second connection, in autocommit, for the facts that must outlive a rollback or a crash.
+"""The attempt log: a second connection, in autocommit, for the facts that must outlive a rollback or a crash.
 
 **The fence.** This connection cannot see whether the claim still holds its row. So a statement that only the holder may
 run has the condition `WHERE pg_xact_status(<the claim's transaction>) = 'in progress'`. If the statement writes
 nothing, the row is no longer ours.
 
-**Losing the journal is losing the claim**: the journal is opened before the claim, and never opened again within an
-attempt. A server that restarted may have given the claim's transaction id to another transaction, which would then look
-like our own.
+**Losing the attempt log is losing the claim**: the attempt log is opened before the claim, and never opened again
+within an attempt. A server that restarted may have given the claim's transaction id to another transaction, which would
+then look like our own.
 
 **A statement that the database refuses says nothing about the step.** A server that has become read-only, a column that
 is ahead of this release, a pooler that has lost a prepared statement: with each of these errors the claim is lost, and
@@ -38,7 +38,7 @@ from workflows.state.boundary import Boundary
 
 logger = logging.getLogger(__name__)
 
-ALIAS = "journal"
+ALIAS = "attempt_log"
 
 # Put into a statement's WHERE; its parameter is the attempt's `claim_xid`.
 FENCE = "pg_xact_status(%(claim_xid)s::text::xid8) = 'in progress'"
@@ -77,7 +77,7 @@ class OpenAttempt:
     boundary: Boundary = field(default_factory=Boundary)  # what the worker does around its steps
     suspended: Suspend | None = None  # by a wait
     may_wait: bool = True  # a follow-up may not: its workflow is COMPLETE
-    lost: ClaimLost | None = None  # the journal has failed
+    lost: ClaimLost | None = None  # the attempt log has failed
     step_error: BaseException | None = None  # the last one that came from a step author's code
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
     snapshot: str = ""  # pg_snapshot: the signals that were committed when it was opened
@@ -93,7 +93,7 @@ def connect() -> None:
 
 
 def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
-    """Run one statement on the journal, with its parameters sent apart from its text, and return its rows.
+    """Run one statement on the attempt log, with its parameters sent apart from its text, and return its rows.
 
     Raises ClaimLost when the database refuses the statement for any reason: the connection is gone, a lock is not given
     within the session's `lock_timeout`, or the statement does not fit the database as it is now. From then on nothing
@@ -106,14 +106,14 @@ def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def losing_the_claim() -> Iterator[None]:
-    """Wraps statements on the journal: any error of the database's is the loss of the claim. Raises ClaimLost."""
+    """Wraps statements on the attempt log: any error of the database's is the loss of the claim. Raises ClaimLost."""
     attempt = _current.get()
     if attempt and attempt.lost:
         raise attempt.lost
     try:
         yield
     except Error as error:
-        lost = ClaimLost(f"the journal failed with {sqlstates.loggable(error)}")
+        lost = ClaimLost(f"the attempt log failed with {sqlstates.loggable(error)}")
         if attempt:
             attempt.lost = lost  # should a step swallow even that
         raise lost from error
@@ -131,7 +131,7 @@ def defer(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> None
 
 
 def flush(attempt: OpenAttempt) -> None:
-    """Write the deferred statement. If the journal is lost just then, it stays deferred, for `close_as_lost`."""
+    """Write the deferred statement. If the attempt log is lost just then, it stays deferred, for `close_as_lost`."""
     if attempt.deferred:
         execute(*attempt.deferred)
         attempt.deferred = None
@@ -250,7 +250,7 @@ class _AttributedToStep(AbstractContextManager[None]):
 def ensure_from_step(attempt: OpenAttempt, error: BaseException) -> None:
     """Raise ClaimLost when `error` is not the step's but comes from a statement of the engine, on either connection.
 
-    Also raises it when a step has swallowed the loss of the journal and raises an error of its own.
+    Also raises it when a step has swallowed the loss of the attempt log and raises an error of its own.
     """
     if attempt.lost:
         raise attempt.lost
@@ -259,7 +259,7 @@ def ensure_from_step(attempt: OpenAttempt, error: BaseException) -> None:
 
 
 def require_claim(attempt: OpenAttempt) -> None:
-    """Raise ClaimLost unless the claim's transaction is still in progress, and the journal can confirm it."""
+    """Raise ClaimLost unless the claim's transaction is still in progress, and the attempt log can confirm it."""
     if execute(f"SELECT {FENCE}", {"claim_xid": attempt.claim_xid}) != [(True,)]:
         raise ClaimLost("the claim's transaction has ended")
 

@@ -24,4 +24,4 @@ class Boundary:
         """The announced step's own code begins: what the database has taken until then is not the step's time."""
 
     def after(self) -> None:
-        """After a step, an undo or a lookup: its calls are known. Raises ClaimLost when the journal fails."""
+        """After a step, an undo or a lookup: its calls are known. Raises ClaimLost when the attempt log fails."""

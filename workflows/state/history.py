@@ -51,7 +51,7 @@ def record_in(attempt: OpenAttempt, kind: Event.Kind, step: str = "", **detail: 
 def close_attempt(attempt: OpenAttempt, outcome: Attempt.Outcome, error: BaseException | None) -> None:
     """Close an attempt whose outcome has been decided, in the claim's transaction, as its last statement.
 
-    Raises ClaimLost when there is no such attempt: the journal did not commit it, or our snapshot is older.
+    Raises ClaimLost when there is no such attempt: the attempt log did not commit it, or our snapshot is older.
     """
     steps = as_recorded(attempt.steps)
     closed = Attempt.objects.filter(pk=attempt.id).update(

@@ -22,7 +22,7 @@
         with testing.unavailable("carrier", calls=3):
             assert testing.run(ORDER, {"sku": "A-1"}).status == "COMPLETE"
 
-Nothing of the engine is replaced: rows, claims, savepoints, ledger and journal are real, and so they need real
+Nothing of the engine is replaced: rows, claims, savepoints, ledger and attempt log are real, and so they need real
 transactions. Time is not waited for: what is put off is made due, and what is measured against the clock made older.
 Questions to people are answered as `decide` says, in the name of a user "testing", or of "another" for four eyes.
 

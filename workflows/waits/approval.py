@@ -361,7 +361,7 @@ def _task_of(wait: WaitRow) -> ManualTask:
 
 
 def _user_id(username: str) -> int | None:
-    """The user of that name, read on the journal: what the claim's transaction has locked is none of its business."""
+    """The user of that name, read on the attempt log: what the claim has locked is none of its business."""
     if not username:
         return None
     table = get_user_model()._meta.db_table

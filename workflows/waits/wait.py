@@ -1,4 +1,4 @@
-"""What every wait does: find its row or make it, record its outcome, suspend. Written by the journal, and fenced."""
+"""What every wait does: find its row or make it, record its outcome, suspend. Fenced, on the attempt log."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def road(system: System) -> Iterator[Road]:
 
 @pytest.fixture
 def slow_disk(transactional_db: None) -> Iterator[None]:
-    """One commit of the journal in ten takes up to 0.2 s: the next worker comes by in the midst of it."""
+    """One commit of the attempt log in ten takes up to 0.2 s: the next worker comes by in the midst of it."""
     tables = ("attempt", "effect", "wait", "manualtask", "signal")
     with slow_commits("PERFORM pg_sleep(random() * 0.2) WHERE random() < 0.1", *tables):
         yield

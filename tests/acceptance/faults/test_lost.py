@@ -116,7 +116,7 @@ def test_a_worker_stopped_past_its_lease_begins_no_other_call_though_nobody_has_
     assert_nothing_twice(system, definitions.PAID)
 
 
-@pytest.mark.parametrize("role", ["claim", "journal"])
+@pytest.mark.parametrize("role", ["claim", "attempt_log"])
 def test_a_connection_ended_in_the_midst_of_a_call(system: System, role: str) -> None:
     """Each alone. Another worker is free to take the row, and the call in hand comes to its end meanwhile."""
     system.work("PAID", processes=2, **PATIENT)
@@ -130,10 +130,10 @@ def test_a_connection_ended_in_the_midst_of_a_call(system: System, role: str) ->
     assert_nothing_twice(system, definitions.PAID)
 
 
-def test_a_result_that_cannot_be_written_is_written_when_the_journal_is_back(system: System) -> None:
+def test_a_result_that_cannot_be_written_is_written_when_the_attempt_log_is_back(system: System) -> None:
     """Nobody has to look it up, and nobody is asked."""
     system.work("ASKED", **PATIENT)
-    caught = catch_in_its_call(system, "asked", ending("journal"))
+    caught = catch_in_its_call(system, "asked", ending("attempt_log"))
     system.wait_until_at_rest()
     assert attempts(caught.workflow) == ["lost", "complete"]
     assert Effect.objects.get(workflow=caught.workflow, step="charge").settled_by == "call"

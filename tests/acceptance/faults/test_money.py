@@ -156,7 +156,7 @@ def test_nobody_is_asked_about_a_call_whose_intent_was_long_on_its_way_to_the_di
     till.work("BY_PERSON", processes=2, SERVICES_TIMEOUT="4")
     until(lambda: WorkerProcess.objects.filter(stopped_at=None).count() == 2, what=till.what_is_left)
     workflow = till.pay("by_person")
-    until(a_journal_stalls)
+    until(a_attempt_log_stalls)
     assert end_connection("claim", engine.last_attempt(workflow).worker)
     till.wait_until_at_rest()
     till.wait_until(lambda: attempts(workflow)[0] == "lost")
@@ -165,9 +165,11 @@ def test_nobody_is_asked_about_a_call_whose_intent_was_long_on_its_way_to_the_di
     till.assert_the_books_are_right()
 
 
-def a_journal_stalls() -> bool:
+def a_attempt_log_stalls() -> bool:
     with connection.cursor() as cursor:
-        asleep = "wait_event = 'PgSleep' AND application_name LIKE 'onramp journal%' AND datname = current_database()"
+        asleep = (
+            "wait_event = 'PgSleep' AND application_name LIKE 'onramp attempt_log%' AND datname = current_database()"
+        )
         cursor.execute(f"SELECT FROM pg_stat_activity WHERE {asleep}")
         return bool(cursor.fetchall())
 

@@ -189,8 +189,8 @@ def test_it_keeps_no_connection_and_no_more_than_it_can_bear() -> None:
             break
         time.sleep(0.02)
     assert supervisors() == 0
-    journal = connections["journal"]
-    journal.close()  # and the settings that others connect with are as they were
-    with journal.cursor() as cursor:
+    attempt_log = connections["attempt_log"]
+    attempt_log.close()  # and the settings that others connect with are as they were
+    with attempt_log.cursor() as cursor:
         cursor.execute("SHOW statement_timeout")
         assert cursor.fetchone() == ("0",)

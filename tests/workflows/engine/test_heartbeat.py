@@ -54,7 +54,7 @@ def test_it_beats_once_a_second_at_most() -> None:
     with CaptureQueriesContext(connection) as claim, engine.another_connection() as other:
         from django.db import connections
 
-        with CaptureQueriesContext(connections["journal"]) as queries:
+        with CaptureQueriesContext(connections["attempt_log"]) as queries:
             while this.process_next():
                 this._beat()
         assert other.execute("SELECT count(*) FROM workflows_attempt").fetchone() == (20,)

@@ -26,7 +26,7 @@ def session(alias: str, setting: str) -> str:
 @pytest.fixture(autouse=True)
 def as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """The options of the connections, after the test."""
-    for alias in ("default", "journal"):
+    for alias in ("default", "attempt_log"):
         database = connections[alias].settings_dict
         monkeypatch.setitem(database, "OPTIONS", database.get("OPTIONS", {}))
 
@@ -36,13 +36,13 @@ def test_a_claim_may_be_silent_longer_than_the_longest_step(setting: str) -> Non
     define([step, Step(step, timeout=90, name="longest"), Step(step, timeout=0.5, name="short")])
     lease.describe_connections("test-host:1")
     assert session("default", setting) == "2min"
-    assert session("journal", "statement_timeout") == "0"
+    assert session("attempt_log", "statement_timeout") == "0"
 
 
-def test_a_journal_that_is_stopped_in_a_transaction_holds_its_locks_for_ten_seconds() -> None:
+def test_a_attempt_log_that_is_stopped_in_a_transaction_holds_its_locks_for_ten_seconds() -> None:
     define([Step(step, timeout=90)])
     lease.describe_connections("test-host:1")
-    assert session("journal", "idle_in_transaction_session_timeout") == "10s"
+    assert session("attempt_log", "idle_in_transaction_session_timeout") == "10s"
 
 
 def test_a_lookup_before_the_call_takes_its_time_too() -> None:
@@ -67,11 +67,11 @@ def test_what_the_url_of_the_database_says_beats_it(settings: Any) -> None:
     assert session("default", "statement_timeout") == "7s"
 
 
-def test_what_the_journal_repeats_is_prepared_and_reads_by_an_index_forever() -> None:
+def test_what_the_attempt_log_repeats_is_prepared_and_reads_by_an_index_forever() -> None:
     """A plan made while a table is empty is kept; and an empty table is read fastest from end to end."""
     define([step])
     lease.describe_connections("test-host:1")
-    with closing(connections.create_connection("journal")) as made, made.cursor() as cursor:
+    with closing(connections.create_connection("attempt_log")) as made, made.cursor() as cursor:
         cursor.execute("ANALYZE workflows_effect")
         for number in range(20):
             cursor.execute("UPDATE workflows_effect SET state = %s WHERE id = %s", ["done", number])

@@ -16,7 +16,7 @@ from workflows.models import Attempt, Workflow
 pytestmark = engine.ENGINE
 
 
-@pytest.mark.parametrize("alias", ["default", "journal"])
+@pytest.mark.parametrize("alias", ["default", "attempt_log"])
 @pytest.mark.parametrize("error", [ValueError("looks ordinary"), RetryableStepError(), StepError("no")])
 def test_nothing_is_decided_on_an_error_while_a_connection_is_gone(alias: str, error: Exception) -> None:
     def lose_it_and_fail(*, workflow: Workflow, context: Any) -> None:

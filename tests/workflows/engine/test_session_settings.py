@@ -127,16 +127,16 @@ def test_no_step_runs_after_a_best_effort_step_has_lost_the_claim() -> None:
     ("alias", "setting", "value"),
     [
         ("default", "client_connection_check_interval", "1s"),
-        ("journal", "client_connection_check_interval", "1s"),
-        ("journal", "lock_timeout", "5s"),
+        ("attempt_log", "client_connection_check_interval", "1s"),
+        ("attempt_log", "lock_timeout", "5s"),
         ("default", "lock_timeout", "0"),
     ],
 )
 def test_neither_end_waits_for_ever_for_the_other(
     alias: str, setting: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The claim may hold what the journal waits for; and a statement may run for a worker that is long gone."""
-    for each in ("default", "journal"):
+    """The claim may hold what the attempt log waits for; and a statement may run for a worker that is long gone."""
+    for each in ("default", "attempt_log"):
         monkeypatch.setitem(
             connections[each].settings_dict, "OPTIONS", connections[each].settings_dict.get("OPTIONS", {})
         )
@@ -148,7 +148,7 @@ def test_neither_end_waits_for_ever_for_the_other(
 
 
 def test_a_worker_reads_what_is_committed_whatever_the_database_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    for alias in ("default", "journal"):
+    for alias in ("default", "attempt_log"):
         monkeypatch.setitem(connections[alias].settings_dict, "OPTIONS", {})
     lease.describe_connections("test-host:1")
     database = connection.ops.quote_name(connection.settings_dict["NAME"])

@@ -23,7 +23,7 @@ pytestmark = engine.ENGINE
 @pytest.fixture(autouse=True)
 def as_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Connections as a worker opens them; the options are as they were after the test."""
-    for alias in ("default", "journal"):
+    for alias in ("default", "attempt_log"):
         database = connections[alias].settings_dict
         monkeypatch.setitem(database, "OPTIONS", database.get("OPTIONS", {}))
     define([lambda *, workflow, context: None])
@@ -36,12 +36,12 @@ def as_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_two_sessions_of_their_own_are_fit() -> None:
     sessions.ensure_fit()
     sessions.refuse_unfit("test-host:1")
-    assert connections["default"].connection.info.backend_pid != connections["journal"].connection.info.backend_pid
+    assert connections["default"].connection.info.backend_pid != connections["attempt_log"].connection.info.backend_pid
 
 
 def test_before_the_workers_are_forked_no_connection_is_left_open() -> None:
     sessions.refuse_unfit("test-host:1")
-    assert (connection.connection, connections["journal"].connection) == (None, None)
+    assert (connection.connection, connections["attempt_log"].connection) == (None, None)
     with engine.another_connection() as other:
         ours = "application_name LIKE 'onramp %' AND datname = current_database() AND pid <> pg_backend_pid()"
         until(lambda: other.execute(f"SELECT 1 FROM pg_stat_activity WHERE {ours}").fetchall() == [], seconds=5)
@@ -54,12 +54,12 @@ def test_it_looks_at_new_connections_only(monkeypatch: pytest.MonkeyPatch) -> No
     for _ in range(3):
         sessions.ensure_fit()
     assert len(looked) == 1
-    connections["journal"].close()
+    connections["attempt_log"].close()
     sessions.ensure_fit()
     assert len(looked) == 2
 
 
-@pytest.mark.parametrize("alias", ["default", "journal"])
+@pytest.mark.parametrize("alias", ["default", "attempt_log"])
 def test_what_is_asked_for_and_not_in_force_is_named(alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where somebody on the way drops the startup options; the worker believes that it has sent them."""
     wrapper = connections[alias]
@@ -180,7 +180,7 @@ def test_a_session_that_keeps_its_backend_and_nothing_else_is_found_out(lost: st
             return self.session.transaction()
 
     sessions.ensure_fit()
-    pair = (connections["default"].connection, connections["journal"].connection)
+    pair = (connections["default"].connection, connections["attempt_log"].connection)
     assert sessions._is_one_backend_each(*pair)
     assert not sessions._is_one_backend_each(*map(Forgetful, pair))
 

@@ -68,7 +68,7 @@ def test_a_steps_own_thread_does_not_call_a_dead_service_either(programs: Downst
     assert (workflow.parked_on, programs.calls) == ("programs", [])
 
 
-def test_a_steps_own_thread_makes_no_trial_for_the_journal_is_the_workers(
+def test_a_steps_own_thread_makes_no_trial_for_the_attempt_log_is_the_workers(
     programs: Downstream, pool: ThreadPoolExecutor
 ) -> None:
     def enroll(*, workflow: Workflow, context: Any) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def test_what_a_steps_own_thread_has_met_is_voted(programs: Downstream, pool: Th
 # --- The step's time is over ----------------------------------------------------------------------------
 
 
-def test_a_step_whose_time_is_over_as_it_asks_for_a_trial_loses_no_journal(
+def test_a_step_whose_time_is_over_as_it_asks_for_a_trial_loses_no_attempt_log(
     programs: Downstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two statements of that transaction: the connection would be left in it."""

@@ -175,14 +175,14 @@ def test_an_answer_that_was_never_read_is_not_taken_for_the_next_one(session: Se
 
 
 def test_a_rollback_drops_nothing_that_is_prepared() -> None:
-    """Psycopg prepares what the journal repeats, and lets go of everything with a rollback: of ours, too."""
-    connections["journal"].close()
-    session = session_of("journal")
+    """Psycopg prepares what the attempt log repeats, and lets go of everything with a rollback: of ours, too."""
+    connections["attempt_log"].close()
+    session = session_of("attempt_log")
     session.run("SELECT %(n)s::int", {"n": 1})
-    with transaction.atomic(using="journal"):
+    with transaction.atomic(using="attempt_log"):
         for _ in range(10):
-            connections["journal"].cursor().execute("SELECT %s::int", [1])
-        transaction.set_rollback(True, using="journal")
+            connections["attempt_log"].cursor().execute("SELECT %s::int", [1])
+        transaction.set_rollback(True, using="attempt_log")
     assert session.run("SELECT %(n)s::int", {"n": 1}) == [(1,)]
 
 

@@ -48,7 +48,7 @@ def administrator() -> Iterator[Administrator]:
 def as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """The options of the connections, and what they are told, after the test."""
     monkeypatch.setattr(session_settings, "_settings", {})
-    for alias in ("default", "journal"):
+    for alias in ("default", "attempt_log"):
         database = connections[alias].settings_dict
         monkeypatch.setitem(database, "OPTIONS", database.get("OPTIONS", {}))
 
@@ -68,7 +68,7 @@ def is_known(setting: str) -> bool:
 def nothing(*, workflow: Workflow, context: Any) -> None: ...
 
 
-@pytest.mark.parametrize("alias", ["default", "journal"])
+@pytest.mark.parametrize("alias", ["default", "attempt_log"])
 @pytest.mark.parametrize(
     ("default", "stated"),
     [("off", "on"), ("local", "on"), ("remote_write", "on"), ("on", "on"), ("remote_apply", "remote_apply")],
@@ -104,7 +104,7 @@ def test_a_decision_is_committed_so_although_the_steps_settings_are_reset(admini
 
 @pytest.mark.parametrize("limit", ["transaction_timeout", "idle_session_timeout"])
 def test_no_limit_of_the_servers_ends_a_worker_at_its_work(administrator: Administrator, limit: str) -> None:
-    """In the midst of a step the claim is in its transaction, and the journal idle."""
+    """In the midst of a step the claim is in its transaction, and the attempt log idle."""
     if not is_known(limit):
         pytest.skip("this PostgreSQL does not have it")
 
@@ -132,7 +132,7 @@ def test_a_request_that_hangs_in_its_transaction_is_ended(
     assert shown("default", IDLE) == default
     session_settings.limit_idle_transactions()
     assert shown("default", IDLE) == stated
-    assert shown("journal", IDLE) == default
+    assert shown("attempt_log", IDLE) == default
 
 
 @pytest.mark.slow

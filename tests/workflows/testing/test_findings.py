@@ -70,7 +70,7 @@ def test_one_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
         testing.run(with_step("ship", Step(never)), PAYLOAD)
 
 
-@pytest.mark.django_db(transaction=False, databases=["default", "journal"])
+@pytest.mark.django_db(transaction=False, databases=["default", "attempt_log"])
 def test_a_test_without_real_transactions_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from django.db import transaction
 

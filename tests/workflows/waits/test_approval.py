@@ -37,7 +37,7 @@ def test_the_server_never_shows_facts_as_the_text_of_a_statement() -> None:
     shown = []
 
     def look_before_the_next_statement(execute: Any, sql: str, *rest: Any) -> Any:
-        attempt_log = connections["journal"].connection
+        attempt_log = connections["attempt_log"].connection
         assert attempt_log is not None
         with engine.another_connection() as other:
             pid = attempt_log.info.backend_pid
@@ -46,8 +46,8 @@ def test_the_server_never_shows_facts_as_the_text_of_a_statement() -> None:
 
     define([ask])
     submit()
-    connections["journal"].ensure_connection()
-    with connections["journal"].execute_wrapper(look_before_the_next_statement):
+    connections["attempt_log"].ensure_connection()
+    with connections["attempt_log"].execute_wrapper(look_before_the_next_statement):
         engine.worker().process_next()
     assert ManualTask.objects.get().facts == [["Weight", "92 kg"], ["Age", "52"]]
     assert [query for query in shown if "INSERT INTO workflows_manualtask" in query]
@@ -146,7 +146,7 @@ def test_a_signal_for_something_else_wakes_nobody() -> None:
     assert engine.worker().process_next() is False
 
 
-def test_a_step_that_swallows_everything_does_not_go_on_when_the_journal_fails() -> None:
+def test_a_step_that_swallows_everything_does_not_go_on_when_the_attempt_log_fails() -> None:
     define([ask_and_swallow_everything])
     workflow = submit()
     with engine.another_connection() as other, other.transaction():

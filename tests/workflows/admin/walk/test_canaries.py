@@ -29,7 +29,7 @@ from workflows.signals import store
 from workflows.waits import require_approval, wait_for_signal
 from workflows.wording import CallerField, Wording
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
 
 ROLES = ["support", "support lead", "approver", "engineer", "operations", "auditor", "superuser"]
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 OF_WORKERS = ["workflows_workflow"]
 # Of these it writes rows beside it, one statement at a time; a session in which somebody has forgotten a transaction
 # holds them for longer.
-OF_THE_JOURNAL = [
+OF_THE_ATTEMPT_LOG = [
     *("workflows_attempt", "workflows_effect", "workflows_wait", "workflows_manualtask", "workflows_signal"),
     *("workflows_followup", "workflows_service", "workflows_apikey"),
 ]
@@ -56,14 +56,14 @@ def errors(html: str) -> list[str]:
     return re.findall(r'<li class="error">(.*?)</li>', html)
 
 
-@pytest.mark.parametrize("tables", [OF_WORKERS, OF_THE_JOURNAL], ids=["by workers", "by the journal"])
+@pytest.mark.parametrize("tables", [OF_WORKERS, OF_THE_ATTEMPT_LOG], ids=["by workers", "by the attempt log"])
 def test_every_page_is_shown_while_rows_are_held(tables: list[str]) -> None:
     client = Scene("superuser").sign_in()
     with held(tables), hanging_is_an_error():
         assert len(crawl(client)) > 40
 
 
-@pytest.mark.parametrize("tables", [OF_WORKERS, OF_THE_JOURNAL], ids=["by workers", "by the journal"])
+@pytest.mark.parametrize("tables", [OF_WORKERS, OF_THE_ATTEMPT_LOG], ids=["by workers", "by the attempt log"])
 def test_every_form_is_answered_in_time_while_rows_are_held(
     tables: list[str], monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:

@@ -23,7 +23,7 @@ from workflows import operations
 from workflows.errors import StepError
 from workflows.models import ApiKey, Event, ManualTask, Workflow
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "journal"])
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
 
 BUSY = "Somebody is changing it at this moment: look at it again."
 RUNNING = "It is running right now; try again in a moment."
