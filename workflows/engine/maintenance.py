@@ -34,7 +34,7 @@ class Chore(NamedTuple):
 
 
 CHORES = {
-    # A cohort a second, whichever worker comes by: with a second of rest each would be late by half of one.
+    # A release batch a second, whichever worker comes by: with a second of rest each would be late by half of one.
     "release parked": Chore(parking.release_parked, every=0.2),
     "forget workers": Chore(heartbeat.delete_stale, every=60.0),
     "wake expired": Chore(waking.wake_expired),

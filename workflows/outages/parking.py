@@ -6,11 +6,12 @@ holds the service no hour counts, for a hold has an end.
 
 The release goes by the state that it finds, and not by events: whatever parks while a circuit closes is found a second
 later. While a circuit is open and a trial is due, one workflow is released; it is its own permit to call the service.
-Once the circuit is closed, cohorts are, each spread over a second and when the one before has been worked off: 1, 2, 4
-... until a call meets the service unavailable. From then on the next one is an eighth smaller after a second with such
-a call, and an eighth larger after one without: a cohort is a pace, and comes to what the service can take. The longest
-parked go first. What parks again goes to the end, or one bad payload would be every trial; and where all who have
-failed at the service are bad payloads, one that only needs it makes a trial now and then (`circuits.STUBBORN`).
+Once the circuit is closed, release batches are, each spread over a second and when the one before has been worked off:
+1, 2, 4 ... until a call meets the service unavailable. From then on the next one is an eighth smaller after a second
+with such a call, and an eighth larger after one without: a release batch is a pace, and comes to what the service can
+take. The longest parked go first. What parks again goes to the end, or one bad payload would be every trial; and where
+all who have failed at the service are bad payloads, one that only needs it makes a trial now and then
+(`circuits.STUBBORN`).
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ PATIENCE = 45
 # One that only needs the service is parked behind all who have failed at it: they make the trial.
 DAY = timedelta(days=1)
 
-LARGEST_COHORT = 256
-# From one cohort to the next, at the least, and from the first workflow of a cohort to the one after its last: the
-# workers come by once a second, and what is left of it is for the last ones to be decided.
+LARGEST_BATCH = 256
+# From one release batch to the next, at the least, and from the first workflow of a release batch to the one after its
+# last: the workers come by once a second, and what is left of it is for the last ones to be decided.
 PACE = timedelta(seconds=0.9)
 # Seconds to the next look where nothing is parked: what is parked meanwhile waits for its first trial longer than that.
 UNTIL_PARKED = 1.0
 # A worker that has found nothing looks again within this.
 JUST_DUE = timedelta(seconds=0.5)
-# A cohort that no worker has taken up by then (its queue has none, for one) holds up the next one no longer.
+# A release batch that no worker has taken up by then (its queue has none, for one) holds up the next one no longer.
 TAKEN_UP_WITHIN = timedelta(seconds=60)
 
 
@@ -88,16 +89,16 @@ def _release(name: str) -> int:
     with circuits.locked(name) as service:
         if service is None or (service.opened_at is not None and not circuits.is_trial_due(service)):
             return 0
-        if _is_too_soon(service) or _is_cohort_under_way(service):
+        if _is_too_soon(service) or _is_batch_under_way(service):
             return 0
         if service.opened_at is not None:
             if not circuits.was_released_to_try(service) or _is_undecided(service):
                 size = 1
             else:  # its attempt is over, without a word of the service
                 circuits.close(service, "The workflow that was to try it made no call.", on_probation=True)
-                size = _next_cohort(service)
+                size = _next_batch(service)
         else:
-            size = _next_cohort(service)
+            size = _next_batch(service)
         what = "trial" if service.opened_at is not None else "cohort"
         failpoints.reach("before_release", what)
         released = 0
@@ -111,18 +112,18 @@ def _release(name: str) -> int:
 
 
 def _is_too_soon(service: Service) -> bool:
-    """Whether a cohort was released just now. A time that is still to come is that of a clock set back."""
+    """Whether a release batch was released just now. A time that is still to come is that of a clock set back."""
     if service.opened_at is not None or not service.cohort or service.released_at is None:
         return False
     now = service.now  # type: ignore[attr-defined]  # annotated
     return bool(now - PACE < service.released_at <= now)
 
 
-def _is_cohort_under_way(service: Service) -> bool:
+def _is_batch_under_way(service: Service) -> bool:
     """Whether a workflow that was released is not decided yet: its row, as it was committed, is parked and due.
 
-    Once the circuit is closed, those that have just become due do not count: else each cohort would wait for the worker
-    that comes by last.
+    Once the circuit is closed, those that have just become due do not count: else each release batch would wait for the
+    worker that comes by last.
     """
     parked = Workflow.objects.filter(is_parked_on(service.name))
     now = ClockTimestamp()
@@ -139,12 +140,12 @@ def _is_undecided(service: Service) -> bool:
     return parked.filter(invisible_until__gte=service.released_at, invisible_until__lte=ClockTimestamp()).exists()
 
 
-def _next_cohort(service: Service) -> int:
+def _next_batch(service: Service) -> int:
     if not service.cohort:
         return 1
     assert service.released_at is not None
     if service.failed_at is not None and service.failed_at > service.released_at:
         return max(1, service.cohort * 7 // 8)
     if service.failed_at is not None and service.closed_at is not None and service.failed_at > service.closed_at:
-        return min(LARGEST_COHORT, service.cohort * 9 // 8 + 1)
-    return min(LARGEST_COHORT, service.cohort * 2)
+        return min(LARGEST_BATCH, service.cohort * 9 // 8 + 1)
+    return min(LARGEST_BATCH, service.cohort * 2)

@@ -48,6 +48,6 @@ def test_what_was_parked_comes_back_at_the_pace_of_the_service(system: System) -
     print(f"{PARKED} drained {drained:.1f} s after the first answer, {took:.1f} s after it was back: {calls}")  # noqa: T201
     assert rows.filter(status="COMPLETE").count() == PARKED
     assert drained <= 2 * PARKED / A_SECOND
-    # No more than twice what it can take. Not in each second: after a stall two cohorts come in one.
+    # No more than twice what it can take. Not in each second: after a stall two release batches come in one.
     asked, in_vain = (sum(each) for each in zip(*[call[1:] for call in calls if call[0] >= SOFT_START], strict=True))
     assert asked <= 2 * (asked - in_vain)

@@ -1,4 +1,4 @@
-"""A parked workflow is released: to try its service, and in cohorts when that is back."""
+"""A parked workflow is released: to try its service, and in release batches when that is back."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_trial_that_ends_without_a_call_closes_it(programs: Downstream) -> Non
 
 
 def closed_circuit(*, cohort: int, failed: timedelta | None = None) -> None:
-    """It was closed a minute ago, and a cohort released just now; a call was in vain so long after that."""
+    """It was closed a minute ago, and a release batch released just now; a call was in vain so long after that."""
     now = timezone.now()
     released = {"closed_at": now - 60 * SECOND, "cohort": cohort, "released_at": now - SECOND}
     failed_at = now - SECOND + failed if failed is not None else None
@@ -129,10 +129,10 @@ def closed_circuit(*, cohort: int, failed: timedelta | None = None) -> None:
         (None, 16),
         (-70 * SECOND, 16),  # before it was closed
         (SECOND / 2, 7),
-        (-SECOND, 10),  # before the last cohort
+        (-SECOND, 10),  # before the last release batch
     ],
 )
-def test_a_cohort_is_an_eighth_smaller_after_a_call_in_vain_and_then_grows_slowly(
+def test_a_release_batch_is_an_eighth_smaller_after_a_call_in_vain_and_then_grows_slowly(
     programs: Downstream, failed: timedelta | None, next_cohort: int
 ) -> None:
     define([programs.step])
@@ -143,7 +143,7 @@ def test_a_cohort_is_an_eighth_smaller_after_a_call_in_vain_and_then_grows_slowl
     assert due() == next_cohort
 
 
-def test_a_cohort_is_spread_over_a_second_and_the_next_one_comes_after_it(
+def test_a_release_batch_is_spread_over_a_second_and_the_next_one_comes_after_it(
     programs: Downstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parking, "PACE", 100 * SECOND)
@@ -160,7 +160,9 @@ def test_a_cohort_is_spread_over_a_second_and_the_next_one_comes_after_it(
     assert [round((each.invisible_until - now).total_seconds()) for each in soon] == [0, 25, 50, 75]
 
 
-def test_a_clock_that_was_set_back_holds_up_no_cohort(programs: Downstream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_was_set_back_holds_up_no_release_batch(
+    programs: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parking, "PACE", 100 * SECOND)
     define([programs.step])
     open_circuit()
@@ -171,7 +173,7 @@ def test_a_clock_that_was_set_back_holds_up_no_cohort(programs: Downstream, monk
     assert Workflow.objects.filter(invisible_until__lt=timezone.now() + 100 * SECOND).count() == 2
 
 
-def test_the_next_cohort_does_not_wait_for_what_has_just_become_due_once_the_service_is_back(
+def test_the_next_release_batch_does_not_wait_for_what_has_just_become_due_once_the_service_is_back(
     programs: Downstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The workers come by once a second: what a worker is about to take up is as good as taken up."""
@@ -221,7 +223,7 @@ def test_what_is_parked_on_a_service_without_a_row_is_released() -> None:
     assert reread(row).invisible_until <= timezone.now()
 
 
-def test_a_cohort_that_no_worker_takes_up_holds_up_the_others_for_a_minute(programs: Downstream) -> None:
+def test_a_release_batch_that_no_worker_takes_up_holds_up_the_others_for_a_minute(programs: Downstream) -> None:
     define([programs.step])
     open_circuit()
     elsewhere = submit_and_work()[0]
