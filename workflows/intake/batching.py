@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from workflows.definition import WorkflowDefinition
 from workflows.intake.batch import Group, Row, error_for
 from workflows.intake.connection import Link, Refused
-from workflows.intake.contended_keys import Quarantine
+from workflows.intake.contended_keys import ContendedKeys
 from workflows.intake.submissions import Entry, Submission, find_replays, judge
 from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
 from workflows.search.search_keys import hashes_of
@@ -54,7 +54,7 @@ class Groups:
         self._queue: deque[Row] = deque()
         self._rows = self._bytes = 0
         self._link = Link(seconds=seconds)
-        self._quarantine = Quarantine(self._store_one, seconds=seconds)
+        self._contended = ContendedKeys(self._store_one, seconds=seconds)
         self._working: asyncio.Task[None] | None = None
 
     async def enter(self, submission: Submission) -> Entry:
@@ -85,16 +85,16 @@ class Groups:
 
     async def close(self) -> None:
         """Close the connections. Whoever still waits is answered that the database is unavailable."""
-        for task in (self._working, self._quarantine.working):
+        for task in (self._working, self._contended.working):
             if task is not None:
                 task.cancel()
-        for link in (self._link, self._quarantine.link):
+        for link in (self._link, self._contended.link):
             await link.close()
         Group(self._queue).refuse()
 
     def _wait_in_line(self, row: Row) -> None:
-        if self._quarantine.knows(row.key):
-            self._quarantine.put([row])
+        if self._contended.knows(row.key):
+            self._contended.put([row])
             return
         self._queue.append(row)
         if self._working is None or self._working.done():
@@ -112,7 +112,7 @@ class Groups:
             await self._insert(self._link, group, PATIENCE)
         except Refused as refused:
             if refused.in_the_way:
-                self._quarantine.put(group.rows)
+                self._contended.put(group.rows)
             elif len(group) == 1:
                 group.refuse(error_for(refused))
             else:

@@ -26,7 +26,7 @@ MOST_REMEMBERED = 10_000
 Store = Callable[[Link, Row, float], Awaitable[bool]]
 
 
-class Quarantine:
+class ContendedKeys:
     """`store` stores a row, or says that its key is held. `seconds`: how long its connection may be silent."""
 
     def __init__(self, store: Store, *, seconds: float) -> None:

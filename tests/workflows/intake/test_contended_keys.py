@@ -93,7 +93,7 @@ def test_a_key_that_is_held_for_too_long_is_503_and_holds_up_no_group_when_it_is
 
 
 def test_one_whose_key_is_free_waits_for_no_other_that_is_held() -> None:
-    """Sent with a held key, and so put in quarantine with it."""
+    """Sent with a held key, and so put in contended keys with it."""
     stuck, beside = submission(key=UUID(int=1)), submission(key=UUID(int=2))
 
     async def use(groups: Groups) -> float:
@@ -117,8 +117,8 @@ def test_what_was_answered_that_it_is_not_stored_is_not_stored_later() -> None:
 
     async def use(groups: Groups) -> Any:
         (answer,) = await entered(groups, [stuck])
-        assert groups._quarantine.working
-        await asyncio.wait({groups._quarantine.working}, timeout=5)  # its statement is on its way still
+        assert groups._contended.working
+        await asyncio.wait({groups._contended.working}, timeout=5)  # its statement is on its way still
         await asyncio.to_thread(other.rollback)
         await groups.enter(submission())
         return answer
@@ -133,12 +133,12 @@ def test_a_key_that_was_held_is_forgotten_once_its_submission_is_stored() -> Non
 
     async def use(groups: Groups) -> tuple[bool, Any, bool]:
         waiting = asyncio.ensure_future(groups.enter(stuck))
-        while not groups._quarantine.knows(stuck.key):
+        while not groups._contended.knows(stuck.key):
             await asyncio.sleep(0.01)
         await asyncio.to_thread(other.rollback)
         answer = await waiting
         await asyncio.sleep(0)
-        return True, answer, groups._quarantine.knows(stuck.key)
+        return True, answer, groups._contended.knows(stuck.key)
 
     with held(stuck.key) as other:
         was_known, answer, is_known = with_groups(use)
@@ -152,7 +152,7 @@ def test_and_else_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def use(groups: Groups) -> bool:
         await entered(groups, [stuck])
-        return groups._quarantine.knows(stuck.key)
+        return groups._contended.knows(stuck.key)
 
     with held(stuck.key):
         assert with_groups(use, seconds=0.6) is False
@@ -164,7 +164,7 @@ def test_no_more_keys_are_remembered_than_there_is_room_for(monkeypatch: pytest.
 
     async def use(groups: Groups) -> int:
         await entered(groups, stuck)
-        return sum(groups._quarantine.knows(each.key) for each in stuck)
+        return sum(groups._contended.knows(each.key) for each in stuck)
 
     with ExitStack() as stack:
         for each in stuck:
