@@ -77,7 +77,7 @@ def store_what_is_told(client: str, payload: Payload) -> None:
 
 
 def answer_of(request: Callable[[], Any], *, meeting: Callable[[], Any], committed: bool = True) -> Answer:
-    """What is answered to a request that meets what is uncommitted, and waits until that is committed or taken back.
+    """What is answered to a request that meets what is uncommitted, and waits until that is committed or retracted.
 
     The statement that waits has a snapshot from before: it cannot show the row that was in its way.
     """
@@ -139,7 +139,7 @@ def test_a_signal_is_answered_by_the_one_that_it_waited_for(payload: Payload, an
 
 
 @pytest.mark.parametrize("ask", [send, start])
-def test_what_waited_for_one_that_was_taken_back_is_stored(ask: Callable[[str, Payload], Any]) -> None:
+def test_what_waited_for_one_that_was_retracted_is_stored(ask: Callable[[str, Payload], Any]) -> None:
     def first() -> None:
         ask("shop", {"a": 1})
 
@@ -147,7 +147,7 @@ def test_what_waited_for_one_that_was_taken_back_is_stored(ask: Callable[[str, P
     assert Workflow.objects.get().payload == {"a": 2}
 
 
-def test_a_signal_that_waited_for_one_that_was_taken_back_is_stored() -> None:
+def test_a_signal_that_waited_for_one_that_was_retracted_is_stored() -> None:
     def first() -> None:
         store_what_is_told("shop", {"a": 1})
 

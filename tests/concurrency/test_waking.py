@@ -311,7 +311,7 @@ def is_over(workflow: Workflow) -> tuple[str, str]:
     return workflow.status, workflow.last_error_code
 
 
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "taken back"])
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "retracted"])
 def test_a_decision_that_is_on_its_way_at_the_deadline_is_waited_for(committed: bool) -> None:
     """Forced: the person's update of the task came first, and the worker's expiry waits for how it ends."""
     workflow = work(submit())

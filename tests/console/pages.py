@@ -213,7 +213,7 @@ TASKS = [
     Shown("workflows_manualtask_change", "expired", lambda: of(states.task(state="expired"))),
     Shown("workflows_manualtask_change", "no longer asked", lambda: of(states.task(state="closed"))),
     Shown("workflows_manualtask_change", "answered", lambda: of(states.taken_back())),
-    Shown("workflows_manualtask_change", "taken back", lambda: of(states.answer_that_was_taken_back())),
+    Shown("workflows_manualtask_change", "retracted", lambda: of(states.answer_that_was_taken_back())),
     Shown("workflows_manualtask_take_back", "", lambda: of(states.taken_back(), "take_back")),
     Shown("workflows_manualtask_assign", "", lambda: targets.assign()[0]),
     Shown(

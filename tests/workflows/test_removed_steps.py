@@ -195,7 +195,7 @@ def test_a_person_says_that_it_is_right_and_the_new_call_is_made() -> None:
 
 
 def test_what_a_person_said_is_forgotten_once_the_step_is_declared_again() -> None:
-    """The release was taken back; the next one that lacks the step is another question."""
+    """The release was retracted; the next one that lacks the step is another question."""
     service, workflow, task, ada = asked_whether_it_is_right()
     operations.approve(task.pk, user=ada)
     define([fail, call_step(service)])  # it does not come as far as the step

@@ -215,7 +215,7 @@ def test_nobody_wakes_what_is_being_undone_for_a_request_to_cancel() -> None:
     assert waking.wake_expired().changed == 0
 
 
-def test_a_request_that_was_taken_back_wakes_nobody_and_cancels_nothing() -> None:
+def test_a_request_that_was_retracted_wakes_nobody_and_cancels_nothing() -> None:
     workflow = asleep([Step(call, once=True), await_paid])
     request = tell(workflow, "cancel", payload={"by": "ada", "reason": ""})
     store.close_cancellations(workflow.pk)

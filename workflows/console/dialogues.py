@@ -20,7 +20,7 @@ from workflows.models import ManualTask
 class Dialogue:
     """The words of a type of question: its two buttons, their consequences, and when a reason is required.
 
-    `final` says whether the answer can be taken back.
+    `final` says whether the answer can be retracted.
     """
 
     approve: str
@@ -37,7 +37,7 @@ APPROVAL = Dialogue(
     "Approved, the workflow goes on at once. Rejected, it fails with this reason.",
     expired="If nobody has decided by then it expires, and the workflow fails.",
 )
-NOT_FINAL = "A wrong answer can be taken back while nothing has built on it."
+NOT_FINAL = "A wrong answer can be retracted while nothing has built on it."
 DIALOGUES = {
     DOUBT_TASK_TYPE: Dialogue(
         *("It happened", "It did not happen"),

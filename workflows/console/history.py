@@ -85,7 +85,7 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
             return _joined(": ", title, f"the {detail.get('service', '?')} service is unavailable."), step
         case Kind.CRASHED | Kind.KILLED | Kind.INTERRUPTED | Kind.LOST:
             return _joined(": ", title, str(detail.get("how") or "")), step
-        case Kind.TAKEN_BACK:
+        case Kind.RETRACTED:
             said = words.SAID.get(str(detail.get("said")), "an answer")
             answer = _joined(": ", title, f"“{said}”, as {detail.get('answered_by', '?')} had answered")
             return _joined("\n", answer, reason), step

@@ -29,8 +29,8 @@ from workflows.errors import NotAllowed
 from workflows.health import overview
 from workflows.models import Event, ManualTask, State, Workflow
 from workflows.models.manual_task import DUE, OPERATIONS, able_to_decide
-from workflows.operations import taking_back
-from workflows.operations.taking_back import Again
+from workflows.operations import retracting
+from workflows.operations.retracting import Again
 
 if TYPE_CHECKING:
     from workflows.models.manual_task import ManualTaskQuerySet
@@ -52,17 +52,17 @@ def is_stranded(task: ManualTask) -> bool:
     return task.state == OPEN and task.assignee_id is not None and not task.is_held
 
 
-TAKE_BACK = Verb(
+RETRACT = Verb(
     slug="take_back",
-    label="Take the answer back",
-    asks="Take the answer back",
+    label="Retract the answer",
+    asks="Retract the answer",
     permission=operations.MAY_DECIDE,
-    operation=operations.take_back,
+    operation=operations.retract,
     applies=lambda row: (
-        row.state in (ManualTask.State.APPROVED, ManualTask.State.REJECTED) and not taking_back.why_not(row)
+        row.state in (ManualTask.State.APPROVED, ManualTask.State.REJECTED) and not retracting.why_not(row)
     ),
-    consequences=lambda row: _once_taken_back(row),
-    done="It is taken back.",
+    consequences=lambda row: _once_retracted(row),
+    done="It is retracted.",
 )
 
 
@@ -107,10 +107,10 @@ ASSIGN = Verb(
 )
 
 
-def _once_taken_back(row: ManualTask) -> list[str]:
-    if why_not := taking_back.why_not(row):
-        return [f"Nothing: it cannot be taken back. {why_not}"]
-    step = titled_step(row.workflow.workflow_type, taking_back.read_answer(row).effect.step)
+def _once_retracted(row: ManualTask) -> list[str]:
+    if why_not := retracting.why_not(row):
+        return [f"Nothing: it cannot be retracted. {why_not}"]
+    step = titled_step(row.workflow.workflow_type, retracting.read_answer(row).effect.step)
     in_doubt = f"Whether {step} happened" if row.task_type == DOUBT_TASK_TYPE else f"Whether {step} is reversed"
     asked = {
         Again.AT_ONCE: f"The workflow asks again at once: “{row.question}” is then another task.",
@@ -119,8 +119,8 @@ def _once_taken_back(row: ManualTask) -> list[str]:
         Again.NOT: f"The workflow has been retried, and goes on: {step} counts as done, and is not called again.",
     }
     return [
-        f"{in_doubt} counts as not known again. Nothing is called, and nothing reversed, by taking the answer back.",
-        asked[taking_back.when_asked_again(row)],
+        f"{in_doubt} counts as not known again. Nothing is called, and nothing reversed, by retracting the answer.",
+        asked[retracting.when_asked_again(row)],
         "The answer stays in the history, with who took it back, and why.",
     ]
 
@@ -186,7 +186,7 @@ class ManualTaskAdmin(ConsoleAdmin):
     list_select_related = ("assignee", "decided_by")
     page_template = "admin/workflows/manual_task/page.html"
     list_title = "Inbox"
-    verbs = (TAKE_BACK, ASSIGN)
+    verbs = (RETRACT, ASSIGN)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ManualTask]:
         return ManualTask.objects.by_the_clock().with_claims().defer("question", "facts")
@@ -368,7 +368,7 @@ def _answer(row: ManualTask) -> dict[str, Any]:
         return {}
     events = Event.objects.filter(workflow=row.workflow_id, detail__task=row.pk).order_by("id")
     by_kind = {event.kind: event for event in events}
-    taken_back = by_kind.get(Event.Kind.TAKEN_BACK)
+    taken_back = by_kind.get(Event.Kind.RETRACTED)
     if not (decision := by_kind.get(Event.Kind.APPROVED) or by_kind.get(Event.Kind.REJECTED)):
         return {}
     said = words.SAID.get(decision.detail.get("said", ""), decision.get_kind_display())

@@ -28,7 +28,7 @@ DOUBT_TASK_TYPE = "effect_in_doubt"
 # The error code of a repeat that found that the step does not apply any more.
 DOES_NOT_APPLY = "does_not_apply"
 
-# A deploy takes minutes, and one that is taken back an hour.
+# A deploy takes minutes, and one that is rolled back an hour.
 UNDECLARED_PATIENCE = timedelta(hours=1)
 UNDECLARED_LOOK = timedelta(minutes=1)
 UNDECLARED_TASK_TYPE = "step_undeclared"

@@ -1,4 +1,4 @@
-"""QUARANTINE: submissions of which one has a key that another transaction holds.
+"""CONTENDED KEYS: submissions of which one has a key that another transaction holds.
 
 A statement that meets such a key stores nothing until that transaction ends. So each submission gets a statement of its
 own here, on another connection, and the groups go on without waiting. Nothing goes back into a group.

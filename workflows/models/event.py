@@ -32,7 +32,7 @@ class Event(models.Model):
         APPROVED = "approved"
         REJECTED = "rejected"
         EXPIRED = "expired"
-        TAKEN_BACK = "taken_back", "Answer taken back"
+        RETRACTED = "taken_back", "Answer retracted"
         ACKNOWLEDGED = "acknowledged"
         RETRIED = "retried", "Retried"
         RUN_NOW = "run_now", "Run now"

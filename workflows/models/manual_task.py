@@ -111,7 +111,7 @@ class ManualTask(models.Model):
         REJECTED = "rejected"
         EXPIRED = "expired"
         CLOSED = "closed", "No longer asked"
-        TAKEN_BACK = "taken_back", "Answer taken back"
+        RETRACTED = "taken_back", "Answer retracted"
 
     workflow = models.ForeignKey(  # without constraints: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, related_name="manual_tasks"

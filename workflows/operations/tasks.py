@@ -1,4 +1,4 @@
-"""What people may do with manual tasks: claim, assign and release, approve and reject, take an answer back."""
+"""What people may do with manual tasks: claim, assign and release, approve and reject, retract an answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import OPERATIONS, ManualTaskQuerySet, able_to_decide
-from workflows.operations import answers, taking_back
+from workflows.operations import answers, retracting
 from workflows.operations.guards import ASSIGN, DECIDE, RESOLVE, lock_workflow, record_event, require, short_transaction
 from workflows.signals import store, waking
 
@@ -100,29 +100,29 @@ def reject(task_id: int, *, user: User, reason: str) -> None:
     _decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)
 
 
-def take_back(task_id: int, *, user: User, reason: str) -> str:
-    """Take back an answer about a call, or about its undo, that nothing has built on; return what happens, a sentence.
+def retract(task_id: int, *, user: User, reason: str) -> str:
+    """Retract an answer about a call, or about its undo, that nothing has built on; return what happens, a sentence.
 
-    The workflow then asks anew (see `workflows.operations.taking_back`).
+    The workflow then asks anew (see `workflows.operations.retracting`).
     """
     require(user, *MAY_DECIDE)
     if not reason.strip():
-        raise NotAllowed("Say why: what is taken back needs a reason.")
+        raise NotAllowed("Say why: what is retracted needs a reason.")
     with short_transaction():
         workflow_id = _read_task(task_id).workflow_id
         lock_workflow(workflow_id)
         # A worker that has lost the row may be writing to one of these effects: what it writes is then read below.
         list(Effect.objects.filter(workflow=workflow_id).order_by("pk").select_for_update(no_key=True).values("pk"))
         task = _read_task(task_id)
-        if why_not := _why_not_theirs(task, user) or taking_back.why_not(task):
+        if why_not := _why_not_theirs(task, user) or retracting.why_not(task):
             raise NotAllowed(why_not)
-        answer = taking_back.read_answer(task)
-        ManualTask.objects.filter(pk=task_id).update(state=ManualTask.State.TAKEN_BACK)
+        answer = retracting.read_answer(task)
+        ManualTask.objects.filter(pk=task_id).update(state=ManualTask.State.RETRACTED)
         assert task.decided_by
         detail = {"step": answer.effect.step, "answered_by": task.decided_by.get_username()}
         detail |= answers.recorded_answer(task)
-        record_event(workflow_id, Event.Kind.TAKEN_BACK, user, reason=reason, task=task_id, **detail)
-        return taking_back.take_back(answer)
+        record_event(workflow_id, Event.Kind.RETRACTED, user, reason=reason, task=task_id, **detail)
+        return retracting.retract(answer)
 
 
 def decidable(user: User) -> ManualTaskQuerySet:
@@ -256,8 +256,8 @@ def _allowed_for(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
 
 
 def _why_over(task: ManualTask) -> str:
-    if task.state == ManualTask.State.TAKEN_BACK:
-        return "Its answer was taken back; the workflow asks anew."
+    if task.state == ManualTask.State.RETRACTED:
+        return "Its answer was retracted; the workflow asks anew."
     if task.decided_by and task.decided_at:
         return f"{task.decided_by.get_username()} {task.state} it already, at {task.decided_at:%Y-%m-%d %H:%M:%S} UTC."
     if task.state != ManualTask.State.EXPIRED and task.workflow.status != Workflow.Status.PENDING:

@@ -233,7 +233,7 @@ def _lock_tasks(workflow_id: int, open_tasks: Collection[int]) -> list[ManualTas
 
 def _require_undecided(tasks: Collection[ManualTask]) -> None:
     for task in tasks:
-        if task.decided_by and task.state != ManualTask.State.TAKEN_BACK:
+        if task.decided_by and task.state != ManualTask.State.RETRACTED:
             raise NotAllowed(
                 f"{task.decided_by.get_username()} has {task.state} “{task.question}” since you looked. Look again: it "
                 "can be cancelled still."

@@ -242,7 +242,7 @@ def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = T
 
 
 def reopen_compensation(workflow_id: int) -> None:
-    """A workflow at rest is undone once more: a person's answer about one of its calls was taken back."""
+    """A workflow at rest is undone once more: a person's answer about one of its calls was retracted."""
     _write(workflow_id, phase=COMPENSATING, due=AT_ONCE, begun=True)
 
 

@@ -56,7 +56,7 @@ class Caught(NamedTuple):
 def catch_in_its_call(system: System, workflow_type: str, act: Callable[[str], TakeBack]) -> Caught:
     """Do something to the worker that is in the midst of a charge.
 
-    If that was too late, for this process is busy, too, it is taken back, and done again with another workflow.
+    If that was too late, for this process is busy, too, it is retracted, and done again with another workflow.
     """
     for _ in range(TRIES):
         system.sandbox.clear_faults()
@@ -66,10 +66,10 @@ def catch_in_its_call(system: System, workflow_type: str, act: Callable[[str], T
         workflow = system.enter(workflow_type)
         system.wait_until(lambda slow=slow: fired(system.sandbox)[slow])
         worker = engine.last_attempt(workflow).worker
-        take_back = act(worker)
+        retract = act(worker)
         if Effect.objects.filter(workflow=workflow, step="charge", state="intent").exists():
             return Caught(workflow, worker, charges, confirmations)
-        take_back()
+        retract()
         system.wait_until_at_rest()
     raise AssertionError("always too late")
 

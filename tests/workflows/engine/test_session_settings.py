@@ -86,7 +86,7 @@ def test_an_undo_that_fails_leaves_no_writes_behind() -> None:
 
 
 def test_a_row_that_is_gone_is_not_decided() -> None:
-    """A step has deleted it: that is taken back with all else, and the row is there again."""
+    """A step has deleted it: that is retracted with all else, and the row is there again."""
 
     def delete_it(*, workflow: Workflow, context: Any) -> None:
         Workflow.objects.filter(pk=workflow.pk).delete()

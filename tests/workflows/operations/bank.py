@@ -1,4 +1,4 @@
-"""A bank that loses the answer to a charge, what people say of that, and how they take it back."""
+"""A bank that loses the answer to a charge, what people say of that, and how they retract it."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def answer(task: ManualTask, user: User, said: dict[str, Any] | None) -> None:
         operations.approve(task.pk, user=user, reason="Seen.", answer=said)
 
 
-def take_back(task: ManualTask, user: User) -> str:
-    return operations.take_back(task.pk, user=user, reason=WRONG)
+def retract(task: ManualTask, user: User) -> str:
+    return operations.retract(task.pk, user=user, reason=WRONG)
 
 
 def refused(task: ManualTask, user: User, why: str) -> None:
@@ -95,7 +95,7 @@ def refused(task: ManualTask, user: User, why: str) -> None:
     before = list(Effect.objects.order_by("id").values()), list(Workflow.objects.values())
     state = ManualTask.objects.get(pk=task.pk).state
     with pytest.raises(NotAllowed, match=why):
-        take_back(task, user)
+        retract(task, user)
     assert before == (list(Effect.objects.order_by("id").values()), list(Workflow.objects.values()))
     assert ManualTask.objects.get(pk=task.pk).state == state
     assert not Event.objects.filter(kind="taken_back").exists()

@@ -96,7 +96,7 @@ PAIRS: list[tuple[Callable[[], Row], str, str, str, str]] = [
     ),
     (question, "approve", "cancel", SINCE_YOU_LOOKED, SINCE_YOU_LOOKED),
     (question, "cancel", "cancel", CANCELLED, CANCELLED),
-    (answered, "take back", "take back", RUNNING, "It is taken back already."),
+    (answered, "take back", "take back", RUNNING, "It is retracted already."),
     (rows.failed, "retry", "retry", RUNNING, "Only a failed workflow can be retried; this one is queued."),
     (rows.retrying, "run now", "run now", RUNNING, "It is due already"),
     (

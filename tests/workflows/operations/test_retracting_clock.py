@@ -1,4 +1,4 @@
-"""TAKE BACK: what was begun after an answer is told by the order of the calls, and not by a clock that was set back."""
+"""RETRACT: what was begun after an answer is told by the order of the calls, and not by a clock that was set back."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.workflows.operations.bank import (
     in_doubt,
     pause,
     refused,
+    retract,
     ship,
     states,
-    take_back,
     to_rest,
 )
-from tests.workflows.operations.test_taking_back import crash, told
-from tests.workflows.operations.test_taking_back_undone import undo_in_doubt
+from tests.workflows.operations.test_retracting import crash, told
+from tests.workflows.operations.test_retracting_undone import undo_in_doubt
 from workflows.definition import Step
 from workflows.models import ManualTask
 
@@ -60,7 +60,7 @@ def test_a_no_whose_new_call_was_not_begun_leaves_no_generation_behind(bank: Ban
     crash("before_intent:pay")
     told()
     moved("effect", "begun_at", "first_begun_at", where="generation = 2")
-    take_back(task, ada)
+    retract(task, ada)
     assert states() == {"pay 1": "unknown"}
     asked_again(workflow)
 
@@ -70,7 +70,7 @@ def test_what_was_called_before_the_answer_does_not_matter_whatever_the_clock_sa
     answer(task, ada, YES)
     work(workflow)
     moved("effect", "begun_at", "first_begun_at", minutes=10, where="step = 'ship'")
-    take_back(task, ada)
+    retract(task, ada)
     asked_again(workflow)
 
 
@@ -82,7 +82,7 @@ def test_an_undo_that_was_called_before_the_answer_stays_in_doubt_whatever_the_c
     answer(task, ada, BY_HAND)
     to_rest(workflow)
     moved("effect", "begun_at", "first_begun_at", minutes=10, where="undo")
-    take_back(task, ada)
+    retract(task, ada)
     assert states() == {"pay 1": "done", "undo pay": "unknown"}
 
 
@@ -95,5 +95,5 @@ def test_an_undo_by_hand_leaves_no_trace_of_a_call_whatever_the_clock_said(bank:
     answer(task := ManualTask.objects.get(), ada, BY_HAND)
     to_rest(workflow)
     moved("effect", "begun_at", "first_begun_at", where="undo")
-    take_back(task, ada)
+    retract(task, ada)
     assert states() == {"pay 1": "done"}

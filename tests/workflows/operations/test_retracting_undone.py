@@ -1,4 +1,4 @@
-"""TAKE BACK, of a workflow that has failed or is being undone: also the answer to whether an undo is dealt with."""
+"""RETRACT, of a workflow that has failed or is being undone: also the answer to whether an undo is dealt with."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.workflows.operations.bank import (
     in_doubt,
     pause,
     refused,
+    retract,
     ship,
     states,
-    take_back,
     to_rest,
 )
 from workflows import operations
@@ -39,7 +39,7 @@ def test_a_failed_workflow_stays_failed_and_asks_when_it_is_retried(bank: Bank, 
     workflow, task = in_doubt(bank.step(), fail)
     answer(task, ada, YES)
     assert work(workflow).status == "FAILED"
-    assert take_back(task, ada) == "It is taken back; the workflow asks again when somebody retries it."
+    assert retract(task, ada) == "It is retracted; the workflow asks again when somebody retries it."
     assert (states(), Workflow.objects.get().status) == ({"pay 1": "unknown"}, "FAILED")
     operations.retry(workflow.pk, user=ada)
     asked_again(workflow)
@@ -57,7 +57,7 @@ def test_an_answer_that_was_put_aside_with_its_workflow_does_not_come_back(bank:
     answer(task, ada, YES)
     assert work(workflow).status == "FAILED"
     assert Signal.objects.get().ignored
-    take_back(task, ada)
+    retract(task, ada)
     operations.retry(workflow.pk, user=ada)
     asked_again(workflow)
     assert not Signal.objects.filter(closed_at=None).exists()
@@ -69,8 +69,8 @@ def test_a_failed_workflow_whose_call_would_have_to_be_undone_is_compensated_aga
     operations.cancel(workflow.pk, user=ada, reason="By phone.", open_tasks=[])
     answer(task, ada, None)
     assert to_rest(workflow).status == "FAILED"
-    told = "It is taken back; the workflow is taken up again to reverse it, and asks at once."
-    assert take_back(task, ada) == told
+    told = "It is retracted; the workflow is taken up again to reverse it, and asks at once."
+    assert retract(task, ada) == told
     row = Workflow.objects.with_state().get()
     assert (row.state, row.completed_at, kinds(workflow)[-1]) == (State.COMPENSATING, None, "compensating")
     answer(asked_again(workflow), ada, YES)
@@ -78,11 +78,11 @@ def test_a_failed_workflow_whose_call_would_have_to_be_undone_is_compensated_aga
     assert (len(bank.charged), bank.refunded) == (1, [f"{workflow.key}:pay:undo"])
 
 
-def test_an_answer_is_taken_back_while_the_workflow_is_undone(bank: Bank, ada: User) -> None:
+def test_an_answer_is_retracted_while_the_workflow_is_undone(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step(undo=bank.refund))
     operations.cancel(workflow.pk, user=ada, reason="By phone.", open_tasks=[])
     answer(task, ada, None)
-    take_back(task, ada)
+    retract(task, ada)
     answer(asked_again(workflow), ada, YES)
     to_rest(workflow)
     assert (len(bank.charged), len(bank.refunded)) == (1, 1)
@@ -120,12 +120,12 @@ def undo_in_doubt(bank: Bank, *before: Step | WorkflowStep, **policy: Any) -> tu
 
 
 @pytest.mark.parametrize("said", [BY_HAND, {"kept": True}, None], ids=["by hand", "kept", "try again"])
-def test_an_answer_about_an_undo_that_nobody_has_read_is_taken_back(
+def test_an_answer_about_an_undo_that_nobody_has_read_is_retracted(
     bank: Bank, ada: User, said: dict[str, Any] | None
 ) -> None:
     workflow, task = undo_in_doubt(bank)
     answer(task, ada, said)
-    take_back(task, ada)
+    retract(task, ada)
     assert states() == {"pay 1": "done", "undo pay": "not_done"}
     assert not bank.refunded
     answer(asked_again(workflow), ada, None)
@@ -140,7 +140,7 @@ def test_what_was_dealt_with_wrongly_is_asked_again_though_the_workflow_has_fail
     workflow, task = undo_in_doubt(bank)
     answer(task, ada, said)
     assert to_rest(workflow).status == "FAILED"
-    take_back(task, ada)
+    retract(task, ada)
     assert states() == {"pay 1": "done", "undo pay": "unknown" if said == BY_HAND else "not_done"}
     assert Effect.objects.get(undo=False).result == {"number": 2}
     assert Effect.objects.get(undo=True).result is None
@@ -159,7 +159,7 @@ def test_what_was_undone_by_hand_without_any_call_leaves_no_trace_of_one(bank: B
     answer(task, ada, BY_HAND)
     to_rest(workflow)
     assert states() == {"pay 1": "undone", "undo pay": "done"}
-    take_back(task, ada)
+    retract(task, ada)
     assert states() == {"pay 1": "done"}
     asked_again(workflow)
 
@@ -181,12 +181,12 @@ def test_an_answer_about_an_undo_stands_once_the_next_one_was_begun(bank: Bank, 
 
 
 def test_what_was_wrongly_undone_by_hand_is_not_called_again_by_a_retry(bank: Bank, ada: User) -> None:
-    """The retry would charge again: taken back before it runs, the first charge stands."""
+    """The retry would charge again: retracted before it runs, the first charge stands."""
     workflow, task = undo_in_doubt(bank)
     answer(task, ada, BY_HAND)
     to_rest(workflow)
     operations.retry(workflow.pk, user=ada)
-    assert take_back(task, ada) == "It is taken back; the workflow has been retried, and goes on with it as done."
+    assert retract(task, ada) == "It is retracted; the workflow has been retried, and goes on with it as done."
     define([bank.step(undo=bank.refund)])
     assert to_rest(workflow).status == "COMPLETE"
     assert bank.charged == ["before", f"{workflow.key}:pay"]
@@ -205,4 +205,4 @@ def test_an_answer_to_an_earlier_question_stands(bank: Bank, ada: User) -> None:
     answer(second, ada, {"kept": True})
     to_rest(workflow)
     refused(task, ada, "The question has been asked anew since")
-    take_back(second, ada)
+    retract(second, ada)

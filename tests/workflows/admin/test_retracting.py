@@ -1,4 +1,4 @@
-"""An answer is taken back on a page that says what will happen; where it stands, its page says why."""
+"""An answer is retracted on a page that says what will happen; where it stands, its page says why."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from tests.workflows.admin.tasks import PAID, decide, page, task, url, words
 from workflows.models import Effect, ManualTask, Workflow
 
 
-def take_back(client: Client, row: ManualTask, **data: str) -> str:
+def retract(client: Client, row: ManualTask, **data: str) -> str:
     return words(client.post(url(row, "take_back"), data, follow=True).content.decode())
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_answer_is_taken_back_on_a_page_that_says_what_will_happen(as_: Login) -> None:
+def test_an_answer_is_retracted_on_a_page_that_says_what_will_happen(as_: Login) -> None:
     client, row = as_("approver"), task(task_type="effect_in_doubt")
-    assert "A wrong answer can be taken back while nothing has built on it." in page(client, row)
+    assert "A wrong answer can be retracted while nothing has built on it." in page(client, row)
     decide(client, row, decision="approve", **PAID)
-    assert f'href="{url(row, "take_back")}">Take the answer back</a>' in page(client, row)
+    assert f'href="{url(row, "take_back")}">Retract the answer</a>' in page(client, row)
     html = words(client.get(url(row, "take_back")).content.decode())
     for said in [
-        "Take the answer back?",
+        "Retract the answer?",
         "Whether “Charge” happened counts as not known again.",
         "The workflow asks again at once: “May this parcel go out?” is then another task.",
         "The answer stays in the history, with who took it back, and why.",
     ]:
         assert said in html
-    assert "This field is required." in take_back(client, row)
-    html = take_back(client, row, reason="Another patient's.")
-    assert "It is taken back; the workflow asks again at once." in html
-    assert re.search(r"Answered by some-approver at .*Taken back by some-approver at .*Another patient's\.", html)
-    assert "Take the answer back" not in html
+    assert "This field is required." in retract(client, row)
+    html = retract(client, row, reason="Another patient's.")
+    assert "It is retracted; the workflow asks again at once." in html
+    assert re.search(r"Answered by some-approver at .*Retracted by some-approver at .*Another patient's\.", html)
+    assert "Retract the answer" not in html
     history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
     said = "Charge: “It happened”, as some-approver had answered Another patient's. charge"
-    assert f"Answer taken back by some-approver {said}" in history
+    assert f"Answer retracted by some-approver {said}" in history
 
 
 @pytest.mark.parametrize(
@@ -63,22 +63,22 @@ def test_an_answer_that_stands_offers_no_button_and_its_page_says_why(as_: Login
     client, row = as_("approver"), task(task_type="effect_in_doubt")
     decide(client, row, decision="approve", **PAID)
     Workflow.objects.update(status="COMPLETE", completed_at=timezone.now())
-    assert "Take the answer back" not in page(client, row)
+    assert "Retract the answer" not in page(client, row)
     html = words(client.get(url(row, "take_back")).content.decode())
-    assert "Nothing: it cannot be taken back. Its workflow is complete" in html
+    assert "Nothing: it cannot be retracted. Its workflow is complete" in html
 
 
 def test_only_who_may_decide_takes_an_answer_back(as_: Login) -> None:
     row = task(task_type="effect_in_doubt")
     decide(as_("approver"), row, decision="approve", **PAID)
     support = as_("support")
-    assert "Take the answer back" not in page(support, row)
+    assert "Retract the answer" not in page(support, row)
     assert support.get(url(row, "take_back")).status_code == 403
     assert support.post(url(row, "take_back"), {"reason": "x"}).status_code == 403
 
 
-def test_what_a_step_has_asked_offers_no_taking_back(as_: Login) -> None:
+def test_what_a_step_has_asked_offers_no_retracting(as_: Login) -> None:
     client, row = as_("approver"), task()
     assert "A decision is final." in page(client, row)
     decide(client, row, decision="approve")
-    assert "Take the answer back" not in page(client, row)
+    assert "Retract the answer" not in page(client, row)

@@ -1,8 +1,8 @@
-"""TAKE BACK: a wrong answer about a call, or about its undo, can be given again while nothing has built on it.
+"""RETRACT: a wrong answer about a call, or about its undo, can be given again while nothing has built on it.
 
-An answer comes to the ledger in three steps, and can be taken back after each of them:
+An answer comes to the ledger in three steps, and can be retracted after each of them:
 
-| where the answer is | what taking it back does |
+| where the answer is | what retracting it does |
 |---|---|
 | in the inbox, not read by any worker | closes its signal |
 | with its wait; the worker that read it died before it decided | nothing more |
@@ -12,7 +12,7 @@ Each time the wait is superseded, so that the next run of the workflow asks agai
 after the answer was read has built on it: then the answer stands.
 
 The caller holds the workflow's row, so no worker reads an answer or begins a call meanwhile. A worker that has lost the
-row can still have one statement on its way to the server. Its attempt is open then, and the answer is not taken back
+row can still have one statement on its way to the server. Its attempt is open then, and the answer is not retracted
 until somebody knows how that attempt ended.
 """
 
@@ -83,11 +83,11 @@ def _is_undo(effect: Effect, of: Effect) -> bool:
 
 
 def why_not(task: ManualTask) -> str:
-    """Why the answer to a task stands, in a sentence; empty if it can be taken back."""
+    """Why the answer to a task stands, in a sentence; empty if it can be retracted."""
     if task.task_type not in compensation.KEPT_ON_CANCEL:
-        return "Only what was said of a call, or of its reversal, can be taken back."
-    if task.state == ManualTask.State.TAKEN_BACK:
-        return "It is taken back already."
+        return "Only what was said of a call, or of its reversal, can be retracted."
+    if task.state == ManualTask.State.RETRACTED:
+        return "It is retracted already."
     if task.state not in (ManualTask.State.APPROVED, ManualTask.State.REJECTED):
         return "Nobody has answered it."
     if task.workflow.status == Workflow.Status.COMPLETE:
@@ -125,7 +125,7 @@ def _is_begun_since(effect: Effect, wait: Wait) -> bool:
 
 
 class Again(Enum):
-    """When the workflow asks again, once the answer is taken back."""
+    """When the workflow asks again, once the answer is retracted."""
 
     AT_ONCE = "asks again at once"
     TO_UNDO = "is taken up again to reverse it, and asks at once"
@@ -142,7 +142,7 @@ def when_asked_again(task: ManualTask) -> Again:
     return Again.TO_UNDO if undone else Again.BY_A_RETRY
 
 
-def take_back(answer: Answer) -> str:
+def retract(answer: Answer) -> str:
     """Undo what the answer changed, and have the workflow ask again. Return when it will, in a sentence.
 
     A FAILED workflow asks when somebody retries it. But if the call has an undo, the workflow is compensated again at
@@ -164,7 +164,7 @@ def take_back(answer: Answer) -> str:
         case Again.TO_UNDO:
             transitions.reopen_compensation(task.workflow_id)
             history.record(task.workflow_id, Event.Kind.COMPENSATING, step=effect.step)
-    return f"It is taken back; the workflow {again.value}."
+    return f"It is retracted; the workflow {again.value}."
 
 
 def _restore(answer: Answer) -> None:

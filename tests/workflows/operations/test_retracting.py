@@ -1,4 +1,4 @@
-"""TAKE BACK: a wrong answer about a call can be given again while nothing has built on it."""
+"""RETRACT: a wrong answer about a call can be given again while nothing has built on it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.workflows.operations.bank import (
     not_applicable,
     pause,
     refused,
+    retract,
     ship,
     states,
-    take_back,
     to_rest,
 )
 from workflows import failpoints, operations
@@ -57,7 +57,7 @@ def test_an_answer_that_nobody_has_read_is_as_if_it_had_never_come(
 ) -> None:
     workflow, task = in_doubt(bank.step())
     answer(task, ada, said)
-    assert take_back(task, ada) == "It is taken back; the workflow asks again at once."
+    assert retract(task, ada) == "It is retracted; the workflow asks again at once."
     task.refresh_from_db()
     assert (task.state, task.decided_by, states()) == ("taken_back", ada, {"pay 1": "unknown"})
     assert not Signal.objects.filter(closed_at=None).exists()
@@ -66,12 +66,12 @@ def test_an_answer_that_nobody_has_read_is_as_if_it_had_never_come(
     assert len(bank.charged) == (1 if said is None else 2)
 
 
-def test_a_yes_that_the_workflow_waits_behind_is_taken_back_and_then_it_did_not_happen(bank: Bank, ada: User) -> None:
+def test_a_yes_that_the_workflow_waits_behind_is_retracted_and_then_it_did_not_happen(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step(), pause)
     answer(task, ada, YES)
     workflow = work(workflow)
     assert (workflow.context["number"], states()) == (9, {"pay 1": "done"})
-    take_back(task, ada)
+    retract(task, ada)
     effect = Effect.objects.get()
     assert (effect.state, effect.result, effect.settled_at, effect.settled_by) == ("unknown", None, None, "")
     answer(asked_again(workflow), ada, None)
@@ -81,27 +81,27 @@ def test_a_yes_that_the_workflow_waits_behind_is_taken_back_and_then_it_did_not_
     assert bank.charged == [f"{workflow.key}:pay", f"{workflow.key}:pay:2"]
 
 
-def test_a_no_whose_new_call_was_not_begun_is_taken_back_and_then_it_happened(bank: Bank, ada: User) -> None:
+def test_a_no_whose_new_call_was_not_begun_is_retracted_and_then_it_happened(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step())
     answer(task, ada, None)
     crash("before_intent:pay")
     assert states() == {"pay 1": "not_done", "pay 2": "not_done"}
     told()
-    take_back(task, ada)
+    retract(task, ada)
     assert states() == {"pay 1": "unknown"}
     answer(asked_again(workflow), ada, YES)
     assert to_rest(workflow).status == "COMPLETE"
     assert bank.charged == [f"{workflow.key}:pay"]
 
 
-def test_an_answer_whose_worker_died_before_it_decided_is_taken_back(bank: Bank, ada: User) -> None:
+def test_an_answer_whose_worker_died_before_it_decided_is_retracted(bank: Bank, ada: User) -> None:
     """It is recorded as the wait's outcome, and every later attempt would meet it."""
     workflow, task = in_doubt(bank.step())
     answer(task, ada, YES)
     task.wait.outcome, task.wait.result, task.wait.resolved_at = "approved", {"by": "ada", "answer": YES}, Now()
     task.wait.save()
     Signal.objects.update(closed_at=Now())
-    take_back(task, ada)
+    retract(task, ada)
     answer(asked_again(workflow), ada, None)
     assert to_rest(workflow).context["number"] == 2
 
@@ -113,7 +113,7 @@ def test_nobody_can_take_back_what_a_worker_has_just_left_open(bank: Bank, ada: 
     crash("before_intent:pay")
     refused(task, ada, "A worker was at it a moment ago")
     told()
-    take_back(task, ada)
+    retract(task, ada)
 
 
 def test_a_no_whose_new_call_was_begun_stands(bank: Bank, ada: User) -> None:
@@ -143,7 +143,7 @@ def test_a_step_that_did_not_apply_has_built_on_nothing(bank: Bank, ada: User) -
     )
     answer(task, ada, YES)
     again(work(workflow))
-    take_back(task, ada)
+    retract(task, ada)
     asked_again(workflow)
 
 
@@ -151,7 +151,7 @@ def test_what_was_called_before_the_answer_does_not_matter(bank: Bank, ada: User
     workflow, task = in_doubt(Step(ship, once=True), bank.step(), pause)
     answer(task, ada, YES)
     work(workflow)
-    take_back(task, ada)
+    retract(task, ada)
     asked_again(workflow)
     assert states() == {"ship 1": "done", "pay 1": "unknown"}
 
@@ -183,30 +183,30 @@ def test_a_result_that_came_late_stands(bank: Bank, ada: User) -> None:
     refused(task, ada, "What became of “Pay” has become known in another way since")
 
 
-def test_while_a_worker_holds_the_row_nothing_is_taken_back(bank: Bank, ada: User) -> None:
+def test_while_a_worker_holds_the_row_nothing_is_retracted(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step(), pause)
     answer(task, ada, YES)
     work(workflow)
     with engine.another_connection() as other, other.transaction():
         other.execute("SELECT 1 FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [workflow.pk])
         refused(task, ada, "It is running right now")
-    take_back(task, ada)
+    retract(task, ada)
 
 
-def test_an_answer_is_taken_back_once(bank: Bank, ada: User) -> None:
+def test_an_answer_is_retracted_once(bank: Bank, ada: User) -> None:
     _, task = in_doubt(bank.step())
     answer(task, ada, YES)
-    take_back(task, ada)
-    with pytest.raises(NotAllowed, match="It is taken back already"):
-        take_back(task, ada)
-    with pytest.raises(NotAllowed, match="Its answer was taken back; the workflow asks anew"):
+    retract(task, ada)
+    with pytest.raises(NotAllowed, match="It is retracted already"):
+        retract(task, ada)
+    with pytest.raises(NotAllowed, match="Its answer was retracted; the workflow asks anew"):
         answer(task, ada, YES)
 
 
-def test_an_answer_that_was_taken_back_is_no_decision_that_a_cancellation_has_to_heed(bank: Bank, ada: User) -> None:
+def test_an_answer_that_was_retracted_is_no_decision_that_a_cancellation_has_to_heed(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step())
     answer(task, ada, YES)
-    take_back(task, ada)
+    retract(task, ada)
     told = operations.cancel(workflow.pk, user=ada, reason="By phone.", open_tasks=[task.pk])
     assert told == "It is cancelled."
 
@@ -216,11 +216,11 @@ def test_it_needs_an_answer_a_reason_and_the_permission(bank: Bank, ada: User) -
     refused(task, ada, "Nobody has answered it")
     answer(task, ada, YES)
     with pytest.raises(NotAllowed, match="Say why"):
-        operations.take_back(task.pk, user=ada, reason=" ")
+        operations.retract(task.pk, user=ada, reason=" ")
     with pytest.raises(PermissionDenied):
-        operations.take_back(task.pk, user=User.objects.create_user("nobody"), reason=WRONG)
+        operations.retract(task.pk, user=User.objects.create_user("nobody"), reason=WRONG)
     with pytest.raises(NotAllowed, match="There is no such task"):
-        operations.take_back(task.pk + 1, user=ada, reason=WRONG)
+        operations.retract(task.pk + 1, user=ada, reason=WRONG)
     ManualTask.objects.update(team="bookkeepers")
     ben = User.objects.create_user("ben")
     ben.user_permissions.set(ada_permissions())
@@ -233,7 +233,7 @@ def ada_permissions() -> Any:
     return Permission.objects.filter(codename="decide_manualtask")
 
 
-def test_what_a_step_has_asked_is_not_taken_back(ada: User) -> None:
+def test_what_a_step_has_asked_is_not_retracted(ada: User) -> None:
     """Its answer is a part of the run, as its author has written it."""
 
     def ask(*, workflow: Workflow, context: Any) -> None:
@@ -248,7 +248,7 @@ def test_what_a_step_has_asked_is_not_taken_back(ada: User) -> None:
 def test_the_history_says_who_took_what_back_and_why(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step())
     answer(task, User.objects.create_superuser("ben"), YES)
-    take_back(task, ada)
+    retract(task, ada)
     event = Event.objects.latest("id")
     assert (event.kind, event.actor, event.step) == ("taken_back", "ada", "pay")
     assert event.detail == {"task": task.pk, "answered_by": "ben", "said": "happened", "reason": WRONG}

@@ -1,4 +1,4 @@
-"""An answer is taken back while a worker reads it, or somebody else takes it back: exactly one comes first."""
+"""An answer is retracted while a worker reads it, or somebody else retracts it: exactly one comes first."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_of_a_worker_that_reads_a_no_and_somebody_who_takes_it_back_one_comes_fi
         task = in_doubt()
         operations.reject(task.pk, user=anna, reason="Not there.")
         told, _ = rivals.race(
-            lambda task=task: operations.take_back(task.pk, user=ben, reason="It is there."),
+            lambda task=task: operations.retract(task.pk, user=ben, reason="It is there."),
             lambda: worker().process_next(),
             stagger=1.5 * rivals.took[0],
         )
@@ -100,18 +100,18 @@ def test_of_two_who_take_an_answer_back_one_does(rivals: Rivals, bank: Bank, ann
         task = in_doubt()
         operations.reject(task.pk, user=anna, reason="Not there.")
         results = rivals.race(
-            lambda task=task: operations.take_back(task.pk, user=anna, reason="It is there."),
-            lambda task=task: operations.take_back(task.pk, user=ben, reason="It is there."),
+            lambda task=task: operations.retract(task.pk, user=anna, reason="It is there."),
+            lambda task=task: operations.retract(task.pk, user=ben, reason="It is there."),
         )
         refusals = [str(result) for result in results if isinstance(result, NotAllowed)]
         assert len(refusals) == 1
-        assert refusals[0].startswith(("It is taken back already", "It is running right now"))
+        assert refusals[0].startswith(("It is retracted already", "It is running right now"))
         assert kinds(task)[-2:] == ["rejected", "taken_back"]
         worker().process_next()  # asks again
 
 
 def test_a_call_that_a_worker_begins_with_its_last_statement_is_seen(rivals: Rivals, bank: Bank, anna: User) -> None:
-    """It has lost the row, and its INTENT is on its way: who takes back waits for it, and then reads it."""
+    """It has lost the row, and its INTENT is on its way: who retracts waits for it, and then reads it."""
     task = read_no(anna)
     first = Effect.objects.get()
     Effect.objects.update(state="not_done", settled_by="anna", settled_at=timezone.now())
@@ -119,12 +119,12 @@ def test_a_call_that_a_worker_begins_with_its_last_statement_is_seen(rivals: Riv
     Effect.objects.create(workflow_id=task.workflow_id, **following)
     with another_connection() as other, other.transaction():
         other.execute("UPDATE workflows_effect SET state = 'intent' WHERE generation = 2")
-        taking_back = rivals.pool.submit(
-            with_its_connections, lambda: operations.take_back(task.pk, user=anna, reason="It is there.")
+        retracting = rivals.pool.submit(
+            with_its_connections, lambda: operations.retract(task.pk, user=anna, reason="It is there.")
         )
         until_blocked()
     with pytest.raises(NotAllowed, match="“Charge” was begun since"):
-        taking_back.result(timeout=10)
+        retracting.result(timeout=10)
     first.refresh_from_db()
     assert (first.state, Effect.objects.get(generation=2).state) == ("not_done", "intent")
 
@@ -142,10 +142,10 @@ def test_a_decision_that_a_worker_writes_with_its_last_statement_is_seen(
             """INSERT INTO workflows_effect (workflow_id, step, generation, state, idempotency_key, attempt)
                SELECT workflow_id, step, 2, 'not_done', '2', attempt FROM workflows_effect"""
         )
-        taking_back = rivals.pool.submit(
-            with_its_connections, lambda: operations.take_back(task.pk, user=anna, reason="It is there.")
+        retracting = rivals.pool.submit(
+            with_its_connections, lambda: operations.retract(task.pk, user=anna, reason="It is there.")
         )
         until_blocked()
-    taking_back.result(timeout=10)
+    retracting.result(timeout=10)
     effect = Effect.objects.get()
     assert (effect.state, effect.generation, effect.settled_by) == ("unknown", 1, "")
