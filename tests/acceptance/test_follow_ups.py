@@ -61,7 +61,7 @@ def test_one_that_ends_its_workers_over_and_over_is_given_up_and_its_neighbours_
         assert now(each).status == "COMPLETE"
 
 
-def test_one_that_does_not_return_is_ended_by_the_supervisor_and_put_off(runworker: Start, effects: Path) -> None:
+def test_one_that_does_not_return_is_ended_by_the_supervisor_and_rescheduled(runworker: Start, effects: Path) -> None:
     workflow = let_go(runworker, effects, "loop")
     worker = runworker("FOLLOWED")
     until(lambda: "interrupted" in attempts(workflow), seconds=60, what=lambda: worker.output)

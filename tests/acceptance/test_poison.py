@@ -36,7 +36,7 @@ def test_what_crashes_its_worker_is_failed_and_its_neighbours_complete(runworker
         assert workflow.last_error_message == (
             f"It crashed its worker 3 times in a row: in do_harm by {CRASHES[harm]}."
         )
-        # What another process found open before its supervisor knew was put off for two seconds first.
+        # What another process found open before its supervisor knew was rescheduled for two seconds first.
         ended = [outcome for outcome in attempts(workflow) if outcome != "put_back"]
         assert ended == ["crashed", "crashed", "crashed", "failed"]
         assert engine.kinds(workflow).count("crashed") == 3

@@ -141,7 +141,7 @@ def test_a_pool_for_compensation_takes_nothing_else(runworker: Start, effects: P
 
 
 def test_two_releases_side_by_side(runworker: Start, effects: Path) -> None:
-    """The old one puts off what only the new one knows, and goes on; the new one takes that at once."""
+    """The old one reschedules what only the new one knows, and goes on; the new one takes that at once."""
     new, known = submit("held", effects), submit("counted", effects)
     open_gate(effects)
     assert runworker("COUNTED", arguments=("--drain",), RELEASE="1").wait() == 0

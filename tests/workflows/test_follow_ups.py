@@ -218,7 +218,9 @@ def test_an_outage_has_its_patience_here_too(messages: Downstream) -> None:
     assert FollowUp.objects.get().due_at is None
 
 
-def test_while_the_circuit_is_open_it_is_put_off_past_the_next_trial_and_counts_nothing(messages: Downstream) -> None:
+def test_while_the_circuit_is_open_it_is_rescheduled_past_the_next_trial_and_counts_nothing(
+    messages: Downstream,
+) -> None:
     let_go(messages)
     calls = len(messages.calls)
     circuit = open_circuit("messages", trial_in=40)

@@ -172,7 +172,7 @@ def test_another_worker_passes_over_the_one_that_is_under_way() -> None:
     def act(workflow: Workflow) -> dict[str, Any]:
         FollowUp.objects.using("attempt_log").update(
             due_at=timezone.now() - HOUR
-        )  # it takes longer than it was put off
+        )  # it takes longer than it was rescheduled
         others.append(elsewhere(a_worker().process_follow_up))
         return {}
 

@@ -172,7 +172,9 @@ def test_a_connection_that_is_lost_in_it_decides_nothing_and_the_next_worker_rep
     row = FollowUp.objects.get()
     assert row.tries == 1
     assert row.due_at
-    assert row.due_at > timezone.now() + timedelta(seconds=30), "it is put off, so that it is not the next one again"
+    assert row.due_at > timezone.now() + timedelta(seconds=30), (
+        "it is rescheduled, so that it is not the next one again"
+    )
     assert follow_up()
     assert not FollowUp.objects.exists()
     assert Effect.objects.get().state == "done"

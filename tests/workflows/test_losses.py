@@ -32,7 +32,7 @@ def run_sql(*, workflow: Workflow, context: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What is put off is due at once, and a worker that has lost its database goes on at once."""
+    """What is rescheduled is due at once, and a worker that has lost its database goes on at once."""
     monkeypatch.setattr(poison, "PUT_OFF_DELAY", 0.0)
     monkeypatch.setattr(loop, "LOST_DELAY", 0.0)
     yield
@@ -44,15 +44,15 @@ def drain() -> None:
     worker().run(drain=True)
 
 
-def lost(times: int, *, step: str = "run_sql", workflow: Workflow | None = None, put_off: bool = True) -> Workflow:
-    """A workflow that was lost so often in a row, at that step, and put off; nothing else was decided."""
+def lost(times: int, *, step: str = "run_sql", workflow: Workflow | None = None, reschedule: bool = True) -> Workflow:
+    """A workflow that was lost so often in a row, at that step, and rescheduled; nothing else was decided."""
     define([run_sql])
     workflow = workflow or submit()
     begin = Attempt.objects.filter(workflow=workflow).count() + 1
     for number in range(begin, begin + times):
         fields = {"outcome": "lost", "closed_at": timezone.now(), "died_in": step}
         Attempt.objects.create(workflow=workflow, number=number, worker="gone:1", **fields)
-    if put_off:
+    if reschedule:
         due_again(workflow)
     return workflow
 
@@ -166,9 +166,11 @@ def test_an_undo_that_is_lost_asks_a_person_unless_it_was_a_bad_hour(bad_hour: b
 
 
 @pytest.mark.parametrize("last", ["lost", "vanished", ""])
-def test_what_is_lost_twice_is_put_off_though_another_worker_was_quicker_than_the_one_that_lost_it(last: str) -> None:
+def test_what_is_lost_twice_is_rescheduled_though_another_worker_was_quicker_than_the_one_that_lost_it(
+    last: str,
+) -> None:
     """Six workers with a backlog lost it ten times within fifteen seconds. How the last attempt ended is open yet."""
-    workflow = lost(2 if last == "lost" else 3, put_off=False)
+    workflow = lost(2 if last == "lost" else 3, reschedule=False)
     ended = {"outcome": last, "closed_at": None if last == "" else timezone.now()}
     Attempt.objects.filter(pk=last_attempt(workflow).pk).update(**ended)
     workflow = work(workflow)
@@ -179,15 +181,15 @@ def test_what_is_lost_twice_is_put_off_though_another_worker_was_quicker_than_th
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_it_is_put_off_once_for_each_loss_and_not_for_the_first(times: int) -> None:
-    workflow = lost(times, put_off=times > 1)
+def test_it_is_rescheduled_once_for_each_loss_and_not_for_the_first(times: int) -> None:
+    workflow = lost(times, reschedule=times > 1)
     assert work(workflow).status == "COMPLETE"
     assert "put_back" not in kinds(workflow)
 
 
-def test_the_undo_that_another_worker_has_just_lost_is_put_off_as_well() -> None:
+def test_the_undo_that_another_worker_has_just_lost_is_rescheduled_as_well() -> None:
     define([run_sql])
-    workflow = lost(2, workflow=submit(compensating=True), put_off=False)
+    workflow = lost(2, workflow=submit(compensating=True), reschedule=False)
     workflow = work(workflow)
     assert (workflow.status, last_attempt(workflow).outcome) == ("PENDING", "put_back")
     assert again(workflow).status == "FAILED"

@@ -1,4 +1,4 @@
-"""What the database refuses the engine says nothing about a step: nothing is decided, and the row is put back."""
+"""What the database refuses the engine says nothing about a step: nothing is decided, and the row is rescheduled."""
 
 from collections import UserDict
 from contextlib import suppress
@@ -235,7 +235,7 @@ def test_the_log_names_the_sqlstate_and_the_server_and_the_history_says_why(capl
     assert (last_attempt(workflow).died_how, last_attempt(workflow).died_in) == (told, "ask")
 
 
-def test_what_is_lost_twice_in_a_row_is_put_off_longer_each_time_whichever_workers_lose_it(
+def test_what_is_lost_twice_in_a_row_is_rescheduled_longer_each_time_whichever_workers_lose_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(poison, "PUT_OFF_JITTER", 0.0)

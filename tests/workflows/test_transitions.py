@@ -101,7 +101,7 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
     )
     transitions.reopen(row.pk, expires_after=None, begun=False)
     assert schedule_of(row) == ("PENDING", False, False, False, "", [], {}, None, "", "pay", 0, 0)
-    transitions.postpone(row.pk, transitions.AT_ONCE, waiting_for="a release", begun=transitions.UNCHANGED)
+    transitions.reschedule(row.pk, transitions.AT_ONCE, waiting_for="a release", begun=transitions.UNCHANGED)
     assert schedule_of(row) == ("PENDING", False, False, False, "a release", [], {}, None, "", "pay", 0, 0)
     transitions.schedule_retry(
         row.pk,
@@ -144,13 +144,13 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
         lambda pk: transitions.schedule_retry(
             pk, Now(), woken_by=transitions.NOTHING, step="pay", failures=transitions.Failures(1), extra_columns={}
         ),
-        lambda pk: transitions.postpone(pk, Now()),
+        lambda pk: transitions.reschedule(pk, Now()),
         lambda pk: transitions.park(pk, transitions.Parking("payments", timedelta(hours=1))),
         lambda pk: transitions.begin_compensation(pk, extra_columns={}),
         lambda pk: transitions.reopen_compensation(pk),
         lambda pk: transitions.reopen(pk, expires_after=None),
     ],
-    ids=["suspended", "asked about", "retried", "put off", "parked", "undone", "undone again", "reopened"],
+    ids=["suspended", "asked about", "retried", "rescheduled", "parked", "undone", "undone again", "reopened"],
 )
 def test_what_is_gone_on_with_has_begun(change: Callable[[int], None]) -> None:
     row = rows.workflow()

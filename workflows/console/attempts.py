@@ -76,8 +76,8 @@ def _without_time(attempt: Attempt) -> dict[str, Any]:
 def last_run(attempts: Sequence[Attempt]) -> Attempt | None:
     """The last attempt that ran the list of steps, or died in it.
 
-    While an attempt runs its steps are not written yet. One that was put back, or undid something, has run no step; and
-    what comes after the one that completed the workflow follows up a single step.
+    While an attempt runs its steps are not written yet. One that was rescheduled, or undid something, has run no step;
+    and what comes after the one that completed the workflow follows up a single step.
     """
     closed = [attempt for attempt in attempts if attempt.closed_at]
     if completed := [attempt for attempt in closed if attempt.outcome == Attempt.Outcome.COMPLETE]:

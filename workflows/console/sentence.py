@@ -17,7 +17,7 @@ def sentence(workflow: Workflow, attempt: Attempt | None, undone: Sequence[str])
     """What the page of a workflow says first. `attempt` is the last one; `undone` are the steps that were reversed."""
     wording = wording_of_type(workflow.workflow_type)
     title = _title(wording, workflow.current_step)
-    if reason := _put_off(workflow):
+    if reason := _rescheduled(workflow):
         return f"Paused until {clock(workflow.invisible_until)}: {reason}"
     match workflow.state:
         case State.COMPLETE:
@@ -82,12 +82,12 @@ def _error(workflow: Workflow) -> str:
     )
 
 
-def _put_off(workflow: Workflow) -> str:
+def _rescheduled(workflow: Workflow) -> str:
     """Why the engine has put a workflow off, and no step; empty for any other."""
     if workflow.state not in (State.QUEUED, State.RETRYING) or workflow.invisible_until <= timezone.now():
         return ""
     last = Event.objects.filter(workflow=workflow, attempt__isnull=False).order_by("-id").first()
-    if last is None or last.kind != Event.Kind.PUT_BACK:
+    if last is None or last.kind != Event.Kind.RESCHEDULED:
         return ""
     return str(last.detail.get("reason", "no reason was recorded"))
 

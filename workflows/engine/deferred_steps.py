@@ -8,8 +8,9 @@ follow-up alone.
 The context is the copy that was recorded: no earlier step is run, it would overwrite what the patient has changed
 since. So a step that needs a token, which is never recorded, gets one itself. And it may not wait.
 
-A worker may die of it, or lose it, however often: before it begins, the attempt log puts the follow-up off, by longer
-each time. What is done next is a decision, or a next try much later; after ten of these the follow-up is given up.
+A worker may die of it, or lose it, however often: before it begins, the attempt log reschedules the follow-up, by
+longer each time. What is done next is a decision, or a next try much later; after ten of these the follow-up is given
+up.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def claim_next(queue: str) -> Claim | None:
 
 
 def begin(claim: Claim) -> FollowUp | None:
-    """On the attempt log, put the follow-up off, in case nothing is decided; None if another worker has decided it."""
+    """Reschedule the follow-up in case nothing is decided; None if another worker has decided it."""
     rows = attempt_log.execute(
         f"""UPDATE workflows_followup
                SET tries = tries + 1,
@@ -176,7 +177,7 @@ def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: Outcome) -> None:
                 ended = _finish(follow_up, attempt)
             case WorkerStopping():
                 FollowUp.objects.filter(pk=follow_up.pk).update(due_at=ClockTimestamp(), tries=F("tries") - 1)
-                ended = Attempt.Outcome.PUT_BACK
+                ended = Attempt.Outcome.RESCHEDULED
             case Failed():
                 ended, error = _fail(follow_up, attempt, outcome), outcome.error
         history.close_attempt(attempt, ended, error)

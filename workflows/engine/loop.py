@@ -37,7 +37,7 @@ from workflows.engine.executor import Complete
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.listening import Listener
 from workflows.engine.outcome import Decidable, decide
-from workflows.engine.poison import Postponed
+from workflows.engine.poison import Rescheduled
 from workflows.engine.process_status import NEVER, PublishedStatus, Slot
 from workflows.engine.worker_boundary import WorkersBoundary
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
@@ -139,7 +139,7 @@ class Worker:
                 logger.error("the engine itself failed, nothing is decided:\n%s", frames(error))
                 self._close_lost_attempt(
                     how="the engine itself failed",
-                    postpone_reason="The engine itself failed; the worker's log tells how.",
+                    reschedule_reason="The engine itself failed; the worker's log tells how.",
                 )
                 self.stopping.wait(lost.next())
             else:
@@ -207,7 +207,7 @@ class Worker:
                     outcome = self._outcome_of(claim, attempt, cancelled)  # inside a savepoint of its own
                 decide(workflow, attempt, outcome)  # after its release: see workflows.engine.outcome
             else:
-                unknown_types.put_off(workflow)
+                unknown_types.reschedule(workflow)
             failpoints.reach("before_commit", type(outcome).__name__.lower())
         failpoints.reach("after_commit", type(outcome).__name__.lower())
         self._clear_current(heard_at=monotonic(), trouble="")
@@ -281,7 +281,7 @@ class Worker:
 
     def _compensate(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Decidable:
         verdict = poison.judge_compensation(attempt)
-        if isinstance(verdict, Postponed):
+        if isinstance(verdict, Rescheduled):
             return verdict
         return compensation.run(definition, workflow, attempt, give_up=verdict)
 
@@ -302,21 +302,21 @@ class Worker:
         self._attempt = None
         self.status.update(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)
 
-    def _close_lost_attempt(self, *, how: str = "", postpone_reason: str = "") -> None:
+    def _close_lost_attempt(self, *, how: str = "", reschedule_reason: str = "") -> None:
         """Close both connections, and the attempt in hand as lost. If that fails, the worker tries again later.
 
-        The row is postponed after a fault of the engine (`postpone_reason`), and from its second loss in a row on,
+        The row is rescheduled after a fault of the engine (`reschedule_reason`), and from its second loss in a row on,
         whichever workers lost it: the row is then a more likely cause than the database. If it were due at once, it
         would be the first row again for every worker, and nothing else would run. A worker that takes the row before
-        this one has come back postpones it instead (see `workflows.engine.poison`).
+        this one has come back reschedules it instead (see `workflows.engine.poison`).
         """
         connections.close_all()
         try:
             if self._attempt:
                 attempt_log.close_as_lost(self._attempt, how)
                 losses = len(poison.losses(self._attempt)) + 1
-                if postpone_reason or losses > 1:
-                    self._back_off(self._attempt, losses, postpone_reason or poison.describe_losses(losses))
+                if reschedule_reason or losses > 1:
+                    self._back_off(self._attempt, losses, reschedule_reason or poison.describe_losses(losses))
             self._clear_current()
         except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
             self._why_unrecorded = sqlstates.loggable(error).removeprefix("ClaimLost: ")
@@ -345,5 +345,5 @@ class Worker:
         due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
         with transaction.atomic():
             if due.select_for_update(skip_locked=True, no_key=True).first():
-                transitions.postpone(attempt.workflow_id, poison.due_after_losses(losses))
-                history.record_in(attempt, Event.Kind.PUT_BACK, reason=reason)
+                transitions.reschedule(attempt.workflow_id, poison.due_after_losses(losses))
+                history.record_in(attempt, Event.Kind.RESCHEDULED, reason=reason)

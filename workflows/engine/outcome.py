@@ -18,7 +18,7 @@ from workflows.engine import compensation, deferred_steps, poison, retry_budget
 from workflows.engine.backoff import Policy
 from workflows.engine.compensation import Compensated, UndoFailed, UndoWaiting
 from workflows.engine.executor import Complete, Failed, Outcome, Waiting, WorkerStopping
-from workflows.engine.poison import Held, Postponed
+from workflows.engine.poison import Held, Rescheduled
 from workflows.engine.results import last_error
 from workflows.errors import RetryableStepError, Suspend, WorkflowCancelled, signal_names
 from workflows.models import Attempt, Event, StepOutcome, Workflow
@@ -59,8 +59,8 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Non
             ended, error = _fail(workflow, attempt, outcome), outcome.error
         case WorkerStopping():
             ended = _give_back(workflow, attempt, outcome)
-        case Postponed():
-            ended = _postpone(workflow, attempt, outcome)
+        case Rescheduled():
+            ended = _reschedule(workflow, attempt, outcome)
         case Held():
             ended = _await_a_person(workflow, attempt, outcome.step, outcome.suspend, Attempt.Outcome.HELD)
         case Compensated():
@@ -248,10 +248,10 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
         transitions.park(workflow.pk, outcome.parking)
         return _end_parked(workflow, attempt, step, outcome.parking)
     counted = verdict.counted if verdict.counts else 1
-    transitions.postpone(workflow.pk, transitions.AT_ONCE if verdict.is_over else policy.due_after(counted))
+    transitions.reschedule(workflow.pk, transitions.AT_ONCE if verdict.is_over else policy.due_after(counted))
     if not verdict.counts:
-        history.record_in(attempt, Event.Kind.PUT_BACK, step.name, reason=outcome.description["error_message"])
-        return Attempt.Outcome.PUT_BACK
+        history.record_in(attempt, Event.Kind.RESCHEDULED, step.name, reason=outcome.description["error_message"])
+        return Attempt.Outcome.RESCHEDULED
     history.record_in(
         attempt,
         Event.Kind.UNDO_FAILED,
@@ -266,15 +266,15 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
 
 def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: WorkerStopping) -> Attempt.Outcome:
     """Leave the row as it is: due, for the next worker."""
-    history.record_in(attempt, Event.Kind.PUT_BACK, outcome.step.name, reason="The worker was stopped.")
-    return Attempt.Outcome.PUT_BACK
+    history.record_in(attempt, Event.Kind.RESCHEDULED, outcome.step.name, reason="The worker was stopped.")
+    return Attempt.Outcome.RESCHEDULED
 
 
-def _postpone(workflow: Workflow, attempt: OpenAttempt, outcome: Postponed) -> Attempt.Outcome:
+def _reschedule(workflow: Workflow, attempt: OpenAttempt, outcome: Rescheduled) -> Attempt.Outcome:
     """The workflow's workers keep dying, or losing it: back off as a retry does, but count no failure of the step."""
-    transitions.postpone(workflow.pk, outcome.due)
-    history.record_in(attempt, Event.Kind.PUT_BACK, outcome.step, reason=outcome.reason)
-    return Attempt.Outcome.PUT_BACK
+    transitions.reschedule(workflow.pk, outcome.due)
+    history.record_in(attempt, Event.Kind.RESCHEDULED, outcome.step, reason=outcome.reason)
+    return Attempt.Outcome.RESCHEDULED
 
 
 def _await_a_person(

@@ -10,11 +10,11 @@ reaches.
 - Killed by its supervisor because a step was overdue: a failure of that step, retried and limited by its own policy.
 
 Attempts that were lost (the database went away, or refused a statement of the engine), interrupted past the grace (a
-deploy) or put back say nothing about a payload: they are passed over. But a step that ends its own connection, or whose
-query crashes the server, would be tried for ever, and no person would know. So when a workflow is lost ten times in a
-row at the same step, while other workflows were decided in between, a person is asked whether it may be tried again.
-Only a no fails the workflow. Without an answer it is tried once more, and if it is lost again, a person is asked again.
-Nobody is asked about what a bad hour of the database has lost, in which nothing is decided.
+deploy) or rescheduled say nothing about a payload: they are passed over. But a step that ends its own connection, or
+whose query crashes the server, would be tried for ever, and no person would know. So when a workflow is lost ten times
+in a row at the same step, while other workflows were decided in between, a person is asked whether it may be tried
+again. Only a no fails the workflow. Without an answer it is tried once more, and if it is lost again, a person is asked
+again. Nobody is asked about what a bad hour of the database has lost, in which nothing is decided.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TIME_TO_ANSWER = timedelta(hours=72)
 # 2 s after the second death, doubling: with ten deaths about nine minutes, in which a host may recover.
 FIRST_DELAY, MAX_DELAY, JITTER = 2.0, 300.0, 0.2
 
-# In a row, and at the same step. The workflow is postponed from its second loss on (see workflows.engine.loop): ten
+# In a row, and at the same step. The workflow is rescheduled from its second loss on (see workflows.engine.loop): ten
 # losses take more than an hour.
 LOSSES_BEFORE_A_PERSON = 10
 # After a day without an answer the workflow is tried again: the database may have recovered long before.
@@ -65,7 +65,7 @@ _DECIDED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Postponed:
+class Rescheduled:
     """Some time passes before the next try: until `due`, for this `reason`."""
 
     due: Combinable
@@ -81,7 +81,7 @@ class Held:
     step: str
 
 
-Verdict = Failed | Postponed | Held
+Verdict = Failed | Rescheduled | Held
 
 
 def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Verdict | None:
@@ -98,23 +98,23 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
         return verdict
     if (lost := _lost_by_itself(attempt)) and (verdict := _ask_about_losses(definition, workflow, lost)):
         return verdict
-    if postponed := _postponed_as_lost(attempt):
-        return postponed
-    # Only if the very last attempt died: after a back-off, the last attempt is one that was put back. By then it is
+    if rescheduled := _rescheduled_as_lost(attempt):
+        return rescheduled
+    # Only if the very last attempt died: after a back-off, the last attempt is one that was rescheduled. By then it is
     # also known whether an attempt that was found open had crashed.
     if len(recent) > 1 and recent[0] is attempt.past[0] and recent[0].outcome != _CRASHED:
-        return _postponed_as_dying(len(recent), recent[0])
+        return _rescheduled_as_dying(len(recent), recent[0])
     return None
 
 
-def _postponed_as_dying(deaths: int, last: PastAttempt) -> Postponed:
+def _rescheduled_as_dying(deaths: int, last: PastAttempt) -> Rescheduled:
     """After the second death in a row, and from then on: later each time."""
     due = calculate_invisible_until(deaths - 1, base_delay=FIRST_DELAY, max_delay=MAX_DELAY, jitter_factor=JITTER)
-    return Postponed(due, f"Its worker died {deaths} times in a row; it is tried again later.", last.died_in)
+    return Rescheduled(due, f"Its worker died {deaths} times in a row; it is tried again later.", last.died_in)
 
 
-def _postponed_as_lost(attempt: OpenAttempt) -> Postponed | None:
-    """From the second loss in a row on, if the worker that lost the workflow has not been able to put it off.
+def _rescheduled_as_lost(attempt: OpenAttempt) -> Rescheduled | None:
+    """From the second loss in a row on, if the worker that lost the workflow has not been able to reschedule it.
 
     The row is free as soon as that worker has lost it, and due before all others: this worker was quicker. Whether the
     last attempt was lost, too, is perhaps not written yet, and then it looks vanished.
@@ -123,7 +123,7 @@ def _postponed_as_lost(attempt: OpenAttempt) -> Postponed | None:
     if len(lost) < 2 or not last.still_due or last.outcome not in (Attempt.Outcome.LOST, Attempt.Outcome.VANISHED):
         return None
     times = len(lost) + (last.outcome == Attempt.Outcome.VANISHED)
-    return Postponed(due_after_losses(times), describe_losses(times), last.died_in)
+    return Rescheduled(due_after_losses(times), describe_losses(times), last.died_in)
 
 
 def due_after_losses(times: int) -> Combinable:
@@ -172,7 +172,7 @@ def _others_were_decided(attempt: OpenAttempt, *, between: tuple[int, int]) -> b
     return bool(decided)
 
 
-def judge_compensation(attempt: OpenAttempt) -> Postponed | StepError | None:
+def judge_compensation(attempt: OpenAttempt) -> Rescheduled | StepError | None:
     """What to do instead of calling the next undo: wait, or ask a person for the reason that is returned.
 
     Nothing fails here, for the workflow has failed already: whatever kills its workers, a person is asked in the end.
@@ -186,10 +186,10 @@ def judge_compensation(attempt: OpenAttempt) -> Postponed | StepError | None:
     if lost := _lost_by_itself(attempt):
         message = f"Its claim was lost {len(lost)} times in a row, last {_describe_end(lost[0])}."
         return StepError(message, code=LOSSES_TASK_TYPE)
-    if attempt.past and (postponed := _postponed_as_lost(attempt)):
-        return postponed
+    if attempt.past and (rescheduled := _rescheduled_as_lost(attempt)):
+        return rescheduled
     if len(deaths) > 1 and deaths[0] is attempt.past[0] and deaths[0] not in crashes:
-        return _postponed_as_dying(len(deaths), deaths[0])
+        return _rescheduled_as_dying(len(deaths), deaths[0])
     return None
 
 

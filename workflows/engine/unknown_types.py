@@ -1,7 +1,7 @@
 """UNKNOWN TYPES: a workflow whose type this release does not know is left to a release that does. It never fails by it.
 
 No attempt is opened for a look that decides nothing: 10,000 such rows would make 14 million attempts a day. The row is
-put off by the claim's transaction alone. A worker that knows the type makes such rows due when it starts.
+rescheduled by the claim's transaction alone. A worker that knows the type makes such rows due when it starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workflows.models.clock import ClockTimestamp
 from workflows.postgres.statements import execute, fetch_one, server_side_binding
 from workflows.state import attempt_log, history, transitions
 
-# Seconds: the row is put off for as long as it has waited already, so that each delay is twice the one before it. A
+# Seconds: the row is rescheduled for as long as it has waited already, so that each delay is twice the one before it. A
 # deploy takes minutes, and a row that has waited for longer than that waits for a worker that starts.
 FIRST_DELAY, MAX_DELAY, JITTER = 60.0, 3600.0, 0.1
 
@@ -23,7 +23,7 @@ FIRST_DELAY, MAX_DELAY, JITTER = 60.0, 3600.0, 0.1
 SLICE = 1000
 
 
-def put_off(workflow: Workflow) -> None:
+def reschedule(workflow: Workflow) -> None:
     """Put off a workflow whose row the caller's transaction holds. The history says so once, and not at every look.
 
     An attempt that is still open has lost its worker: it is closed as vanished, as by one that begins an attempt.
@@ -35,7 +35,7 @@ def put_off(workflow: Workflow) -> None:
         if workflow.waiting_for == transitions.release_awaited(workflow.workflow_type):
             waited = _seconds_since(workflow.pk, reason)
         else:
-            history.record(workflow.pk, Event.Kind.PUT_BACK, reason=reason)
+            history.record(workflow.pk, Event.Kind.RESCHEDULED, reason=reason)
         delay = min(max(waited, FIRST_DELAY), MAX_DELAY) * uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 (no secret)
         transitions.await_release(
             workflow.pk, ClockTimestamp() + timedelta(seconds=delay), workflow_type=workflow.workflow_type

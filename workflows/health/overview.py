@@ -49,7 +49,8 @@ def counted(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """Workflows that no worker takes yet, and nothing has put off: the database's clock was set back since they came.
+    """Workflows that no worker takes yet, and nothing has rescheduled: the database's clock was set back since they
+    came.
 
     They read as queued. The last of those counted is due at `until`.
     """

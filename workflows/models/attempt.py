@@ -38,7 +38,7 @@ class Attempt(models.Model):
         RETRY = "retry", "Retry"
         WAITING = "waiting"
         FAILED = "failed"
-        PUT_BACK = "put_back", "Paused"
+        RESCHEDULED = "put_back", "Paused"
         LOST = "lost", "Lost its database"
         VANISHED = "vanished", "Vanished"
         CRASHED = "crashed", "Crashed its worker"

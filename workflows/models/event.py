@@ -15,7 +15,7 @@ class Event(models.Model):
         RETRY_SCHEDULED = "retry_scheduled", "Retry scheduled"
         WAITING = "waiting"
         PARKED = "parked"
-        PUT_BACK = "put_back", "Paused"
+        RESCHEDULED = "put_back", "Paused"
         VANISHED = "vanished", "Worker vanished"
         CRASHED = "crashed", "Worker crashed"
         KILLED = "killed", "Worker killed"

@@ -172,7 +172,7 @@ def park(
 
 def await_release(workflow_id: int, due: Combinable, *, workflow_type: str) -> None:
     """This release does not know the workflow's type: the workflow is left to one that does (see `make_known_due`)."""
-    postpone(workflow_id, due, waiting_for=release_awaited(workflow_type), begun=UNCHANGED)  # nothing is done
+    reschedule(workflow_id, due, waiting_for=release_awaited(workflow_type), begun=UNCHANGED)  # nothing is done
 
 
 def release_awaited(workflow_type: str) -> str:
@@ -180,7 +180,7 @@ def release_awaited(workflow_type: str) -> str:
     return f"{A_RELEASE_THAT_KNOWS}{workflow_type}"
 
 
-def postpone(workflow_id: int, due: Combinable, *, waiting_for: str = "", begun: bool | Unchanged = True) -> None:
+def reschedule(workflow_id: int, due: Combinable, *, waiting_for: str = "", begun: bool | Unchanged = True) -> None:
     """The workflow is tried again later, and no step has failed: no signal cuts the delay short."""
     _write(workflow_id, due=due, begun=begun, awaited=Awaited(waiting_for))
 
@@ -289,7 +289,7 @@ def release_parked(service: str, *, limit: int, over: timedelta, due_after: time
 
 
 def make_known_due(queue: str, workflow_types: Sequence[str], *, limit: int) -> int:
-    """Make workflows of these types due that were put off because a release did not know their type; how many.
+    """Make workflows of these types due that were rescheduled because a release did not know their type; how many.
 
     At most `limit`, and none whose row is locked. They wait for nothing any more, so that a release that does not know
     the type either begins anew with short delays.

@@ -23,8 +23,9 @@
             assert testing.run(ORDER, {"sku": "A-1"}).status == "COMPLETE"
 
 Nothing of the engine is replaced: rows, claims, savepoints, ledger and attempt log are real, and so they need real
-transactions. Time is not waited for: what is put off is made due, and what is measured against the clock made older.
-Questions to people are answered as `decide` says, in the name of a user "testing", or of "another" for four eyes.
+transactions. Time is not waited for: what is rescheduled is made due, and what is measured against the clock made
+older. Questions to people are answered as `decide` says, in the name of a user "testing", or of "another" for four
+eyes.
 
 In every such test a step that is not `once`, asks for an idempotency key (`key_for`) and runs twice is an
 AssertionError: it may have made its call twice. `Step(..., repeatable=True)` says that this does no harm. So is a

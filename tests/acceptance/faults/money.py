@@ -129,7 +129,7 @@ class Till(System):
         return super().work(*(names or NAMES), processes=processes, arguments=queue, **given)
 
     def drain(self, name: str) -> None:
-        """Let each workflow that is not waiting be run now; what is put off by that is left."""
+        """Let each workflow that is not waiting be run now; what is rescheduled by that is left."""
         self.hurry()
         worker = self.work(name, arguments=("--drain",))
         assert worker.wait() == 0, worker.output

@@ -45,7 +45,7 @@ IN_A_BURST = 20
 HOSTS, PROCESSES = 3, 3  # and one more, of those that pay
 BACKLOG = 15
 PARKED = 40  # when so many wait for services, no more come: they would all have to be worked off in the quiet
-THAT_PAY = 40  # under way at a time; most of them are put off, or wait for a person
+THAT_PAY = 40  # under way at a time; most of them are rescheduled, or wait for a person
 LOOK_EVERY = 0.5
 LEASE = 2
 # The supervisor ends what is overdue ten seconds past its step's timeout, twice that where a lookup may be under way.

@@ -109,7 +109,7 @@ def test_what_is_in_flight_when_it_is_cancelled_is_found_out_first(system: Syste
     workflow = system.enter("undone", attempts=1)
     system.work("WITH_UNDO")
     until(lambda: Effect.objects.filter(workflow=workflow, step="charge", state="unknown").exists())
-    until(lambda: not Attempt.objects.filter(workflow=workflow, closed_at=None).exists())  # put off, for an hour
+    until(lambda: not Attempt.objects.filter(workflow=workflow, closed_at=None).exists())  # rescheduled, for an hour
     told = operations.cancel(workflow.pk, user=system.person, reason="Asked for by phone.")
     assert "reverses what it has done" in told
     system.wait_until_at_rest()

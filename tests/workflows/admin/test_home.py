@@ -76,7 +76,7 @@ def test_what_is_queued_is_counted_and_listed_once_whatever_it_is_queued_for(
         (AHEAD, AHEAD, "of somebody else's"),
     ],
 )
-def test_home_says_nothing_of_what_is_due_or_was_put_off(
+def test_home_says_nothing_of_what_is_due_or_was_rescheduled(
     created_in: timedelta, due_in: timedelta, queue: str, as_: Login
 ) -> None:
     now = timezone.now()

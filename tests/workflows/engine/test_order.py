@@ -79,7 +79,7 @@ def test_what_a_dead_worker_leaves_is_the_first_of_what_has_not_begun() -> None:
     assert taken()[1:] == [begun.pk, left.pk, fresh.pk]
 
 
-def test_what_is_put_off_after_deaths_has_begun() -> None:
+def test_what_is_rescheduled_after_deaths_has_begun() -> None:
     """It may have charged somebody."""
     define([nothing])
     workflow = submit()
@@ -97,7 +97,7 @@ def test_run_now_puts_it_before_the_backlog() -> None:
 
 
 def test_what_no_release_knows_waits_its_turn() -> None:
-    """Nothing of it has been done: ten thousand of them, put off again and again, would hold up everything new."""
+    """Nothing of it has been done: ten thousand of them, rescheduled again and again, would hold up everything new."""
     define([nothing])
     workflow = work(submit(workflow_type="of_the_next_release"))
     assert (workflow.status, workflow.begun) == ("PENDING", False)

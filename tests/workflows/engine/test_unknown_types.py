@@ -1,4 +1,4 @@
-"""Types that this release does not know: put off, for longer each time, until a worker starts that knows them."""
+"""Types that this release does not know: rescheduled, for longer each time, until a worker starts that knows them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def as_if_put_off_before(seconds: float) -> None:
 
 
 def waits_for_a_release(**fields: Any) -> Workflow:
-    """A workflow of the type "test" that a release which did not know it has put off for an hour."""
+    """A workflow of the type "test" that a release which did not know it has rescheduled for an hour."""
     row = {"waiting_for": "a release that knows the workflow type test", **fields}
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp() + interval '1 hour'")
@@ -56,7 +56,7 @@ def started(**options: Any) -> None:
     connections.close_all()
 
 
-def test_it_is_put_off_for_as_long_as_it_waits_already_from_a_minute_to_an_hour() -> None:
+def test_it_is_rescheduled_for_as_long_as_it_waits_already_from_a_minute_to_an_hour() -> None:
     workflow, delays = submit(workflow_type=TYPE), []
     for waited in (0, 1, 60, 120, 1000, 3600, 7200):
         as_if_put_off_before(waited)
@@ -113,7 +113,7 @@ def test_what_its_attempts_died_of_is_not_forgotten_over_it() -> None:
     assert work(workflow).last_error_code == "poison"
 
 
-def test_one_that_is_being_undone_is_put_off_too() -> None:
+def test_one_that_is_being_undone_is_rescheduled_too() -> None:
     workflow = work(submit(workflow_type=TYPE, compensating=True))
     assert (workflow.status, workflow.compensating, Attempt.objects.count()) == ("PENDING", True, 0)
 

@@ -71,7 +71,7 @@ def test_a_signal_that_comes_during_the_attempt_cuts_its_back_off_short() -> Non
     assert worker().process_next() is False
 
 
-def test_a_signal_does_not_wake_what_is_put_off_because_its_claim_is_lost_again_and_again() -> None:
+def test_a_signal_does_not_wake_what_is_rescheduled_because_its_claim_is_lost_again_and_again() -> None:
     def lose_the_claim(*, workflow: Workflow, context: Any) -> None:
         if Attempt.objects.filter(workflow=workflow.pk).count() > 1:
             with connection.cursor() as cursor:
