@@ -30,7 +30,7 @@ DESCRIPTION = f"""\
 Does each page of the console keep its bounds on big tables?
 
 The tables are filled with full rows: workflows in every state, with payloads, attempts, events,
-effects, waits, tasks, search keys and follow-ups. Then each page is asked for through all of
+effects, waits, tasks, search keys and deferred steps. Then each page is asked for through all of
 Django, in a process of its own with the settings of production:
 
   cold          the first request of the process; before it PostgreSQL is restarted, so that

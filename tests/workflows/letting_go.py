@@ -1,4 +1,4 @@
-"""A best-effort step that is let go, and then followed up: what the tests of follow-ups share."""
+"""A best-effort step that is let go, and then followed up: what the tests of deferred steps share."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def come_due() -> None:
 
 def follow_up() -> bool:
     come_due()
-    return a_worker().process_follow_up()
+    return a_worker().process_deferred_step()
 
 
 def columns(workflow: Workflow) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def left_undone(step: str = "thank", **fields: Any) -> Workflow:
 
 
 def given_up(step: str = "thank", **fields: Any) -> Workflow:
-    """A complete workflow whose follow-up was given up after three failures."""
+    """A complete workflow whose deferred step was given up after three failures."""
     row = left_undone(step, **fields)
     FollowUp.objects.create(workflow=row, step=step, queue=row.queue, due_at=None, failures=3)
     error = {"error_class": "StepError", "error_code": "gone", "error_message": "The address is gone."}

@@ -95,7 +95,7 @@ class _Now(Collector):
         )
         yield _one(
             "onramp_follow_ups_given_up",
-            "Follow-ups that were given up, and that nobody has acknowledged.",
+            "Deferred steps that were given up, and that nobody has acknowledged.",
             FollowUp.objects.filter(GIVEN_UP)[: overview.COUNT_LIMIT + 1].count(),
         )
         yield _one("onramp_open_tasks", "Questions that wait for a person.", summary.tasks.number)

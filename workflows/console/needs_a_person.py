@@ -142,7 +142,7 @@ def _line(item: Item, row: Any) -> Line:
         case Source.WORKFLOW:
             return _of_workflow(row)
         case Source.FOLLOW_UP:
-            return _of_follow_up(row)
+            return _of_deferred_step(row)
 
 
 def _of_task(row: ManualTask, *, is_overdue: bool) -> Line:
@@ -179,7 +179,7 @@ def _of_workflow(row: Workflow) -> Line:
     )
 
 
-def _of_follow_up(row: FollowUp) -> Line:
+def _of_deferred_step(row: FollowUp) -> Line:
     wording = wording_of_type(row.workflow.workflow_type)
     return Line(
         asks=f"Given up: {words_for_step(wording, row.step).titled}",

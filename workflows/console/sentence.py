@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.utils import timezone
 
-from workflows.console import follow_ups, words
+from workflows.console import deferred_steps, words
 from workflows.console.words import clock
 from workflows.definition import wording_of_type
 from workflows.models import Attempt, Event, State, Workflow
@@ -21,7 +21,7 @@ def sentence(workflow: Workflow, attempt: Attempt | None, undone: Sequence[str])
         return f"Paused until {clock(workflow.invisible_until)}: {reason}"
     match workflow.state:
         case State.COMPLETE:
-            lines = ["", *follow_ups.lines(workflow, is_running=_is_under_way(attempt))]
+            lines = ["", *deferred_steps.lines(workflow, is_running=_is_under_way(attempt))]
             return f"Complete since {clock(workflow.completed_at)}." + "\n".join(lines)
         case State.FAILED:
             at = f" at {title}" if title else ""

@@ -91,8 +91,8 @@ class EffectRows:
 
         `expected` is the state that was read of this generation's effect, or of its undo; None when there was none. It
         is not written if a person has asked to cancel the workflow. An undo heeds no such request; nor does a
-        follow-up, for its workflow is complete: the request came too late. Raises ClaimLost when another worker, which
-        has lost the row, is writing the same call just then.
+        deferred step, for its workflow is complete: the request came too late. Raises ClaimLost when another worker,
+        which has lost the row, is writing the same call just then.
         """
         at = _failpoint_place(step, undo)
         intent = {"step": step, "generation": generation, "undo": undo, "key": key, "has_undo": has_undo}

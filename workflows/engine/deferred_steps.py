@@ -1,16 +1,16 @@
-"""FOLLOW UP: a best-effort step that was let go is done later, when its workflow is COMPLETE, and stays so.
+"""DEFERRED STEP: a best-effort step that was let go is done later, when its workflow is COMPLETE, and stays so.
 
 A step asks for it by `Step(..., best_effort=True, follow_up=Retry(...))`. If it was let go for a reason that passes, a
 row says so as the workflow completes. A worker takes that row as it takes a workflow: it locks the workflow's row,
 opens an attempt, and runs the one step, with the same ledger and the same keys. Whatever comes of it is written on the
-follow-up alone.
+deferred step alone.
 
 The context is the copy that was recorded: no earlier step is run, it would overwrite what the patient has changed
 since. So a step that needs a token, which is never recorded, gets one itself. And it may not wait.
 
-A worker may die of it, or lose it, however often: before it begins, the attempt log reschedules the follow-up, by
-longer each time. What is done next is a decision, or a next try much later; after ten of these the follow-up is given
-up.
+A worker may die of it, or lose it, however often: before it begins, the attempt log reschedules the deferred step, by
+longer each time. What is done next is a decision, or a next try much later; after ten of these the deferred step is
+given up.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LONGEST = timedelta(seconds=LONGEST_DELAY)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A follow-up whose workflow's row is locked, by the transaction in which it was claimed."""
+    """a deferred step whose workflow's row is locked, by the transaction in which it was claimed."""
 
     workflow: Workflow
     step: str
@@ -81,7 +81,7 @@ def add(workflow: Workflow, step: Step) -> None:
 
 
 def claim_next(queue: str) -> Claim | None:
-    """Lock the workflow whose follow-up has been due the longest; None when none is due, or all are locked."""
+    """Lock the workflow whose deferred step has been due the longest; None when none is due, or all are locked."""
     found: Any = Workflow.objects.raw(
         f"""SELECT w.*, f.id AS follow_up_id, f.step AS follow_up_step, pg_current_xact_id()::text AS claim_xid,
                    ({circuits.NOT_CLOSED}) AS not_closed
@@ -97,7 +97,7 @@ def claim_next(queue: str) -> Claim | None:
 
 
 def begin(claim: Claim) -> FollowUp | None:
-    """Reschedule the follow-up in case nothing is decided; None if another worker has decided it."""
+    """Reschedule the deferred step in case nothing is decided; None if another worker has decided it."""
     rows = attempt_log.execute(
         f"""UPDATE workflows_followup
                SET tries = tries + 1,
@@ -169,7 +169,7 @@ def _failed_by(step: Step, error: StepError) -> Failed:
 
 
 def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: Outcome) -> None:
-    """Write what came of it: on the follow-up, in the history, as the attempt's end. The workflow stays as it is."""
+    """Write what came of it: on its row, in the history, as the attempt's end. The workflow stays as it is."""
     with server_side_binding():
         error = None
         match outcome:
@@ -181,7 +181,7 @@ def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: Outcome) -> None:
             case Failed():
                 ended, error = _fail(follow_up, attempt, outcome), outcome.error
         history.close_attempt(attempt, ended, error)
-    logger.info("workflow %s: the follow-up of %s ended as %s", attempt.workflow_id, follow_up.step, ended)
+    logger.info("workflow %s: the deferred step of %s ended as %s", attempt.workflow_id, follow_up.step, ended)
 
 
 def _finish(follow_up: FollowUp, attempt: OpenAttempt) -> Attempt.Outcome:
@@ -220,8 +220,8 @@ def _fail(follow_up: FollowUp, attempt: OpenAttempt, outcome: Failed) -> Attempt
 def _after_trial(follow_up: FollowUp, service: str) -> datetime | None:
     """While the service's circuit is open: a time after its next trial, which this is not to be. Else None.
 
-    As far ahead as the follow-up is old, for each look is an attempt: one a minute would be 1,400 of each in an outage
-    of a day. But no more than an hour: a person may end a hold early.
+    As far ahead as the deferred step is old, for each look is an attempt: one a minute would be 1,400 of each in an
+    outage of a day. But no more than an hour: a person may end a hold early.
     """
     circuit: Any = circuits.find_open(service)
     if circuit is None or circuit.retry_at is None:
@@ -232,5 +232,5 @@ def _after_trial(follow_up: FollowUp, service: str) -> datetime | None:
 
 
 def _policy(step: Step, error: BaseException | None) -> Policy:
-    """What the error states beats what the step states of its follow-up."""
+    """What the error states beats what the step states of its deferred step."""
     return retry_budget.policy_for(error, step.follow_up)

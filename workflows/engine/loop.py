@@ -59,7 +59,7 @@ MAX_LAST_DELAY = 1.0
 CHORES_EVERY = LOOK_EVERY = 1.0
 # A database that is restored, or fails over, under a worker may lack the rows of this release's chores.
 CHORES_KNOWN_EVERY = 60.0
-FOLLOW_UP_EVERY = 10  # turns
+DEFERRED_STEP_EVERY = 10  # turns
 # Seconds for all the on_commit hooks of an attempt: as long as a step that states no time of its own.
 HOOKS_TIMEOUT = TIMEOUT
 
@@ -95,7 +95,7 @@ class Worker:
         self._boundary = WorkersBoundary(self.status, self._calls, self._beat, must_stop)
         self._attempt: OpenAttempt | None = None
         self._why_unrecorded = ""  # how that was lost
-        self._chores_at = self._known_at = self._follow_ups_at = self._looked_at = float("-inf")
+        self._chores_at = self._known_at = self._deferred_steps_at = self._looked_at = float("-inf")
         self._starts = True  # until the rows that waited for this release are due
         self._held_up = False  # by a migration
 
@@ -152,24 +152,25 @@ class Worker:
             self.status.update(worker_id=0)
 
     def _take_up(self, *, thorough: bool) -> bool:
-        """Process the next thing that is due: a workflow, or a follow-up if there is none. False when nothing is due.
+        """Process the next thing that is due: a workflow, or a deferred step if there is none. False when nothing is
+        due.
 
-        Every tenth time a follow-up first: else a backlog of workflows would let none be done.
+        Every tenth time a deferred step first: else a backlog of workflows would let none be done.
         """
         self._turns += 1
-        first = self._turns % FOLLOW_UP_EVERY == 0 and self._look_for_follow_up()
-        return first or self.process_next(thorough=thorough) or self._look_for_follow_up(thorough=thorough)
+        first = self._turns % DEFERRED_STEP_EVERY == 0 and self._look_for_deferred_step()
+        return first or self.process_next(thorough=thorough) or self._look_for_deferred_step(thorough=thorough)
 
-    def _look_for_follow_up(self, *, thorough: bool = False) -> bool:
-        """Do one follow-up that is due. Unless `thorough`, one look a second that finds nothing is enough."""
-        if not thorough and monotonic() < self._follow_ups_at:
+    def _look_for_deferred_step(self, *, thorough: bool = False) -> bool:
+        """Do one deferred step that is due. Unless `thorough`, one look a second that finds nothing is enough."""
+        if not thorough and monotonic() < self._deferred_steps_at:
             return False
-        found = self.process_follow_up()
-        self._follow_ups_at = monotonic() + (0.0 if found else LOOK_EVERY)
+        found = self.process_deferred_step()
+        self._deferred_steps_at = monotonic() + (0.0 if found else LOOK_EVERY)
         return found
 
-    def process_follow_up(self) -> bool:
-        """Do one follow-up that is due. Return False when none is. Raises as `process_next`."""
+    def process_deferred_step(self) -> bool:
+        """Do one deferred step that is due. Return False when none is. Raises as `process_next`."""
         if self._only:
             return False
         self._require_closed()

@@ -1,4 +1,4 @@
-"""RETRY BUDGET: how often a step, an undo or a follow-up may fail, and whether this failure is one too many.
+"""RETRY BUDGET: how often a step, an undo or a deferred step may fail, and whether this failure is one too many.
 
 Failures in a row at a service that was unavailable are none of those that the policy allows: of these there may be
 PATIENCE at least, for an outage costs time, and never a verdict. No failure at all is what only passes time:

@@ -31,7 +31,8 @@ class WorkersBoundary(Boundary):
     def of(self, workflow_id: int, *, expires_in: float = inf, heeds_requests: bool) -> WorkersBoundary:
         """For the steps of this workflow, which expires in so many seconds.
 
-        What does not heed requests (a compensation, a follow-up) is interrupted by nothing but the worker's own end.
+        What does not heed requests (a compensation, a deferred step) is interrupted by nothing but the worker's own
+        end.
         """
         self._workflow_id, self._heeds_requests = workflow_id, heeds_requests
         self._expires_at = monotonic() + expires_in

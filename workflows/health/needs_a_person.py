@@ -1,9 +1,9 @@
 """WHAT NEEDS A PERSON: all that stands still until somebody acts, whoever that is, in one order, a page at a time.
 
 What is overdue comes first, the longest overdue at the top; then all else, the oldest first. There are three sources:
-open tasks (the engine's own questions among them), failed workflows that nobody has acknowledged, and follow-ups that
-were given up. Of each a page reads no more rows than it shows, by an index in this order: a task by that of its team
-and type, so that a rare type among many tasks costs no more than a common one.
+open tasks (the engine's own questions among them), failed workflows that nobody has acknowledged, and deferred steps
+that were given up. Of each a page reads no more rows than it shows, by an index in this order: a task by that of its
+team and type, so that a rare type among many tasks costs no more than a common one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Kind(TextChoices):
     UNCLEAR = "unclear", "Unclear call"
     REVERSAL = "reversal", "Failed reversal"
     FAILED = "failed", "Failed workflow"
-    GIVEN_UP = "given-up", "Follow-up given up"
+    GIVEN_UP = "given-up", "Deferred step given up"
 
 
 class Whose(TextChoices):

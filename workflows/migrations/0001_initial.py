@@ -35,14 +35,14 @@ OUTCOMES = [
     ("put_back", "Paused"), ("lost", "Lost its database"), ("vanished", "Vanished"),
     ("crashed", "Crashed its worker"), ("killed", "Worker was killed"), ("interrupted", "Interrupted"),
     ("held", "Held for a decision"), ("compensated", "Reversed"), ("followed_up", "Followed up"),
-    ("follow_up_failed", "Follow-up failed"),
+    ("follow_up_failed", "Deferred step failed"),
 ]
 KINDS = [
     ("completed", "Completed"), ("failed", "Failed"), ("retry_scheduled", "Retry scheduled"),
     ("waiting", "Waiting"), ("parked", "Parked"), ("put_back", "Paused"), ("vanished", "Worker vanished"),
     ("crashed", "Worker crashed"), ("killed", "Worker killed"), ("interrupted", "Worker interrupted"),
     ("lost", "Attempt lost"), ("best_effort_failed", "Best-effort step failed"), ("followed_up", "Followed up"),
-    ("follow_up_failed", "Follow-up failed"), ("follow_up_given_up", "Follow-up given up"),
+    ("follow_up_failed", "Deferred step failed"), ("follow_up_given_up", "Deferred step given up"),
     ("follow_up_asked", "Run again"), ("task_claimed", "Task claimed"), ("task_assigned", "Task assigned"),
     ("task_released", "Task released"), ("approved", "Approved"), ("rejected", "Rejected"), ("expired", "Expired"),
     ("taken_back", "Answer retracted"), ("acknowledged", "Acknowledged"), ("retried", "Retried"),

@@ -47,7 +47,7 @@ class Attempt(models.Model):
         HELD = "held", "Held for a decision"
         COMPENSATED = "compensated", "Reversed"
         FOLLOWED_UP = "followed_up", "Followed up"
-        FOLLOW_UP_FAILED = "follow_up_failed", "Follow-up failed"
+        FOLLOW_UP_FAILED = "follow_up_failed", "Deferred step failed"
 
     workflow = models.ForeignKey(
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="attempts"

@@ -7,7 +7,7 @@ its refusals and its wake-up must be about committed rows.
 
 from workflows.operations.acknowledging import acknowledge, acknowledgement, failures_left
 from workflows.operations.answers import answer_model
-from workflows.operations.follow_ups import LeftUndone, follow_up, left_undone
+from workflows.operations.deferred_steps import LeftUndone, follow_up, left_undone
 from workflows.operations.guards import (
     ACKNOWLEDGE,
     ASSIGN,

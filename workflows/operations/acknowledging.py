@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
-    """Say of a failed workflow, or of follow-ups that were given up, that somebody has seen to it. `reason` is a note.
+    """Say of a failed workflow, or of deferred steps that were given up, that somebody has seen to it. `reason` is a
+    note.
 
     It then no longer needs a person. Nothing else changes: it stays as it is, and may still be retried, or run again;
     should that fail, it needs a person again. `seen` are the failures that the user was shown (`failures_left`): one
@@ -47,7 +48,7 @@ def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[i
 def failures_left(workflow: Workflow) -> list[int]:
     """The failures of a workflow that still need somebody: the times that tell them apart, in microseconds, in order.
 
-    Of a failed one its failure, of a complete one each follow-up that was given up; of any other none.
+    Of a failed one its failure, of a complete one each deferred step that was given up; of any other none.
     """
     match workflow.status:
         case Workflow.Status.FAILED if workflow.cancelled_at is None:

@@ -76,7 +76,7 @@ class OpenAttempt:
     deferred_step: str = ""  # the step that the deferred statement is about
     boundary: Boundary = field(default_factory=Boundary)  # what the worker does around its steps
     suspended: Suspend | None = None  # by a wait
-    may_wait: bool = True  # a follow-up may not: its workflow is COMPLETE
+    may_wait: bool = True  # a deferred step may not: its workflow is COMPLETE
     lost: ClaimLost | None = None  # the attempt log has failed
     step_error: BaseException | None = None  # the last one that came from a step author's code
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first

@@ -26,7 +26,8 @@ QUERIES = [
 
 
 def fill(number: int, *, assignee: int) -> None:
-    """So many failed workflows, nearly all acknowledged, open tasks, and follow-ups that were given up, at many times.
+    """So many failed workflows, nearly all acknowledged, open tasks, and deferred steps that were given up, at many
+    times.
 
     A tenth of the tasks is overdue; one in a thousand is of a rare type, or of a rare team, or somebody's.
     """

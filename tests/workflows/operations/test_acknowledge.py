@@ -137,10 +137,10 @@ def test_a_failure_that_has_not_been_seen_is_not_acknowledged(boss: User) -> Non
     assert listed() == [row.pk]
 
 
-# --- Follow-ups that were given up ----------------------------------------------------------------
+# --- Deferred steps that were given up ----------------------------------------------------------------
 
 
-def test_a_follow_up_that_was_given_up_is_acknowledged_and_stays_on_record(boss: User) -> None:
+def test_a_deferred_step_that_was_given_up_is_acknowledged_and_stays_on_record(boss: User) -> None:
     row, other = rows.given_up(), rows.given_up()
     kept = FollowUp.objects.filter(workflow=row).values("step", "due_at", "failures").get()
     events = Event.objects.filter(workflow=row).count()

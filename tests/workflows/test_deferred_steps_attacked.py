@@ -1,4 +1,4 @@
-"""Follow-ups under attack: whatever one raises, leaves behind or waits for, its workflow stays as it is."""
+"""Deferred steps under attack: whatever one raises, leaves behind or waits for, its workflow stays as it is."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_connection_that_is_lost_in_it_decides_nothing_and_the_next_worker_rep
     this = a_worker()
     come_due()
     with pytest.raises((ClaimLost, Error)):
-        this.process_follow_up()
+        this.process_deferred_step()
     this._close_lost_attempt(how="gone")
     assert columns(workflow) == before
     assert last_attempt(workflow).outcome == "lost"

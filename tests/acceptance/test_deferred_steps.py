@@ -1,4 +1,4 @@
-"""Follow-ups that harm their workers: the patient is enrolled, and stays so; the others are followed up, each once."""
+"""Deferred steps that harm their workers: the patient stays enrolled; the others are done, each once."""
 
 import os
 import signal

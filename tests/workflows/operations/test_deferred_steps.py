@@ -52,7 +52,7 @@ def test_what_was_refused_is_done_once_by_the_next_worker(service: Downstream, b
     asked = Event.objects.filter(workflow=workflow).latest("id")
     assert (asked.kind, asked.actor, asked.step) == ("follow_up_asked", "boss", "confirm")
     assert asked.detail == {"reason": "The address is right now."}
-    assert worker().process_follow_up()
+    assert worker().process_deferred_step()
     assert len(service.calls) == 2
     assert Effect.objects.get().state == "done"
     assert kinds(workflow)[-1] == "followed_up"
@@ -62,13 +62,13 @@ def test_what_was_refused_is_done_once_by_the_next_worker(service: Downstream, b
 def test_its_workflow_stays_as_it_is(service: Downstream, boss: User) -> None:
     before = passed_over(service)
     run_again(before, boss)
-    assert worker().process_follow_up()
+    assert worker().process_deferred_step()
     after = Workflow.objects.get()
     for field in Workflow._meta.fields:
         assert getattr(after, field.name) == getattr(before, field.name), field.name
 
 
-def test_a_step_that_says_nothing_of_follow_ups_is_retried_by_the_default_policy_and_given_up(
+def test_a_step_that_says_nothing_of_deferred_steps_is_retried_by_the_default_policy_and_given_up(
     service: Downstream, boss: User
 ) -> None:
     workflow = passed_over(service)
@@ -76,7 +76,7 @@ def test_a_step_that_says_nothing_of_follow_ups_is_retried_by_the_default_policy
     service.state = "unreadable"
     for _ in range(10):
         FollowUp.objects.update(due_at=timezone.now())
-        assert worker().process_follow_up()
+        assert worker().process_deferred_step()
     assert FollowUp.objects.get().due_at is None
     assert kinds(workflow).count("follow_up_failed") == 9
     run_again(workflow, boss)
@@ -87,10 +87,10 @@ def test_a_step_that_says_nothing_of_follow_ups_is_retried_by_the_default_policy
 
 def test_one_that_is_to_be_tried_later_is_tried_now(service: Downstream, boss: User) -> None:
     workflow = passed_over(service, "down", follow_up=Retry(base_delay=3600))
-    assert not worker().process_follow_up()
+    assert not worker().process_deferred_step()
     service.state = "well"
     run_again(workflow, boss)
-    assert worker().process_follow_up()
+    assert worker().process_deferred_step()
     assert not FollowUp.objects.exists()
 
 
@@ -119,7 +119,7 @@ def test_it_is_refused_when_it_has_been_done(service: Downstream, boss: User) ->
     workflow = passed_over(service)
     service.state = "well"
     run_again(workflow, boss)
-    assert worker().process_follow_up()
+    assert worker().process_deferred_step()
     assert refusal(workflow, boss) == "“Confirm” has not failed, or was done since."
     assert refusal(workflow, boss, step="another") == "“Another” has not failed, or was done since."
 
@@ -146,12 +146,12 @@ def test_a_release_that_has_lost_the_step_since_leaves_it_to_one_that_has_it(ser
     workflow = passed_over(service)
     run_again(workflow, boss)
     define([confirm_with(service, name="another")])
-    assert worker().process_follow_up()
+    assert worker().process_deferred_step()
     assert FollowUp.objects.get().failures == 1
     define([confirm_with(service)])
     service.state = "well"
     FollowUp.objects.update(due_at=timezone.now())
-    assert worker().process_follow_up()
+    assert worker().process_deferred_step()
     assert kinds(workflow)[-1] == "followed_up"
 
 

@@ -1,4 +1,4 @@
-"""Follow-ups among other releases, workers, people and services in an outage."""
+"""Deferred steps among other releases, workers, people and services in an outage."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_another_worker_passes_over_the_one_that_is_under_way() -> None:
         FollowUp.objects.using("attempt_log").update(
             due_at=timezone.now() - HOUR
         )  # it takes longer than it was rescheduled
-        others.append(elsewhere(a_worker().process_follow_up))
+        others.append(elsewhere(a_worker().process_deferred_step))
         return {}
 
     _, service = let_go(act)
@@ -202,7 +202,7 @@ def seconds_until_due() -> float:
 
 
 def test_in_a_long_outage_it_is_looked_at_once_an_hour(messages: Downstream) -> None:
-    """Each look is an attempt: once a minute, an outage of a day would have 1,400 of each follow-up."""
+    """Each look is an attempt: once a minute, an outage of a day would have 1,400 of each deferred step."""
     open_circuit("messages", trial_in=40)
     follow_up()
     assert 40 < seconds_until_due() < 60

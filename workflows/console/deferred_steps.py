@@ -94,7 +94,7 @@ RUN_AGAIN = Verb(
 
 
 def lines(workflow: Workflow, *, is_running: bool) -> list[str]:
-    """A line for each follow-up: when it is due, how often it has failed, why it was given up."""
+    """A line for each deferred step: when it is due, how often it has failed, why it was given up."""
     rows = list(FollowUp.objects.filter(workflow=workflow).order_by("id"))
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""Follow-ups: a best-effort step that was let go is done later; its workflow stays COMPLETE whatever comes of it."""
+"""Deferred steps: a best-effort step that was let go is done later; its workflow stays COMPLETE."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def let_go(service: Downstream, state: str = "down") -> Workflow:
 def follow_up() -> bool:
     """Let its time have come, and a worker look."""
     FollowUp.objects.filter(due_at__isnull=False).update(due_at=timezone.now() - timedelta(seconds=1))
-    return worker().process_follow_up()
+    return worker().process_deferred_step()
 
 
 def test_what_was_let_go_is_done_later_once(messages: Downstream) -> None:
@@ -70,7 +70,7 @@ def test_what_was_let_go_is_done_later_once(messages: Downstream) -> None:
     assert (row.workflow_id, row.step, row.queue) == (workflow.pk, "confirm", "default")
     assert row.due_at
     assert 40 < (row.due_at - timezone.now()).total_seconds() < 80
-    assert worker().process_follow_up() is False, "its time has not come"
+    assert worker().process_deferred_step() is False, "its time has not come"
     with transaction.atomic():
         assert deferred_steps.claim_next("default") is None
     messages.state = "well"
@@ -301,7 +301,7 @@ def _lose(*args: Any) -> None:
 def test_a_worker_that_stops_gives_it_back(messages: Downstream) -> None:
     let_go(messages)
     FollowUp.objects.update(due_at=timezone.now())
-    assert worker(must_stop=lambda: True).process_follow_up()
+    assert worker(must_stop=lambda: True).process_deferred_step()
     row = FollowUp.objects.get()
     assert row.tries == 0
     assert row.due_at
@@ -384,7 +384,7 @@ def test_an_idle_worker_does_it_at_once(messages: Downstream) -> None:
 def test_a_worker_for_compensations_alone_does_none(messages: Downstream) -> None:
     let_go(messages)
     FollowUp.objects.update(due_at=timezone.now())
-    assert not worker(only="compensation").process_follow_up()
+    assert not worker(only="compensation").process_deferred_step()
 
 
 def test_a_claim_that_has_ended_begins_nothing(messages: Downstream) -> None:

@@ -161,7 +161,7 @@ def test_what_is_due_since_the_page_was_opened_is_refused_in_words(as_: Login) -
 LIST = "/admin/needs-a-person/?kind=given-up"
 
 
-def test_home_counts_the_follow_ups_that_were_given_up_and_links_to_just_these(as_: Login) -> None:
+def test_home_counts_the_deferred_steps_that_were_given_up_and_links_to_just_these(as_: Login) -> None:
     given_up = [rows.given_up(), rows.given_up()]
     FollowUp.objects.create(workflow=given_up[0], step="reserve", queue="default", due_at=None)
     rows.left_undone()
@@ -169,7 +169,7 @@ def test_home_counts_the_follow_ups_that_were_given_up_and_links_to_just_these(a
     FollowUp.objects.create(workflow=to_come, step="thank", queue="default", due_at=timezone.now() + HOUR)
     rows.failed()
     client = as_("support")
-    assert "3 Follow-up given up" in text(client, "/admin/")
+    assert "3 Deferred step given up" in text(client, "/admin/")
     assert f'href="{LIST}"' in client.get("/admin/").content.decode()
     listed = [line.workflow for line in client.get(LIST).context["lines"]]
     assert listed == [given_up[0].pk, given_up[1].pk, given_up[0].pk]
@@ -180,4 +180,4 @@ def test_no_more_are_counted_than_the_limit(as_: Login, monkeypatch: pytest.Monk
         monkeypatch.setattr(module, "COUNT_LIMIT", 2)
     for _ in range(4):
         rows.given_up()
-    assert "2+ Follow-up given up" in text(as_("support"), "/admin/")
+    assert "2+ Deferred step given up" in text(as_("support"), "/admin/")
