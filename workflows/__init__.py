@@ -7,7 +7,7 @@ The path of a workflow, and where each part of it is:
 | enters | `intake/submissions.py`, called by `api/`; in the intake, `intake/batching.py` |
 | is claimed | `engine/claim.py`, in the loop of `engine/loop.py` |
 | runs, step by step | `engine/executor.py` |
-| calls something else once | `effects/ledger.py`; `effects/reconcile.py` finds out about a call in doubt |
+| calls something else once | `effects/ledger.py`; `effects/reconcile.py` reconciles a call in doubt |
 | waits | `waits/`; `signals/store.py` keeps what can wake it, and `signals/waking.py` wakes it |
 | succeeds, fails, is tried again | `engine/outcome.py`, by way of `state/transitions.py` |
 | is undone | `engine/compensation.py` |

@@ -29,7 +29,7 @@ from typing import Any
 from workflows import effects, waits
 from workflows.definition import Step, WorkflowDefinition
 from workflows.effects import DONE, IN_DOUBT, INTENT, NOT_DONE, SKIPPED, UNDONE, UNKNOWN, KnownEffect, key_of
-from workflows.effects.reconcile import DOES_NOT_APPLY, Doubts, Unsettled
+from workflows.effects.reconcile import DOES_NOT_APPLY, Reconciler, Unsettled
 from workflows.effects.rows import EffectRows
 from workflows.errors import ClaimLost, StepError, Suspend, UnknownOutcome, error_chain
 from workflows.models import Workflow
@@ -57,7 +57,7 @@ class Ledger:
         self.workflow = workflow
         self.attempt = attempt
         self.rows = EffectRows(workflow, attempt)
-        self.doubts = Doubts(definition, self.rows)
+        self.reconciler = Reconciler(definition, self.rows)
 
     def perform(
         self, step: Step, context: Any, call: Callable[[], Result | None], describe: Describe
@@ -70,7 +70,7 @@ class Ledger:
         """
         effect = self.rows.find(step)
         if effect and effect.state in IN_DOUBT:
-            effect = self.doubts.resolve_or_repeat(step, context, effect)
+            effect = self.reconciler.resolve_or_repeat(step, context, effect)
         if effect and effect.state == DONE:
             return effect.result, True
         self.attempt.boundary.require_available(step.needs)
@@ -111,7 +111,7 @@ class Ledger:
         if expected == UNDONE:
             generation, expected = generation + 1, None
         if expected not in IN_DOUBT:
-            self.doubts.require_declared()
+            self.reconciler.require_declared()
         key, has_undo = key_of(self.workflow, name, generation), step.undo is not None
         written = self.rows.write_intent(name, generation, key, expected=expected, has_undo=has_undo)
         if not written:

@@ -55,7 +55,7 @@ class Unsettled(RetryableStepError):
         super().__init__(message, code=code, base_delay=seconds, max_delay=seconds, jitter_factor=0)
 
 
-class Doubts:
+class Reconciler:
     """The calls of a workflow that may have happened, and how to find out whether they have."""
 
     def __init__(self, definition: WorkflowDefinition, rows: EffectRows) -> None:
@@ -107,7 +107,7 @@ class Doubts:
                 waits.withdraw(self.workflow, _doubt(effect))
 
     def require_certainty(self, context: Any) -> None:
-        """Before COMPLETE: find out about each call in doubt that no step has found out about.
+        """Before COMPLETE: reconcile each call in doubt that no step has reconciled.
 
         Those are the calls of removed steps, and calls under another name of a step. The calls of best-effort steps are
         left in doubt.

@@ -216,7 +216,7 @@ class _Compensation:
     def _deal_with(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> str:
         """Have a person decide, or find out whether the effect happened and undo it. Returns its state after that.
 
-        The person comes first: else an effect that cannot be found out about would be tried for ever, and no person
+        The person comes first: else an effect that cannot be reconciled would be tried for ever, and no person
         would know.
         """
         if give_up:  # written down, for a later attempt gets the person's answer
@@ -228,7 +228,7 @@ class _Compensation:
             if effect.state not in MAY_HAVE_HAPPENED:
                 return effect.state
         if effect.state != Effect.State.DONE:
-            effect = self.ledger.doubts.resolve(step, self._context(), effect)
+            effect = self.ledger.reconciler.resolve(step, self._context(), effect)
             if effect.state != Effect.State.DONE:
                 return effect.state
         self._call(step, step.undo, effect)
@@ -286,16 +286,16 @@ class _Compensation:
         The question is withdrawn first, unless it has been answered meanwhile: then it is the answer that counts, or
         what a person has undone by hand would be undone again. What a person has claimed is not undone again either.
         """
-        rows, doubts, question = self.ledger.rows, self.ledger.doubts, _question(effect)
+        rows, reconciler, question = self.ledger.rows, self.ledger.reconciler, _question(effect)
         lookup, context = step.undo_lookup, self._context()
         if effect.state != Effect.State.DONE:
             assert step.lookup is not None
-            found = doubts.find(step, step.lookup, context, effect)
+            found = reconciler.find(step, step.lookup, context, effect)
             ensure_sound(f"The lookup of {step.name}")
             if not waits.withdraw_unanswered(self.workflow, question):
                 return None
             # The failures first: a retry may make this very call, and its undo has not failed.
-            return doubts.settle(rows.set_undo_failures(effect, NONE), found)
+            return reconciler.settle(rows.set_undo_failures(effect, NONE), found)
         assert lookup is not None
         result = call_in_time(
             step, self.attempt, lambda: lookup(workflow=self.workflow, context=context, effect=effect)

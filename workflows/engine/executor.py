@@ -91,7 +91,7 @@ def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt
             _run_step(step, workflow, results, attempt, ledger)
             attempt.boundary.after()
         if ledger:
-            ledger.doubts.require_certainty(results.context)
+            ledger.reconciler.require_certainty(results.context)
         step_session.reset(attempt)
 
     ended_by = tried(attempt, run_steps, session_of().savepoint())

@@ -126,7 +126,7 @@ def test_a_step_whose_time_is_over_as_it_asks_for_a_trial_loses_no_attempt_log(
     assert Effect.objects.get().state == Effect.State.UNKNOWN
 
 
-# --- Doubts ---------------------------------------------------------------------------------------------
+# --- Reconciler ---------------------------------------------------------------------------------------------
 
 
 def test_a_best_effort_step_that_parks_is_not_let_go_before_its_call_is_settled(payments: Downstream) -> None:
