@@ -56,7 +56,7 @@ bench-quick: $(INSTALLED) ## The same with small sizes (some two minutes)
 	@$(VENV) -m tests.benchmark --quick $(ARGS)
 
 bench-big: export DEBUG = 1
-bench-big: $(INSTALLED) ## Measure the chores and the claim on a table of 3,000,000 rows
+bench-big: $(INSTALLED) ## Measure maintenance and the claim on a table of 3,000,000 rows
 	@$(VENV) -m tests.benchmark.big $(ARGS)
 
 bench-intake: export DEBUG = 1

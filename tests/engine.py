@@ -202,8 +202,8 @@ def elsewhere(what: Callable[[], T]) -> T:
     return results[0]
 
 
-def do_chores() -> None:
-    """Do every chore now, to its end; but for those that somebody else is just doing."""
+def do_maintenance() -> None:
+    """Do every maintenance task now, to its end; but for those that somebody else is just doing."""
     maintenance.make_known()
     execute(
         """UPDATE workflows_chore SET due_at = now(), after = 0
@@ -214,7 +214,7 @@ def do_chores() -> None:
 
 
 def sweep() -> int:
-    """How many the chores wake of those that have a signal, or whose children have ended."""
+    """How many maintenance wakes of those that have a signal, or whose children have ended."""
     woken = 0
     for do in (waking.wake_by_new_signals, waking.wake_by_signals, waking.wake_parents):
         each = do(0)
@@ -225,8 +225,8 @@ def sweep() -> int:
 
 
 @contextmanager
-def no_chores() -> Iterator[None]:
-    """Somebody else is always just doing the chores: what the two wakers miss stays lost."""
+def no_maintenance() -> Iterator[None]:
+    """Somebody else is always just doing maintenance: what the two wakers miss stays lost."""
     elsewhere(maintenance.make_known)
     with another_connection() as other, other.transaction():
         other.execute("SELECT FROM workflows_chore FOR NO KEY UPDATE")

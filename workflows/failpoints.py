@@ -27,10 +27,10 @@ from pathlib import Path
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-# Of an attempt, and of what the chores do beside them.
+# Of an attempt, and of what maintenance does beside them.
 BOUNDARIES = ("before_intent", "after_intent", "after_call", "after_result", "before_commit", "after_commit")
-OF_CHORES = ("before_release", "after_release", "before_chore", "after_chore")
-KNOWN = (*BOUNDARIES, *OF_CHORES)
+OF_MAINTENANCE = ("before_release", "after_release", "before_chore", "after_chore")
+KNOWN = (*BOUNDARIES, *OF_MAINTENANCE)
 
 _armed: dict[str, Callable[[], None]] = {}
 _once = os.environ.get("ONRAMP_FAILPOINT_ONCE", "")

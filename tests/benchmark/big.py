@@ -1,4 +1,4 @@
-"""python -m tests.benchmark.big: the chores and the claim on a table of millions, and what the rest notices of them."""
+"""python -m tests.benchmark.big: maintenance and the claim on a table of millions, and what the rest notices."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.servers import ROOT
 SLICE_GOAL = 1.0
 
 DESCRIPTION = f"""\
-Do the chores keep their bounds with millions of rows?
+Does maintenance keep their bounds with millions of rows?
 
 The table is filled with workflows that wait, a quarter of them for a signal of one and
 the same linking id. Then, each time in slices, by one worker alone:
 
-  a round    every chore once, with nothing to do
+  a round    every maintenance task once, with nothing to do
   pass by    twenty signals for that linking id, which none of those who listen waits for
   wake       one signal for that linking id: until all who listen are due
   expire     a thirtieth of the rows is over its time at once: until all of them are due
@@ -49,8 +49,8 @@ examples:
 """
 
 
-class Chore(NamedTuple):
-    """What a chore has done: how many rows, in how many seconds, and the seconds of its longest slice."""
+class Done(NamedTuple):
+    """What a maintenance task has done: how many rows, in how many seconds, and the seconds of its longest slice."""
 
     rows: int
     seconds: float
@@ -74,7 +74,7 @@ def run(rows: int) -> None:
     with TemporaryDirectory() as folder, tracking() as track, throwaway_database() as database:
         fill(database, rows, track)
         alone = {
-            "a round": chores(database),
+            "a round": maintain(database),
             "pass by": pass_by(database),
             "wake": wake(database, "news:1"),
             "expire": expire(database, rows // 30),
@@ -92,11 +92,11 @@ def run(rows: int) -> None:
         )
     console = Console()
     console.print(f"\n{rows:,} workflows that wait, {rows // 4:,} of them for a signal of one linking id")
-    table = Table("the chores, one worker alone")
+    table = Table("maintenance, one worker alone")
     for heading in ("rows", "seconds", "longest slice"):
         table.add_column(heading, justify="right")
-    for name, chore in alone.items():
-        table.add_row(name, f"{chore.rows:,}", f"{chore.seconds:.2f}", f"{chore.longest:.3f}")
+    for name, task in alone.items():
+        table.add_row(name, f"{task.rows:,}", f"{task.seconds:.2f}", f"{task.longest:.3f}")
     table.add_row("goal", "", "", f"{SLICE_GOAL:.3f}")
     console.print(table)
     first, *others = (seconds * 1000 for seconds in looks)
@@ -143,10 +143,10 @@ def make_expired(database: Database, count: int) -> None:
     )
 
 
-def chores(database: Database) -> Chore:
-    """Do the chores, in a process of its own, until no slice of any changes anything."""
+def maintain(database: Database) -> Done:
+    """Do maintenance, in a process of its own, until no slice of any changes anything."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmark.chores"],
+        [sys.executable, "-m", "tests.benchmark.maintenance"],
         cwd=ROOT,
         env={**os.environ, **production(database.url)},
         capture_output=True,
@@ -154,26 +154,26 @@ def chores(database: Database) -> Chore:
         check=False,
     )
     if done.returncode:
-        raise BenchmarkError(f"The chores failed:\n{done.stderr}")
-    return Chore(*json.loads(done.stdout))
+        raise BenchmarkError(f"maintenance failed:\n{done.stderr}")
+    return Done(*json.loads(done.stdout))
 
 
-def pass_by(database: Database, signals: int = 20) -> Chore:
+def pass_by(database: Database, signals: int = 20) -> Done:
     for number in range(signals):
         store_signal(database, f"other:{number}", "other")
-    passed = chores(database)
+    passed = maintain(database)
     database.execute("UPDATE workflows_signal SET closed_at = now()")
     return passed
 
 
-def wake(database: Database, key: str) -> Chore:
+def wake(database: Database, key: str) -> Done:
     store_signal(database, key)
-    return chores(database)
+    return maintain(database)
 
 
-def expire(database: Database, count: int) -> Chore:
+def expire(database: Database, count: int) -> Done:
     make_expired(database, count)
-    return chores(database)
+    return maintain(database)
 
 
 def full_looks(database: Database, drained: int, times: int = 20) -> list[float]:

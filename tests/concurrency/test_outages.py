@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from tests import engine
 from tests.concurrency.rivals import ROUNDS, Rivals
-from tests.engine import another_connection, define, do_chores, elsewhere, submit, worker
+from tests.engine import another_connection, define, do_maintenance, elsewhere, submit, worker
 from tests.processes import until
 from tests.workflows.outages.services import Downstream, circuit, open_circuit, submit_and_work, trial_is_due
 from workflows import operations
@@ -54,9 +54,9 @@ def is_released(workflow: Workflow) -> bool:
     return Workflow.objects.due().filter(pk=workflow.pk).exists()
 
 
-def released_by_chores(workflow: Workflow) -> bool:
+def released_by_maintenance(workflow: Workflow) -> bool:
     for _ in range(3):
-        do_chores()
+        do_maintenance()
         if is_released(workflow):
             return True
     return False
@@ -87,7 +87,7 @@ def test_a_row_that_is_parked_as_the_circuit_closes_is_released(programs: Downst
 
     park(workflow, closes)
     assert Workflow.objects.get().parked_on == "programs"
-    assert released_by_chores(workflow)
+    assert released_by_maintenance(workflow)
 
 
 @pytest.mark.slow
@@ -158,10 +158,10 @@ def test_a_worker_that_holds_the_row_for_ever_loses_it(programs: Downstream) -> 
     with suppress(psycopg.Error), another_connection() as stopped:
         stopped.execute("BEGIN")
         stopped.execute("SELECT FROM workflows_service FOR NO KEY UPDATE")
-        do_chores()
+        do_maintenance()
         assert not is_released(workflow)
         stopped.execute("SET idle_in_transaction_session_timeout = 300")
-        until(lambda: do_chores() or is_released(workflow))
+        until(lambda: do_maintenance() or is_released(workflow))
 
 
 # --- What is released comes to another end ----------------------------------------------------------------
@@ -210,13 +210,13 @@ def test_the_others_follow_whatever_happens_to_the_one_that_is_to_try_it(
     first, *others = submit_and_work(4)
     trial_is_due()
     if released:
-        do_chores()
+        do_maintenance()
         assert is_released(first)
     happens(first, ada)
     unfinished = Workflow.objects.filter(pk__in=[each.pk for each in others]).exclude(status="COMPLETE")
     parked = Workflow.objects.filter(status="PENDING").exclude(parked_on="")
     for _ in range(30):
-        do_chores()
+        do_maintenance()
         while worker().process_next():
             pass
         if not unfinished.exists() and not parked.exists():

@@ -20,7 +20,7 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import Context, define, do_chores, elsewhere, no_chores, submit, work, worker
+from tests.engine import Context, define, do_maintenance, elsewhere, no_maintenance, submit, work, worker
 from workflows import operations
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.engine.loop import Worker
@@ -186,7 +186,7 @@ def test_a_sender_that_was_killed_between_its_two_statements_has_lost_nothing(li
     sender.close()
     this = worker()
     assert this.process_next() is False
-    do_chores()
+    do_maintenance()
     assert work(workflow).status == "COMPLETE"
 
 
@@ -199,10 +199,10 @@ def test_an_operators_transaction_that_held_the_row_just_then_has_lost_nothing(l
         operator.execute("SELECT 1 FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [workflow.pk])
         address = {"linking_id": "acc"} if linked else {"workflow_id": workflow.pk}
         store.send(source="shop", dedupe_key="1", name="paid", payload={"n": 7}, **address)  # type: ignore[arg-type]
-        do_chores()
+        do_maintenance()
         assert this.process_next() is False
     engine.elsewhere(connections.close_all)
-    do_chores()
+    do_maintenance()
     assert work(workflow).status == "COMPLETE"
 
 
@@ -210,9 +210,9 @@ def test_the_workers_own_look_is_what_finds_it_when_the_sender_came_too_early() 
     """The very order that this look is for; and with nobody to sweep."""
     define([await_paid])
     workflow = submit()
-    with no_chores():
+    with no_maintenance():
         run_while_it_is_sent(workflow, SUSPENDING, (2, 2, 2))
-        do_chores()
+        do_maintenance()
         assert work(workflow).status == "COMPLETE"
 
 
@@ -235,7 +235,7 @@ def completes(workflow: Workflow, user: User) -> bool:
     workflow.refresh_from_db()
     if workflow.status == "FAILED":
         operations.retry(workflow.pk, user=user)
-    do_chores()
+    do_maintenance()
     return work(workflow).status == "COMPLETE"
 
 
@@ -253,7 +253,7 @@ def test_a_signal_that_is_stored_while_its_workflow_is_retried_is_heeded(boss: U
     assert completes(workflow, boss)
 
 
-def test_a_signal_that_the_chores_put_aside_while_its_workflow_is_retried_is_heeded(boss: User) -> None:
+def test_a_signal_that_maintenance_puts_aside_while_its_workflow_is_retried_is_heeded(boss: User) -> None:
     define([fail_at_first, await_paid])
     workflow = submit()
     store.send(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
@@ -261,19 +261,19 @@ def test_a_signal_that_the_chores_put_aside_while_its_workflow_is_retried_is_hee
     Signal.objects.update(closed_at=None, ignored=False)  # it came in the moment of the end
     with engine.another_connection() as other:
         with other.transaction():
-            other.execute("SELECT FROM workflows_signal FOR UPDATE")  # the chores are long at it
-            chores = Thread(target=lambda: (store.ignore_late_signals(), connections.close_all()))
-            chores.start()
+            other.execute("SELECT FROM workflows_signal FOR UPDATE")  # maintenance is long at it
+            maintenance = Thread(target=lambda: (store.ignore_late_signals(), connections.close_all()))
+            maintenance.start()
             engine.until_blocked()
             retry(workflow, boss)
-        chores.join()
+        maintenance.join()
     assert completes(workflow, boss)
 
 
 def test_a_request_to_cancel_that_was_stored_as_the_workflow_ended_is_told_to_have_come_too_late() -> None:
     workflow = submit(status="COMPLETE", completed_at=timezone.now())
     store.store(source="console", dedupe_key="1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
-    do_chores()
+    do_maintenance()
     assert engine.kinds(workflow) == ["cancel_too_late"]
 
 
@@ -315,7 +315,7 @@ def test_of_two_last_children_that_end_at_once_one_tells_the_parent(families: No
     """Two workers, two children each time: the siblings lie side by side in the queue, and are run at the same time."""
     for _ in range(FAMILIES):
         submit(workflow_type="parent")
-    with no_chores():
+    with no_maintenance():
         drain("default")
         drain("children", workers=2)
         drain("default")

@@ -18,7 +18,7 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import define, do_chores, elsewhere, no_chores, submit, work, worker
+from tests.engine import define, do_maintenance, elsewhere, no_maintenance, submit, work, worker
 from tests.processes import until
 from workflows.engine.loop import Worker
 from workflows.errors import ClaimLost
@@ -171,11 +171,11 @@ def test_the_sweep_finds_a_row_that_somebody_held_when_it_was_to_be_woken() -> N
     with engine.another_connection() as third, third.transaction():
         third.execute("SELECT 1 FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [workflow.pk])
         assert elsewhere(decide_and_wake) is False
-        do_chores()
+        do_maintenance()
         assert worker().process_next() is False
     this = worker()
     assert this.process_next() is False
-    do_chores()
+    do_maintenance()
     assert this.process_next() is True
     assert attempts(workflow) == ["waiting", "complete"]
 
@@ -185,7 +185,7 @@ def test_the_sweep_finds_a_row_whose_sender_died_before_it_woke_it() -> None:
     assert elsewhere(lambda: decide(ManualTask.objects.get()))
     this = worker()
     assert this.process_next() is False
-    do_chores()
+    do_maintenance()
     assert work(workflow).status == "COMPLETE"
     assert attempts(workflow) == ["waiting", "complete"]
 
@@ -202,7 +202,7 @@ def test_the_sweep_finds_a_row_that_somebody_held_when_both_wanted_to_wake_it() 
             workflow = work(submit())
         third.execute("ROLLBACK")
     assert workflow.invisible_until > timezone.now()
-    do_chores()
+    do_maintenance()
     assert work(workflow).status == "COMPLETE"
     assert attempts(workflow) == ["waiting", "complete"]
 
@@ -234,7 +234,7 @@ def test_a_worker_that_dies_between_its_suspension_and_its_own_look_loses_nothin
     with at(WAKES_ITS_OWN_ROW, die, before=True), pytest.raises(Died):
         work(before)
     assert attempts(before) == ["waiting"]
-    do_chores()
+    do_maintenance()
     assert work(before).status == "COMPLETE"
     assert attempts(before) == ["waiting", "complete"]
 
@@ -296,7 +296,7 @@ def test_no_decision_is_lost_at_any_moment() -> None:
     def all_awake() -> None:
         until(lambda: not Workflow.objects.filter(status="PENDING").exists(), what=lambda: "one is asleep")
 
-    with no_chores():
+    with no_maintenance():
         with_worker(decide_all, workers=2)
         assert Workflow.objects.filter(status="PENDING", invisible_until__gt=timezone.now()).count() <= 3
     with_worker(all_awake)
@@ -385,5 +385,5 @@ def test_a_decision_in_the_moment_of_the_deadline_is_taken_or_refused_and_nothin
             in_time = decide_at_the_deadline()
             before, after = before + in_time, after + (not in_time)
 
-    with no_chores():
+    with no_maintenance():
         with_worker(decide_on_both_sides, workers=2)

@@ -15,7 +15,7 @@ from tests import engine
 from tests.engine import (
     another_connection,
     define,
-    do_chores,
+    do_maintenance,
     elsewhere,
     kinds,
     last_attempt,
@@ -135,7 +135,7 @@ def test_one_that_completes_first_is_complete_and_the_person_is_told(ada: User, 
     run(workflow)
     operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
     run.finish()
-    do_chores()
+    do_maintenance()
     workflow = reread(workflow)
     assert (workflow.status, workflow.cancelled_at) == ("COMPLETE", None)
     assert kinds(workflow) == ["cancel_requested", "completed", "cancel_too_late"]
@@ -162,7 +162,7 @@ def test_the_sweep_finds_a_request_that_both_missed(ada: User) -> None:
     workflow = work(submit())
     payload = {"by": "ada", "reason": BY_PHONE}
     store.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
-    do_chores()
+    do_maintenance()
     work(workflow)
     assert reread(workflow).state == State.CANCELLED
 

@@ -13,7 +13,7 @@ from tests import engine
 from tests.engine import (
     another_connection,
     define,
-    do_chores,
+    do_maintenance,
     elsewhere,
     kinds,
     last_attempt,
@@ -196,14 +196,14 @@ def test_a_refusal_gives_it_up_at_once(messages: Downstream) -> None:
 
 
 def test_a_request_to_cancel_that_came_too_late_does_not_end_it(messages: Downstream) -> None:
-    """It came as the workflow was completing, and the chores have not said yet that it was too late."""
+    """It came as the workflow was completing, and maintenance has not said yet that it was too late."""
     workflow = let_go(messages)
     late = {"source": "console", "dedupe_key": "late", "workflow_id": workflow.pk}
     store.send(**late, name=store.CANCEL, payload={"by": "ada", "reason": BY_PHONE})
     messages.state = "well"
     assert follow_up()
     assert not FollowUp.objects.exists(), Event.objects.filter(kind="follow_up_given_up").values("detail")
-    do_chores()
+    do_maintenance()
     assert kinds(workflow)[-2:] == ["followed_up", "cancel_too_late"]
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from pydantic import BaseModel, PositiveInt
 
 from tests import engine
-from tests.engine import define, do_chores, elsewhere, kinds, last_attempt, submit, work
+from tests.engine import define, do_maintenance, elsewhere, kinds, last_attempt, submit, work
 from tests.engine import worker as a_worker
 from tests.workflows.letting_go import HOUR, LATER, Confirmation, columns, come_due, follow_up, let_go
 from tests.workflows.outages.services import Downstream, open_circuit
@@ -142,7 +142,7 @@ def test_what_people_do_to_its_workflow_is_refused_as_for_any_that_is_complete(v
     before = columns(workflow)
     with pytest.raises(NotAllowed, match="complete"):
         getattr(operations, verb)(workflow.pk, user=User.objects.create_superuser("ada"), reason="Because.")
-    do_chores()
+    do_maintenance()
     assert columns(workflow) == before
     assert FollowUp.objects.get().due_at
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from tests import engine
-from tests.engine import define, do_chores, submit, work, worker
+from tests.engine import define, do_maintenance, submit, work, worker
 from tests.workflows.cancelling import CHARGE, ask, nothing, reread
 from workflows import operations
 from workflows.models import Effect, Event, State, Workflow
@@ -37,21 +37,21 @@ def test_one_that_waits_is_woken_when_its_time_is_over_and_undone() -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() - interval '1 second'")
     this = worker()
-    do_chores()
+    do_maintenance()
     assert this.process_next()
     workflow = reread(workflow)
     assert (workflow.state, workflow.current_step) == (State.COMPENSATING, "ask")
     assert this.process_next()
     assert (reread(workflow).state, Effect.objects.get(undo=False).state) == (State.FAILED, "undone")
-    this._chores_at = float("-inf")
-    do_chores()
+    this._maintenance_at = float("-inf")
+    do_maintenance()
     assert not this.process_next()
 
 
 def test_one_of_a_type_that_this_release_does_not_know_is_left_for_the_next(ada: User) -> None:
     workflow = work(overdue(workflow_type="of the next release"))
     this = worker()
-    do_chores()
+    do_maintenance()
     assert not this.process_next()
     assert reread(workflow).status == "PENDING"
 

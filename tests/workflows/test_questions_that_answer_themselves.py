@@ -12,7 +12,7 @@ from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import again, define, do_chores, elsewhere, last_attempt, outcomes, submit, work, worker
+from tests.engine import again, define, do_maintenance, elsewhere, last_attempt, outcomes, submit, work, worker
 from tests.workflows.outages.services import SECOND, Downstream, circuit, open_circuit, trial_is_due
 from tests.workflows.undoing import BY_HAND, World, ada, fail, in_doubt, states, to_rest
 from workflows import operations, waits
@@ -325,7 +325,7 @@ def test_when_the_service_is_back_it_is_looked_up_and_undone(world: World, books
     workflow, payments = asked_in_an_outage(world, books)
     payments.state = "well"
     trial_is_due("payments")
-    do_chores()
+    do_maintenance()
     workflow.refresh_from_db()
     assert workflow.invisible_until <= timezone.now(), "nothing made it due"
     assert worker().process_next()
@@ -336,7 +336,7 @@ def test_when_the_service_is_back_it_is_looked_up_and_undone(world: World, books
 def test_its_lookup_is_a_trial_that_may_fail(world: World, books: Ledgers) -> None:
     workflow, _ = asked_in_an_outage(world, books)
     trial_is_due("payments")
-    do_chores()
+    do_maintenance()
     retry_at = circuit("payments").retry_at
     assert worker().process_next()
     assert circuit("payments").retry_at > retry_at + SECOND

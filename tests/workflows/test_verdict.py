@@ -77,8 +77,8 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             "In trouble: the database's clock was set back, and hides workflows from the workers until 14:35 UTC.",
         ),
         (
-            {"failing_chores": [("wake expired", ago(days=1))]},
-            "In trouble: the chore “wake expired” has failed since 2026-11-22 14:30 UTC.",
+            {"failing_maintenance": [("wake expired", ago(days=1))]},
+            "In trouble: the maintenance task “wake expired” has failed since 2026-11-22 14:30 UTC.",
         ),
         # --- Services ---
         ({"services": [down()]}, "Slow: payments is down since 14:02 UTC."),
@@ -100,8 +100,8 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             "Slow: the oldest waits 6 min; payments is down since 14:02 UTC, 212 parked; 2 tasks are overdue.",
         ),
         (
-            {"oldest": waiting(minutes=6), "failing_chores": [("wake expired", ago(hours=1))]},
-            "In trouble: the chore “wake expired” has failed since 13:30 UTC; the oldest waits 6 min.",
+            {"oldest": waiting(minutes=6), "failing_maintenance": [("wake expired", ago(hours=1))]},
+            "In trouble: the maintenance task “wake expired” has failed since 13:30 UTC; the oldest waits 6 min.",
         ),
     ],
 )

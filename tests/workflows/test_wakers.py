@@ -60,7 +60,7 @@ def tell(workflow: Workflow, name: str = "paid", *, linked: bool = False, payloa
 
 
 def woken(workflow: Workflow) -> list[int]:
-    """How many each of the wakers wakes: the worker after a suspension, the sender of each signal, and the chores."""
+    """How many each of the wakers wakes: the worker after a suspension, the sender of each signal, and maintenance."""
     by_sender = sum(waking.wake_for(pk) for pk in Signal.objects.values_list("pk", flat=True))
     return [int(waking.wake(workflow.pk)), by_sender, sweep()]
 
@@ -148,13 +148,13 @@ def test_what_is_woken_is_due_since_then() -> None:
 def test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_due_since_then() -> None:
     """Queued, and not begun: such as a child that is to be cancelled with its parent."""
     define([nothing])
-    first, workflow, by_the_chores = submit(), submit(), submit()
-    for each in (workflow, by_the_chores):
+    first, workflow, by_maintenance = submit(), submit(), submit()
+    for each in (workflow, by_maintenance):
         tell(each, "cancel", payload={"by": "ada", "reason": ""})
     assert waking.wake(workflow.pk)
     assert not waking.wake(workflow.pk)
     assert (sweep(), sweep()) == (1, 0), "each once"
-    for each in (workflow, by_the_chores):
+    for each in (workflow, by_maintenance):
         after = work(each)
         assert (after.status, after.invisible_until) == ("FAILED", each.invisible_until)
     assert not first.attempts.exists()  # type: ignore[attr-defined]
@@ -298,10 +298,10 @@ def test_a_workflow_that_has_ended_waits_for_no_children_any_more() -> None:
     assert Wait.objects.get().superseded
 
 
-# --- The chores ---------------------------------------------------------------------------------------
+# --- maintenance ---------------------------------------------------------------------------------------
 
 
-def test_the_chores_leave_what_a_workflow_under_way_has_been_told() -> None:
+def test_maintenance_leaves_what_a_workflow_under_way_has_been_told() -> None:
     workflow = asleep([await_paid])
     signal = tell(workflow, "shipped")
     store.ignore_late_signals()

@@ -114,9 +114,9 @@ class _Now(Collector):
         )
         yield _by(
             "onramp_chore_failing_seconds",
-            "How long a chore has been failing.",
+            "How long a maintenance task has been failing.",
             ["chore"],
-            (([each.name], seconds_since(each.failing_since)) for each in summary.failing_chores),
+            (([each.name], seconds_since(each.failing_since)) for each in summary.failing_maintenance),
         )
         yield _one(
             "onramp_hidden_workflows",

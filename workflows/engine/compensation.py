@@ -130,7 +130,7 @@ def _close_tasks(tasks: QuerySet[ManualTask]) -> None:
 def close_pending_work(workflow: Workflow) -> None:
     """The workflow comes to rest: its questions to people are closed, and its unused signals are ignored."""
     _close_tasks(ManualTask.objects.filter(workflow=workflow.pk))
-    # A retry makes a new wait for the children; until then no chore need look whether they have finished.
+    # A retry makes a new wait for the children; until then no maintenance task need look whether they have finished.
     Wait.objects.filter(workflow=workflow.pk, kind=Wait.Kind.CHILDREN, outcome="").update(superseded=True)
     store.ignore_signals(workflow.pk)
 

@@ -38,7 +38,7 @@ _OTHERS = f"""(
 
 
 class Heartbeat:
-    """This process's row. The first beat makes the row; a later beat makes it anew if the chores have deleted it."""
+    """This process's row. The first beat makes the row; a later beat makes it anew if maintenance has deleted it."""
 
     def __init__(self, name: str, queue: str, *, only: str = "") -> None:
         self.name = name
@@ -109,6 +109,6 @@ class Heartbeat:
 
 
 def delete_stale(after: int = 0) -> Slice:
-    """Delete the rows of workers that have stopped, or fallen silent, long ago. One of the chores."""
+    """Delete the rows of workers that have stopped, or fallen silent, long ago. A maintenance task."""
     stale = "coalesce(stopped_at, last_seen) < now() - %s::interval"
     return Slice(execute(f"DELETE FROM workflows_workerprocess WHERE {stale}", [KEEP_FOR]))  # noqa: S608 (ours)

@@ -1,4 +1,4 @@
-"""THE LOOP of a worker: claim the next due workflow, let it be run and decided, do the chores, and begin again.
+"""THE LOOP of a worker: claim the next due workflow, let it be run and decided, do maintenance, and begin again.
 
 One workflow at a time, on two connections: the claim (`default`) holds the row's lock in a transaction until the
 outcome is committed, the attempt log writes what must outlive it. The lock is the lease: a worker that dies closes its
@@ -56,9 +56,9 @@ logger = logging.getLogger(__name__)
 LOST_DELAY, MAX_LOST_DELAY = 0.1, 5.0
 # The longest of these while the worker stops and has a result to write: its grace may be over before the next attempt.
 MAX_LAST_DELAY = 1.0
-CHORES_EVERY = LOOK_EVERY = 1.0
-# A database that is restored, or fails over, under a worker may lack the rows of this release's chores.
-CHORES_KNOWN_EVERY = 60.0
+MAINTENANCE_EVERY = LOOK_EVERY = 1.0
+# A database that is restored, or fails over, under a worker may lack the rows of this release's maintenance.
+MAINTENANCE_KNOWN_EVERY = 60.0
 DEFERRED_STEP_EVERY = 10  # turns
 # Seconds for all the on_commit hooks of an attempt: as long as a step that states no time of its own.
 HOOKS_TIMEOUT = TIMEOUT
@@ -95,7 +95,7 @@ class Worker:
         self._boundary = WorkersBoundary(self.status, self._calls, self._beat, must_stop)
         self._attempt: OpenAttempt | None = None
         self._why_unrecorded = ""  # how that was lost
-        self._chores_at = self._known_at = self._deferred_steps_at = self._looked_at = float("-inf")
+        self._maintenance_at = self._known_at = self._deferred_steps_at = self._looked_at = float("-inf")
         self._starts = True  # until the rows that waited for this release are due
         self._held_up = False  # by a migration
 
@@ -113,7 +113,7 @@ class Worker:
                 if self._starts:
                     self._make_due_for_this_release()
                 busy = not held_up and self._take_up(thorough=drain)
-                self.run_chores()
+                self.run_maintenance()
                 self._beat()
                 if busy:
                     self._listener.end()
@@ -254,13 +254,13 @@ class Worker:
                 )
         return self._held_up
 
-    def run_chores(self) -> None:
-        """Do what is due of the chores, after a look once a second; each is done by one worker of all at a time."""
-        if monotonic() >= self._chores_at + CHORES_EVERY:
-            if monotonic() >= self._known_at + CHORES_KNOWN_EVERY:
+    def run_maintenance(self) -> None:
+        """Do the maintenance that is due, after a look once a second; each is done by one worker of all at a time."""
+        if monotonic() >= self._maintenance_at + MAINTENANCE_EVERY:
+            if monotonic() >= self._known_at + MAINTENANCE_KNOWN_EVERY:
                 maintenance.make_known()
                 self._known_at = monotonic()
-            self._chores_at = monotonic()
+            self._maintenance_at = monotonic()
             maintenance.run()
 
     def _outcome_of(self, claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled | None) -> Decidable:

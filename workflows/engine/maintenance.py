@@ -1,7 +1,8 @@
-"""CHORES: what the workers do beside the workflows, together. Each is due by a time in the database.
+"""MAINTENANCE: what the workers do beside the workflows, together. Each is due by a time in the database.
 
-A chore goes slice by slice, each slice in a transaction of its own that locks the chore's row: so one worker of all
-does it at a time, and if that worker dies, another goes on. A chore that fails does not stop the others.
+A task goes slice by slice, each slice in a transaction of its own that locks the task's row: so
+one worker of all does it at a time, and if that worker dies, another goes on. A task that fails does not
+stop the others.
 """
 
 from __future__ import annotations
@@ -26,34 +27,34 @@ from workflows.signals.waking import Slice
 logger = logging.getLogger(__name__)
 
 
-class Chore(NamedTuple):
+class Task(NamedTuple):
     """`do` does the slice after an id; `every` is seconds, from the last slice to the first of the next round."""
 
     do: Callable[[int], Slice]
     every: float = 1.0
 
 
-CHORES = {
+MAINTENANCE_TASKS = {
     # A release batch a second, whichever worker comes by: with a second of rest each would be late by half of one.
-    "release parked": Chore(parking.release_parked, every=0.2),
-    "forget workers": Chore(heartbeat.delete_stale, every=60.0),
-    "wake expired": Chore(waking.wake_expired),
-    "wake by new signals": Chore(waking.wake_by_new_signals),
-    "wake by signals": Chore(waking.wake_by_signals),
-    "wake parents": Chore(waking.wake_parents),
-    "ignore late signals": Chore(store.ignore_late_signals),
+    "release parked": Task(parking.release_parked, every=0.2),
+    "forget workers": Task(heartbeat.delete_stale, every=60.0),
+    "wake expired": Task(waking.wake_expired),
+    "wake by new signals": Task(waking.wake_by_new_signals),
+    "wake by signals": Task(waking.wake_by_signals),
+    "wake parents": Task(waking.wake_parents),
+    "ignore late signals": Task(store.ignore_late_signals),
 }
 
 # Seconds that a worker gives them at a time, before it claims the next workflow.
 AT_A_TIME = 0.25
-# A slice that changes nothing rests twenty times as long as it took: each chore that finds nothing takes a twentieth of
-# one worker's time at the most, however many workers there are.
+# A slice that changes nothing rests twenty times as long as it took: each maintenance task that finds nothing takes a
+# twentieth of one worker's time at the most, however many workers there are.
 REST = 20
 # Seconds that each statement of a slice may take, and until the next try of one that failed: no rest is longer than
 # that.
 LONGEST_SLICE, AFTER_FAILURE = 3.0, 60.0
-# Seconds that a worker may be silent in a slice: one that is stopped there would keep the chore from all others for as
-# long as its lease, which the longest step of all decides.
+# Seconds that a worker may be silent in a slice: one that is stopped there would keep the maintenance task from all
+# others for as long as its lease, which the longest step of all decides.
 LONGEST_SILENCE = 10.0
 
 
@@ -65,7 +66,7 @@ def run(seconds: float = AT_A_TIME) -> None:
 
 
 def _run_slice() -> bool:
-    """Do a slice of the chore that has been due the longest. False when none is due that no other worker does."""
+    """Do a slice of the task that has been due the longest. False when none is due that no other worker does."""
     with transaction.atomic(durable=True):
         due = _lock_due()
         if due is None:
@@ -73,7 +74,7 @@ def _run_slice() -> bool:
         name, after = due
         started = monotonic()
         try:
-            changed, next_after, at_least = do_slice(CHORES[name], after)
+            changed, next_after, at_least = do_slice(MAINTENANCE_TASKS[name], after)
         except Exception as error:
             if not connection.is_usable():
                 raise
@@ -81,7 +82,9 @@ def _run_slice() -> bool:
             return True
         took = monotonic() - started
         rest = 0.0 if changed else min(took * REST, AFTER_FAILURE)
-        _succeed(name, next_after, rest if changed or next_after else max(rest, at_least, CHORES[name].every))
+        _succeed(
+            name, next_after, rest if changed or next_after else max(rest, at_least, MAINTENANCE_TASKS[name].every)
+        )
         if changed:
             failpoints.reach("before_chore", name)
     if changed:
@@ -89,18 +92,18 @@ def _run_slice() -> bool:
     return True
 
 
-def do_slice(chore: Chore, after: int) -> Slice:
+def do_slice(task: Task, after: int) -> Slice:
     """Do one slice, in a savepoint if there is a transaction: what it has changed is all there, or not."""
     with transaction.atomic():
-        return chore.do(after)
+        return task.do(after)
 
 
 def _lock_due() -> tuple[str, int] | None:
-    """Lock the row of a chore that is due; its name, and after which id to go on.
+    """Lock the row of a maintenance task that is due; its name, and after which id to go on.
 
-    A time further ahead than any rest is that of a clock which has been set back: such a chore is due.
+    A time further ahead than any rest is that of a clock which has been set back: such a maintenance task is due.
     """
-    names = list(CHORES)
+    names = list(MAINTENANCE_TASKS)
     rows = session_of().run(
         """SELECT name, after, set_config('statement_timeout', %(timeout)s, true),
                   set_config('idle_in_transaction_session_timeout', %(silence)s, true) FROM (
@@ -129,7 +132,9 @@ def _succeed(name: str, after: int, rest: float) -> None:
 
 def _fail(name: str, error: Exception) -> None:
     why = sqlstates.loggable(error) if isinstance(error, sqlstates.DATABASE_ERRORS) else type(error).__name__
-    logger.error("the chore %r failed, and is tried again in %.0f s: %s\n%s", name, AFTER_FAILURE, why, frames(error))
+    logger.error(
+        "the maintenance task %r failed, and is tried again in %.0f s: %s\n%s", name, AFTER_FAILURE, why, frames(error)
+    )
     execute(
         """UPDATE workflows_chore SET due_at = clock_timestamp() + make_interval(secs => %(rest)s),
                   failing_since = coalesce(failing_since, clock_timestamp()), error = %(error)s
@@ -139,7 +144,8 @@ def _fail(name: str, error: Exception) -> None:
 
 
 def make_known() -> None:
-    """Give each chore of this release its row, if it has none. Each worker does so at its start, and once a minute."""
+    """Give each task of this release its row, if it has none. Each worker does so at its start, and once a minute."""
     execute(
-        "INSERT INTO workflows_chore (name) SELECT unnest(%s::text[]) ON CONFLICT (name) DO NOTHING", [list(CHORES)]
+        "INSERT INTO workflows_chore (name) SELECT unnest(%s::text[]) ON CONFLICT (name) DO NOTHING",
+        [list(MAINTENANCE_TASKS)],
     )

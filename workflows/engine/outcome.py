@@ -89,7 +89,7 @@ def _where(attempt: OpenAttempt) -> str:
 
 
 def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:
-    if attempt.number > 1:  # a first attempt has no questions open, and the chores ignore signals that came meanwhile
+    if attempt.number > 1:  # a first attempt has no questions open, and maintenance ignores signals that came meanwhile
         compensation.close_pending_work(workflow)
     for entry in attempt.steps:
         if entry["outcome"] == StepOutcome.BEST_EFFORT_FAILED:

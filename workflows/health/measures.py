@@ -46,7 +46,9 @@ def health(summary: Summary, standings: list[Standing]) -> Health:
         oldest=taken,
         deserted=deserted,
         services=[_down(each) for each in standings if each.state in _DOWN or each.parked.number],
-        failing_chores=[(chore.name, chore.failing_since) for chore in summary.failing_chores if chore.failing_since],
+        failing_maintenance=[
+            (chore.name, chore.failing_since) for chore in summary.failing_maintenance if chore.failing_since
+        ],
         hidden_until=summary.hidden.until if summary.hidden else None,
     )
 

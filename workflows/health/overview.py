@@ -65,7 +65,7 @@ class Summary:
     states: list[Count]
     tasks: Count
     next_task: ManualTask | None
-    failing_chores: list[Chore]
+    failing_maintenance: list[Chore]
     hidden: Hidden | None
 
 
@@ -76,7 +76,7 @@ def summary() -> Summary:
         states=[_count_in_state(state) for state in State],
         tasks=Count("open tasks", "open", tasks[: COUNT_LIMIT + 1].count()),
         next_task=tasks.only("due_at", "expires_at").order_by(DUE, "id").first(),
-        failing_chores=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
+        failing_maintenance=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
         hidden=_hidden(),
     )
 

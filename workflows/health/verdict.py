@@ -118,7 +118,7 @@ class Health:
     oldest: Waiting | None = None  # of what a live worker takes
     deserted: list[Waiting] = field(default_factory=list)  # of each queue, of what no live worker takes
     services: list[Down] = field(default_factory=list)
-    failing_chores: list[tuple[str, datetime]] = field(default_factory=list)
+    failing_maintenance: list[tuple[str, datetime]] = field(default_factory=list)
     hidden_until: datetime | None = None  # the database's clock was set back
 
     @property
@@ -133,7 +133,7 @@ def judge(health: Health) -> Verdict:
         *_oldest(health),
         *_failures(health),
         *_clock(health),
-        *_chores(health),
+        *_maintenance(health),
         *_services(health),
         *_tasks(health),
     ]
@@ -187,9 +187,11 @@ def _clock(health: Health) -> Iterator[Reason]:
         )
 
 
-def _chores(health: Health) -> Iterator[Reason]:
-    for name, since in health.failing_chores:
-        yield _reason(Level.TROUBLE, Piece(f"the chore “{name}” has failed since {_clock_of(since, health.at)}"))
+def _maintenance(health: Health) -> Iterator[Reason]:
+    for name, since in health.failing_maintenance:
+        yield _reason(
+            Level.TROUBLE, Piece(f"the maintenance task “{name}” has failed since {_clock_of(since, health.at)}")
+        )
 
 
 def _services(health: Health) -> Iterator[Reason]:

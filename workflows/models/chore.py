@@ -6,7 +6,7 @@ from workflows.models.clock import ClockTimestamp
 
 
 class Chore(models.Model):
-    """One of the chores that the workers share (`engine.maintenance`): when it is due, and where it goes on."""
+    """A maintenance task of the workers (`engine.maintenance`): when it is due, and where it goes on."""
 
     name = models.CharField(max_length=50, primary_key=True)
     due_at = models.DateTimeField(db_default=ClockTimestamp())

@@ -43,7 +43,7 @@ class Signal(models.Model):
             ),
         ]
         indexes = [
-            # For the chores, which go through all that nobody has used.
+            # For maintenance, which goes through all that nobody has used.
             models.Index(name="signal_open", fields=["id"], condition=Q(closed_at=None)),
             # For a wait, which takes the first of its names.
             models.Index(

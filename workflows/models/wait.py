@@ -50,7 +50,7 @@ class Wait(models.Model):
             ),
         ]
         indexes = [
-            # For the chores: the waits whose children may all have finished.
+            # For maintenance: the waits whose children may all have finished.
             models.Index(
                 name="wait_for_children_open",
                 fields=["workflow"],

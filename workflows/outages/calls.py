@@ -241,7 +241,7 @@ class WorkersCalls:
         self.met.clear()
 
     def _write(self, service: str, met: Met) -> bool:
-        """Vote about one service. False when its row is locked: another worker votes just now, or a chore releases."""
+        """Vote about one service. False when its row is locked: another worker votes, or releases, just now."""
         with attempt_log.losing_the_claim(), circuits.locked(service, using=attempt_log.ALIAS) as row:
             if row is None:
                 return False

@@ -71,7 +71,7 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
 
 
 def release_parked(after: int = 0) -> Slice:
-    """Make due what may call its service again. A chore."""
+    """Make due what may call its service again. A maintenance task."""
     services = names()
     return Slice(sum(_release(name) for name in services), rest=0.0 if services else UNTIL_PARKED)
 

@@ -20,7 +20,7 @@ from workflows.errors import WorkflowCancelled
 from workflows.postgres.jsonb import Document, document_of
 from workflows.postgres.statements import execute, fetch_one
 from workflows.signals import waking
-from workflows.signals.waking import OPEN_JOIN, Slice, leave_the_rest_to_the_chores
+from workflows.signals.waking import OPEN_JOIN, Slice, leave_the_rest_to_maintenance
 
 # Names of signals from outside. Those with a colon are the engine's own (decision:1, child:parcels), as is `cancel`.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]{0,198}")
@@ -56,7 +56,7 @@ def send(
     """Store a signal, commit, and wake the workflows that it is for; False when it had been stored before.
 
     Not inside a transaction: only a committed signal can wake. If the wake-up fails, the signal is stored all the same,
-    and the chores wake the row. Raises DedupeKeyReused.
+    and maintenance wakes the row. Raises DedupeKeyReused.
     """
     with transaction.atomic(durable=True):
         signal_id = store(
@@ -70,7 +70,7 @@ def send(
         )
     if signal_id is None:
         return False
-    with leave_the_rest_to_the_chores():
+    with leave_the_rest_to_maintenance():
         waking.wake_for(signal_id)
     return True
 
@@ -102,9 +102,9 @@ def store(
         "sent_at_ms": sent_at_ms,
         **document.parameters,
     }
-    # The same statement reads whether the workflow has finished; if it finishes just now, the chores ignore the signal.
-    # The row of one that has finished is locked until the caller commits: a retry in between would not see the signal
-    # to restore it.
+    # The same statement reads whether the workflow has finished; if it finishes just now, maintenance ignores the
+    # signal. The row of one that has finished is locked until the caller commits: a retry in between would not see the
+    # signal to restore it.
     inserted = fetch_one(
         f"""
         WITH finished AS MATERIALIZED (
@@ -191,13 +191,13 @@ def notify_parent(child_id: int) -> None:
 
 
 def try_notify_parent(child_id: int) -> None:
-    """Notify the parent; if that fails, the error is logged, and the chores wake the parent a moment later."""
-    with leave_the_rest_to_the_chores():
+    """Notify the parent; if that fails, the error is logged, and maintenance wakes the parent a moment later."""
+    with leave_the_rest_to_maintenance():
         notify_parent(child_id)
 
 
 def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
-    """Ask for the children of a cancelled workflow to be cancelled; in its transaction. The chores wake them."""
+    """Ask for the children of a cancelled workflow to be cancelled; in its transaction. Maintenance wakes them."""
     execute(
         """INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, payload)
            SELECT 'engine', 'cancel:' || id || ':' || gen_random_uuid(), 'cancel', id, %s::jsonb

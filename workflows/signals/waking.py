@@ -3,12 +3,12 @@
 Waking has two halves. A sender stores the signal and commits; then, as a second statement, it wakes the
 rows that the signal is for and that are not locked. A worker that has committed a suspension wakes its own row, as a
 new statement after the commit. The half that comes second sees what the first has committed, so no order of the two
-loses the signal, unless the sender dies in between or a third party holds the row just then: the chores find those.
+loses the signal, unless the sender dies in between or a third party holds the row just then: maintenance finds those.
 Such a third party can be another worker: its claim found the row as it was before the suspension, locked the row as it
 is after, saw that it is not due, and went on to the next one; PostgreSQL keeps that lock until the claim ends
 (measured: once in some thousand suspensions).
 
-The chores (`engine.maintenance`) look slice by slice, at so many signals and for so many rows that a slice takes
+Maintenance (`engine.maintenance`) looks slice by slice, at so many signals and for so many rows that a slice takes
 well under a second, however many there are.
 """
 
@@ -33,14 +33,15 @@ SIGNALS, ROWS = 1_000, 1_000
 # Of a workflow that listens by its linking id and a signal of that: no index tells which go together, so that a slice
 # compares each with each. 0.4 s for all of them.
 PAIRS = 1_000_000
-# For which a sender wakes at most this many; the chores go on from there.
+# For which a sender wakes at most this many; maintenance goes on from there.
 ROWS_OF_A_SENDER = 1_000
 
 
 class Slice(NamedTuple):
-    """What a slice of a chore has changed, in rows, and after which id the next one begins: 0 is from the start.
+    """What a slice of a maintenance task has changed, in rows, and after which id the next one begins: 0 is from the
+    start.
 
-    `rest`: seconds that the chore can rest at the least, for there is nothing in sight.
+    `rest`: seconds that the maintenance task can rest at the least, for there is nothing in sight.
     """
 
     changed: int
@@ -94,14 +95,14 @@ def wake_for(signal_id: int) -> int:
 
 
 def try_wake(workflow_id: int) -> None:
-    """Wake a workflow after the commit of its signal; if that fails, the chores do it a moment later."""
-    with leave_the_rest_to_the_chores():
+    """Wake a workflow after the commit of its signal; if that fails, maintenance does it a moment later."""
+    with leave_the_rest_to_maintenance():
         wake(workflow_id)
 
 
 @contextmanager
-def leave_the_rest_to_the_chores() -> Iterator[None]:
-    """Log a database error and go on: the signal is stored, and the chores wake the workflow."""
+def leave_the_rest_to_maintenance() -> Iterator[None]:
+    """Log a database error and go on: the signal is stored, and maintenance wakes the workflow."""
     try:
         yield
     except Error as error:
@@ -130,7 +131,7 @@ def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
     )
 
 
-# --- Slices of chores -------------------------------------------------------------------------------
+# --- Slices of maintenance -------------------------------------------------------------------------------
 
 
 def wake_by_new_signals(after: int = 0) -> Slice:

@@ -9,16 +9,16 @@ import pytest
 
 from tests.acceptance.faults.harness import System, assert_each_key_once
 from tests.acceptance.faults.test_outages import WORKERS, is_open
-from workflows.failpoints import OF_CHORES
+from workflows.failpoints import OF_MAINTENANCE
 from workflows.models import CircuitEvent, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PARKED = 60
 
-OF_TRIAL, OF_COHORT = ([f"{boundary}:{what}" for boundary in OF_CHORES[:2]] for what in ("trial", "cohort"))
-OF_COMMIT = [f"{boundary}:release parked" for boundary in OF_CHORES[2:]]
-ALL = [*OF_TRIAL, *OF_COHORT, *OF_COMMIT]
+OF_TRIAL, OF_BATCH = ([f"{boundary}:{what}" for boundary in OF_MAINTENANCE[:2]] for what in ("trial", "cohort"))
+OF_COMMIT = [f"{boundary}:release parked" for boundary in OF_MAINTENANCE[2:]]
+ALL = [*OF_TRIAL, *OF_BATCH, *OF_COMMIT]
 
 
 class Boundaries:
@@ -55,11 +55,11 @@ def test_a_leader_killed_at_any_step_of_a_release_leaves_it_to_the_next(system: 
 
     system.sandbox.clear_faults()
     system.wait_until(lambda: not is_open("messages"))
-    boundaries.arm([*OF_COHORT, *OF_COMMIT])
+    boundaries.arm([*OF_BATCH, *OF_COMMIT])
     system.wait_until(boundaries.were_reached)
     system.wait_until(lambda: not rows.filter(status="PENDING").exists())
     system.stop()
-    assert system.output.count("ended by SIGKILL") == len([*OF_TRIAL, *OF_COHORT]) + 2 * len(OF_COMMIT)
+    assert system.output.count("ended by SIGKILL") == len([*OF_TRIAL, *OF_BATCH]) + 2 * len(OF_COMMIT)
     assert set(rows.values_list("status", "parked_on")) == {("COMPLETE", "")}
     assert_each_key_once(system.sandbox.effects())
     story = CircuitEvent.objects.order_by("id").values_list("kind", "reason")

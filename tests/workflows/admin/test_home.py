@@ -1,4 +1,4 @@
-"""The console's home: what it says when the database's clock was set back, or a chore fails."""
+"""The console's home: what it says when the database's clock was set back, or a maintenance task fails."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_no_more_rows_are_looked_at_than_are_counted(as_: Login, monkeypatch: py
     assert "clock was set back" not in home(as_), "three are due before them"
 
 
-def test_home_says_which_chore_fails_and_since_when(as_: Login) -> None:
+def test_home_says_which_maintenance_task_fails_and_since_when(as_: Login) -> None:
     since = timezone.now() - timedelta(hours=1)
     Chore.objects.create(name="wake expired", failing_since=since, error="OperationalError 57014")
     Chore.objects.create(name="wake parents")

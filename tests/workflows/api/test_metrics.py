@@ -101,7 +101,7 @@ def test_it_tells_how_long_the_oldest_has_been_due_and_of_a_queue_that_nobody_wo
 
 
 @pytest.mark.django_db
-def test_it_tells_of_services_chores_and_a_clock_that_was_set_back(client: Client) -> None:
+def test_it_tells_of_services_maintenance_and_a_clock_that_was_set_back(client: Client) -> None:
     now = timezone.now()
     open_circuit("programs")
     rows.parked(parked_on="programs")

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import define, do_chores, submit, worker
+from tests.engine import define, do_maintenance, submit, worker
 from workflows.engine import heartbeat
 from workflows.engine.loop import Worker
 from workflows.engine.process_status import WorkerStatus
@@ -128,11 +128,11 @@ def test_the_heartbeat_says_nothing_of_the_attempt() -> None:
 
 
 @pytest.mark.parametrize("column", ["last_seen", "stopped_at"])
-def test_the_chores_forget_workers_after_a_day(column: str) -> None:
+def test_maintenance_forgets_workers_after_a_day(column: str) -> None:
     old, new = (worker(queue=name) for name in ("old", "new"))
     for each, age in ((old, timedelta(hours=25)), (new, timedelta(hours=23))):
         each._beat()
         WorkerProcess.objects.filter(queue=each.queue).update(**{column: timezone.now() - age})
-    do_chores()
+    do_maintenance()
     assert WorkerProcess.objects.get().queue == "new"
     assert heartbeat.delete_stale().changed == 0

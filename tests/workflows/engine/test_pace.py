@@ -1,4 +1,4 @@
-"""What a worker takes next, and when it does its chores: by a clock that stands still until the test moves it."""
+"""What a worker takes next, and when it does its maintenance: by a clock that stands still until the test moves it."""
 
 from __future__ import annotations
 

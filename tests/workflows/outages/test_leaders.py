@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import define, do_chores
+from tests.engine import define, do_maintenance
 from tests.workflows.outages.services import (
     SECOND,
     Downstream,
@@ -19,7 +19,7 @@ from tests.workflows.outages.services import (
     trial_is_due,
 )
 from workflows import failpoints
-from workflows.failpoints import OF_CHORES
+from workflows.failpoints import OF_MAINTENANCE
 from workflows.models import Service, Workflow
 
 pytestmark = engine.ENGINE
@@ -45,7 +45,7 @@ def let_a_trial_be_due() -> None:
 
 def let_a_trial_have_made_no_call() -> None:
     trial_is_due()
-    do_chores()
+    do_maintenance()
     Workflow.objects.due().update(status="COMPLETE", completed_at=timezone.now(), parked_on="")
 
 
@@ -64,7 +64,7 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("boundary", OF_CHORES)
+@pytest.mark.parametrize("boundary", OF_MAINTENANCE)
 @pytest.mark.parametrize("state", STATES)
 def test_the_next_one_releases_as_many_and_no_more(state: str, boundary: str) -> None:
     bring_about, due, told = STATES[state]
@@ -74,9 +74,9 @@ def test_the_next_one_releases_as_many_and_no_more(state: str, boundary: str) ->
     bring_about()
     before = (Workflow.objects.due().count(), story(), circuit().cohort)
     with failpoints.armed(boundary, die), pytest.raises(Died):
-        do_chores()
+        do_maintenance()
     after = (Workflow.objects.due().count(), story(), circuit().cohort)
     assert after == ((due, told, due) if boundary == "after_chore" else before)
     for _ in range(2):
-        do_chores()
+        do_maintenance()
         assert (Workflow.objects.due().count(), story(), circuit().cohort) == (due, told, due)

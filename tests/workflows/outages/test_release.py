@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import another_connection, define, do_chores, make_due, submit, work, worker
+from tests.engine import another_connection, define, do_maintenance, make_due, submit, work, worker
 from tests.workflows.outages.services import (
     SECOND,
     Downstream,
@@ -33,7 +33,7 @@ def test_nothing_is_released_before_a_trial_is_due(programs: Downstream) -> None
     define([programs.step])
     open_circuit()
     submit_and_work(3)
-    do_chores()
+    do_maintenance()
     assert due() == 0
 
 
@@ -42,14 +42,14 @@ def test_one_is_released_to_try_it_and_an_answer_lets_the_others_follow(programs
     open_circuit()
     parked = submit_and_work(8)
     trial_is_due()
-    do_chores()
-    do_chores()
+    do_maintenance()
+    do_maintenance()
     assert due() == 1, "one at a time"
     assert work(parked[0]).status == "COMPLETE", "the one that was parked first"
     assert story() == ["closed"]
     released = []
     while Workflow.objects.filter(status="PENDING").exists():
-        do_chores()
+        do_maintenance()
         released.append(due())
         for _ in range(released[-1]):
             assert worker().process_next()
@@ -63,15 +63,15 @@ def test_a_trial_in_vain_sends_it_to_the_end_and_counts_nothing(programs: Downst
     first, second = submit_and_work(2)
     programs.state = "down"
     trial_is_due()
-    do_chores()
+    do_maintenance()
     first = work(first)
     assert (first.parked_on, first.retry_count, len(programs.calls)) == ("programs", 0, 1)
     assert circuit().opened_at
     assert circuit().cool_off == 10
-    do_chores()
+    do_maintenance()
     assert due() == 0
     trial_is_due()
-    do_chores()
+    do_maintenance()
     work(second)
     assert programs.calls == [first.pk, second.pk], "the oldest may be a bad payload"
 
@@ -106,9 +106,9 @@ def test_a_trial_that_ends_without_a_call_closes_it(programs: Downstream) -> Non
     submit_and_work(3)
     define([ends_at_once])
     trial_is_due()
-    do_chores()
+    do_maintenance()
     assert worker().process_next()
-    do_chores()
+    do_maintenance()
     assert circuit().opened_at is None
     assert story() == ["closed"]
     assert circuit().failed == 4, "one more vote opens it again"
@@ -139,7 +139,7 @@ def test_a_release_batch_is_an_eighth_smaller_after_a_call_in_vain_and_then_grow
     open_circuit()
     submit_and_work(17)
     closed_circuit(cohort=8, failed=failed)
-    do_chores()
+    do_maintenance()
     assert due() == next_cohort
 
 
@@ -153,8 +153,8 @@ def test_a_release_batch_is_spread_over_a_second_and_the_next_one_comes_after_it
     submit_and_work(8)
     closed_circuit(cohort=2)
     Service.objects.update(released_at=timezone.now() - 101 * SECOND)
-    do_chores()
-    do_chores()
+    do_maintenance()
+    do_maintenance()
     now = timezone.now()
     soon = Workflow.objects.filter(invisible_until__lt=now + 1000 * SECOND).order_by("invisible_until")
     assert [round((each.invisible_until - now).total_seconds()) for each in soon] == [0, 25, 50, 75]
@@ -169,7 +169,7 @@ def test_a_clock_that_was_set_back_holds_up_no_release_batch(
     submit_and_work(8)
     closed_circuit(cohort=1)
     Service.objects.update(released_at=timezone.now() + timedelta(hours=1))
-    do_chores()
+    do_maintenance()
     assert Workflow.objects.filter(invisible_until__lt=timezone.now() + 100 * SECOND).count() == 2
 
 
@@ -188,7 +188,7 @@ def test_the_next_release_batch_does_not_wait_for_what_has_just_become_due_once_
         now = timezone.now()
         Service.objects.update(released_at=now - 101 * SECOND)
         Workflow.objects.filter(pk=last.pk).update(invisible_until=now - seconds * SECOND)
-        do_chores()
+        do_maintenance()
         return Workflow.objects.exclude(pk=last.pk).filter(invisible_until__lt=now + 1000 * SECOND).count()
 
     assert released_when_the_last_has_been_due_for(51) == 0
@@ -219,7 +219,7 @@ def test_the_release_is_told_of_each_call_in_vain_of_what_it_has_released(
 
 def test_what_is_parked_on_a_service_without_a_row_is_released() -> None:
     row = submit(parked_on="gone", parked_at=timezone.now(), invisible_until=timezone.now() + timedelta(minutes=50))
-    do_chores()
+    do_maintenance()
     assert reread(row).invisible_until <= timezone.now()
 
 
@@ -230,11 +230,11 @@ def test_a_release_batch_that_no_worker_takes_up_holds_up_the_others_for_a_minut
     submit_and_work(2)
     Workflow.objects.filter(pk=elsewhere.pk).update(queue="nobody's")
     Service.objects.update(opened_at=None, since=None)
-    do_chores()
-    do_chores()
+    do_maintenance()
+    do_maintenance()
     assert due() == 1
     Workflow.objects.filter(pk=elsewhere.pk).update(invisible_until=timezone.now() - timedelta(seconds=61))
-    do_chores()
+    do_maintenance()
     assert due() == 3
 
 
@@ -251,7 +251,7 @@ def test_no_worker_waits_for_a_services_row(programs: Downstream) -> None:
     with another_connection() as other, other.transaction():
         other.execute("SELECT FROM workflows_service FOR UPDATE")
         (workflow,) = submit_and_work()
-        do_chores()
+        do_maintenance()
     assert (workflow.parked_on, programs.calls) == ("programs", [])
     make_due(workflow)
     assert work(workflow).status == "COMPLETE"

@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import again, another_connection, define, do_chores, submit, work, worker
+from tests.engine import again, another_connection, define, do_maintenance, submit, work, worker
 from tests.workflows.outages.services import (
     Downstream,
     circuit,
@@ -28,13 +28,13 @@ pytestmark = engine.ENGINE
 
 
 def test_the_outcome_of_a_trial_is_written_though_the_row_is_locked_just_then(programs: Downstream) -> None:
-    """By a worker that votes, or the chores. Forgotten, it would be a trial without a call, and close the circuit."""
+    """By a worker that votes, or maintenance. Forgotten, it would be a trial without a call, and close the circuit."""
     define([programs.step])
     open_circuit()
     submit_and_work(2)
     programs.state = "down"
     trial_is_due()
-    do_chores()
+    do_maintenance()
     with another_connection() as other:
         other.execute("BEGIN")
         other.execute("SELECT FROM workflows_service FOR UPDATE")
@@ -44,7 +44,7 @@ def test_the_outcome_of_a_trial_is_written_though_the_row_is_locked_just_then(pr
         release.join()
     assert len(programs.calls) == 1
     assert circuit().cool_off == 10, "the next trial comes later"
-    do_chores()
+    do_maintenance()
     assert (story(), due()) == ([], 0)
 
 
@@ -55,18 +55,18 @@ def test_a_trial_that_no_worker_takes_up_says_nothing_and_another_one_is_made(pr
     elsewhere, here, last = submit_and_work(3)
     Workflow.objects.filter(pk=elsewhere.pk).update(queue="nobody's")
     trial_is_due()
-    do_chores()
+    do_maintenance()
     assert due() == 1
     minute_ago = timezone.now() - timedelta(seconds=61)
     Workflow.objects.filter(pk=elsewhere.pk).update(invisible_until=minute_ago)
     retry_at = minute_ago - timedelta(seconds=5)
     Service.objects.update(released_at=minute_ago - timedelta(milliseconds=1), retry_at=retry_at)
-    do_chores()
+    do_maintenance()
     assert story() == [], "nobody has called it"
     assert set(Workflow.objects.due().values_list("pk", flat=True)) == {elsewhere.pk, here.pk}
     define([ends_at_once])  # the one that is here calls it no more
     assert work(here).status == "COMPLETE"
-    do_chores()
+    do_maintenance()
     assert story() == ["closed"]
     assert Workflow.objects.get(pk=last.pk).invisible_until <= timezone.now()
 
@@ -90,7 +90,7 @@ class Program:
     def trial(self) -> None:
         Service.objects.update(released_at=None)
         trial_is_due()
-        do_chores()
+        do_maintenance()
         while worker().process_next():
             pass
 
@@ -131,7 +131,7 @@ def test_a_trial_in_earnest_is_made_by_one_alone(program: Program, monkeypatch: 
     monkeypatch.setattr("workflows.outages.circuits.IN_EARNEST_EVERY", 1)
     open_for(minutes=11)
     trial_is_due()
-    do_chores()
+    do_maintenance()
     assert due() == 1
     assert not Workflow.objects.due().filter(pk__in=program.bad).exists()
 

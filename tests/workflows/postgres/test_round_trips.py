@@ -307,7 +307,7 @@ def test_after_all_that_was_prepared_is_gone_it_is_prepared_anew(session: Sessio
 
 
 def test_what_fails_again_and_again_leaves_nothing_prepared_behind(session: Session) -> None:
-    """A chore that fails each minute, for one: the server would keep what its exchange has prepared, for ever."""
+    """Maintenance that fails each minute, for one: the server would keep what its exchange has prepared."""
     for name in ("by ada", "by bob", "by eve"):
         session.run(PREPARED, {"any": True})
         with pytest.raises(DataError):

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from tests import engine
-from tests.engine import Context, do_chores, make_due, submit, work, worker
+from tests.engine import Context, do_maintenance, make_due, submit, work, worker
 from workflows import operations
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.errors import RetryableStepError, StepError
@@ -185,7 +185,7 @@ def test_a_worker_that_dies_before_it_could_tell_the_parent_loses_nothing(monkey
     with monkeypatch.context() as patched:
         patched.setattr("workflows.signals.store.notify_parent", lambda child_id: None)
         assert drain() == 1
-    do_chores()
+    do_maintenance()
     assert drain() == 1
     workflow.refresh_from_db()
     assert workflow.status == "COMPLETE"
@@ -244,7 +244,7 @@ def test_a_child_in_back_off_is_no_end() -> None:
     assert (workflow.children.get().retry_count, attempts(workflow)) == (1, 1)
     assert not Signal.objects.exists()
     this = worker()
-    do_chores()
+    do_maintenance()
     assert this.process_next() is False
 
 

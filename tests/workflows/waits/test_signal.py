@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests import engine
-from tests.engine import define, do_chores, kinds, make_due, submit, work, worker
+from tests.engine import define, do_maintenance, kinds, make_due, submit, work, worker
 from tests.workflows.waits.signals import HOUR, await_signals, tell
 from workflows.definition import Step
 from workflows.errors import RetryableStepError
@@ -65,7 +65,7 @@ def test_one_of_a_linking_id_answers_every_workflow_that_has_it_once_each() -> N
             "",
         ]
     assert worker().process_next() is False, "what has answered one wait of a workflow wakes it no more"
-    do_chores()
+    do_maintenance()
     assert worker().process_next() is False
     tell(None, "account.created", 2, linking_id="acc-1")
     assert {work(first).status, work(second).status} == {"COMPLETE"}
@@ -161,10 +161,10 @@ def test_only_a_signal_that_matches_counts_and_the_others_neither_wake_it_nor_ar
     tell(address, "paid", 1, linking_id="acc-1")
     work(workflow)
     this = worker()
-    do_chores()
+    do_maintenance()
     assert this.process_next() is False, "what does not match does not keep it busy"
     tell(address, "paid", 2, linking_id="acc-1")
-    do_chores()
+    do_maintenance()
     assert this.process_next() is False
     assert Attempt.objects.count() == 1, "nobody has run it for what does not match"
     tell(address, "paid", 7, linking_id="acc-1")

@@ -9,7 +9,7 @@ from django.db import OperationalError, connection
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import define, do_chores, elsewhere, submit, work, worker
+from tests.engine import define, do_maintenance, elsewhere, submit, work, worker
 from tests.workflows.waits.signals import await_signals, tell
 from workflows import operations
 from workflows.errors import ClaimLost, RetryableStepError
@@ -29,7 +29,7 @@ def test_a_signal_for_a_later_step_does_not_burn_the_retries_of_this_one() -> No
     workflow = work(submit())
     for n in range(20):
         tell(workflow, "paid", n)
-        do_chores()
+        do_maintenance()
         assert worker().process_next() is False
     workflow.refresh_from_db()
     assert (workflow.retry_count, Attempt.objects.count()) == (1, 1)
@@ -46,15 +46,15 @@ def test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_h
     address = None if linked else workflow
     tell(address, "account.created", 1, linking_id="acc-1")
     workflow = work(workflow)
-    do_chores()
+    do_maintenance()
     assert worker().process_next() is False, "an old signal would wake it in a hot loop"
     tell(address, "account.updated", 2, linking_id="acc-1")
-    do_chores()
+    do_maintenance()
     assert worker().process_next() is False, "it is not what it waits for"
     tell(address, "account.created", 2, linking_id="acc-1")
     workflow = work(workflow)
     assert workflow.retry_count == 2
-    do_chores()
+    do_maintenance()
     assert worker().process_next() is False
 
 
@@ -85,7 +85,7 @@ def test_a_signal_does_not_wake_what_is_rescheduled_because_its_claim_is_lost_ag
         with pytest.raises((ClaimLost, OperationalError)):
             this.process_next()
         this._close_lost_attempt()
-    do_chores()
+    do_maintenance()
     assert this.process_next() is False
     workflow.refresh_from_db()
     assert workflow.invisible_until > timezone.now()
@@ -100,7 +100,7 @@ def test_a_signal_that_came_with_a_copy_of_the_database_wakes_no_retry_in_a_hot_
     with connection.cursor() as cursor:
         cursor.execute("UPDATE workflows_signal SET stored_in = (stored_in::text::bigint + 1000000)::text::xid8")
     work(workflow)
-    do_chores()
+    do_maintenance()
     assert worker().process_next() is False
 
 
@@ -146,14 +146,14 @@ def test_what_nobody_has_used_is_put_aside_as_the_workflow_ends_and_heeded_again
     assert not Signal.objects.get().ignored
 
 
-def test_one_that_comes_in_the_moment_of_the_end_is_put_aside_by_the_chores() -> None:
+def test_one_that_comes_in_the_moment_of_the_end_is_put_aside_by_maintenance() -> None:
     def be_told(*, workflow: Workflow, context: Any) -> None:
         elsewhere(lambda: tell(workflow, "paid"))
 
     define([be_told])
     assert work(submit()).status == "COMPLETE"
     assert not Signal.objects.get().ignored
-    do_chores()
+    do_maintenance()
     assert Signal.objects.get().ignored
 
 
@@ -171,12 +171,12 @@ def test_one_of_a_linking_id_is_kept_as_long_as_a_workflow_that_has_it_is_under_
     tell(None, "account.created", 2, linking_id="acc-2")
     for signal in Signal.objects.all():
         age(signal, 31)
-    do_chores()
+    do_maintenance()
     assert list(Signal.objects.order_by("id").values_list("ignored", flat=True)) == [False, True]
 
 
 def test_one_of_a_linking_id_that_nobody_has_yet_is_kept_for_a_month() -> None:
     tell(None, "account.created", 1, linking_id="acc-1")
     age(Signal.objects.get(), 29)
-    do_chores()
+    do_maintenance()
     assert Signal.objects.get().closed_at is None

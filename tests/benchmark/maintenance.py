@@ -1,4 +1,4 @@
-"""python -m tests.benchmark.chores: do all chores; print rows changed, seconds, and seconds of the longest slice."""
+"""python -m tests.benchmark.maintenance: do all tasks; print rows changed, seconds, the longest slice."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django.setup()
 
 from workflows.engine import maintenance  # noqa: E402 (needs the settings)
-from workflows.engine.maintenance import CHORES  # noqa: E402
+from workflows.engine.maintenance import MAINTENANCE_TASKS  # noqa: E402
 
 
 def main() -> tuple[int, float, float]:
     rows, longest, begun = 0, 0.0, monotonic()
-    for chore in CHORES.values():
+    for task in MAINTENANCE_TASKS.values():
         after = 0
         while True:
             started = monotonic()
-            changed, after, _ = maintenance.do_slice(chore, after)
+            changed, after, _ = maintenance.do_slice(task, after)
             longest = max(longest, monotonic() - started)
             rows += changed
             if not changed and not after:

@@ -1,4 +1,4 @@
-"""The chores: when each is done, by whom, in slices of which size; and one that fails."""
+"""Maintenance: when each is done, by whom, in slices of which size; and one that fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tests import engine
 from tests.clock import Clock, standing_still
-from tests.engine import define, do_chores, no_chores, submit, work, worker
+from tests.engine import define, do_maintenance, no_maintenance, submit, work, worker
 from workflows.engine import maintenance
 from workflows.models import Chore, Signal, Workflow
 from workflows.signals import store, waking
@@ -51,28 +51,30 @@ def make_due() -> None:
 
 
 def rest_of(name: str) -> float:
-    """Seconds until the chore is due."""
+    """Seconds until the maintenance task is due."""
     return (Chore.objects.get(pk=name).due_at - timezone.now()).total_seconds()
 
 
 def only(monkeypatch: pytest.MonkeyPatch, **do: Any) -> None:
-    """Nothing but these chores."""
-    monkeypatch.setattr(maintenance, "CHORES", {name: maintenance.Chore(each) for name, each in do.items()})
+    """Nothing but these tasks."""
+    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", {name: maintenance.Task(each) for name, each in do.items()})
 
 
 # --- When, and by whom --------------------------------------------------------------------------------
 
 
-def test_one_worker_of_all_does_the_chores(asleep: Workflow) -> None:
+def test_one_worker_of_all_does_maintenance(asleep: Workflow) -> None:
     tell_and_wake_nobody(asleep)
-    with no_chores():
-        worker().run_chores()
+    with no_maintenance():
+        worker().run_maintenance()
         assert worker().process_next() is False
-    worker().run_chores()
+    worker().run_maintenance()
     assert worker().process_next() is True
 
 
-def test_a_worker_that_dies_at_a_chore_leaves_it_to_the_next(asleep: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_at_a_maintenance_task_leaves_it_to_the_next(
+    asleep: Workflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Died(BaseException):
         pass
 
@@ -84,41 +86,41 @@ def test_a_worker_that_dies_at_a_chore_leaves_it_to_the_next(asleep: Workflow, m
     with monkeypatch.context() as patched:
         only(patched, dying=die)
         with pytest.raises(Died):
-            worker().run_chores()
+            worker().run_maintenance()
     assert worker().process_next() is False, "its transaction is rolled back"
-    worker().run_chores()
+    worker().run_maintenance()
     assert worker().process_next() is True
 
 
 def test_a_worker_looks_once_a_second_what_is_due(asleep: Workflow, clock: Clock) -> None:
     this = worker()
-    this.run_chores()
+    this.run_maintenance()
     tell_and_wake_nobody(asleep)
     make_due()
     clock.now += 0.9
-    this.run_chores()
+    this.run_maintenance()
     assert this.process_next() is False
     clock.now += 0.2
-    this.run_chores()
+    this.run_maintenance()
     assert this.process_next() is True
 
 
-def test_a_chore_whose_row_is_gone_gets_another_within_a_minute(asleep: Workflow, clock: Clock) -> None:
+def test_a_maintenance_task_whose_row_is_gone_gets_another_within_a_minute(asleep: Workflow, clock: Clock) -> None:
     """A database was restored under the workers, to a time before this release."""
     this = worker()
-    this.run_chores()
+    this.run_maintenance()
     Chore.objects.all().delete()
     tell_and_wake_nobody(asleep)
     clock.now += 61
-    this.run_chores()
+    this.run_maintenance()
     assert this.process_next()
-    assert Chore.objects.count() == len(maintenance.CHORES)
+    assert Chore.objects.count() == len(maintenance.MAINTENANCE_TASKS)
 
 
-def test_a_chore_that_was_done_is_due_a_second_later_for_all(asleep: Workflow) -> None:
-    worker().run_chores()
+def test_a_maintenance_task_that_was_done_is_due_a_second_later_for_all(asleep: Workflow) -> None:
+    worker().run_maintenance()
     tell_and_wake_nobody(asleep)
-    worker().run_chores()
+    worker().run_maintenance()
     assert worker().process_next() is False
     assert 0 < rest_of("wake by signals") <= 1
     assert 50 < rest_of("forget workers") <= 60
@@ -132,7 +134,7 @@ def test_a_slice_that_changes_nothing_rests_twenty_times_as_long_as_it_took(
         return Slice(0, 7)
 
     only(monkeypatch, searching=search)
-    worker().run_chores()
+    worker().run_maintenance()
     assert 3 < rest_of("searching") <= 4
     assert Chore.objects.get().after == 7
 
@@ -142,7 +144,7 @@ def test_who_looks_for_what_is_parked_rests_longer_where_nothing_is(
     asleep: Workflow, clock: Clock, parked_on: str, least: float, most: float
 ) -> None:
     Workflow.objects.update(parked_on=parked_on)
-    worker().run_chores()
+    worker().run_maintenance()
     assert least < rest_of("release parked") <= most
 
 
@@ -159,13 +161,15 @@ def test_where_there_is_no_signal_and_no_parent_nothing_is_looked_for_among_the_
     assert not [sql for sql in statements if "UPDATE" in sql]
 
 
-def test_no_chore_rests_for_longer_than_one_that_failed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_maintenance_task_rests_for_longer_than_one_that_failed(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def search(after: int) -> Slice:
         clock.now += 100
         return Slice(0)
 
     only(monkeypatch, searching=search)
-    worker().run_chores()
+    worker().run_maintenance()
     assert 59 < rest_of("searching") <= 60
 
 
@@ -180,17 +184,17 @@ def test_a_slice_that_has_changed_something_is_followed_by_the_next_at_once_but_
         return Slice(5, after + 5)
 
     only(monkeypatch, changing=change)
-    worker().run_chores()
+    worker().run_maintenance()
     assert done == [0, 5, 10], "a quarter of a second of a worker's time"
     assert rest_of("changing") <= 0
 
 
-def test_a_time_that_a_clock_has_left_far_ahead_keeps_no_chore_from_being_done(asleep: Workflow) -> None:
+def test_a_time_that_a_clock_has_left_far_ahead_keeps_no_maintenance_task_from_being_done(asleep: Workflow) -> None:
     """The server's clock was set back by an hour."""
-    worker().run_chores()
+    worker().run_maintenance()
     tell_and_wake_nobody(asleep)
     Chore.objects.update(due_at=timezone.now() + timedelta(hours=1))
-    worker().run_chores()
+    worker().run_maintenance()
     assert worker().process_next() is True
 
 
@@ -250,7 +254,7 @@ def test_a_slice_compares_so_many_workflows_with_so_many_signals_of_their_linkin
     assert waking.wake_by_new_signals().changed == 3
 
 
-def test_a_sender_wakes_so_many_of_a_linking_id_and_leaves_the_rest_to_the_chores(
+def test_a_sender_wakes_so_many_of_a_linking_id_and_leaves_the_rest_to_maintenance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(waking, "ROWS_OF_A_SENDER", 2)
@@ -260,7 +264,7 @@ def test_a_sender_wakes_so_many_of_a_linking_id_and_leaves_the_rest_to_the_chore
     store.send(source="shop", dedupe_key="1", name="paid", linking_id="acc", payload={})
     due = Workflow.objects.filter(invisible_until__lte=Now())
     assert due.count() == 2
-    do_chores()
+    do_maintenance()
     assert due.count() == 3
 
 
@@ -280,16 +284,16 @@ def test_what_came_too_late_is_put_aside_slice_by_slice(small_slices: None) -> N
     first = store.ignore_late_signals()
     assert Signal.objects.filter(ignored=True).count() == 2
     assert first.next
-    do_chores()
-    do_chores()
-    do_chores()
+    do_maintenance()
+    do_maintenance()
+    do_maintenance()
     assert Signal.objects.filter(ignored=True).count() == 5
 
 
 # --- One that fails -----------------------------------------------------------------------------------
 
 
-def test_a_chore_that_fails_is_logged_and_tried_again_a_minute_later_and_stops_no_other(
+def test_a_maintenance_task_that_fails_is_logged_and_tried_again_a_minute_later_and_stops_no_other(
     asleep: Workflow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(after: int) -> Slice:
@@ -300,29 +304,29 @@ def test_a_chore_that_fails_is_logged_and_tried_again_a_minute_later_and_stops_n
     tell_and_wake_nobody(asleep)
     with monkeypatch.context() as patched:
         only(patched, failing=fail, waking=waking.wake_by_signals)
-        worker().run_chores()
+        worker().run_maintenance()
         failed = Chore.objects.get(pk="failing")
-        assert "the chore 'failing' failed, and is tried again in 60 s: DivisionByZero" in caplog.text
+        assert "the maintenance task 'failing' failed, and is tried again in 60 s: DivisionByZero" in caplog.text
         assert "DivisionByZero" in failed.error
         assert failed.failing_since
         assert 59 < rest_of("failing") <= 60
     assert worker().process_next() is True
 
 
-def test_since_when_a_chore_fails_stands_with_it_until_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_since_when_a_maintenance_task_fails_stands_with_it_until_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(after: int) -> Slice:
         raise ValueError
 
     with monkeypatch.context() as patched:
         only(patched, failing=fail)
-        worker().run_chores()
+        worker().run_maintenance()
         since = Chore.objects.get().failing_since
         make_due()
-        worker().run_chores()
+        worker().run_maintenance()
         assert Chore.objects.get().failing_since == since
         only(patched, failing=lambda after: Slice(0))
         make_due()
-        worker().run_chores()
+        worker().run_maintenance()
     chore = Chore.objects.get()
     assert (chore.failing_since, chore.error) == (None, "")
 
@@ -335,14 +339,14 @@ def test_a_slice_that_takes_too_long_is_ended_by_the_server(monkeypatch: pytest.
 
     monkeypatch.setattr(maintenance, "LONGEST_SLICE", 0.05)
     only(monkeypatch, slow=dawdle)
-    worker().run_chores()
+    worker().run_maintenance()
     assert "57014" in Chore.objects.get().error
     with connection.cursor() as cursor:
         cursor.execute("SHOW statement_timeout")
-        assert cursor.fetchone() == ("0",), "for the chores alone"
+        assert cursor.fetchone() == ("0",), "for maintenance alone"
 
 
-def test_a_worker_that_is_stopped_in_a_slice_keeps_the_chore_from_nobody(
+def test_a_worker_that_is_stopped_in_a_slice_keeps_the_maintenance_task_from_nobody(
     asleep: Workflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "LONGEST_SILENCE", 0.2)
@@ -364,7 +368,7 @@ def test_a_worker_that_is_stopped_in_a_slice_keeps_the_chore_from_nobody(
         assert cursor.fetchone() != ("200ms",), "of a slice, and of nothing else"
 
 
-def test_a_chore_that_loses_the_connection_is_the_loops_business(
+def test_a_maintenance_task_that_loses_the_connection_is_the_loops_business(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lose(after: int) -> Slice:
@@ -374,6 +378,6 @@ def test_a_chore_that_loses_the_connection_is_the_loops_business(
 
     only(monkeypatch, losing=lose)
     with pytest.raises(OperationalError):
-        worker().run_chores()
+        worker().run_maintenance()
     connections.close_all()
     assert (Chore.objects.get().error, caplog.text) == ("", "")
