@@ -30,7 +30,7 @@ MAX_BODY_BYTES = 256 * 1024
 
 
 class Protocol(ASGIProtocol):  # type: ignore[misc]
-    """A connection. Its deadline runs while a request has begun and is not whole."""
+    """A connection. Its deadline runs while a request has started and is not whole."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker)
@@ -83,13 +83,13 @@ class Protocol(ASGIProtocol):  # type: ignore[misc]
         """The client sends no more. True: it still gets its answers."""
         self._half_closed = True
         if self._closed or (self._deadline is None and self._body_receiver is None):
-            return False  # no request has begun
+            return False  # no request has started
         if not self._callback_parser.is_complete:
             self._give_up_request()
         return not self._closed
 
     def _give_up_request(self) -> None:
-        """The rest of the request does not come. The application refuses it, if it has begun with it."""
+        """The rest of the request does not come. The application refuses it, if it has started with it."""
         self._stop_deadline()
         receiver = self._body_receiver
         if receiver is None:

@@ -14,5 +14,5 @@ def complain(message: str, code: int = 1) -> int:
 
 
 def exit_in_order(number: int, frame: FrameType | None) -> NoReturn:
-    """A handler of signals that ends by an exception, so that what was begun is cleaned up."""
+    """A handler of signals that ends by an exception, so that what was started is cleaned up."""
     sys.exit(128 + number)

@@ -137,7 +137,7 @@ class Session:
 class Proxy:
     """The way to the database, on a port of its own: it can be cut, fall silent, and come back.
 
-    It can also swallow the answers to COMMITs: those of sessions whose name begins with `drops_answers_of`, and whose
+    It can also swallow the answers to COMMITs: those of sessions whose name starts with `drops_answers_of`, and whose
     transaction has a statement with `drops_answers_about`, as often as `answers_to_drop` says. The server has committed
     by then; the client sees its connection break. `answers_dropped` counts them.
     """

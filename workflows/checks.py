@@ -278,7 +278,7 @@ def check_search_keys(**kwargs: Any) -> list[CheckMessage]:
 def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """The ledgers of workflows under way hold no call of a step that this release does not declare.
 
-    A workflow with such a call begins no new one (see `workflows.effects.reconcile`). This check runs with
+    A workflow with such a call starts no new one (see `workflows.effects.reconcile`). This check runs with
     `manage.py check --database default`.
     """
     if not databases or DEFAULT_DB_ALIAS not in databases:
@@ -293,7 +293,7 @@ def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs
     return [
         Warning(
             f"This release of {workflow_type!r} declares no step {step!r}, and workflows under way have called it "
-            f"({count}): they begin no new call.",
+            f"({count}): they start no new call.",
             hint=f"If it was renamed: Step(..., formerly=({step!r},)). If it has left the list on purpose: "
             f"WorkflowDefinition(..., retired=({step!r},)).",
             obj=known[workflow_type],

@@ -77,14 +77,14 @@ class Step:
     whenever it comes again, weeks later too: the service does the same thing once for the same key, for good, or
     the call sets what has to be so whenever the workflow runs, even if it was changed since. `undo`: undoes that
     call when the workflow fails for good. `lookup`: asks whether a call that we do not know of has happened; "not
-    found" counts only `settle` seconds after the call began. `undo_lookup`: asks whether what the call did has been
+    found" counts only `settle` seconds after the call started. `undo_lookup`: asks whether what the call did has been
     undone by now, by us or by anybody else: what the undo returns (`{}` for nothing) if it has, None while it
     stands. It is asked only while a person is, whose question it may answer. `key_ttl`: how long the downstream
     honours the idempotency key. `timeout`: seconds that the function may take, and its undo and lookup too.
     `retry`: how its retryable errors are retried. `name`: the function's name unless given. `formerly`: the names
     it had, the oldest first; what was recorded under them is found.
     `parks`: a best-effort step that is not passed over while its service is unavailable, but retried, and parked, as
-    any other is. `needs`: services without which it does not begin, though it does not call them itself.
+    any other is. `needs`: services without which it does not start, though it does not call them itself.
     `follow_up`: how a best-effort step that was let go for a reason that passes is tried again once its workflow is
     COMPLETE (`workflows.engine.deferred_steps`).
     `returns`: the fields of the context that the result of a `once` step holds; a person who has found that the call

@@ -75,7 +75,7 @@ class UnknownOutcome(RetryableStepError):
 class ServiceUnavailable(RetryableStepError):
     """The call was not made: its service is known to be unavailable (`workflows.outages`).
 
-    `needed`: it is a service that the step needs, and does not call itself; the step was not begun.
+    `needed`: it is a service that the step needs, and does not call itself; the step was not started.
     """
 
     needed = False

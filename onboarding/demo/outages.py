@@ -1,4 +1,4 @@
-"""What the demo tells of the outage: when it begins, when it is over, and what became of the workflows that waited."""
+"""What the demo tells of the outage: when it starts, when it is over, and what became of the workflows that waited."""
 
 from __future__ import annotations
 

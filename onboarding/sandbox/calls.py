@@ -27,7 +27,7 @@ class CallLog:
             counts = self._seconds.setdefault(second, {}).setdefault(service, [0, 0])
             counts[0] += 1
             counts[1] += answered_5xx
-            # In the order in which they began, whatever the clock says: one that is set back makes nothing stay.
+            # In the order in which they started, whatever the clock says: one that is set back makes nothing stay.
             while len(self._seconds) > SECONDS_KEPT:
                 del self._seconds[next(iter(self._seconds))]
 

@@ -17,7 +17,7 @@ from onboarding.sandbox.store import Store
 class Fault(BaseModel):
     """A fault as it is asked for: `rate` of the requests concerned, `count` times, or for ever.
 
-    It concerns a service, one operation of it unless that is None, and keys that begin with `idempotency_key`.
+    It concerns a service, one operation of it unless that is None, and keys that start with `idempotency_key`.
 
     - status: answer it without performing.
     - capacity: let `per_second` calls through in any one second; answer those beyond with 503, without performing.

@@ -27,7 +27,7 @@ def enroll_in_program(*, workflow: Workflow, context: OnboardingContext) -> dict
 def withdraw_from_program(
     *, workflow: Workflow, context: OnboardingContext, effect: KnownEffect
 ) -> dict[str, Any] | None:
-    """End what `enroll_in_program` has begun."""
+    """End what `enroll_in_program` has started."""
     if context.enrollment_id is None:
         return None
     programs.withdraw(context.enrollment_id, idempotency_key=effect.undo_key)
@@ -41,7 +41,7 @@ def find_enrollment(*, workflow: Workflow, context: OnboardingContext, effect: K
 
 
 def find_withdrawal(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
-    """Whether what `enroll_in_program` has begun is ended: by us, or by hand."""
+    """Whether what `enroll_in_program` has started is ended: by us, or by hand."""
     if context.enrollment_id is None:
         return {}
     return {"enrollment_id": context.enrollment_id} if programs.has_ended(context.enrollment_id) else None

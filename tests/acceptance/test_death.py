@@ -130,7 +130,7 @@ def test_a_stopped_worker_keeps_its_row_for_the_time_of_its_lease(runworker: Sta
     assert attempts(workflow) == ["complete"]
 
 
-def test_a_stopped_worker_loses_its_row_and_begins_nothing_more(runworker: Start, effects: Path) -> None:
+def test_a_stopped_worker_loses_its_row_and_starts_nothing_more(runworker: Start, effects: Path) -> None:
     workflow = submit("held", effects)
     stopped = runworker("HELD", WORKER_LEASE_SECONDS="2")
     until(begun(workflow, effects), what=lambda: stopped.output)

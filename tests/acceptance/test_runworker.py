@@ -75,7 +75,7 @@ def test_after_its_grace_it_gives_back_at_the_next_step_and_another_goes_on(runw
     worker = runworker("HELD", arguments=("--grace", "0.2"))
     until(begun(in_hand, effects), what=lambda: worker.output)
     worker.signal(signal.SIGTERM)
-    time.sleep(4)  # the supervisor tells its child twice a second, and then its grace begins
+    time.sleep(4)  # the supervisor tells its child twice a second, and then its grace starts
     open_gate(effects)
     assert worker.wait(10) == 0, worker.output
     workflow = now(in_hand)

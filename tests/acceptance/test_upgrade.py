@@ -53,7 +53,7 @@ def at_work() -> set[int]:
 
 
 def test_an_upgrade_under_load(runworker: Start, effects: Path, tmp_path: Path) -> None:
-    # More than are begun until the migration, however long it takes to start everything.
+    # More than are started until the migration, however long it takes to start everything.
     slow = [submit("slow", effects, {"seconds": STEP}) for _ in range(6 * WORKERS)]
     workers = [runworker("SLOW")]
     while len(workers) < WORKERS:  # one after the other: never all of them at the end of a claim

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-# Given what is done and how many times, begins a bar and returns what tells it how many there are so far.
+# Given what is done and how many times, starts a bar and returns what tells it how many there are so far.
 Track = Callable[[str, int], Callable[[int], None]]
 
 

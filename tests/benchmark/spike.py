@@ -57,7 +57,7 @@ def report(setting: Setting) -> Report:
     """In turns: a Django view that parses the body and inserts a row; our Django view, with the whole contract (API
     key, limits, duplicates, search keys, time limits); and the intake, with the same contract.
     """
-    sizes, _ = setting.sizes, setting.key  # which is made before the servers begin
+    sizes, _ = setting.sizes, setting.key  # which is made before the servers start
     with ExitStack() as stack:
         entries = _entries(setting, stack)
         for entry in entries.values():  # the first requests of a process import and connect

@@ -118,7 +118,7 @@ def test_a_drain_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
 @pytest.mark.alone
 @pytest.mark.slow
 def test_a_drain_under_a_held_claim_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
-    """One slow step, here of another worker, keeps the server from forgetting any row that has died since it began."""
+    """One slow step, here of another worker, keeps the server from forgetting rows that died since it started."""
     begun, finish = Flag(), Flag()
 
     def say_one_slowly(*, workflow: Workflow, context: Any) -> dict[str, Any]:

@@ -253,7 +253,7 @@ def fail(*, workflow: Workflow, context: Any) -> None:
     raise StepError("No.", code="refused")
 
 
-def test_it_begins_no_call(service: Service) -> None:
+def test_it_starts_no_call(service: Service) -> None:
     define([service.step()])
     workflow = submit()
     run_late_at("INSERT INTO workflows_effect")
@@ -262,7 +262,7 @@ def test_it_begins_no_call(service: Service) -> None:
     assert service.log == ["pay"]
 
 
-def test_it_begins_no_undo(service: Service) -> None:
+def test_it_starts_no_undo(service: Service) -> None:
     define([service.step(undo=service.refund), fail])
     workflow = work(submit())
     run_late_at("INSERT INTO workflows_effect")

@@ -110,7 +110,7 @@ def test_of_two_who_take_an_answer_back_one_does(rivals: Rivals, bank: Bank, ann
         worker().process_next()  # asks again
 
 
-def test_a_call_that_a_worker_begins_with_its_last_statement_is_seen(rivals: Rivals, bank: Bank, anna: User) -> None:
+def test_a_call_that_a_worker_starts_with_its_last_statement_is_seen(rivals: Rivals, bank: Bank, anna: User) -> None:
     """It has lost the row, and its INTENT is on its way: who retracts waits for it, and then reads it."""
     task = read_no(anna)
     first = Effect.objects.get()
@@ -123,7 +123,7 @@ def test_a_call_that_a_worker_begins_with_its_last_statement_is_seen(rivals: Riv
             with_its_connections, lambda: operations.retract(task.pk, user=anna, reason="It is there.")
         )
         until_blocked()
-    with pytest.raises(NotAllowed, match="“Charge” was begun since"):
+    with pytest.raises(NotAllowed, match="“Charge” was started since"):
         retracting.result(timeout=10)
     first.refresh_from_db()
     assert (first.state, Effect.objects.get(generation=2).state) == ("not_done", "intent")

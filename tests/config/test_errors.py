@@ -29,7 +29,7 @@ def _service() -> int:
     return ContentType.objects.get_for_model(Service).pk
 
 
-# What makes each page, as a user who may see workflows; and the words that it begins with.
+# What makes each page, as a user who may see workflows; and the words that it starts with.
 PAGES: dict[str, tuple[int, str, Callable[[Client], Any]]] = {
     "no such address": (404, "There is nothing here", lambda client: client.get("/nothing/")),
     "no such page": (404, "There is nothing here", lambda client: client.get("/admin/nothing/")),

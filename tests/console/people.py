@@ -59,7 +59,7 @@ class Person:
         self.page.keyboard.type(text)
 
     def pick(self, label: str, option: str) -> None:
-        """Of a list that unfolds, by typing what it begins with."""
+        """Of a list that unfolds, by typing what it starts with."""
         field = self._field(label)
         self._enter(field)
         self.page.keyboard.type(option)

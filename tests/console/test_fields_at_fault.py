@@ -162,7 +162,7 @@ def at_fault(page: Any, name: str, said: str) -> None:
     assert page.evaluate("document.activeElement.getBoundingClientRect().top < innerHeight")
 
 
-def test_a_sign_in_that_failed_begins_again_at_the_password(open_as: Open) -> None:
+def test_a_sign_in_that_failed_starts_again_at_the_password(open_as: Open) -> None:
     User.objects.create_superuser("some-superuser", password=PASSWORD)
     page = open_as("superuser")
     page.context.clear_cookies(name="sessionid")

@@ -61,7 +61,7 @@ def test_all_of_a_page_is_reached_by_tab_in_sight_and_nothing_keeps_the_focus(
 ) -> None:
     User.objects.create_superuser("some-superuser", password="correct horse battery")
     page = open_as("superuser", path())
-    page.evaluate("document.activeElement.blur()")  # some fields have the focus from the beginning
+    page.evaluate("document.activeElement.blur()")  # some fields have the focus from the starting
     page.evaluate("document.body.tabIndex = -1, document.body.focus(), document.body.removeAttribute('tabindex')")
     for _ in range(200):
         page.keyboard.press("Tab")

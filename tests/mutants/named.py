@@ -60,7 +60,7 @@ def _located(name: str, file: str, told: dict[str, list[str]], files: dict[str, 
 
 
 def _common(one: str, other: str) -> str:
-    """What both begin with."""
+    """What both start with."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     return "".join(letter for letter, _ in same)
 

@@ -208,7 +208,9 @@ def test_a_session_that_is_over_before_it_was_checked_changes_nothing_anywhere(
     assert sandbox.effects_of(workflow.key) == []
 
 
-def test_a_workflow_that_an_older_release_has_begun_goes_on(sandbox: SandboxProcess, returning_patient: Sample) -> None:
+def test_a_workflow_that_an_older_release_has_started_goes_on(
+    sandbox: SandboxProcess, returning_patient: Sample
+) -> None:
     """Its ledger knows of later steps, and neither of the account that was looked up nor of the bill.
 
     Its session is good still.

@@ -15,8 +15,8 @@ LARGEST = 150_000  # bytes
 class Picture:
     """One file of docs/images.
 
-    `page` is a path of the console, or how the line begins by which the demo leads to it; `click` is the selector of a
-    link there that is followed. `above` is the text of the heading that the picture begins with; empty for the top of
+    `page` is a path of the console, or how the line starts by which the demo leads to it; `click` is the selector of a
+    link there that is followed. `above` is the text of the heading that the picture starts with; empty for the top of
     the page. `height` is that of the window, in pixels of CSS.
     """
 

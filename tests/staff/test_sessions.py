@@ -132,7 +132,7 @@ def test_a_form_of_nobody_says_that_nothing_was_done(db: None) -> None:
     assert "You are not signed in. Nothing was done" in sign_in_page(client, client.post("/admin/password_change/"))
 
 
-def test_a_session_of_the_release_before_begins_to_count(client: Client, passes: Clock) -> None:
+def test_a_session_of_the_release_before_starts_to_count(client: Client, passes: Clock) -> None:
     session = client.session
     del session[sessions.BEGAN], session[sessions.SEEN]
     session.save()

@@ -123,7 +123,7 @@ def test_at_a_known_address_guesses_are_counted_too(ada: User, hasher: type[Coun
     assert hasher.hashed == 5
 
 
-def test_an_account_of_ones_own_does_not_begin_the_count_of_an_address_anew(ada: User) -> None:
+def test_an_account_of_ones_own_does_not_start_the_count_of_an_address_anew(ada: User) -> None:
     for number in range(19):
         sign_in(f"user{number}", "guess")
     assert sign_in().status_code == 302

@@ -112,14 +112,14 @@ def test_so_is_a_workflow_that_is_started(told: list[str]) -> None:
         assert told == ["default"]
 
 
-def test_a_process_that_has_not_begun_announces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_has_not_started_announces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a worker, which starts children, or a shell."""
     monkeypatch.setattr(notify, "_announcer", None)
     notify.announce("default")
     assert notify._announcer is None
 
 
-def test_one_that_has_begun_announces_from_the_first_on(
+def test_one_that_has_started_announces_from_the_first_on(
     monkeypatch: pytest.MonkeyPatch, heard: psycopg.Connection[Any]
 ) -> None:
     monkeypatch.setattr(notify, "_begun", False)

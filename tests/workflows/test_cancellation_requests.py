@@ -40,7 +40,7 @@ pytestmark = engine.ENGINE
 
 
 class Gate:
-    """A step that says when it has begun, and goes on when it may."""
+    """A step that says when it has started, and goes on when it may."""
 
     def __init__(self) -> None:
         self.begun, self.may_end = Flag(), Flag()

@@ -144,7 +144,7 @@ def test_an_undo_whose_claim_was_lost_is_recorded_and_not_repeated(world: World,
     assert world.log[-1] == "undo reserve"
 
 
-def test_a_worker_that_lost_its_row_begins_no_further_undo(world: World) -> None:
+def test_a_worker_that_lost_its_row_starts_no_further_undo(world: World) -> None:
     def undo(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
         terminate("default")
 

@@ -318,7 +318,7 @@ def test_one_whose_workflow_another_holds_is_passed_over(messages: Downstream) -
     assert messages.calls[-1] == second.pk
 
 
-def test_one_that_another_worker_has_just_decided_is_not_begun(
+def test_one_that_another_worker_has_just_decided_is_not_started(
     messages: Downstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_go(messages)
@@ -387,7 +387,7 @@ def test_a_worker_for_compensations_alone_does_none(messages: Downstream) -> Non
     assert not worker(only="compensation").process_deferred_step()
 
 
-def test_a_claim_that_has_ended_begins_nothing(messages: Downstream) -> None:
+def test_a_claim_that_has_ended_starts_nothing(messages: Downstream) -> None:
     let_go(messages)
     FollowUp.objects.update(due_at=timezone.now())
     with transaction.atomic():

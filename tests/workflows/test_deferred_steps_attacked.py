@@ -237,7 +237,7 @@ def start_children(workflow: Workflow) -> None:
         start_children,
     ],
 )
-def test_what_it_may_not_wait_for_is_not_begun(act: Act) -> None:
+def test_what_it_may_not_wait_for_is_not_started(act: Act) -> None:
     """Else a person would be asked what nobody waits for, and children would be started."""
     workflow, _ = let_go(act)
     before = columns(workflow)

@@ -56,7 +56,7 @@ def test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten(erro
     assert (workflow.status, workflow.context["number"], len(service.calls)) == ("COMPLETE", 1, 1)
 
 
-def test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again() -> None:
+def test_a_call_that_was_begun_after_the_ledger_was_read_is_not_started_again() -> None:
     service = Downstream()
     define([fail_at_first, *telling_late(service, BEGIN_LATE, settle=0)])
     workflow = work(submit())
@@ -68,7 +68,7 @@ def test_a_call_that_was_begun_after_the_ledger_was_read_is_not_begun_again() ->
     assert again(workflow).waiting_for.startswith("Unclear call: did “Call” happen?")
 
 
-def test_a_call_that_is_being_begun_just_then_is_not_begun_again_and_the_result_before_it_is_written() -> None:
+def test_a_call_that_is_being_begun_just_then_is_not_started_again_and_the_result_before_it_is_written() -> None:
     """The other worker's INTENT is not committed yet: ours waits for it, and the unique key refuses it."""
     service = Downstream()
     with engine.another_connection() as other:
@@ -97,7 +97,7 @@ def test_a_call_that_is_being_begun_just_then_is_not_begun_again_and_the_result_
     assert again(workflow).waiting_for.startswith("Unclear call: did “Call” happen?")
 
 
-def test_an_undo_that_was_told_after_the_ledger_was_read_is_not_begun_again() -> None:
+def test_an_undo_that_was_told_after_the_ledger_was_read_is_not_started_again() -> None:
     service = Downstream()
     service.undo_errors = [UnknownOutcome("no answer")]
 
@@ -171,7 +171,7 @@ def test_a_late_undo_never_lands_on_the_effect_of_another_workflow(lost: bool) -
     assert states == ({False: "done", True: "intent"} if lost else {False: "undone", True: "done"})
 
 
-def test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again() -> None:
+def test_an_undo_that_was_begun_after_its_state_was_read_is_not_started_again() -> None:
     service = Downstream()
     define([call_step(service, undo=service.undo), fail])
     workflow = work(submit())
@@ -188,7 +188,7 @@ def test_an_undo_that_was_begun_after_its_state_was_read_is_not_begun_again() ->
 
     with (
         connections["attempt_log"].execute_wrapper(tell_late),
-        pytest.raises(ClaimLost, match="before the undo was begun"),
+        pytest.raises(ClaimLost, match="before the undo was started"),
     ):
         worker().process_next()
     connections.close_all()

@@ -162,7 +162,7 @@ def test_a_call_whose_worker_died_in_it_is_looked_up_and_not_repeated(service: S
 
 
 def test_a_late_undo_does_not_overwrite_what_a_later_attempt_took_over(service: Service) -> None:
-    """Stopped in the undo that it had begun; the next worker has begun it again, and does not know what came of it."""
+    """Stopped in the undo that it had started; the next worker has started it again, and cannot know the outcome."""
     define([Step(service.pay, once=True, undo=service.refund), fail])
     workflow = work(submit())
     service.answers = [UnknownOutcome()]

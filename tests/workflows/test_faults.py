@@ -73,7 +73,7 @@ def drain() -> None:
 
 
 class Demanding(BaseModel):
-    """A context that cannot be made from nothing: the engine cannot even begin."""
+    """A context that cannot be made from nothing: the engine cannot even start."""
 
     number: int
 

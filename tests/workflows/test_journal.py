@@ -41,7 +41,7 @@ def test_a_worker_that_lost_its_row_while_it_opened_an_attempt_is_in_nobodys_way
 ) -> None:
     """Its claim has ended, its statement goes on: the next worker takes the same number, and meets it there.
 
-    Of a workflow that has not begun, the next worker then looks for the attempts that there are.
+    Of a workflow that has not started, the next worker then looks for the attempts that there are.
     """
     define([lambda *, workflow, context: None])
     workflow = submit(begun=begun)
@@ -86,7 +86,7 @@ def test_waits_outside_a_run_say_so() -> None:
         attempt_log.attempt_of(submit())
 
 
-def test_it_is_connected_before_the_claim_begins() -> None:
+def test_it_is_connected_before_the_claim_starts() -> None:
     """Opened after it, a server restarted in between would answer for another transaction of the same number."""
     connected = []
 

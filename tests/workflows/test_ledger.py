@@ -324,8 +324,8 @@ def test_the_result_of_a_call_is_written_also_when_the_claim_is_lost(alias: str)
     assert calls == [1]
 
 
-def test_a_worker_that_lost_its_row_begins_no_further_call() -> None:
-    """Stopped, say, and continued: the call in hand may finish, none is begun."""
+def test_a_worker_that_lost_its_row_starts_no_further_call() -> None:
+    """Stopped, say, and continued: the call in hand may finish, none is started."""
     service = Downstream()
 
     def lose_it(*, workflow: Workflow, context: Any) -> dict[str, Any]:

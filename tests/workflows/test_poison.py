@@ -178,7 +178,7 @@ def test_ten_deaths_in_a_row_ask_a_person() -> None:
     assert (ManualTask.objects.count(), kinds(workflow)) == (1, ["waiting"])
 
 
-def test_a_yes_lets_it_run_and_the_count_begins_anew() -> None:
+def test_a_yes_lets_it_run_and_the_count_starts_anew() -> None:
     boss = User.objects.create_superuser("ada")
     workflow = work(after(*["killed"] * 10))
     operations.approve(ManualTask.objects.get().pk, user=boss)

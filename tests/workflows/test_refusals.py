@@ -175,7 +175,7 @@ def test_a_best_effort_step_does_not_swallow_what_is_refused_to_us(words: str) -
     assert_put_back(workflow)
 
 
-def test_a_request_to_cancel_that_cannot_be_read_as_a_call_begins_is_no_failure_of_the_call() -> None:
+def test_a_request_to_cancel_that_cannot_be_read_as_a_call_starts_is_no_failure_of_the_call() -> None:
     def cancel(*, workflow: Workflow, context: Any) -> None:
         request = {"dedupe_key": "c", "name": "cancel", "payload": {"by": "ada", "reason": ""}}
         engine.elsewhere(lambda: store.send(source="console", workflow_id=workflow.pk, **request))

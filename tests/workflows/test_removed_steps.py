@@ -35,7 +35,7 @@ def renamed(state: str = "done") -> tuple[Downstream, Workflow]:
 
 
 @pytest.mark.parametrize("state", ["done", "intent", "unknown"])
-def test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_begun(state: str) -> None:
+def test_beside_the_call_of_a_step_that_is_not_declared_no_new_call_is_started(state: str) -> None:
     service, workflow = renamed(state)
     assert (workflow.status, len(service.calls), workflow.retry_count) == ("PENDING", 1, 0)
     assert workflow.waiting_for == "a release that declares the step call, whose call is on the ledger"
@@ -58,7 +58,7 @@ def test_a_release_that_declares_the_step_goes_on(said: dict[str, Any]) -> None:
     assert len(service.calls) == (1 if "formerly" in said else 2)
 
 
-def test_a_step_that_did_not_apply_begins_no_call_beside_it() -> None:
+def test_a_step_that_did_not_apply_starts_no_call_beside_it() -> None:
     """The release before had both: the one that it left, and the one that has its place now."""
     service = Downstream()
     service.answers = [None]
@@ -227,7 +227,7 @@ def test_a_question_that_nobody_answers_in_a_month_is_asked_again() -> None:
     assert len(service.calls) == 1
 
 
-def test_a_call_that_was_begun_before_is_repeated_beside_it() -> None:
+def test_a_call_that_was_started_before_is_repeated_beside_it() -> None:
     """It is in doubt, and found out by being repeated under its key. The new one would be under a name of its own."""
     service = Downstream()
     service.errors = [UnknownOutcome("no answer")]

@@ -152,7 +152,7 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
     ],
     ids=["suspended", "asked about", "retried", "rescheduled", "parked", "undone", "undone again", "reopened"],
 )
-def test_what_is_gone_on_with_has_begun(change: Callable[[int], None]) -> None:
+def test_what_is_gone_on_with_has_started(change: Callable[[int], None]) -> None:
     row = rows.workflow()
     change(row.pk)
     row.refresh_from_db()

@@ -1,4 +1,4 @@
-"""Calls are undone in the reverse of the order in which they were begun, also if a clock was set back in between."""
+"""Calls are undone in the reverse of the order in which they were started, also if a clock was set back in between."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_clock_that_was_set_back_between_two_calls_changes_no_order(world: Wor
     assert undone(world) == ["undo ship", "undo charge", "undo reserve"]
 
 
-def test_a_call_that_was_begun_again_counts_from_then(world: World) -> None:
+def test_a_call_that_was_started_again_counts_from_then(world: World) -> None:
     """Its row is the older one: the step came first, was refused, and comes last by now."""
     world.errors["charge"] = [RetryableStepError("not sent", base_delay=0)]
     charge, reserve = world.step("charge"), world.step("reserve")

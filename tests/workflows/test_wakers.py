@@ -146,7 +146,7 @@ def test_what_is_woken_is_due_since_then() -> None:
 
 
 def test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_due_since_then() -> None:
-    """Queued, and not begun: such as a child that is to be cancelled with its parent."""
+    """Queued, and not started: such as a child that is to be cancelled with its parent."""
     define([nothing])
     first, workflow, by_maintenance = submit(), submit(), submit()
     for each in (workflow, by_maintenance):

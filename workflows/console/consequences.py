@@ -77,7 +77,7 @@ def of_retry(workflow: Workflow) -> Iterator[str]:
     calls = Calls.of(workflow)
     code = words_for_code(calls.wording, workflow.last_error_code)
     on_record, unclear, again = calls.titles(DONE, KEPT), calls.titles(*IN_DOUBT), calls.titles(UNDONE)
-    yield "A worker takes it up before what is queued and has not begun, and starts again from the first step."
+    yield "A worker takes it up before what is queued and has not started, and starts again from the first step."
     if on_record:
         yield f"{_number(on_record)} on record and not made again: {_list(on_record)}."
     if unclear:

@@ -124,5 +124,5 @@ def _failed(row: FollowUp) -> str:
     """How often it has failed since it was let go, or since somebody had it run again."""
     failures = row.failures + row.unavailable
     failed = f" It has failed {words.times(failures)} since." if failures else ""
-    died = f" Workers have begun it {words.times(row.tries)}, and did not come to its end." if row.tries else ""
+    died = f" Workers have started it {words.times(row.tries)}, and did not come to its end." if row.tries else ""
     return failed + died

@@ -69,7 +69,7 @@ class _Charge:
         if call.undo_failures:
             return f"; the refund failed {call.undo_failures} time{'s' * (call.undo_failures > 1)}"
         if undo and undo.state in _IN_DOUBT:
-            return f"; a refund was begun at {words.clock(undo.begun_at)}, and its outcome is not known yet"
+            return f"; a refund was started at {words.clock(undo.begun_at)}, and its outcome is not known yet"
         return ""
 
     def _how(self) -> str:

@@ -1,4 +1,4 @@
-"""PAGING: the pages of a list, by keyset. A page begins after a row, or ends before one, and not at so many rows.
+"""PAGING: the pages of a list, by keyset. A page starts after a row, or ends before one, and not at so many rows.
 
 So page 200 costs what the first one costs, and rows that come in meanwhile move none from one page to the next. The
 address has the number of a row; its place in the order is read from the row itself. What is no number, or of no such
@@ -51,7 +51,7 @@ class Page:
 
 
 class KeysetList(ChangeList):
-    """A list in the one order that an index gives it, whatever `?o=` asks for; by pages that begin after a row.
+    """A list in the one order that an index gives it, whatever `?o=` asks for; by pages that start after a row.
 
     The order is the admin's `get_ordering`: all of one direction, with the primary key at its end, and never NULL.
     """
@@ -70,7 +70,7 @@ class KeysetList(ChangeList):
         return filters
 
     def get_query_string(self, new_params: Any = None, remove: Any = None) -> str:
-        """The address of a list with other filters begins at its first page."""
+        """The address of a list with other filters starts at its first page."""
         query: str = super().get_query_string(new_params, [*(remove or []), AFTER, BEFORE])
         return query
 

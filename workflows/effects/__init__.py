@@ -53,7 +53,7 @@ class KnownEffect:
         return self.key_age + monotonic() - self.seen_at
 
     def since_call(self) -> float:
-        """Seconds since the call was last begun."""
+        """Seconds since the call was last started."""
         return self.call_age + monotonic() - self.seen_at
 
 

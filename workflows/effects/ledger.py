@@ -2,7 +2,7 @@
 
 | state | means | the next attempt |
 |---|---|---|
-| INTENT | begun, and no more is known: the worker died in the call | asks whether it happened |
+| INTENT | started, and no more is known: the worker died in the call | asks whether it happened |
 | UNKNOWN | it timed out, broke off after sending, or raised something unforeseen | asks whether it happened |
 | DONE | it happened, and the result is recorded | merges the result, calls nothing |
 | NOT_DONE | refused, or never sent | calls, under the same key |
@@ -93,7 +93,7 @@ class Ledger:
         written = self.rows.write_intent(effect.step, effect.generation, effect.undo_key, expected=expected, undo=True)
         if not written:
             raise ClaimLost(
-                "the claim ended before the undo was begun, or an earlier attempt has written its result since"
+                "the claim ended before the undo was started, or an earlier attempt has written its result since"
             )
         undo_id, key_age, _ = written
         undo = KnownEffect(

@@ -75,7 +75,7 @@ class Reconciler:
     def resolve_or_repeat(self, step: Step, context: Any, effect: KnownEffect) -> KnownEffect:
         """Find out whether a call has happened. Returns its effect: DONE, NOT_DONE, or unchanged, to be repeated.
 
-        1. By the step's lookup. "Not found" counts only `settle` seconds after the call began: it may be on its way.
+        1. By the step's lookup. "Not found" counts only `settle` seconds after the call started: it may be on its way.
         2. By repeating the call under its key, while the downstream honours the key. Not if a repeat has found that the
            step does not apply any more: the next repeat would find the same.
         3. By asking a person, also only after `settle` seconds: a person's no gives the call a new key.
@@ -154,14 +154,14 @@ class Reconciler:
             raise Unsettled(message, code="unsettled", seconds=unsettled)
 
     def _ask(self, effect: KnownEffect, look_every: timedelta | None = None) -> KnownEffect:
-        """Ask a person. A yes comes with the result's fields; a no begins a new generation, with a new key."""
+        """Ask a person. A yes comes with the result's fields; a no starts a new generation, with a new key."""
         attempt_log.flush(self.attempt)
         answer = waits.ask(
             self.workflow,
             _doubt(effect),
             question=f"Unclear call: did {self._titled(effect)} happen?",
             facts={
-                "What we know": "The call was begun, and its answer never came.",
+                "What we know": "The call was started, and its answer never came.",
                 "Idempotency key": effect.idempotency_key,
             },
             task_type=DOUBT_TASK_TYPE,
@@ -184,7 +184,7 @@ class Reconciler:
     # --- Removed steps ------------------------------------------------------------------------------
 
     def require_declared(self) -> None:
-        """Begin no new call while the ledger holds one of an undeclared step: it may be that very call, renamed.
+        """Start no new call while the ledger holds one of an undeclared step: it may be that very call, renamed.
 
         The workflow waits for a release that declares the step, and looks every minute; after an hour a person is
         asked, too.

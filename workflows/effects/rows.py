@@ -49,7 +49,7 @@ class EffectRows:
         }
 
     def latest(self) -> list[KnownEffect]:
-        """The latest generation of each effect, in the order in which their calls were begun.
+        """The latest generation of each effect, in the order in which their calls were started.
 
         That is not the order of the rows: a person's "did not happen" makes the row of the next generation long before
         its call. Nor is it that of the times: the database's clock may have been set back between two calls. So each
@@ -156,7 +156,7 @@ class EffectRows:
     def resolve(
         self, effect: KnownEffect, state: Effect.State, *, result: dict[str, Any] | None = None, by: str
     ) -> KnownEffect:
-        """Decide the state of a call that an earlier attempt began. Fenced: only the holder of the row may.
+        """Decide the state of a call that an earlier attempt started. Fenced: only the holder of the row may.
 
         Raises ClaimLost if that attempt has written its result since we read the effect: the next attempt reads it.
         """

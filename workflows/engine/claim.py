@@ -1,6 +1,6 @@
 """CLAIM: find the next due workflow, and lock its row.
 
-What has begun goes first, in three of four claims (docs/adr/0012): the two kinds are two pools, each in the order in
+What has started goes first, in three of four claims (docs/adr/0012): the two kinds are two pools, each in the order in
 which its rows became due, and each found by an index of its own.
 """
 
@@ -25,7 +25,7 @@ from workflows.signals import store
 # behind the watermark were woken 0.5 to 1 s late in a backlog.
 FULL_LOOK_EVERY = 0.25
 
-# One of so many claims takes what has not begun before what has: else a flood of retries would let nothing new begin.
+# One of so many claims takes what has not started before what has: else a flood of retries would let nothing new start.
 FRESH_EVERY = 4
 
 # A row is seen a moment after the time that it is due at: when its transaction commits. So a look that has found

@@ -13,7 +13,7 @@ For each effect that may have happened and whose step has an `undo`, in the reve
    has failed, is asked again every hour and, after an outage, when the service is back. What has been undone is
    UNDONE. What still stands, and failed for an outage alone, is undone now, once. Else the question stays.
 
-Then the workflow is FAILED. A retry begins new generations of what was undone.
+Then the workflow is FAILED. A retry starts new generations of what was undone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ UNDO_TASK_TYPE = "undo_in_doubt"
 DEATHS_TASK_TYPE, LOSSES_TASK_TYPE = "keeps_dying", "keeps_being_lost"
 # Questions that a person has to answer though the workflow is cancelled.
 KEPT_ON_CANCEL = (DOUBT_TASK_TYPE, UNDO_TASK_TYPE)
-# The names of the waits for an answer about an undo begin with it.
+# The names of the waits for an answer about an undo start with it.
 QUESTION_PREFIX = "undo:"
 
 

@@ -8,7 +8,7 @@ deferred step alone.
 The context is the copy that was recorded: no earlier step is run, it would overwrite what the patient has changed
 since. So a step that needs a token, which is never recorded, gets one itself. And it may not wait.
 
-A worker may die of it, or lose it, however often: before it begins, the attempt log reschedules the deferred step, by
+A worker may die of it, or lose it, however often: before it starts, the attempt log reschedules the deferred step, by
 longer each time. What is done next is a decision, or a next try much later; after ten of these the deferred step is
 given up.
 """
@@ -45,7 +45,7 @@ from workflows.state.transitions import Failures
 
 logger = logging.getLogger(__name__)
 
-# Workers that may begin one without a decision, before it is given up; the next try comes after 60 s, doubling.
+# Workers that may start one without a decision, before it is given up; the next try comes after 60 s, doubling.
 MAX_TRIES = 10
 FIRST_DELAY, LONGEST_DELAY = 60.0, 3600.0
 LONGEST = timedelta(seconds=LONGEST_DELAY)
@@ -118,7 +118,9 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> Outcom
     definition = definitions()[workflow.workflow_type]
     step = definition.find_or_removed_step(follow_up.step)
     if follow_up.tries > MAX_TRIES:
-        return _failed_by(step, StepError(f"{follow_up.tries - 1} workers began it, none finished it.", code="poison"))
+        return _failed_by(
+            step, StepError(f"{follow_up.tries - 1} workers started it, none finished it.", code="poison")
+        )
     if definition.find_step(follow_up.step) is None or not (step.follow_up or follow_up.asked_by):
         return _failed_by(
             step, _for_another_release(f"This release does not follow up {step.name}.", "step_undeclared")

@@ -164,7 +164,7 @@ def run_step(
         with StepEntry(entry, attempt, results), savepoint:
             entry["outcome"] = _call(step, results, attempt, ledger)
     except WorkflowCancelled:
-        attempt.steps.pop()  # it was not begun
+        attempt.steps.pop()  # it was not started
         raise
 
 

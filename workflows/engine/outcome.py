@@ -206,7 +206,7 @@ def _due(workflow: Workflow) -> str:
 def _fail(
     workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures: Failures | None = None
 ) -> Attempt.Outcome:
-    """Fail the workflow for good, or begin its compensation; `failures` in a row when a step was tried too often."""
+    """Fail the workflow for good, or start its compensation; `failures` in a row when a step was tried too often."""
     failures = failures or Failures(workflow.retry_count, workflow.unavailable_count)
     cancelled = outcome.error if isinstance(outcome.error, WorkflowCancelled) else None
     compensates = compensation.fail_or_compensate(

@@ -32,7 +32,7 @@ class WorkerStatus(NamedTuple):
     heard_at: float = 0.0  # when the database last answered it between two workflows
     lost: bool = False  # the worker has lost its database: what follows is not the workflow's doing
     trouble: str = ""  # why it has no database, in words for the log
-    step: str = ""  # the last step that it began
+    step: str = ""  # the last step that it started
 
 
 class Slot:

@@ -36,7 +36,7 @@ class Results:
         self.context_json: dict[str, Any] = self.context.model_dump(mode="json")
 
     def resume(self, recorded: Mapping[str, Any]) -> None:
-        """Begin with the context as it was recorded. Raises StepError for one that this release cannot read.
+        """Start with the context as it was recorded. Raises StepError for one that this release cannot read.
 
         A field that is as no step has set it is left out: its type need not allow what it is without that.
         """

@@ -171,7 +171,7 @@ class Supervisor:
             if status is None or child.ended_by_us or monotonic() < status.deadline + KILL_OVERDUE_AFTER:
                 continue
             written = self._deaths.write(Death(status, Attempt.Outcome.INTERRUPTED, "overdue"))
-            if written and child.slot.read() == status:  # else the step came to an end, or began, after all
+            if written and child.slot.read() == status:  # else the step came to an end, or started, after all
                 logger.warning(
                     "worker process %s is overdue in %s, of workflow %s", pid, status.step, status.workflow_id
                 )

@@ -54,7 +54,7 @@ class WorkersBoundary(Boundary):
         """Read, at most once a second and on the claim, whether a person has asked to cancel the workflow.
 
         Using the claim keeps it from being silent, or shows that the server has ended it: a worker that was stopped,
-        and goes on after its lease has ended, begins no further step.
+        and goes on after its lease has ended, starts no further step.
         """
         if monotonic() < self._checked_at + CHECK_EVERY:
             return None

@@ -81,7 +81,7 @@ class Item(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Behind which item a page begins. `at` is when the first page was read: what is overdue since then stays put."""
+    """Behind which item a page starts. `at` is when the first page was read: what is overdue since then stays put."""
 
     at: datetime
     item: Item
@@ -109,7 +109,7 @@ class Page:
 
 
 def page(asked: Asked, *, after: Place | None = None) -> Page:
-    """The next items behind a place, or the first; and behind which the page after it begins, if there is one."""
+    """The next items behind a place, or the first; and behind which the page after it starts, if there is one."""
     at = after.at if after else timezone.now()
     found: list[Item] = []
     if after is None or not after.item.in_time:

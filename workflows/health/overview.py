@@ -109,7 +109,8 @@ def _queues() -> list[str]:
 def _hidden() -> Hidden | None:
     """The workflows that were stored in what is the future now, and are due only then; None when there are none.
 
-    None of them has begun. They are among those that are due next, and no more of these are looked at than are counted.
+    None of them has started. They are among those that are due next, and no more of these are looked at than are
+    counted.
     """
     number, last = 0, None
     for queue in _queues():

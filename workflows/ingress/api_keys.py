@@ -139,7 +139,7 @@ class KeyTable:
             except DatabaseUnavailable:
                 self._failed_at = monotonic()
                 raise
-            self._read_at = now  # when the read began: rows committed since then may be missing
+            self._read_at = now  # when the read started: rows committed since then may be missing
 
 
 def _read_keys() -> dict[bytes, str]:

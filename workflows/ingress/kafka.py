@@ -276,7 +276,7 @@ class Relay:
     def _configuration(self) -> dict[str, Any]:
         return {
             "client.id": "onramp",
-            "auto.offset.reset": "earliest",  # a new group begins with the oldest message, rather than miss one
+            "auto.offset.reset": "earliest",  # a new group starts with the oldest message, rather than miss one
             "log_level": 2,  # the client reports the rest to `_on_error` as well
             **self.options.properties,
             "bootstrap.servers": self.options.brokers,

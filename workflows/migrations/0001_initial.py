@@ -47,7 +47,7 @@ KINDS = [
     ("task_released", "Task released"), ("approved", "Approved"), ("rejected", "Rejected"), ("expired", "Expired"),
     ("taken_back", "Answer retracted"), ("acknowledged", "Acknowledged"), ("retried", "Retried"),
     ("run_now", "Run now"), ("cancel_requested", "Cancellation requested"),
-    ("cancel_too_late", "Too late to cancel"), ("cancelled", "Cancelled"), ("compensating", "Reversal began"),
+    ("cancel_too_late", "Too late to cancel"), ("cancelled", "Cancelled"), ("compensating", "Reversal started"),
     ("undo_failed", "Reversal failed"), ("compensated", "Reversed"),
 ]
 # fmt: on

@@ -10,7 +10,7 @@ class Chore(models.Model):
 
     name = models.CharField(max_length=50, primary_key=True)
     due_at = models.DateTimeField(db_default=ClockTimestamp())
-    after = models.BigIntegerField(db_default=0)  # the id after which its next slice begins
+    after = models.BigIntegerField(db_default=0)  # the id after which its next slice starts
     failing_since = models.DateTimeField(null=True)
     error = models.TextField(db_default="")  # why its last slice failed; empty if it did not
 

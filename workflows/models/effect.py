@@ -18,8 +18,8 @@ class Effect(models.Model):
 
     Written by the attempt log, before the call is made and after. Unique by workflow, step, generation and `undo`; the
     idempotency key of an undo is that of the effect it undoes, and `:undo`. `attempt` is the attempt (by its row's id)
-    that began or decided it last. Only the worker that knows `attempt_token`, a random one, may still write the result
-    of a call under way; a later attempt that takes the effect over puts its own there.
+    that started or decided it last. Only the worker that knows `attempt_token`, a random one, may still write the
+    result of a call under way; a later attempt that takes the effect over puts its own there.
     """
 
     class State(models.TextChoices):
@@ -46,13 +46,13 @@ class Effect(models.Model):
     error_code = models.CharField(max_length=100, db_default="")
     error_message = models.TextField(db_default="")
     first_begun_at = models.DateTimeField(db_default=ClockTimestamp())  # when its key was first sent
-    begun_at = models.DateTimeField(db_default=ClockTimestamp())  # when the call was last begun
-    # Drawn as the call is begun: calls are undone in the reverse order, whatever the clock says.
+    begun_at = models.DateTimeField(db_default=ClockTimestamp())  # when the call was last started
+    # Drawn as the call is started: calls are undone in the reverse order, whatever the clock says.
     call_number = models.BigIntegerField(null=True, db_default=NextCallNumber())
     settled_at = models.DateTimeField(null=True)
     # How its state became known: call, lookup, or a person's name.
     settled_by = models.CharField(max_length=150, db_default="")
-    has_undo = models.BooleanField(db_default=False)  # its step had an undo when the call was begun
+    has_undo = models.BooleanField(db_default=False)  # its step had an undo when the call was started
     undo_failures = models.PositiveIntegerField(db_default=0)  # failures of its undo since a person decided
     # Failures of its undo at a service that was unavailable; none of those above.
     undo_unavailable = models.PositiveIntegerField(db_default=0)

@@ -39,7 +39,7 @@ class Event(models.Model):
         CANCEL_REQUESTED = "cancel_requested", "Cancellation requested"
         CANCEL_TOO_LATE = "cancel_too_late", "Too late to cancel"
         CANCELLED = "cancelled"
-        COMPENSATING = "compensating", "Reversal began"
+        COMPENSATING = "compensating", "Reversal started"
         UNDO_FAILED = "undo_failed", "Reversal failed"
         COMPENSATED = "compensated", "Reversed"
 

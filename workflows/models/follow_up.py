@@ -6,7 +6,7 @@ from django.db.models import F, Q
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
 
-# Those that need somebody. Whoever has one run again begins it anew: if that is given up, it was not acknowledged.
+# Those that need somebody. Whoever has one run again starts it anew: if that is given up, it was not acknowledged.
 GIVEN_UP = Q(due_at=None) & ~Q(acknowledged_failure=F("created_at"))
 
 
@@ -21,7 +21,7 @@ class FollowUp(models.Model):
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     asked_by = models.CharField(max_length=150, db_default="")  # the user who had it run again, if one has
     due_at = models.DateTimeField(null=True)  # no worker takes it before this time; empty once given up
-    tries = models.PositiveIntegerField(db_default=0)  # workers that have begun it since its last decision
+    tries = models.PositiveIntegerField(db_default=0)  # workers that have started it since its last decision
     failures = models.PositiveIntegerField(db_default=0)
     # What a person has acknowledged that it was given up, by the time at which it was created.
     acknowledged_failure = models.DateTimeField(null=True)

@@ -34,7 +34,7 @@ class Wait(models.Model):
     outcome = models.CharField(max_length=30, db_default="")  # empty until it is answered
     result = models.JSONField(db_default=models.Value({}, models.JSONField()))
     resolved_at = models.DateTimeField(null=True)
-    # Drawn as a worker read a person's answer: calls with a higher one (`Effect`) were begun since.
+    # Drawn as a worker read a person's answer: calls with a higher one (`Effect`) were started since.
     call_number = models.BigIntegerField(null=True)
     signal = models.ForeignKey(
         "Signal", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="answers"

@@ -27,7 +27,7 @@ class WorkerProcess(models.Model):
     )
     attempt = models.PositiveIntegerField(null=True)  # the attempt's number
     step = models.CharField(max_length=100, db_default="")
-    since = models.DateTimeField(null=True)  # when it began the step
+    since = models.DateTimeField(null=True)  # when it started the step
     stopped_at = models.DateTimeField(null=True)
     ended_how = models.CharField(max_length=50, db_default="")  # empty when it stopped in good order
 

@@ -81,7 +81,7 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         """The rows that are queued, in two sets: those that have not failed and wait for nothing, and what else is due.
 
         The first set has an index. Of the others the planner does not know how few are due, and looks for them in all
-        rows: so up to `limit` of what has begun and is due are read first, from where the index of these begins.
+        rows: so up to `limit` of what has started and is due are read first, from where the index of these starts.
         """
         queued = self.in_state(State.QUEUED)
         due = queued.filter(~Q(**_NO_REASON), begun=True, invisible_until__lte=Now())
@@ -150,7 +150,7 @@ class Workflow(models.Model):
     queue = models.CharField(max_length=63, db_default="default")
     status = models.CharField(max_length=8, choices=Status, db_default=Status.PENDING)
     invisible_until = models.DateTimeField(db_default=Now())  # no worker takes it before this time
-    # An attempt has been decided: it goes before the workflows that have not begun.
+    # An attempt has been decided: it goes before the workflows that have not started.
     begun = models.BooleanField(db_default=False)
     retry_count = models.PositiveIntegerField(db_default=0)  # failures in a row of the same step
     # Of these failures, those at a service that was unavailable.
@@ -220,7 +220,7 @@ class Workflow(models.Model):
             ),
         ]
         indexes = [
-            # The two that a worker claims from: what has begun goes first, and has an index of its own.
+            # The two that a worker claims from: what has started goes first, and has an index of its own.
             models.Index(
                 name="workflow_begun",
                 fields=["queue", "invisible_until", "id"],

@@ -22,7 +22,7 @@ class TransactionId(_Integer):
 
 
 class Snapshot(_Text):
-    """`pg_snapshot`, as text: what was committed when a statement began (`pg_visible_in_snapshot`)."""
+    """`pg_snapshot`, as text: what was committed when a statement started (`pg_visible_in_snapshot`)."""
 
     def db_type(self, connection: object) -> str:
         return "pg_snapshot"

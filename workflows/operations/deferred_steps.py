@@ -58,7 +58,7 @@ def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> N
 
 
 def _make_due(workflow: Workflow, step: str, *, by: str) -> None:
-    """Whether it was given up, is to be tried later, or was never followed up: it begins anew."""
+    """Whether it was given up, is to be tried later, or was never followed up: it starts anew."""
     row = FollowUp(
         workflow=workflow,
         step=step,

@@ -1,4 +1,4 @@
-"""How each operation begins and ends: check the permission, lock the row, record an event."""
+"""How each operation starts and ends: check the permission, lock the row, record an event."""
 
 from __future__ import annotations
 

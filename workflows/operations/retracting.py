@@ -6,12 +6,12 @@ An answer comes to the ledger in three steps, and can be retracted after each of
 |---|---|
 | in the inbox, not read by any worker | closes its signal |
 | with its wait; the worker that read it died before it decided | nothing more |
-| on the ledger | restores the effect; removes the next generation that a no has made, if its call was not begun |
+| on the ledger | restores the effect; removes the next generation that a no has made, if its call was not started |
 
-Each time the wait is superseded, so that the next run of the workflow asks again, by a new task. A call that was begun
-after the answer was read has built on it: then the answer stands.
+Each time the wait is superseded, so that the next run of the workflow asks again, by a new task. A call that was
+started after the answer was read has built on it: then the answer stands.
 
-The caller holds the workflow's row, so no worker reads an answer or begins a call meanwhile. A worker that has lost the
+The caller holds the workflow's row, so no worker reads an answer or starts a call meanwhile. A worker that has lost the
 row can still have one statement on its way to the server. Its attempt is open then, and the answer is not retracted
 until somebody knows how that attempt ended.
 """
@@ -110,14 +110,14 @@ def _why_built_on(answer: Answer) -> str:
     for other in answer.others:
         # A step that did not apply has called nothing; each attempt evaluates it again.
         skipped = other.state == State.SKIPPED and other.step != effect.step
-        if _is_begun_since(other, wait) and not skipped:
+        if _is_started_since(other, wait) and not skipped:
             begun = f"{'The reversal of ' if other.undo else ''}{titled_step(workflow_type, other.step)}"
-            return f"{begun} was begun since, and builds on the answer."
+            return f"{begun} was started since, and builds on the answer."
     return ""
 
 
-def _is_begun_since(effect: Effect, wait: Wait) -> bool:
-    """Whether the effect's row, or its call, was begun after a worker had read the answer.
+def _is_started_since(effect: Effect, wait: Wait) -> bool:
+    """Whether the effect's row, or its call, was started after a worker had read the answer.
 
     Both have drawn a number, for the clock may have been set back between them. An unread answer has none.
     """
@@ -177,7 +177,7 @@ def _restore(answer: Answer) -> None:
         result=answer.effect.result if was_done else None,
         **unsettled,
     )
-    new = [effect.pk for effect in answer.made if _is_begun_since(effect, answer.wait)]
+    new = [effect.pk for effect in answer.made if _is_started_since(effect, answer.wait)]
     Effect.objects.filter(pk__in=new).delete()
     # What is left is an undo that had been called before the answer.
     made = Effect.objects.filter(pk__in=[effect.pk for effect in answer.made])

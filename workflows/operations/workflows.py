@@ -43,7 +43,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
     those that a person has left as they are stay done. `expires_after` is counted anew. Children that were cancelled
     with the workflow are started again, too.
 
-    It goes before what is queued and has not begun. One of many that are retried `in_bulk` does not: a thousand would
+    It goes before what is queued and has not started. One of many that are retried `in_bulk` does not: a thousand would
     hold up everything new.
 
     `seen` is the end that the user was shown (`ended_at`): of a workflow that somebody has retried since, and that has
@@ -96,10 +96,10 @@ def _retry_children(workflow_id: int, *, user: User, reason: str, in_bulk: bool,
 
 
 def _supersede_waits(workflow_id: int) -> None:
-    """Supersede the waits that are over, or closed (such as the one that failed it): the retry begins them anew.
+    """Supersede the waits that are over, or closed (such as the one that failed it): the retry starts them anew.
 
-    The others keep their answers. A wait for a time counts on from when it began. Children may have been retried
-    since, so the wait for them is begun anew.
+    The others keep their answers. A wait for a time counts on from when it started. Children may have been retried
+    since, so the wait for them is started anew.
     """
     not_open = [ManualTask.State.EXPIRED, ManualTask.State.CLOSED]
     closed = ManualTask.objects.filter(workflow=workflow_id, state__in=not_open).values("wait")

@@ -194,7 +194,7 @@ class WorkersCalls:
                 raise error
 
     def _may_try_in_earnest(self, service: str) -> bool:
-        """Whether a step that needs the service may begin, to try it: alone, and long after the circuit opened."""
+        """Whether a step that needs the service may start, to try it: alone, and long after the circuit opened."""
         was_released = self.workflow is not None and self.workflow.parked_on == service
         is_due = was_released and monotonic() >= self.known[service].trial_at
         return is_due and self._take_trial(service, in_earnest=True)

@@ -132,7 +132,7 @@ def vote(service: Service, *, unavailable: bool, answered: bool, workflow_id: in
     if service.opened_at is not None:
         if is_trial_due(service):
             _end_trial(service, answered=answered, unavailable=unavailable)
-        return  # else a call that was begun before the circuit opened: it says nothing new
+        return  # else a call that was started before the circuit opened: it says nothing new
     if service.since is None or _is_old(service):
         _forget_votes(service)
         if not unavailable:
@@ -148,7 +148,7 @@ def vote(service: Service, *, unavailable: bool, answered: bool, workflow_id: in
 
 
 def _is_old(service: Service) -> bool:
-    """Whether a suspicion is over. One that begins later than now is as old as the clock that was set back since."""
+    """Whether a suspicion is over. One that starts later than now is as old as the clock that was set back since."""
     assert service.since is not None
     now = _now(service)
     return service.since > now or (service.answered > 0 and service.since < now - WINDOW)

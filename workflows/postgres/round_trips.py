@@ -81,12 +81,12 @@ class Session:
         self._is_unsure = False  # an exchange failed: some of what it was to prepare, and to drop, it has
         self._savepoint = ""  # one that is not made yet
         self._last: Command | None = None  # what is to travel with the COMMIT
-        self.is_used = True  # by somebody else than the engine; in a block of `savepoint`, since its beginning
+        self.is_used = True  # by somebody else than the engine; in a block of `savepoint`, since its start
         self._raw.wait = self._wait
         self._raw.prepare_threshold = None  # with a rollback, psycopg drops all that is prepared: ours, too
 
     def run(self, sql: str, parameters: Parameters) -> list[Row]:
-        """Run a statement of the engine's, prepared; its rows. BEGIN goes with it if the transaction is to begin.
+        """Run a statement of the engine's, prepared; its rows. BEGIN goes with it if the transaction is to start.
 
         Raises Django's errors of the database.
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 def skip_scan(name: str, table: str, condition: str, *columns: str) -> str:
     """A recursive part of a WITH clause, called `name`, with a row for each combination of values of the columns.
 
-    There has to be an index that begins with the columns, of the rows for which the condition holds.
+    There has to be an index that starts with the columns, of the rows for which the condition holds.
     """
     these, before = ", ".join(columns), ", ".join(f"{name}.{column}" for column in columns)
     return f"""{name} AS (

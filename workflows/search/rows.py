@@ -29,8 +29,8 @@ _INSERT = """
 """
 
 # A key of a workflow that is of no type of ours stays, because we could not have given it a new one. So does one of a
-# workflow that was stored after we began: an intake of the old setting wrote it, and nobody has given it another. Where
-# `known` is NULL there is no workflow any more.
+# workflow that was stored after we started: an intake of the old setting wrote it, and nobody has given it another.
+# Where `known` is NULL there is no workflow any more.
 _REMOVE = """
     WITH slice AS (
         SELECT hash, workflow_id, key_id FROM workflows_searchkey

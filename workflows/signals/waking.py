@@ -38,7 +38,7 @@ ROWS_OF_A_SENDER = 1_000
 
 
 class Slice(NamedTuple):
-    """What a slice of a maintenance task has changed, in rows, and after which id the next one begins: 0 is from the
+    """What a slice of a maintenance task has changed, in rows, and after which id the next one starts: 0 is from the
     start.
 
     `rest`: seconds that the maintenance task can rest at the least, for there is nothing in sight.
@@ -180,7 +180,7 @@ def _signals_to_compare(after: int = 0, *, order: str = "id") -> tuple[list[int]
 
 
 def slice_of_signals(after: int) -> tuple[int, int]:
-    """The last id of the next SIGNALS open signals after that id, and after which the slice behind it begins.
+    """The last id of the next SIGNALS open signals after that id, and after which the slice behind it starts.
 
     0 is the last of none.
     """
@@ -188,7 +188,7 @@ def slice_of_signals(after: int) -> tuple[int, int]:
 
 
 def _slice(ids: str, after: int) -> tuple[int, int]:
-    """The last of the next SIGNALS `ids` (SQL) after that one, 0 of none; after which the slice behind it begins."""
+    """The last of the next SIGNALS `ids` (SQL) after that one, 0 of none; after which the slice behind it starts."""
     row = fetch_one(
         f"SELECT coalesce(max(id), 0), count(*) FROM ({ids} LIMIT {SIGNALS}) slice",  # noqa: S608 (ours)
         [after],

@@ -51,7 +51,7 @@ PAST_LIMIT = 200
 class PastAttempt(NamedTuple):
     """An attempt that ended without a decision of its own; `died_in` and `died_how` when its worker's end is known.
 
-    `still_due`: nothing has put the workflow off, or woken it, since the attempt began.
+    `still_due`: nothing has put the workflow off, or woken it, since the attempt started.
     """
 
     number: int
@@ -88,7 +88,7 @@ _current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default
 
 
 def connect() -> None:
-    """Open the connection unless it is open. Called before the claim begins, never after."""
+    """Open the connection unless it is open. Called before the claim starts, never after."""
     connections[ALIAS].ensure_connection()
 
 
@@ -153,7 +153,7 @@ def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: Mapping[st
 
 
 def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: str) -> OpenAttempt:
-    """Write that an attempt begins. An earlier one that is still open has lost its worker: it is closed as vanished.
+    """Write that an attempt starts. An earlier one that is still open has lost its worker: it is closed as vanished.
 
     Returns the new attempt with the attempts since the last decision, or since a person cancelled or retried the
     workflow; they are found by the index of the attempts' numbers. Deaths are counted by how those attempts ended, for
@@ -166,7 +166,7 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
         "worker": worker,
         "release": release,
     }
-    # Of a workflow that has not begun there are attempts only if a worker has died: the first statement finds them.
+    # Of a workflow that has not started there are attempts only if a worker has died: the first statement finds them.
     rows = (not workflow.begun and execute(_OPEN_FIRST, opened)) or execute(_OPEN, opened)
     if not rows:
         raise ClaimLost(

@@ -21,7 +21,7 @@ class Boundary:
         """Raise ServiceUnavailable if one of the services that a step needs is not to be called now."""
 
     def calling(self) -> None:
-        """The announced step's own code begins: what the database has taken until then is not the step's time."""
+        """The announced step's own code starts: what the database has taken until then is not the step's time."""
 
     def after(self) -> None:
         """After a step, an undo or a lookup: its calls are known. Raises ClaimLost when the attempt log fails."""

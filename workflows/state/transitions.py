@@ -6,7 +6,7 @@ These columns of a workflow's row are its schedule:
 |---|---|
 | `status`, `compensating`, `completed_at` | under way, being undone, or at rest since then: COMPLETE or FAILED |
 | `invisible_until` | no worker takes the workflow before this time, and it is due since then |
-| `begun` | it goes before what has not begun: an attempt has been decided, or the workflow was woken |
+| `begun` | it goes before what has not started: an attempt has been decided, or the workflow was woken |
 | `waiting_for` | what it waits for, in words |
 | `wake_on`, `wake_matching`, `seen_until` | the names of the signals that wake it, and which of those |
 | `parked_on`, `parked_at` | the service that is unavailable and that it waits for, and since when |
@@ -227,7 +227,7 @@ def end_compensation(workflow_id: int) -> None:
 
 
 def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = True) -> None:
-    """A person retries a workflow that has failed or was cancelled. The time that it may take begins anew.
+    """A person retries a workflow that has failed or was cancelled. The time that it may take starts anew.
 
     Not `begun`, one of many that are retried together waits its turn with the others.
     """
@@ -292,7 +292,7 @@ def make_known_due(queue: str, workflow_types: Sequence[str], *, limit: int) -> 
     """Make workflows of these types due that were rescheduled because a release did not know their type; how many.
 
     At most `limit`, and none whose row is locked. They wait for nothing any more, so that a release that does not know
-    the type either begins anew with short delays.
+    the type either starts anew with short delays.
     """
     return execute(
         f"""UPDATE workflows_workflow

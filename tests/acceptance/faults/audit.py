@@ -29,7 +29,7 @@ from workflows.models import Effect, Workflow
 
 OPEN = ("intent", "unknown")
 STANDS = ("done", "kept")
-# What the key of a change begins with that a person has made, on the service's own pages.
+# What the key of a change starts with that a person has made, on the service's own pages.
 BY_HAND = "by-hand:"
 
 A_FEW = 8
@@ -48,7 +48,7 @@ class Audit:
     at_rest: set[int] = field(default_factory=set)
 
     def look(self, workflows: Iterable[int]) -> None:
-        """Look at those of these that nobody holds, with their rows locked: nobody begins a call meanwhile."""
+        """Look at those of these that nobody holds, with their rows locked: nobody starts a call meanwhile."""
         with transaction.atomic():
             free = Workflow.objects.filter(pk__in=workflows).select_for_update(skip_locked=True, no_key=True)
             rows = {row.pk: row for row in free}

@@ -40,7 +40,7 @@ BEST_EFFORT = {
 # The operations, and steps, that are done later when they were let go for a reason that passes.
 FOLLOWED_UP = {step.name for step in definitions.ONBOARDING.steps if step.follow_up}
 
-# The event that tells of an attempt's end. A wait is told of when it begins, and not each time it is met.
+# The event that tells of an attempt's end. A wait is told of when it starts, and not each time it is met.
 TOLD_BY = {
     "complete": "completed",
     "failed": "failed",

@@ -64,7 +64,7 @@ class Outages:
         return {f"{BEHIND_THE_ROAD.upper()}_URL": f"{self._road.url}/{BEHIND_THE_ROAD}"}
 
     def strike(self) -> None:
-        """Begin the next one, or end one whose time is over. One that is not met comes again."""
+        """Start the next one, or end one whose time is over. One that is not met comes again."""
         if self._end and time.monotonic() >= self._until:
             self.end()
         elif not self._end and self._planned and time.monotonic() >= self._until + PAUSE:

@@ -1,4 +1,4 @@
-"""Who holds the row? A worker that is stopped, cut off, or has lost a connection begins no call that is not its own.
+"""Who holds the row? A worker that is stopped, cut off, or has lost a connection starts no call that is not its own.
 
 The witness is the count of requests that reached the sandbox, those too that it answered from memory.
 """
@@ -46,7 +46,7 @@ class Caught(NamedTuple):
     confirmations: Requests
 
     def assert_called_once(self) -> None:
-        """And nothing by the attempt that was lost: until another worker begins it, the fence alone forbids it."""
+        """And nothing by the attempt that was lost: until another worker starts it, the fence alone forbids it."""
         # The first request for the charge met the fault that made it slow.
         assert (self.charges.count(), self.confirmations.count()) == (0, 1)
         lost = Attempt.objects.get(workflow=self.workflow, number=1)
@@ -88,7 +88,7 @@ def ending(role: str) -> Callable[[str], TakeBack]:
     return end
 
 
-def test_a_worker_stopped_past_its_lease_in_the_midst_of_a_call_begins_no_other(system: System) -> None:
+def test_a_worker_stopped_past_its_lease_in_the_midst_of_a_call_starts_no_other(system: System) -> None:
     stopped = system.work("PAID", WORKER_LEASE_SECONDS=str(LEASE), **PATIENT)
     caught = catch_in_its_call(system, "paid", stop)
     workflow, holder = caught.workflow, int(caught.worker.rpartition(":")[2])
@@ -103,7 +103,7 @@ def test_a_worker_stopped_past_its_lease_in_the_midst_of_a_call_begins_no_other(
     assert_nothing_twice(system, definitions.PAID)
 
 
-def test_a_worker_stopped_past_its_lease_begins_no_other_call_though_nobody_has_taken_its_row(system: System) -> None:
+def test_a_worker_stopped_past_its_lease_starts_no_other_call_though_nobody_has_taken_its_row(system: System) -> None:
     """Then no other worker's ledger stands in its way."""
     system.work("PAID", WORKER_LEASE_SECONDS=str(LEASE), **PATIENT)
     caught = catch_in_its_call(system, "paid", stop)
@@ -142,7 +142,7 @@ def test_a_result_that_cannot_be_written_is_written_when_the_attempt_log_is_back
     assert_nothing_twice(system, definitions.ASKED)
 
 
-def test_a_worker_that_is_cut_off_for_longer_than_its_lease_begins_no_call_when_it_is_back(system: System) -> None:
+def test_a_worker_that_is_cut_off_for_longer_than_its_lease_starts_no_call_when_it_is_back(system: System) -> None:
     """Its connections stay open and say nothing, both ways; the sandbox it still reaches."""
     with Proxy() as proxy:
 

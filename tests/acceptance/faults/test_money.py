@@ -130,7 +130,7 @@ CALL_TAKES = 3.5
 
 
 def test_a_late_result_is_not_overwritten_by_the_call_that_another_worker_is_about_to_repeat(till: Till) -> None:
-    """The other one has read the ledger before the result came, and begins its call after."""
+    """The other one has read the ledger before the result came, and starts its call after."""
     till.sandbox.fault("payments", "charge", "slow", delay_s=CALL_TAKES, count=1)
     requests = Requests(till.sandbox, "payments", "charge")  # but the one that is slow
     till.work("IN_TURNS", processes=2, SERVICES_TIMEOUT="10")

@@ -70,7 +70,7 @@ def test_of_many_that_start_it_at_once_one_does(new_server: Server) -> None:
     assert sorted(stdout.strip() for stdout, _ in outputs) == ["False"] * 5 + ["True"], outputs
 
 
-def test_an_initdb_that_was_killed_is_begun_anew(new_server: Server) -> None:
+def test_an_initdb_that_was_killed_is_started_anew(new_server: Server) -> None:
     unfinished = new_server.cluster / "data.new"
     unfinished.mkdir(parents=True)
     (unfinished / "PG_VERSION").write_text("18\n")

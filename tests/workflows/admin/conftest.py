@@ -60,7 +60,7 @@ NOT_OURS = ("/admin/auth/", "/admin/jsi18n/")
 def crawl(
     client: Client, *, start: Sequence[str] = ("/admin/",), but: tuple[str, ...] = NOT_OURS, filtered: bool = True
 ) -> dict[str, str]:
-    """Every page of the console that links lead to from `start`, with its HTML; none that begins as in `but`.
+    """Every page of the console that links lead to from `start`, with its HTML; none that starts as in `but`.
 
     Without `filtered` no list or page is asked for a part of itself.
     """

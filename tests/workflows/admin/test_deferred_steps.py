@@ -51,7 +51,7 @@ def test_of_one_that_is_to_be_tried_it_says_when(as_: Login) -> None:
 def test_of_one_that_is_under_way_it_says_so_and_of_one_whose_workers_died_how_many(as_: Login) -> None:
     row = rows.left_undone()
     FollowUp.objects.create(workflow=row, step="thank", queue="default", due_at=timezone.now() + HOUR, tries=2)
-    assert "Workers have begun it 2 times, and did not come to its end." in page(as_("support"), row)
+    assert "Workers have started it 2 times, and did not come to its end." in page(as_("support"), row)
     Attempt.objects.create(workflow=row, number=2, worker="host-a:41")
     assert "Still to be done: “Thank”, a worker is at it." in page(as_("support"), row)
 

@@ -1,4 +1,4 @@
-"""The pages of the lists: a page begins after a row, or ends before one."""
+"""The pages of the lists: a page starts after a row, or ends before one."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_inbox_goes_by_due_time_and_then_by_number(boss: Client) -> None:
     assert list(walk(boss, f"{INBOX}?before=end", PREVIOUS_PAGE)) == [order[6:], order[3:6], order[:3]]
 
 
-def test_a_page_of_the_inbox_begins_where_it_did_when_its_row_has_been_decided(boss: Client) -> None:
+def test_a_page_of_the_inbox_starts_where_it_did_when_its_row_has_been_decided(boss: Client) -> None:
     hour = timezone.now() + timedelta(hours=1)
     made = [rows.open_task(rows.waiting(task=False), due_at=hour).pk for _ in range(5)]
     _, links = shown(boss, INBOX)
@@ -189,7 +189,7 @@ def test_addresses_of_before_open_the_first_page(boss: Client, query: str) -> No
     assert shown(boss, f"{LIST}?{query}")[0] == made[:3]
 
 
-def test_a_page_keeps_the_filter_and_a_filter_begins_at_the_first_page(boss: Client) -> None:
+def test_a_page_keeps_the_filter_and_a_filter_starts_at_the_first_page(boss: Client) -> None:
     for _ in range(7):
         rows.failed()
     rows.workflow()

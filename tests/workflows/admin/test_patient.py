@@ -64,7 +64,7 @@ def refund(state: str = "done", result: Any = None, **fields: Any) -> Effect:
         (
             [charge(), refund("intent")],
             "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; "
-            "a refund was begun at 2026-03-01 03:41 UTC, and its outcome is not known yet.",
+            "a refund was started at 2026-03-01 03:41 UTC, and its outcome is not known yet.",
         ),
         (
             [charge("undone"), refund(), charge(charge_id="ch_2", generation=2)],

@@ -21,7 +21,7 @@ def test_the_page_of_a_verb_says_what_will_happen_and_asks_for_a_reason(as_: Log
     url, _ = retry()
     client = as_("support")
     html = client.get(url).content.decode()
-    assert "before what is queued and has not begun, and starts again from the first step" in html
+    assert "before what is queued and has not started, and starts again from the first step" in html
     assert "why" in client.post(url, {"reason": " "}).context["form"].errors
     assert "reason" in client.post(url, {"why": "other", "reason": " "}).context["form"].errors
     assert Workflow.objects.get().status == "FAILED"

@@ -97,7 +97,7 @@ def test_a_worker_for_compensation_only_takes_no_submission(as_: Login) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_what_is_due_waits_whether_it_has_begun_or_not(as_: Login, begun: bool) -> None:
+def test_what_is_due_waits_whether_it_has_started_or_not(as_: Login, begun: bool) -> None:
     """Each of the two has an index of its own."""
     rows.worker()
     due(10 * MINUTE, begun=begun)

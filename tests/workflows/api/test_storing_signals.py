@@ -41,7 +41,7 @@ def test_a_payload_is_never_in_the_text_of_a_statement(client: Client) -> None:
         waits_for_us = [other.info.backend_pid]
         blocked = "NOT granted AND %s = ANY (pg_blocking_pids(pid))"
         until(lambda: sent.done() or other.execute(f"SELECT 1 FROM pg_locks WHERE {blocked}", waits_for_us).fetchall())
-        # Only now: of a statement that has just begun to wait, the first look could see the text of the one before.
+        # Only now: of a statement that has just started to wait, the first look could see the text of the one before.
         shown = other.execute(
             "SELECT query FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))", waits_for_us
         ).fetchall()

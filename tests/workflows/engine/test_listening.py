@@ -90,7 +90,7 @@ def test_so_does_what_came_with_the_answer_to_a_statement(listener: Listener) ->
     assert lasts(listener) < LONG / 2
 
 
-def test_an_announcement_begins_the_delays_anew(listener: Listener) -> None:
+def test_an_announcement_starts_the_delays_anew(listener: Listener) -> None:
     """Of several that come at once, one may be stored a moment after it was announced for the others."""
     listener._delay = Delay(0.01, LONG)
     for _ in range(20):

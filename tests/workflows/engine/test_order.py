@@ -1,4 +1,4 @@
-"""What has begun goes before what has not, in three of four claims (docs/adr/0012)."""
+"""What has started goes before what has not, in three of four claims (docs/adr/0012)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def drain() -> None:
         pass
 
 
-def test_three_of_four_claims_are_of_what_has_begun() -> None:
+def test_three_of_four_claims_are_of_what_has_started() -> None:
     define([nothing])
     fresh = [submit().pk for _ in range(4)]
     begun = [submit(begun=True).pk for _ in range(9)]
@@ -47,7 +47,7 @@ def test_three_of_four_claims_are_of_what_has_begun() -> None:
     assert taken() == [*begun[:3], fresh[0], *begun[3:6], fresh[1], *begun[6:], *fresh[2:]]
 
 
-def test_what_has_begun_is_taken_in_every_claim_when_nothing_else_is_due() -> None:
+def test_what_has_started_is_taken_in_every_claim_when_nothing_else_is_due() -> None:
     define([nothing])
     begun = [submit(begun=True).pk for _ in range(9)]
     drain()
@@ -70,7 +70,7 @@ def test_a_retry_does_not_wait_behind_the_backlog() -> None:
     assert Workflow.objects.get(pk=first.pk).status == "COMPLETE"
 
 
-def test_what_a_dead_worker_leaves_is_the_first_of_what_has_not_begun() -> None:
+def test_what_a_dead_worker_leaves_is_the_first_of_what_has_not_started() -> None:
     """A death decides nothing, and writes nothing: the row is due at once, since when it was due before."""
     define([nothing])
     left, begun, fresh = submit(), submit(begun=True), submit()
@@ -79,7 +79,7 @@ def test_what_a_dead_worker_leaves_is_the_first_of_what_has_not_begun() -> None:
     assert taken()[1:] == [begun.pk, left.pk, fresh.pk]
 
 
-def test_what_is_rescheduled_after_deaths_has_begun() -> None:
+def test_what_is_rescheduled_after_deaths_has_started() -> None:
     """It may have charged somebody."""
     define([nothing])
     workflow = submit()

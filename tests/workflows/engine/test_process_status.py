@@ -31,7 +31,7 @@ def test_a_name_that_is_too_long_is_cut() -> None:
     assert read.step == "é" * 100
 
 
-def test_an_undo_whose_own_code_begins_late_has_its_whole_time_and_keeps_its_name() -> None:
+def test_an_undo_whose_own_code_starts_late_has_its_whole_time_and_keeps_its_name() -> None:
     status = process_status.PublishedStatus(process_status.allocate(1)[0])
     boundary = WorkersBoundary(status, None, None, None)  # type: ignore[arg-type]
     announced_at = time.monotonic() - 2

@@ -78,7 +78,7 @@ def test_the_history_says_so_once_and_no_look_makes_an_attempt() -> None:
     assert not Attempt.objects.exists()
 
 
-def test_put_off_again_after_it_was_known_it_is_told_again_and_begins_with_a_minute() -> None:
+def test_put_off_again_after_it_was_known_it_is_told_again_and_starts_with_a_minute() -> None:
     workflow = work(submit(workflow_type=TYPE))
     as_if_put_off_before(3600)
     transitions.make_known_due("default", [TYPE], limit=1)

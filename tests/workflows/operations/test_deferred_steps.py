@@ -171,7 +171,7 @@ def test_while_a_worker_holds_the_row_it_does_not_wait(service: Downstream, boss
         ({"key_ttl": None, "lookup": fail}, 2 * HOUR, True),
     ],
 )
-def test_a_call_in_doubt_that_nothing_can_settle_is_not_begun(
+def test_a_call_in_doubt_that_nothing_can_settle_is_not_started(
     policy: dict[str, Any], key_age: timedelta, may: bool, boss: User
 ) -> None:
     def confirm(*, workflow: Workflow, context: Any) -> None:

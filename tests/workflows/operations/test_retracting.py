@@ -81,7 +81,7 @@ def test_a_yes_that_the_workflow_waits_behind_is_retracted_and_then_it_did_not_h
     assert bank.charged == [f"{workflow.key}:pay", f"{workflow.key}:pay:2"]
 
 
-def test_a_no_whose_new_call_was_not_begun_is_retracted_and_then_it_happened(bank: Bank, ada: User) -> None:
+def test_a_no_whose_new_call_was_not_started_is_retracted_and_then_it_happened(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step())
     answer(task, ada, None)
     crash("before_intent:pay")
@@ -116,25 +116,25 @@ def test_nobody_can_take_back_what_a_worker_has_just_left_open(bank: Bank, ada: 
     retract(task, ada)
 
 
-def test_a_no_whose_new_call_was_begun_stands(bank: Bank, ada: User) -> None:
+def test_a_no_whose_new_call_was_started_stands(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step(), pause)
     answer(task, ada, None)
     work(workflow)
-    refused(task, ada, "“Pay” was begun since")
+    refused(task, ada, "“Pay” was started since")
     Effect.objects.filter(generation=2).update(state="not_done", result=None)  # refused, but it was sent
-    refused(task, ada, "“Pay” was begun since")
+    refused(task, ada, "“Pay” was started since")
     for under_way in ({"state": "skipped"}, {"state": "intent", "settled_at": None, "settled_by": ""}):
         Effect.objects.filter(generation=2).update(**under_way)
-        refused(task, ada, "“Pay” was begun since")
+        refused(task, ada, "“Pay” was started since")
 
 
 @pytest.mark.parametrize("state", ["intent", "done", "not_done", "unknown"])
-def test_an_answer_stands_once_another_call_was_begun(bank: Bank, ada: User, state: str) -> None:
+def test_an_answer_stands_once_another_call_was_started(bank: Bank, ada: User, state: str) -> None:
     workflow, task = in_doubt(bank.step(), Step(ship, once=True), pause)
     answer(task, ada, YES)
     work(workflow)
     Effect.objects.filter(step="ship").update(state=state)
-    refused(task, ada, "“Ship” was begun since")
+    refused(task, ada, "“Ship” was started since")
 
 
 def test_a_step_that_did_not_apply_has_built_on_nothing(bank: Bank, ada: User) -> None:

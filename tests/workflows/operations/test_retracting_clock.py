@@ -1,4 +1,4 @@
-"""RETRACT: what was begun after an answer is told by the order of the calls, and not by a clock that was set back."""
+"""RETRACT: what was started after an answer is told by the order of the calls, and not by a clock that was set back."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def moved(table: str, *columns: str, minutes: int = -10, where: str = "true") ->
         cursor.execute(f"UPDATE workflows_{table} SET {times} WHERE {where}")
 
 
-def test_an_answer_stands_once_another_call_was_begun_though_the_clock_was_set_back(bank: Bank, ada: User) -> None:
+def test_an_answer_stands_once_another_call_was_started_though_the_clock_was_set_back(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step(), Step(ship, once=True), pause)
     answer(task, ada, YES)
     work(workflow)
     moved("effect", "begun_at", "first_begun_at", where="step = 'ship'")
-    refused(task, ada, "“Ship” was begun since")
+    refused(task, ada, "“Ship” was started since")
 
 
-def test_a_no_whose_new_call_was_begun_stands_though_the_clock_was_set_back(bank: Bank, ada: User) -> None:
+def test_a_no_whose_new_call_was_started_stands_though_the_clock_was_set_back(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step(), pause)
     answer(task, ada, None)
     work(workflow)
     moved("effect", "begun_at", "first_begun_at", where="generation = 2")
-    refused(task, ada, "“Pay” was begun since")
+    refused(task, ada, "“Pay” was started since")
 
 
-def test_a_no_whose_new_call_was_not_begun_leaves_no_generation_behind(bank: Bank, ada: User) -> None:
+def test_a_no_whose_new_call_was_not_started_leaves_no_generation_behind(bank: Bank, ada: User) -> None:
     """Left in doubt, that generation would be asked about, and not the call that was made."""
     workflow, task = in_doubt(bank.step())
     answer(task, ada, None)

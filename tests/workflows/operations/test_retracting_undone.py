@@ -96,13 +96,13 @@ def test_what_was_undone_since_stands(bank: Bank, ada: User) -> None:
     refused(task, ada, "What became of “Pay” has become known in another way since")
 
 
-def test_a_call_whose_undo_was_begun_stands(bank: Bank, ada: User) -> None:
+def test_a_call_whose_undo_was_started_stands(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step(undo=bank.refund), fail)
     bank.refusals = 3
     answer(task, ada, YES)
     again(again(workflow))
     assert states() == {"pay 1": "done", "undo pay": "not_done"}
-    refused(task, ada, "The reversal of “Pay” was begun since")
+    refused(task, ada, "The reversal of “Pay” was started since")
 
 
 # --- Whether an undo is dealt with --------------------------------------------------------------------
@@ -172,12 +172,12 @@ def test_an_undo_that_is_being_tried_again_is_not_asked_about(bank: Bank, ada: U
     refused(task, ada, "The reversal is being tried again")
 
 
-def test_an_answer_about_an_undo_stands_once_the_next_one_was_begun(bank: Bank, ada: User) -> None:
+def test_an_answer_about_an_undo_stands_once_the_next_one_was_started(bank: Bank, ada: User) -> None:
     reserve = Step(ship, name="reserve", once=True, undo=lambda **_: None)
     workflow, task = undo_in_doubt(bank, reserve)
     answer(task, ada, BY_HAND)
     assert to_rest(workflow).status == "FAILED"
-    refused(task, ada, "The reversal of “Reserve” was begun since")
+    refused(task, ada, "The reversal of “Reserve” was started since")
 
 
 def test_what_was_wrongly_undone_by_hand_is_not_called_again_by_a_retry(bank: Bank, ada: User) -> None:

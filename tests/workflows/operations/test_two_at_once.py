@@ -152,7 +152,7 @@ def test_a_decision_and_the_expiry_at_once_leave_one_outcome(boss: User) -> None
 
 @pytest.mark.django_db(transaction=True)
 def test_a_decision_that_waited_for_the_expiry_sees_it(boss: User) -> None:
-    """Forced: the expiry's update is uncommitted when the decision's begins, and commits while it waits."""
+    """Forced: the expiry's update is uncommitted when the decision's starts, and commits while it waits."""
     task = rows.open_task(rows.waiting(task=False))
     waiting = threading.Event()
     refusals: list[Exception] = []

@@ -105,7 +105,7 @@ def test_a_failure_after_it_is_the_first_of_a_new_one(circuit: Circuit) -> None:
     assert (circuit.service.failed, circuit.service.answered) == (1, 0)
 
 
-def test_a_suspicion_that_begins_later_than_now_is_begun_anew(circuit: Circuit) -> None:
+def test_a_suspicion_that_begins_later_than_now_is_started_anew(circuit: Circuit) -> None:
     """The server's clock was set back by an hour: for so long no vote could open the circuit."""
     circuit.vote("FF").at(-3600).vote("FFFF")
     assert not circuit.is_open
@@ -126,7 +126,7 @@ def test_people_see_a_suspicion_that_calls_renew_and_its_votes_count_on_beyond_t
     assert circuit.vote("F").is_open
 
 
-def test_a_call_that_began_before_it_opened_says_nothing_new(circuit: Circuit) -> None:
+def test_a_call_that_started_before_it_opened_says_nothing_new(circuit: Circuit) -> None:
     circuit.vote("FFFFF")
     before = circuit.service.retry_at
     assert circuit.vote("AF", every=0.1).is_open

@@ -184,7 +184,7 @@ def test_one_bad_payload_makes_no_suspects_of_those_that_come_after_it(the_time:
 
 
 def test_what_was_answered_before_a_circuit_opened_is_not_the_outcome_of_its_trial(the_time: Time) -> None:
-    """The worker's call was begun while the circuit was suspected still, and ends in vain when a trial is due."""
+    """The worker's call was started while the circuit was suspected still, and ends in vain when a trial is due."""
     simulation = Simulation(the_time, lambda: False)
     Service.objects.create(name="programs", since=START, failed=1, suspects=[1])
     worker = WorkersCalls()

@@ -155,7 +155,7 @@ def test_one_whose_hour_has_run_out_counts_a_failure(programs: Downstream) -> No
     assert again(workflow).status == "FAILED"
 
 
-def test_one_that_is_parked_on_another_service_begins_its_hour_anew(programs: Downstream) -> None:
+def test_one_that_is_parked_on_another_service_starts_its_hour_anew(programs: Downstream) -> None:
     """The hour for which the first was away was not the second one's."""
     payments = Downstream("payments")
     define([programs.step, Step(payments.step, name="pay")])
@@ -231,7 +231,7 @@ def test_a_best_effort_step_that_parks_is_let_go_when_patience_is_over(programs:
     assert again(workflow).status == "COMPLETE"
 
 
-def test_a_step_is_not_begun_without_a_service_that_it_needs(programs: Downstream) -> None:
+def test_a_step_is_not_started_without_a_service_that_it_needs(programs: Downstream) -> None:
     payments = Downstream("payments")
     define([Step(payments.step, once=True, key_ttl=timedelta(hours=1), name="pay", needs=("programs",)), programs.step])
     open_circuit()

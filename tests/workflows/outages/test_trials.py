@@ -163,7 +163,7 @@ def test_nor_does_anybody_pay_where_more_than_three_have_met_the_outage(
 def test_one_at_a_time_pays_to_try_it(program: Program) -> None:
     open_for(minutes=11)
     trial_is_due()
-    Service.objects.update(trial_until=timezone.now() + timedelta(seconds=10))  # another one has begun to
+    Service.objects.update(trial_until=timezone.now() + timedelta(seconds=10))  # another one has started to
     Workflow.objects.exclude(pk__in=program.bad).update(invisible_until=timezone.now())
     while worker().process_next():
         pass

@@ -189,7 +189,7 @@ def test_a_rollback_drops_nothing_that_is_prepared() -> None:
 # --- Transactions -------------------------------------------------------------------------------------
 
 
-def test_a_transaction_begins_with_its_first_statement_and_ends_with_its_last(session: Session) -> None:
+def test_a_transaction_starts_with_its_first_statement_and_ends_with_its_last(session: Session) -> None:
     with transaction.atomic():
         session.run(INSERT, {"name": "by ada", "divisor": 1})
         assert groups() == set()
@@ -229,7 +229,7 @@ def test_what_goes_with_a_commit_goes_with_no_other(session: Session) -> None:
 
 @pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "SELECT 1 / 0"])
 def test_a_transaction_that_has_ended_or_failed_meanwhile_is_not_committed(session: Session, statement: str) -> None:
-    """The server would begin a new one for what goes with the commit, or answer to COMMIT by a rollback."""
+    """The server would start a new one for what goes with the commit, or answer to COMMIT by a rollback."""
     with pytest.raises(ClaimLost):
         commit_after(session, lambda: execute(statement))
     assert groups() == ({"by ada"} if statement == "COMMIT" else set())

@@ -18,7 +18,7 @@ class Command(DatabaseCommand):
         if not found:
             raise CommandError("There is no such key. See manage.py listapikeys.")
         if len(found) > 1:
-            raise CommandError("More than one key begins like that. Give its number: see manage.py listapikeys.")
+            raise CommandError("More than one key starts like that. Give its number: see manage.py listapikeys.")
         if not api_keys.revoke(found[0]):
             self.stdout.write(f"{found[0]} had been revoked already.")
             return

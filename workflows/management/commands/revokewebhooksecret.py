@@ -23,7 +23,7 @@ class Command(DatabaseCommand):
         if not found:
             raise CommandError("There is no such secret. See manage.py listwebhooksecrets.")
         if len(found) > 1:
-            raise CommandError("More than one secret begins like that. Give its number: manage.py listwebhooksecrets.")
+            raise CommandError("More than one secret starts like that. Give its number: manage.py listwebhooksecrets.")
         if not webhooks.revoke(found[0]):
             self.stdout.write(f"The {found[0]} had been revoked already.")
             return

@@ -71,7 +71,7 @@ class Command(BaseCommand):
 
 
 def _keep_health_file(health_file: str, stack: ExitStack) -> None:
-    """Begin the health file, and lock it until the stack is closed."""
+    """Start the health file, and lock it until the stack is closed."""
     path = Path(health_file)
     try:
         stack.enter_context(healthfile.locked(path))

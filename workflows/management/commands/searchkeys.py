@@ -65,7 +65,7 @@ class Command(DatabaseCommand):
             "--below",
             type=int,
             metavar="NUMBER",
-            help="begin with the workflows below this number, not with the newest",
+            help="start with the workflows below this number, not with the newest",
         )
         what = "Make all search keys anew with the first of SEARCH_KEYS, then remove the others."
         actions.add_parser("rotate", help=what, description=what)

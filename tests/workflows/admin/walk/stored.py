@@ -31,7 +31,7 @@ def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """What is written meanwhile is rolled back. The operations may begin their transactions in it as in a test's."""
+    """What is written meanwhile is rolled back. The operations may start their transactions in it as in a test's."""
     around = transaction.atomic()
     around._from_testcase = True  # type: ignore[attr-defined]  # as TestCase says it of its own
     with around:

@@ -136,7 +136,7 @@ class Person:
     def _send(self, url: str, data: dict[str, str]) -> list[str]:
         html = self.client.post(url, data, follow=True).content.decode()
         said = [unescape(each) for each in re.findall(r'<li class="error">(.*?)</li>', html)]
-        return [each[:1].lower() + each[1:] for each in said]  # the page begins with a capital, whatever the name is
+        return [each[:1].lower() + each[1:] for each in said]  # the page starts with a capital, whatever the name is
 
 
 @pytest.fixture
