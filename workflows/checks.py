@@ -17,7 +17,7 @@ from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.engine.backoff import merge_policies
 from workflows.models import Effect, Workflow
-from workflows.outages.parking import PATIENCE
+from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.search.search_keys import FROM_SECRET_KEY, SearchKey
 from workflows.wording import known_words_for_code
 
@@ -154,7 +154,7 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> Faults:
     policy = merge_policies(step.retry, definition.retry)
     longest = sum(
         min(policy.base_delay * 2.0 ** min(failures, 63), policy.max_delay) * (1 + policy.jitter_factor)
-        for failures in range(max(policy.max_attempts, PATIENCE) - 1)
+        for failures in range(max(policy.max_attempts, OUTAGE_ATTEMPTS) - 1)
     )
     if step.key_ttl.total_seconds() < longest:
         message = f"is retried for up to {longest:.0f} s in an outage, longer than its key is honoured."

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from onboarding.services.http import Answer, Confirmation, Service
+from onboarding.services.http import Confirmation, Service, ServiceAnswer
 
 accounts = Service("accounts")
 # Nobody's account waits for it.
 identity = Service("accounts", circuit="identity link")
 
 
-class Account(Answer):
+class Account(ServiceAnswer):
     patient_uuid: UUID
     reference: str | None = None  # given by the client that created it: for us the workflow's key
 
 
-class _Found(Answer):
+class _Found(ServiceAnswer):
     accounts: list[Account]
 
 

@@ -51,19 +51,19 @@ IN_PROGRESS = "idempotency_in_progress"
 PASSING_CODES = frozenset({IN_PROGRESS, "token_expired"})
 
 
-class Answer(BaseModel):
+class ServiceAnswer(BaseModel):
     """What we read of a service's answer; it may say more."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
-class Confirmation(Answer):
+class Confirmation(ServiceAnswer):
     """The answer to a change that holds nothing but the patient it concerned."""
 
     patient_uuid: UUID
 
 
-AnswerT = TypeVar("AnswerT", bound=Answer)
+AnswerT = TypeVar("AnswerT", bound=ServiceAnswer)
 
 
 @dataclass(frozen=True, slots=True)

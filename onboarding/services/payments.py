@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from onboarding.services.http import Answer, Confirmation, Service
+from onboarding.services.http import Confirmation, Service, ServiceAnswer
 from workflows.errors import StepError
 
 payments = Service("payments")
 
 
-class _Card(Answer):
+class _Card(ServiceAnswer):
     card_id: str
 
 
-class _Charge(Answer):
+class _Charge(ServiceAnswer):
     charge_id: str
 
 
-class _Refund(Answer):
+class _Refund(ServiceAnswer):
     refund_id: str
 
 
-class _FoundRefund(Answer):
+class _FoundRefund(ServiceAnswer):
     refund_id: str
     charge_id: str
     amount_cents: int
 
 
-class _Refunds(Answer):
+class _Refunds(ServiceAnswer):
     refunds: list[_FoundRefund]
 
 
-class _Charges(Answer):
+class _Charges(ServiceAnswer):
     charges: list[_Charge]
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from onboarding.services.http import Answer, Service
+from onboarding.services.http import Service, ServiceAnswer
 from workflows.errors import StepError
 
 programs = Service("programs")
 
 
-class _Enrollment(Answer):
+class _Enrollment(ServiceAnswer):
     enrollment_id: str
 
 
-class _Enrollments(Answer):
+class _Enrollments(ServiceAnswer):
     enrollments: list[_Enrollment]
 
 
-class _Withdrawals(Answer):
+class _Withdrawals(ServiceAnswer):
     withdrawals: list[_Enrollment]
 
 

@@ -6,12 +6,12 @@ from uuid import UUID
 
 from pydantic import SecretStr
 
-from onboarding.services.http import Answer, Service
+from onboarding.services.http import Service, ServiceAnswer
 
 tokens = Service("tokens")
 
 
-class Token(Answer):
+class Token(ServiceAnswer):
     patient_uuid: UUID
     access_token: SecretStr
 

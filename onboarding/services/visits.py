@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from onboarding.services.http import Answer, Service
+from onboarding.services.http import Service, ServiceAnswer
 
 visits = Service("visits")
 
 
-class _Visit(Answer):
+class _Visit(ServiceAnswer):
     visit_uuid: UUID
 
 

@@ -30,7 +30,7 @@ from workflows.engine import deferred_steps
 from workflows.engine.deferred_steps import MAX_TRIES
 from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
 from workflows.models import Attempt, Effect, Event, FollowUp, Workflow
-from workflows.outages.parking import PATIENCE
+from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.signals import store
 from workflows.waits import wait_for_signal
 
@@ -213,7 +213,7 @@ def test_an_outage_has_its_patience_here_too(messages: Downstream) -> None:
         follow_up()
     row = FollowUp.objects.get()
     assert (row.failures, row.unavailable) == (0, 4)
-    FollowUp.objects.update(unavailable=PATIENCE - 1)
+    FollowUp.objects.update(unavailable=OUTAGE_ATTEMPTS - 1)
     follow_up()
     assert FollowUp.objects.get().due_at is None
 

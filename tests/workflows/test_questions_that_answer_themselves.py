@@ -23,7 +23,7 @@ from workflows.errors import RetryableStepError, StepError
 from workflows.models import Attempt, Effect, ManualTask, Service, Workflow
 from workflows.outages import call_to
 from workflows.outages.circuits import VOTES
-from workflows.outages.parking import PATIENCE
+from workflows.outages.parking import OUTAGE_ATTEMPTS
 
 pytestmark = engine.ENGINE
 
@@ -64,7 +64,7 @@ def asked_about_a_refusal(world: World, books: Ledgers) -> Workflow:
 def asked_about_an_outage(world: World, books: Ledgers) -> Workflow:
     """A workflow whose undo met its service unavailable for as long as patience lasts."""
     workflow = asked_about_a_refusal(world, books)
-    Effect.objects.filter(step="charge", undo=False).update(undo_failures=0, undo_unavailable=PATIENCE)
+    Effect.objects.filter(step="charge", undo=False).update(undo_failures=0, undo_unavailable=OUTAGE_ATTEMPTS)
     return workflow
 
 

@@ -38,7 +38,7 @@ from workflows.effects.rows import EffectRows
 from workflows.errors import ClaimLost, NotAllowed, RetryableStepError
 from workflows.models import Attempt, Effect, ManualTask, Workflow
 from workflows.outages import call_to
-from workflows.outages.parking import PATIENCE
+from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.signals import store as inbox
 
 pytestmark = engine.ENGINE
@@ -74,12 +74,12 @@ def test_what_is_always_answered_with_an_outage_is_a_persons_question_at_last(bo
     world = NeverAgain()
     define([world.step("charge", undo_lookup=books.lookup), fail], retry=AT_ONCE)
     workflow = work(submit())
-    for _ in range(3 * PATIENCE + 10):
+    for _ in range(3 * OUTAGE_ATTEMPTS + 10):
         workflow = again(workflow)
-        if world.log.count("undo charge") >= 3 * PATIENCE:
+        if world.log.count("undo charge") >= 3 * OUTAGE_ATTEMPTS:
             break
     assert open_questions() == 1, f"{world.log.count('undo charge')} undos, and nobody is asked"
-    assert world.log.count("undo charge") == 2 * PATIENCE
+    assert world.log.count("undo charge") == 2 * OUTAGE_ATTEMPTS
 
 
 def test_what_did_not_happen_is_undone_when_it_has_happened_after_a_retry(world: World) -> None:

@@ -43,7 +43,7 @@ class WsgiApplication(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes
@@ -86,7 +86,7 @@ class Intake:
         """Close the connections of this loop to the database."""
         await self._groups.close()
 
-    async def _take(self, scope: Scope, receive: Receive) -> Answer:
+    async def _take(self, scope: Scope, receive: Receive) -> Response:
         """Store a submission; 202 with its status. The view `submissions.submit` does the same, one at a time."""
         headers = headers_of(scope)
         client = await self._client_of(headers)
@@ -137,7 +137,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return headers
 
 
-def respond(application: WsgiApplication, scope: Scope) -> Answer:
+def respond(application: WsgiApplication, scope: Scope) -> Response:
     """The answer of a WSGI application, which does not read the body of the request."""
     started: list[Any] = []
     response = application(_environ(scope), lambda status, headers, *_: started.extend((status, headers)))
@@ -148,7 +148,7 @@ def respond(application: WsgiApplication, scope: Scope) -> Answer:
         if close is not None:
             close()
     status, headers = started
-    return Answer(
+    return Response(
         int(status.partition(" ")[0]),
         [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
         body,
@@ -193,17 +193,17 @@ async def _read(receive: Receive, length: int) -> bytes:
     return requests.whole(b"".join(chunks), length)
 
 
-def _refusal(error: Exception) -> Answer:
+def _refusal(error: Exception) -> Response:
     problem = problems.problem_of(error)
     headers = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
     return _answer(problem.status, problem.document, problems.CONTENT_TYPE.encode(), headers)
 
 
-def _answer(status: int, document: dict[str, Any], content_type: bytes, headers: list[tuple[bytes, bytes]]) -> Answer:
+def _answer(status: int, document: dict[str, Any], content_type: bytes, headers: list[tuple[bytes, bytes]]) -> Response:
     body = json.dumps(document).encode()
     of_all = [
         (b"content-type", content_type),
         (b"cache-control", b"no-store"),
         (b"content-length", str(len(body)).encode()),
     ]
-    return Answer(status, [*of_all, *headers], body)
+    return Response(status, [*of_all, *headers], body)

@@ -29,7 +29,7 @@ DOUBT_TASK_TYPE = "effect_in_doubt"
 DOES_NOT_APPLY = "does_not_apply"
 
 # A deploy takes minutes, and one that is rolled back an hour.
-UNDECLARED_PATIENCE = timedelta(hours=1)
+ASK_ABOUT_UNDECLARED_AFTER = timedelta(hours=1)
 UNDECLARED_LOOK = timedelta(minutes=1)
 UNDECLARED_TASK_TYPE = "step_undeclared"
 
@@ -117,7 +117,7 @@ class Reconciler:
             if not (step and step.once):
                 step = removed_step(effect.step)
             if effect.state in IN_DOUBT and not step.best_effort:
-                self.resolve(step, context, effect, look_every=UNDECLARED_PATIENCE)
+                self.resolve(step, context, effect, look_every=ASK_ABOUT_UNDECLARED_AFTER)
 
     def find(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> dict[str, Any] | None:
         """Let the lookup find a call's result. None: it has not happened. Raises Unsettled while it still may."""
@@ -197,7 +197,7 @@ class Reconciler:
         waits.wait_for_time(
             self.workflow,
             _undeclared(effect),
-            UNDECLARED_PATIENCE,
+            ASK_ABOUT_UNDECLARED_AFTER,
             look_every=UNDECLARED_LOOK,
             waiting_for=f"a release that declares the step {effect.step}, whose call is on the ledger",
         )
@@ -214,7 +214,7 @@ class Reconciler:
                 },
                 task_type=UNDECLARED_TASK_TYPE,
                 timeout=DOUBT_TIMEOUT,
-                look_every=UNDECLARED_PATIENCE,
+                look_every=ASK_ABOUT_UNDECLARED_AFTER,
             )
             match answer.outcome:
                 case "approved":

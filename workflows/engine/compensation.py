@@ -37,7 +37,7 @@ from workflows.engine.results import Results, describe, describe_engine_error
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, leave, tried
 from workflows.errors import StepError, Suspend
 from workflows.models import Effect, ManualTask, StepOutcome, Wait, Workflow
-from workflows.outages.parking import PATIENCE, find_parking
+from workflows.outages.parking import OUTAGE_ATTEMPTS, find_parking
 from workflows.signals import store
 from workflows.state import attempt_log, transitions
 from workflows.state.attempt_log import OpenAttempt
@@ -87,7 +87,7 @@ class UndoWaiting:
     parking: Parking | None = None
 
 
-Outcome = Compensated | UndoFailed | UndoWaiting | WorkerStopping
+UndoOutcome = Compensated | UndoFailed | UndoWaiting | WorkerStopping
 
 
 def fail_or_compensate(
@@ -153,7 +153,7 @@ def run(
     attempt: OpenAttempt,
     *,
     give_up: StepError | None = None,
-) -> Outcome:
+) -> UndoOutcome:
     """Undo the effects that are to be undone, until one fails or waits. What was done is added to `attempt.steps`.
 
     `give_up` says why the first undo is not called, but a person asked about it.
@@ -180,7 +180,7 @@ class _Compensation:
             if effect.state in MAY_HAVE_HAPPENED and is_to_be_undone(definition, effect.step, effect.has_undo)
         ]
 
-    def run(self, give_up: StepError | None) -> Outcome:
+    def run(self, give_up: StepError | None) -> UndoOutcome:
         for effect in self.to_undo:
             step = self.definition.find_or_removed_step(effect.step)
             ended_by = tried(self.attempt, partial(self._undo, step, effect, give_up), transaction.atomic())
@@ -317,7 +317,7 @@ class _Compensation:
         What was refused would be again. And a service that answers each undo of this charge as if it were down, but its
         lookup, would have the question withdrawn whenever it is asked, so that no person ever saw it.
         """
-        return effect.undo_unavailable >= PATIENCE and not waits.was_withdrawn(self.workflow, _question(effect))
+        return effect.undo_unavailable >= OUTAGE_ATTEMPTS and not waits.was_withdrawn(self.workflow, _question(effect))
 
     def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:
         """Have a person decide. Returns the effect: UNDONE or KEPT, or as it was, to be tried again."""
@@ -355,7 +355,7 @@ class _Compensation:
 
 
 def _has_failed_too_often(effect: KnownEffect) -> bool:
-    return effect.undo_failures >= MAX_UNDO_FAILURES or effect.undo_unavailable >= PATIENCE
+    return effect.undo_failures >= MAX_UNDO_FAILURES or effect.undo_unavailable >= OUTAGE_ATTEMPTS
 
 
 def _may_answer_itself(step: Step, effect: KnownEffect) -> bool:

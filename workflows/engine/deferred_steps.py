@@ -69,7 +69,7 @@ class Done:
     step: Step
 
 
-Outcome = Done | Failed | WorkerStopping
+TryOutcome = Done | Failed | WorkerStopping
 
 
 def add(workflow: Workflow, step: Step) -> None:
@@ -112,7 +112,7 @@ def begin(claim: Claim) -> FollowUp | None:
 # --- Run ----------------------------------------------------------------------------------------------
 
 
-def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> Outcome:
+def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOutcome:
     """Run the one step, in a savepoint of the claim's transaction. Raises ClaimLost when the row is no longer ours."""
     attempt.may_wait = False
     definition = definitions()[workflow.workflow_type]
@@ -170,7 +170,7 @@ def _failed_by(step: Step, error: StepError) -> Failed:
 # --- Decide -------------------------------------------------------------------------------------------
 
 
-def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: Outcome) -> None:
+def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: TryOutcome) -> None:
     """Write what came of it: on its row, in the history, as the attempt's end. The workflow stays as it is."""
     with server_side_binding():
         error = None

@@ -18,7 +18,7 @@ from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, leave
 from workflows.errors import StepError, Suspend, WorkflowCancelled
 from workflows.models import StepOutcome, Workflow
 from workflows.outages import unavailable_service
-from workflows.outages.parking import PATIENCE
+from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.postgres.jsonb import as_json
 from workflows.postgres.round_trips import session_of
 from workflows.state import attempt_log
@@ -69,10 +69,10 @@ class WorkerStopping:
 
 
 # `context` is its copy for people, as JSON.
-Outcome = Complete | Failed | Waiting | WorkerStopping
+RunOutcome = Complete | Failed | Waiting | WorkerStopping
 
 
-def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Outcome:
+def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> RunOutcome:
     """Run every step in order and return the outcome. What each step did is added to `attempt.steps`.
 
     The attempt's boundary says before each step whether to go on: it may leave the workflow for another worker, or fail
@@ -147,7 +147,7 @@ def _is_to_be_parked(step: Step, workflow: Workflow, error: BaseException) -> bo
     # Whether the call has happened cannot be told for some seconds: that is no answer of the service's either.
     if isinstance(error, Unsettled):
         return True
-    verdict = retry_budget.judge(error, retry_budget.failures_in_a_row(workflow, step), allowed=PATIENCE)
+    verdict = retry_budget.judge(error, retry_budget.failures_in_a_row(workflow, step), allowed=OUTAGE_ATTEMPTS)
     return bool(unavailable_service(error)) and not verdict.is_over
 
 

@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 # is the process's own doing.
 SENT_BY_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP}
 # Seconds that connecting, and each statement, may take; the supervisor reaps no child meanwhile.
-PATIENCE = 2
+TIMEOUT = 2
 RETRY_DELAY, MAX_RETRY_DELAY = 0.5, 30.0
 # A child that dies every five seconds while the database is away for a day makes more deaths than a person reads.
 MOST_KEPT = 1000
 
-_SESSION = f"-c statement_timeout={PATIENCE * 1000}"
-_CONNECTION = {"connect_timeout": PATIENCE, "tcp_user_timeout": PATIENCE * 1000, "keepalives_idle": 1}
+_SESSION = f"-c statement_timeout={TIMEOUT * 1000}"
+_CONNECTION = {"connect_timeout": TIMEOUT, "tcp_user_timeout": TIMEOUT * 1000, "keepalives_idle": 1}
 
 
 class Death(NamedTuple):

@@ -17,7 +17,7 @@ from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.engine import compensation, deferred_steps, poison, retry_budget
 from workflows.engine.backoff import Policy
 from workflows.engine.compensation import Compensated, UndoFailed, UndoWaiting
-from workflows.engine.executor import Complete, Failed, Outcome, Waiting, WorkerStopping
+from workflows.engine.executor import Complete, Failed, RunOutcome, Waiting, WorkerStopping
 from workflows.engine.poison import Held, Rescheduled
 from workflows.engine.results import last_error
 from workflows.errors import RetryableStepError, Suspend, WorkflowCancelled, signal_names
@@ -34,7 +34,7 @@ from workflows.state.transitions import NOTHING, Awaited, Failures, Parking
 
 logger = logging.getLogger(__name__)
 
-Decidable = Outcome | poison.Verdict | compensation.Outcome
+Decidable = RunOutcome | poison.PoisonOutcome | compensation.UndoOutcome
 
 
 def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> None:
@@ -291,6 +291,6 @@ def _await_a_person(
     return ended
 
 
-def _context(outcome: Outcome) -> dict[str, Any]:
+def _context(outcome: RunOutcome) -> dict[str, Any]:
     """The column that holds a copy of the context, for people; nothing when no step has run."""
     return {} if outcome.context is None else {"context": outcome.context}

@@ -81,10 +81,10 @@ class Held:
     step: str
 
 
-Verdict = Failed | Rescheduled | Held
+PoisonOutcome = Failed | Rescheduled | Held
 
 
-def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Verdict | None:
+def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> PoisonOutcome | None:
     """What to do instead of running `workflow`; None to run it."""
     if not attempt.past:
         return None

@@ -1,7 +1,7 @@
 """RETRY BUDGET: how often a step, an undo or a deferred step may fail, and whether this failure is one too many.
 
 Failures in a row at a service that was unavailable are none of those that the policy allows: of these there may be
-PATIENCE at least, for an outage costs time, and never a verdict. No failure at all is what only passes time:
+OUTAGE_ATTEMPTS at least, for an outage costs time, and never a verdict. No failure at all is what only passes time:
 
 - it is not known yet whether a call has happened (`Unsettled`): else a step whose calls time out would make half the
   calls that its policy allows;
@@ -18,7 +18,7 @@ from workflows.engine.backoff import Policy, merge_policies
 from workflows.errors import RetryableStepError
 from workflows.models import Workflow
 from workflows.outages import unavailable_service
-from workflows.outages.parking import PATIENCE
+from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.postgres import sqlstates
 from workflows.state.transitions import NONE, Failures, Parking
 from workflows.timeouts import StepTimeout
@@ -47,7 +47,7 @@ def judge(error: BaseException, before: Failures, *, allowed: int, parking: Park
     counts = parking.is_over if parking else not isinstance(error, Unsettled)
     failures = Failures(before.number + counts, before.unavailable + (counts and unavailable))
     if unavailable:
-        return Verdict(failures, counts, failures.unavailable, max(allowed, PATIENCE))
+        return Verdict(failures, counts, failures.unavailable, max(allowed, OUTAGE_ATTEMPTS))
     return Verdict(failures, counts, failures.number - failures.unavailable, allowed)
 
 

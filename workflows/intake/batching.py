@@ -25,7 +25,7 @@ MOST_BYTES_WAITING = 64 * 1024 * 1024
 
 # Seconds that a group waits for another transaction that holds one of its keys. One that sends the same submission to
 # two intakes at once holds it for milliseconds.
-PATIENCE = 0.1
+LOCK_TIMEOUT = 0.1
 
 
 # Seconds between two groups. Clients that were answered together send their next submissions together; without this
@@ -109,7 +109,7 @@ class Groups:
     async def _store(self, group: Group) -> None:
         """Store a group in one commit. If PostgreSQL refuses a row of it, all are stored but that one."""
         try:
-            await self._insert(self._link, group, PATIENCE)
+            await self._insert(self._link, group, LOCK_TIMEOUT)
         except Refused as refused:
             if refused.in_the_way:
                 self._contended.put(group.rows)

@@ -16,8 +16,8 @@ from workflows.intake.connection import Link
 
 # Seconds that a row waits for another transaction: the first time, so that those behind it, most of which nobody holds
 # up, get theirs soon; and each time after that.
-FIRST_PATIENCE = 0.02
-PATIENCE = 0.2
+FIRST_LOCK_TIMEOUT = 0.02
+LOCK_TIMEOUT = 0.2
 
 # Seconds for which a key is known that was held. What is sent again with it holds up no group.
 REMEMBERED = 60.0
@@ -57,7 +57,9 @@ class ContendedKeys:
     async def _work(self) -> None:
         """Try each new row, and then those that were held, one after the other, until they are answered."""
         while self._new or self._held:
-            row, patience = (self._new.popleft(), FIRST_PATIENCE) if self._new else (self._held.popleft(), PATIENCE)
+            row, patience = (
+                (self._new.popleft(), FIRST_LOCK_TIMEOUT) if self._new else (self._held.popleft(), LOCK_TIMEOUT)
+            )
             if row.is_answered:
                 continue
             if await self._store(self.link, row, patience):

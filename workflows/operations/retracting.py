@@ -35,7 +35,7 @@ State = Effect.State
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GivenAnswer:
     """An answer, and where it is: with its `wait` once a worker has read it; `on_ledger` once the effect says so, too.
 
     `made` are the effects that the answer made, or settled: for a no the next generation, before its call; for a call
@@ -50,7 +50,7 @@ class Answer:
     others: list[Effect]
 
 
-def read_answer(task: ManualTask) -> Answer:
+def read_answer(task: ManualTask) -> GivenAnswer:
     wait = Wait.objects.get(pk=task.wait_id)
     step, generation = effect_in_question(wait.name)
     effects = list(Effect.objects.filter(workflow=task.workflow_id).order_by("id"))
@@ -59,7 +59,7 @@ def read_answer(task: ManualTask) -> Answer:
     made = [e for e in effects if _is_next(e, effect) or (_is_undo(e, effect) and e.settled_by == by)]
     others = [e for e in effects if e != effect and e not in made]
     on_ledger = effect.state in _STATES_AFTER.get((task.task_type, wait.outcome), ()) and effect.settled_by == by
-    return Answer(task, wait, effect, on_ledger, made, others)
+    return GivenAnswer(task, wait, effect, on_ledger, made, others)
 
 
 # The states of the effect after the answer, by the type of the question and the wait's outcome.
@@ -97,7 +97,7 @@ def why_not(task: ManualTask) -> str:
     return _why_built_on(read_answer(task))
 
 
-def _why_built_on(answer: Answer) -> str:
+def _why_built_on(answer: GivenAnswer) -> str:
     wait, effect, workflow_type = answer.wait, answer.effect, answer.task.workflow.workflow_type
     if Wait.objects.filter(workflow=wait.workflow_id, name=wait.name, generation__gt=wait.generation).exists():
         return "The question has been asked anew since."
@@ -142,7 +142,7 @@ def when_asked_again(task: ManualTask) -> Again:
     return Again.TO_UNDO if undone else Again.BY_A_RETRY
 
 
-def retract(answer: Answer) -> str:
+def retract(answer: GivenAnswer) -> str:
     """Undo what the answer changed, and have the workflow ask again. Return when it will, in a sentence.
 
     A FAILED workflow asks when somebody retries it. But if the call has an undo, the workflow is compensated again at
@@ -167,7 +167,7 @@ def retract(answer: Answer) -> str:
     return f"It is retracted; the workflow {again.value}."
 
 
-def _restore(answer: Answer) -> None:
+def _restore(answer: GivenAnswer) -> None:
     """Set the effect back to what it was: in doubt or, where its undo was in question, possibly done."""
     of_undo = answer.task.task_type == compensation.UNDO_TASK_TYPE
     was_done = of_undo and answer.effect.result is not None

@@ -35,7 +35,7 @@ from workflows.state.transitions import Parking
 
 # A failed call to an unavailable service is final only after so many: with the default delays that is three hours,
 # longer than most outages, and it fails a payload to which the service always answers that it is broken.
-PATIENCE = 45
+OUTAGE_ATTEMPTS = 45
 
 # One that only needs the service is parked behind all who have failed at it: they make the trial.
 DAY = timedelta(days=1)

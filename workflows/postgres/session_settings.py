@@ -17,7 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from workflows.postgres.deadlines import answers_until
 
 # Seconds. As long as connecting may take.
-PATIENCE = 3.0
+CONNECT_TIMEOUT = 3.0
 
 
 class Setting(NamedTuple):
@@ -55,7 +55,7 @@ def tell(connection: BaseDatabaseWrapper, **_: Any) -> None:
     """Tell a session that has just been opened: the receiver of `connection_created`. If that fails, it is closed."""
     wrapper: Any = connection
     try:
-        with answers_until(wrapper.connection, monotonic() + PATIENCE):
+        with answers_until(wrapper.connection, monotonic() + CONNECT_TIMEOUT):
             wrapper.told_settings = dict(wrapper.connection.execute(sql(wrapper.alias)).fetchall())
     except BaseException:
         wrapper.close()

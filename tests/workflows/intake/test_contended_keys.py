@@ -70,7 +70,7 @@ def test_it_is_stored_when_that_transaction_is_rolled_back() -> None:
 def test_a_key_that_is_held_for_too_long_is_503_and_holds_up_no_group_when_it_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(groups_module, "PATIENCE", 1.5)
+    monkeypatch.setattr(groups_module, "LOCK_TIMEOUT", 1.5)
     stuck = submission()
 
     async def use(groups: Groups) -> tuple[float, float, list[Any]]:

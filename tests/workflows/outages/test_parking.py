@@ -24,7 +24,7 @@ from workflows.definition import Retry, Step
 from workflows.engine.compensation import MAX_UNDO_FAILURES
 from workflows.errors import StepError
 from workflows.models import Effect, Event, ManualTask, Service, Workflow
-from workflows.outages.parking import PATIENCE
+from workflows.outages.parking import OUTAGE_ATTEMPTS
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
 
@@ -38,7 +38,7 @@ def test_a_call_to_an_unavailable_service_is_retried_beyond_what_the_policy_allo
     define([Step(programs.step, retry=QUICK)])
     programs.state = "down"
     workflow = work(submit())
-    for _ in range(PATIENCE - 2):
+    for _ in range(OUTAGE_ATTEMPTS - 2):
         workflow = again(workflow)
         Service.objects.update(suspects=[])
     assert (workflow.status, workflow.retry_count, workflow.unavailable_count) == ("PENDING", 44, 44)
@@ -66,7 +66,7 @@ def test_an_undo_has_the_same_patience(programs: Downstream) -> None:
         workflow = again(workflow)
         Service.objects.update(suspects=[])
     assert workflow.invisible_until > workflow.created_at, "the next try is not at once"
-    assert Event.objects.filter(kind="undo_failed").last().detail["max_attempts"] == PATIENCE  # type: ignore[union-attr]
+    assert Event.objects.filter(kind="undo_failed").last().detail["max_attempts"] == OUTAGE_ATTEMPTS  # type: ignore[union-attr]
     assert not ManualTask.objects.exists()
     assert Effect.objects.get(undo=False).undo_unavailable == 5
     programs.state = "well"
@@ -82,7 +82,7 @@ def test_an_undo_whose_service_never_comes_back_gets_its_person(programs: Downst
     workflow = work(submit())
     programs.state = "down"
     again(workflow)
-    Effect.objects.filter(undo=False).update(undo_unavailable=PATIENCE - 1)
+    Effect.objects.filter(undo=False).update(undo_unavailable=OUTAGE_ATTEMPTS - 1)
     again(workflow)
     again(workflow)
     assert ManualTask.objects.get().state == "open"
@@ -150,7 +150,9 @@ def test_one_whose_hour_has_run_out_counts_a_failure(programs: Downstream) -> No
     assert workflow.parked_at
     assert (timezone.now() - workflow.parked_at).total_seconds() < 60, "its next hour has begun"
     Workflow.objects.update(
-        parked_at=timezone.now() - timedelta(minutes=61), retry_count=PATIENCE - 1, unavailable_count=PATIENCE - 1
+        parked_at=timezone.now() - timedelta(minutes=61),
+        retry_count=OUTAGE_ATTEMPTS - 1,
+        unavailable_count=OUTAGE_ATTEMPTS - 1,
     )
     assert again(workflow).status == "FAILED"
 
@@ -191,7 +193,7 @@ def test_an_undo_is_parked_too_and_gets_its_person_after_as_many_hours(programs:
     assert (workflow.compensating, workflow.parked_on, programs.refunds) == (True, "programs", [])
     assert kinds(workflow)[-1] == "parked"
     Workflow.objects.update(parked_at=timezone.now() - timedelta(minutes=61))
-    Effect.objects.filter(undo=False).update(undo_unavailable=PATIENCE - 1)
+    Effect.objects.filter(undo=False).update(undo_unavailable=OUTAGE_ATTEMPTS - 1)
     workflow = again(workflow)
     again(workflow)
     assert ManualTask.objects.get().state == "open"
@@ -227,7 +229,7 @@ def test_a_best_effort_step_that_parks_is_let_go_when_patience_is_over(programs:
     define([Step(programs.step, best_effort=True, parks=True)])
     programs.state = "down"
     (workflow,) = submit_and_work()
-    Workflow.objects.update(retry_count=PATIENCE - 1, unavailable_count=PATIENCE - 1)
+    Workflow.objects.update(retry_count=OUTAGE_ATTEMPTS - 1, unavailable_count=OUTAGE_ATTEMPTS - 1)
     assert again(workflow).status == "COMPLETE"
 
 

@@ -30,7 +30,7 @@ LOCK_TIMEOUT_OF_VACUUM = 1500
 # Seconds between two tries, doubling: in these everybody else goes on.
 FIRST_PAUSE, MAX_PAUSE = 1.0, 8.0
 # Seconds. Ten times as long as most claims, and no longer than workers should stand still.
-PATIENCE = 600.0
+LONGEST_WAIT = 600.0
 # The SQLSTATEs of a lock that was not given in time, or (after a second) not without a deadlock.
 _IN_USE = ("55P03", "40P01")
 
@@ -41,7 +41,7 @@ class Command(migrate.Command):
         parser.add_argument(
             "--patience",
             type=seconds,
-            default=PATIENCE,
+            default=LONGEST_WAIT,
             metavar="SECONDS",
             help="How long to try a migration whose tables are in use, while workers take up nothing new (600).",
         )
