@@ -1,4 +1,4 @@
-"""The bar on every page, and Home's verdict, on a phone and by the keyboard."""
+"""The bar on every page, and Home's first line, on a phone and by the keyboard."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_whether_all_is_well_is_read_at_once(open_as: Open) -> None:
     oldest = rows.workflow(invisible_until=timezone.now() - timedelta(minutes=20))
     rows.worker()
     page = open_as("superuser", **PHONE)
-    assert page.inner_text(".verdict") == "In trouble: the oldest waits 20 min."
-    assert page.locator(".verdict").bounding_box()["y"] < 700
-    page.click(".verdict a")
+    assert page.inner_text(".health") == "In trouble: the oldest waits 20 min."
+    assert page.locator(".health").bounding_box()["y"] < 700
+    page.click(".health a")
     page.wait_for_url(f"**/admin/workflows/workflow/{oldest.pk}/change/")

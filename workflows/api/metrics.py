@@ -1,4 +1,4 @@
-"""`/metrics`: what Home's verdict rests on, for Prometheus.
+"""`/metrics`: what Home's first line rests on, for Prometheus.
 
 All of it is read from the database as somebody asks: so each process of each machine says the same, and one is asked.
 https://prometheus.io/docs/instrumenting/exposition_formats/
@@ -18,16 +18,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from workflows.api.problems import Problem, api
-from workflows.health import measures, overview
-from workflows.models import FollowUp, State, Workflow
-from workflows.models.follow_up import GIVEN_UP
-from workflows.models.workflow import UNACKNOWLEDGED
-from workflows.outages.circuits import CircuitState
+from workflows.health import bounded, counts, needs_a_person
+from workflows.models import State
 from workflows.postgres.deadlines import query_in_time
 
 # Of those there are millions, and no number of them is a reason to look.
 _ENDED = {State.COMPLETE, State.FAILED, State.CANCELLED}
-_CALLED = {CircuitState.CLOSED, CircuitState.SUSPECTED}
 
 
 @api("GET")
@@ -58,17 +54,16 @@ class _Now(Collector):
     """What the database says just then. No count goes beyond COUNT_LIMIT + 1, however many rows there are."""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        summary, standings = overview.summary(), overview.standings()
-        found = measures.health(summary, standings)
+        found = counts.read()
 
         def seconds_since(since: datetime | None) -> float:
             return max(0.0, (found.at - since).total_seconds()) if since else 0.0
 
         yield _by(
             "onramp_workflows",
-            f"Workflows that have not ended, by state; {overview.COUNT_LIMIT + 1} stands for more.",
+            f"Workflows that have not ended, by state; {bounded.COUNT_LIMIT + 1} stands for more.",
             ["state"],
-            (([each.state], each.number) for each in summary.states if each.state not in _ENDED),
+            (([state], count.number) for state, count in found.states.items() if state not in _ENDED),
         )
         yield _one(
             "onramp_oldest_due_seconds",
@@ -85,43 +80,43 @@ class _Now(Collector):
             "onramp_workers",
             "Live worker processes, by queue and by what they take of it.",
             ["queue", "takes"],
-            (([queue, only or "everything"], number) for queue, only, number in measures.live_workers(found.at)),
+            (([queue, only or "everything"], number) for queue, only, number in found.workers_by_queue),
         )
-        yield _one("onramp_failed_last_hour", "Workflows that failed in the last hour.", found.failed.at_least)
+        yield _one("onramp_failed_last_hour", "Workflows that failed in the last hour.", found.failed.number)
         yield _one(
             "onramp_unacknowledged_failures",
             "Failed workflows that nobody has acknowledged.",
-            Workflow.objects.filter(UNACKNOWLEDGED)[: overview.COUNT_LIMIT + 1].count(),
+            bounded.count(needs_a_person.failures()),
         )
         yield _one(
             "onramp_follow_ups_given_up",
             "Deferred steps that were given up, and that nobody has acknowledged.",
-            FollowUp.objects.filter(GIVEN_UP)[: overview.COUNT_LIMIT + 1].count(),
+            bounded.count(needs_a_person.given_up()),
         )
-        yield _one("onramp_open_tasks", "Questions that wait for a person.", summary.tasks.number)
-        yield _one("onramp_overdue_tasks", "Those of them that are overdue.", found.overdue.at_least)
+        yield _one("onramp_open_tasks", "Questions that wait for a person.", found.tasks.number)
+        yield _one("onramp_overdue_tasks", "Those of them that are overdue.", found.overdue.number)
         yield _by(
             "onramp_service_called",
             "1: a service that workers have met unavailable is called as usual; 0: its circuit is not closed.",
             ["service"],
-            (([each.pk], float(each.state in _CALLED)) for each in standings),
+            (([each.pk], float(each.is_called)) for each in found.services),
         )
         yield _by(
             "onramp_parked_workflows",
             "Workflows that wait for a service.",
             ["service"],
-            (([each.pk], each.parked.number) for each in standings),
+            (([each.pk], each.parked.number) for each in found.services),
         )
         yield _by(
             "onramp_chore_failing_seconds",
             "How long a maintenance task has been failing.",
             ["chore"],
-            (([each.name], seconds_since(each.failing_since)) for each in summary.failing_maintenance),
+            (([each.name], seconds_since(each.failing_since)) for each in found.failing_maintenance),
         )
         yield _one(
             "onramp_hidden_workflows",
             "Workflows that no worker takes yet, for the database's clock was set back since they came.",
-            summary.hidden.count.number if summary.hidden else 0,
+            found.hidden.number if found.hidden else 0,
         )
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows.console import words
-from workflows.health.overview import COUNT_LIMIT
+from workflows.health.bounded import COUNT_LIMIT
 from workflows.models import ManualTask, Signal, State, Wait, Workflow
 from workflows.postgres.statements import server_side_binding
 

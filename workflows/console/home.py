@@ -1,4 +1,4 @@
-"""Home's verdict and numbers as the page has them: with links to the pages that this user may see, and to no other."""
+"""Home's sentence and numbers as the page has them: with links to the pages that this user may see, and to no other."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.urls import reverse
 
 from workflows import operations
-from workflows.health.overview import Summary
-from workflows.health.verdict import Health, Level, Link, Piece, Verdict
+from workflows.health.bounded import Link
+from workflows.health.counts import Counts
+from workflows.health.health import Health, Level, Piece
 from workflows.models import ManualTask
 from workflows.models.manual_task import DUE
 
-# The fields of Health that stand beside the verdict, and their labels.
+# The counts that stand below the sentence, and their labels.
 NUMBERS = {
     "failed": "Failed in the last hour",
     "failed_today": "Failed in the last 24 hours",
@@ -31,21 +32,23 @@ class Shown:
     reasons: list[list[tuple[str, str]]]  # of each its pieces: text, and where it leads
 
 
-def verdict(found: Verdict, user: User | AnonymousUser) -> Shown:
-    """All that see Home read the same verdict: it would be wrong without a part of its reasons."""
+def health(found: Health, user: User | AnonymousUser) -> Shown:
+    """All that see Home read the same sentence: it would be wrong without a part of its reasons."""
     return Shown(found.level, [[_shown(piece, user) for piece in reason.pieces] for reason in found.reasons])
 
 
-def numbers(found: Health, user: User | AnonymousUser) -> list[tuple[str, str, str]]:
-    """What the verdict compares: label, number, and the list of what it counted."""
-    counted = [(label, getattr(found, name)) for name, label in NUMBERS.items()]
-    return [(label, number.text, url_of(number.link)) for label, number in counted if _may_follow(number.link, user)]
+def numbers(counts: Counts, user: User | AnonymousUser) -> list[tuple[str, str, str]]:
+    """What the sentence compares: label, number, and the list of what it counted."""
+    shown = [(label, getattr(counts, name)) for name, label in NUMBERS.items()]
+    return [(label, str(count), url_of(count.link)) for label, count in shown if _may_follow(count.link, user)]
 
 
-def next_task(shown: Summary, user: User | AnonymousUser) -> ManualTask | None:
+def next_task(user: User | AnonymousUser) -> ManualTask | None:
     """The task that this user decides next; for a user who can decide none just now, the one that is due first."""
-    theirs = operations.decidable(cast("User", user)).only("due_at", "expires_at").order_by(DUE, "id")
-    return theirs.first() or shown.next_task
+    for tasks in (operations.decidable(cast("User", user)), ManualTask.objects.open()):
+        if found := tasks.only("due_at", "expires_at").order_by(DUE, "id").first():
+            return found
+    return None
 
 
 def url_of(link: Link) -> str:

@@ -26,7 +26,7 @@ from workflows.console.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answ
 from workflows.definition import titled_step, wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.errors import NotAllowed
-from workflows.health import overview
+from workflows.health import needs_a_person
 from workflows.models import Event, ManualTask, State, Workflow
 from workflows.models.manual_task import DUE, OPERATIONS, able_to_decide
 from workflows.operations import retracting
@@ -173,7 +173,7 @@ class TypeFilter(admin.SimpleListFilter):
     parameter_name = "task_type"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [(task_type, words.task_type(task_type)) for task_type in overview.open_task_types()]
+        return [(task_type, words.task_type(task_type)) for task_type in needs_a_person.open_task_types()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
         value = self.value()

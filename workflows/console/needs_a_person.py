@@ -23,9 +23,9 @@ from django.views.decorators.http import require_safe
 
 from workflows.console import words
 from workflows.definition import wording_of_type
+from workflows.health import bounded
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import Asked, Item, Kind, Source, Whose
-from workflows.health.overview import counted
 from workflows.models import FollowUp, ManualTask, Workflow
 from workflows.wording import words_for_code, words_for_step
 
@@ -73,7 +73,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         **site.each_context(request),
         "title": "Needs a person",
         "lines": list(lines(shown.items)),
-        "number": counted(needs.count(asked)),
+        "number": bounded.text(needs.count(asked)),
         "filters": [_choices("Kind", "kind", Kind, asked), _choices("Whose", "whose", Whose, asked)],
         "first_url": _url(asked) if after else "",
         "next_url": _url(asked, after=str(shown.next)) if shown.next else "",

@@ -22,7 +22,7 @@ from django.db.models import F, OrderBy, QuerySet
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 from django.http import HttpRequest
 
-from workflows.health.overview import COUNT_LIMIT
+from workflows.health.bounded import COUNT_LIMIT
 
 if TYPE_CHECKING:
     Rows = QuerySet[Any, Any]

@@ -16,8 +16,8 @@ from django.utils.safestring import SafeString
 from workflows import operations
 from workflows.console import words
 from workflows.console.base import ConsoleAdmin, ReasonForm, Verb
-from workflows.health import overview
-from workflows.health.overview import Standing
+from workflows.health import services
+from workflows.health.services import Standing
 from workflows.models import CircuitEvent, Service
 from workflows.outages import circuits
 from workflows.outages.circuits import CircuitState
@@ -90,13 +90,13 @@ class ServiceAdmin(ConsoleAdmin):
             raise PermissionDenied
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
-        lines = [{"row": row, "url": self.url_of("change", row), **columns(row)} for row in overview.standings()]
+        lines = [{"row": row, "url": self.url_of("change", row), **columns(row)} for row in services.standings()]
         context = {**self.admin_site.each_context(request), "opts": self.opts, "title": "Services", "lines": lines}
         return TemplateResponse(request, "admin/workflows/service/list.html", {**context, **(extra_context or {})})
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         """How the service stands: workflows may be parked on one that has no row."""
-        return None if "\x00" in object_id else overview.standing(object_id)
+        return None if "\x00" in object_id else services.standing(object_id)
 
     def page(self, request: HttpRequest, row: Standing) -> dict[str, Any]:
         story = list(_story(row, request.GET.get("before", ""))[: EVENTS_SHOWN + 1])

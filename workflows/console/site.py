@@ -11,10 +11,13 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import path
 
-from workflows.health.measures import health
+from workflows.health import bounded, counts
+from workflows.health.health import judge
 from workflows.health.needs_a_person import Asked, Kind, count
-from workflows.health.overview import counted, summary, troubled
-from workflows.health.verdict import judge
+from workflows.outages.circuits import CircuitState
+
+# There are as many services as the code has clients for, and Home has those that are in trouble.
+TROUBLED_SHOWN = 20
 
 
 class ConsoleSite(admin.AdminSite):
@@ -54,15 +57,15 @@ class ConsoleSite(admin.AdminSite):
         if not request.user.has_perm("workflows.view_workflow"):
             return {"glance": None}
         assert isinstance(request.user, User)
-        shown, services = summary(), troubled()
-        found = health(shown, services)
+        read = counts.read()
+        # Those that are not called as usual, also those that may soon not be; and those that workflows wait for.
+        troubled = [each for each in read.services if each.state != CircuitState.CLOSED or each.parked.number]
         return {
-            "glance": shown,
-            "longest_due": found.longest_due,
-            "services": services if request.user.has_perm("workflows.view_service") else [],
-            "next_task": home.next_task(shown, request.user),
-            "verdict": home.verdict(judge(found), request.user),
-            "numbers": home.numbers(found, request.user),
-            "needs_a_person": counted(count(Asked(request.user))),
-            "given_up": counted(count(Asked(request.user, Kind.GIVEN_UP))),
+            "glance": read,
+            "services": troubled[:TROUBLED_SHOWN] if request.user.has_perm("workflows.view_service") else [],
+            "next_task": home.next_task(request.user),
+            "health": home.health(judge(read), request.user),
+            "numbers": home.numbers(read, request.user),
+            "needs_a_person": bounded.text(count(Asked(request.user))),
+            "given_up": bounded.text(count(Asked(request.user, Kind.GIVEN_UP))),
         }

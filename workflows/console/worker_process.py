@@ -21,7 +21,7 @@ from workflows.console.steps import title_of
 from workflows.definition import wording_of_type
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
-from workflows.health import measures
+from workflows.health import counts
 from workflows.models import Attempt, WorkerProcess, Workflow
 
 # Later than any worker stops: in the order a worker that runs is one that has not stopped yet.
@@ -36,7 +36,7 @@ class LiveFilter(admin.SimpleListFilter):
         return [("live", "Live")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[WorkerProcess]) -> QuerySet[WorkerProcess]:
-        return queryset.filter(measures.is_live(timezone.now())) if self.value() == "live" else queryset
+        return queryset.filter(counts.is_live(timezone.now())) if self.value() == "live" else queryset
 
 
 @admin.register(WorkerProcess)

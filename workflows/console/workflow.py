@@ -29,7 +29,7 @@ from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.errors import NotAllowed
-from workflows.health import measures, overview
+from workflows.health import bounded, counts
 from workflows.models import Attempt, ManualTask, State, Workflow
 from workflows.models.workflow import is_parked_on
 from workflows.outages import parking
@@ -120,7 +120,7 @@ class StateFilter(paging.Filter):
 
     def arms(self, request: HttpRequest, rows: Any) -> list[QuerySet[Workflow]]:
         if self.value() == State.QUEUED:
-            return list(rows.queued(overview.COUNT_LIMIT))
+            return list(rows.queued(bounded.COUNT_LIMIT))
         if self.value() == State.PARKED:  # of each service an index has them in order
             return [rows.in_state(State.PARKED).filter(parked_on=name) for name in parking.names()] or [rows.none()]
         return [self.queryset(request, rows)]
@@ -184,12 +184,12 @@ class FailedFilter(admin.SimpleListFilter):
     parameter_name = "failed"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        times = measures.interval(self.value() or "")
+        times = counts.interval(self.value() or "")
         return [(self.value() or "", f"From {words.clock(times[0])} to {words.clock(times[1])}")] if times else []
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        times = measures.interval(self.value() or "")
-        return measures.failed_between(queryset, *times) if times else queryset
+        times = counts.interval(self.value() or "")
+        return counts.failed_between(queryset, *times) if times else queryset
 
 
 class TypeFilter(admin.SimpleListFilter):
@@ -231,7 +231,7 @@ class WorkflowAdmin(ConsoleAdmin):
 
     def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
         """The newest first; of what failed in some time what failed last, as its index has it."""
-        by_failure = request.GET.get("preset") == "failed-today" or measures.interval(request.GET.get("failed", ""))
+        by_failure = request.GET.get("preset") == "failed-today" or counts.interval(request.GET.get("failed", ""))
         return ["-completed_at", "-id"] if by_failure else ["-id"]
 
     def page(self, request: HttpRequest, row: Workflow) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Health: what pages, metrics and commands say of the whole: is all well, and who has to do something."""
+"""What pages, metrics and commands say of the whole: is all well, and who has to do something."""

@@ -20,14 +20,14 @@ from django.utils import timezone
 
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine.compensation import UNDO_TASK_TYPE
-from workflows.health.overview import COUNT_LIMIT
+from workflows.health import bounded
 from workflows.models import FollowUp, ManualTask, Workflow
 from workflows.models.clock import microseconds, moment
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.manual_task import OPERATIONS, RESOLVE
 from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.postgres.skip_scan import skip_scan
-from workflows.postgres.statements import fetch_all
+from workflows.postgres.statements import fetch_all, fetch_one
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -121,10 +121,10 @@ def page(asked: Asked, *, after: Place | None = None) -> Page:
 
 
 def count(asked: Asked) -> int:
-    """How many there are: one above COUNT_LIMIT if there are more."""
+    """How many there are: one above bounded.COUNT_LIMIT if there are more."""
     # In order, too: else PostgreSQL may go through all that ever failed, for it has no idea how many are left.
-    parts = [_in_order(each).values_list("pk")[: COUNT_LIMIT + 1] for each in _all(asked)]
-    return int(_together(parts)[: COUNT_LIMIT + 1].count()) if parts else 0
+    parts = [_in_order(each).values_list("pk")[: bounded.COUNT_LIMIT + 1] for each in _all(asked)]
+    return int(_together(parts)[: bounded.COUNT_LIMIT + 1].count()) if parts else 0
 
 
 # --- The sources --------------------------------------------------------------------------------
@@ -180,13 +180,22 @@ def _tasks(asked: Asked) -> list[QuerySet[Any]]:
 def _workflows(asked: Asked) -> list[QuerySet[Any]]:
     """Failed workflows are nobody's: whoever may retry them."""
     is_asked = asked.kind in (None, Kind.FAILED) and asked.whose in (None, Whose.UNASSIGNED)
-    return [Workflow.objects.filter(UNACKNOWLEDGED)] if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
+    return [failures()] if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
 
 
 def _follow_ups(asked: Asked) -> list[QuerySet[Any]]:
     is_asked = asked.kind in (None, Kind.GIVEN_UP) and asked.whose in (None, Whose.UNASSIGNED)
-    rows = FollowUp.objects.filter(GIVEN_UP, workflow__status=Workflow.Status.COMPLETE)
-    return [rows] if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
+    return [given_up()] if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
+
+
+def failures() -> QuerySet[Workflow]:
+    """Failed workflows that nobody has acknowledged."""
+    return Workflow.objects.filter(UNACKNOWLEDGED)
+
+
+def given_up() -> QuerySet[FollowUp]:
+    """Deferred steps that were given up, and that nobody has acknowledged."""
+    return FollowUp.objects.filter(GIVEN_UP, workflow__status=Workflow.Status.COMPLETE)
 
 
 def kind_of(task_type: str) -> Kind:
@@ -216,6 +225,21 @@ def _teams_and_types() -> list[tuple[str, str]]:
     """The teams and types that open tasks have: by as many steps down their index as there are."""
     found = fetch_all(f"WITH RECURSIVE {_TEAMS_AND_TYPES} SELECT team, task_type FROM found", ())  # noqa: S608 (ours)
     return [(team, task_type) for team, task_type in found]
+
+
+_TYPES = skip_scan("types", "workflows_manualtask", "state = 'open'", "task_type")
+
+
+def open_task_types() -> list[str]:
+    """The types of the open tasks, in order."""
+    (found,) = fetch_one(
+        f"""WITH RECURSIVE {_TYPES}
+           SELECT coalesce(array_agg(task_type ORDER BY task_type), '{{}}') FROM types CROSS JOIN LATERAL (
+                  SELECT FROM workflows_manualtask t JOIN workflows_workflow w ON w.id = t.workflow_id
+                   WHERE t.task_type = types.task_type AND t.state = 'open' AND w.status = 'PENDING' LIMIT 1) open""",  # noqa: S608 (ours)
+        (),
+    ) or ([],)
+    return list(found)
 
 
 # --- Reading them -------------------------------------------------------------------------------

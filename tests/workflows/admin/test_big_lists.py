@@ -18,7 +18,7 @@ from tests.plans import Plan, explained
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.test_paging import INBOX, LIST, WORKERS
-from workflows.health import overview
+from workflows.health import bounded
 from workflows.models import ManualTask, Workflow
 
 pytestmark = pytest.mark.slow
@@ -132,7 +132,7 @@ def test_what_is_rare_and_old_is_found_without_reading_what_is_newer(boss: Clien
 def test_what_is_queued_and_old_is_found_so_though_there_is_too_much_of_it_to_be_counted(
     boss: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overview, "COUNT_LIMIT", 2)
+    monkeypatch.setattr(bounded, "COUNT_LIMIT", 2)
     assert dear(boss, f"{LIST}?state=queued") == []
 
 

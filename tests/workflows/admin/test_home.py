@@ -14,7 +14,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from workflows import operations
-from workflows.health import overview
+from workflows.health import bounded
 from workflows.models import Chore, Workflow
 
 AHEAD = timedelta(minutes=10)
@@ -42,11 +42,11 @@ def test_home_says_that_the_clock_was_set_back_and_until_when_workflows_are_hidd
 DAY = timedelta(days=1)
 
 
-@pytest.mark.parametrize("limit", [overview.COUNT_LIMIT, 4])
+@pytest.mark.parametrize("limit", [bounded.COUNT_LIMIT, 4])
 def test_what_is_queued_is_counted_and_listed_once_whatever_it_is_queued_for(
     as_: Login, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(overview, "COUNT_LIMIT", limit)
+    monkeypatch.setattr(bounded, "COUNT_LIMIT", limit)
     now = timezone.now()
     queued = [
         rows.workflow(),
@@ -60,7 +60,7 @@ def test_what_is_queued_is_counted_and_listed_once_whatever_it_is_queued_for(
     rows.workflow(begun=True, invisible_until=now + DAY, retry_count=1)
     rows.running()
     client = as_("support")
-    (count,) = [count for count in client.get("/admin/").context["glance"].states if count.state == "queued"]
+    count = client.get("/admin/").context["glance"].states["queued"]
     assert count.number == min(len(queued), limit + 1)
     listed = client.get("/admin/workflows/workflow/?state=queued").context["cl"].result_list
     assert [row.pk for row in listed] == [row.pk for row in queued[::-1]]
@@ -99,7 +99,7 @@ def test_what_is_run_now_is_hidden_no_more(as_: Login) -> None:
 
 
 def test_no_more_rows_are_looked_at_than_are_counted(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overview, "COUNT_LIMIT", 2)
+    monkeypatch.setattr(bounded, "COUNT_LIMIT", 2)
     for _ in range(4):
         stored_before_the_clock_was_set_back()
     assert "2+ of them" in home(as_)

@@ -281,8 +281,8 @@ def test_a_task_of_a_workflow_that_has_ended_awaits_nobody(as_: Login) -> None:
     Workflow.objects.filter(pk=ended.pk).update(status="FAILED", completed_at=timezone.now())
     due, over = ManualTask.objects.get(workflow=under_way), ManualTask.objects.get(workflow=ended)
     approver = as_("approver")
-    glance = approver.get("/admin/").context["glance"]
-    assert (glance.tasks.number, glance.next_task) == (1, due)
+    home = approver.get("/admin/").context
+    assert (home["glance"].tasks.number, home["next_task"]) == (1, due)
     assert listed(approver, "", TASKS) == listed(approver, "?state=open", TASKS) == [due.pk]
     assert listed(approver, "?state=all", TASKS) == [due.pk, over.pk]
     assert "task_type=letter" not in approver.get(TASKS).content.decode()
@@ -292,10 +292,10 @@ def test_home_counts_by_state_and_links_to_exactly_the_rows_it_counted(as_: Logi
     one_of_each()
     rows.failed()
     support = as_("support")
-    glance = support.get("/admin/").context["glance"]
-    for count in glance.states:
-        assert len(listed(support, f"?state={count.state}")) == count.number == (2 if count.state == "failed" else 1)
-    assert (glance.tasks.number, glance.next_task) == (1, ManualTask.objects.get())
+    home = support.get("/admin/").context
+    for state, count in home["glance"].states.items():
+        assert len(listed(support, f"?state={state}")) == count.number == (2 if state == "failed" else 1)
+    assert (home["glance"].tasks.number, home["next_task"]) == (1, ManualTask.objects.get())
 
 
 def test_home_names_the_task_that_is_due_first_as_the_inbox_does(as_: Login) -> None:
@@ -327,7 +327,7 @@ def test_home_names_the_workflow_that_is_due_the_longest_and_that_nobody_runs(as
     rows.running(invisible_until=hour - timedelta(hours=1))
     oldest = rows.workflow(invisible_until=hour)
     rows.workflow()
-    assert as_("support").get("/admin/").context["longest_due"].workflow == oldest.pk
+    assert as_("support").get("/admin/").context["glance"].longest_due.workflow == oldest.pk
     assert f"workflow {oldest.pk}" in as_("support").get("/admin/").content.decode()
 
 

@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import ROLES, Login
+from workflows.health import bounded
 from workflows.health import needs_a_person as needs
-from workflows.health import overview
 from workflows.health.needs_a_person import Item, Place, Source
 from workflows.models import FollowUp, ManualTask, Workflow
 
@@ -290,8 +290,7 @@ def test_behind_all_of_it_there_is_nothing_more(as_: Login, after: str) -> None:
 
 
 def test_a_count_stops_at_its_limit_and_says_so(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (needs, overview):
-        monkeypatch.setattr(module, "COUNT_LIMIT", 4)
+    monkeypatch.setattr(bounded, "COUNT_LIMIT", 4)
     one_of_each()
     assert "4+ wait for somebody" in text(as_("support"))
 

@@ -19,7 +19,8 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.outages.services import circuit, open_circuit, trial_is_due
 from workflows.console import service as page_module
-from workflows.health import overview
+from workflows.console import site
+from workflows.health import bounded, services
 from workflows.models import CircuitEvent, Service, Workflow
 
 SERVICES = "/admin/workflows/service/"
@@ -183,11 +184,11 @@ def test_the_one_that_has_been_parked_the_longest_is_not_the_one_that_is_release
 
 
 def test_a_count_of_what_is_parked_stops_at_its_limit(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overview, "COUNT_LIMIT", 2)
+    monkeypatch.setattr(bounded, "COUNT_LIMIT", 2)
     open_circuit()
     parked(4)
     assert "2+ workflows wait for it." in sentence(as_("support"))
-    assert overview.standings()[0].parked.number == 3, "no more are read"
+    assert services.standings()[0].parked.number == 3, "no more are read"
 
 
 def test_what_is_parked_is_counted_along_its_index(db: None) -> None:
@@ -208,7 +209,7 @@ def test_what_is_parked_is_counted_along_its_index(db: None) -> None:
             return int(cursor.fetchone()[0])  # type: ignore[index]
 
     before = counted(scans), counted(reads)
-    assert overview.standings()[0].parked.number == 100
+    assert services.standings()[0].parked.number == 100
     assert counted(scans) == before[0]
     assert counted(reads) > before[1]
 
@@ -289,7 +290,7 @@ def test_home_has_a_line_for_each_service_in_trouble_and_for_no_other(as_: Login
 
 
 def test_home_has_no_more_of_them_than_a_screen_holds(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overview, "TROUBLED_SHOWN", 2)
+    monkeypatch.setattr(site, "TROUBLED_SHOWN", 2)
     for name in ("a", "b", "c"):
         open_circuit(name)
     assert len(as_("support").get("/admin/").context["services"]) == 2

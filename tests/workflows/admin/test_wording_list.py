@@ -20,8 +20,8 @@ from workflows.console import home, navigation, needs_a_person, paging, patient,
 from workflows.console.base import ConsoleAdmin, RetryForm
 from workflows.console.manual_task import ManualTaskAdmin
 from workflows.console.workflow import PresetFilter
+from workflows.health.health import Level
 from workflows.health.needs_a_person import Kind, Whose
-from workflows.health.verdict import Level
 from workflows.models import Attempt, Effect, Event, State, StepOutcome
 from workflows.outages.circuits import CircuitState
 from workflows.wording import ENGINE_CODES, UNFORESEEN

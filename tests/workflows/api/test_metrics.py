@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.servers import connecting_to
 from tests.workflows import rows
 from tests.workflows.outages.services import open_circuit
-from workflows.health import overview
+from workflows.health import bounded
 from workflows.models import Chore, Workflow
 
 MINUTE = timedelta(minutes=1)
@@ -116,7 +116,7 @@ def test_it_tells_of_services_maintenance_and_a_clock_that_was_set_back(client: 
 
 @pytest.mark.django_db
 def test_more_than_are_counted_are_told_as_one_more(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overview, "COUNT_LIMIT", 2)
+    monkeypatch.setattr(bounded, "COUNT_LIMIT", 2)
     for _ in range(5):
         rows.workflow()
     assert told(client)["workflows", ("queued",)] == 3

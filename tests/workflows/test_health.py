@@ -1,4 +1,4 @@
-"""The verdict on Home: which sentence follows from what was read, for each threshold from both sides."""
+"""The first line of Home: which sentence follows from what was read, for each threshold from both sides."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
-from workflows.health.measures import Failures, interval, usual_failures
-from workflows.health.overview import COUNT_LIMIT
-from workflows.health.verdict import Down, Health, Level, Link, Number, Waiting, judge
+from workflows.health.bounded import COUNT_LIMIT, Count, Link
+from workflows.health.counts import Counts, Failures, Hidden, Waiting, interval, usual_failures
+from workflows.health.health import Level, judge
+from workflows.health.services import Standing
+from workflows.models import Chore, Service
+from workflows.outages.circuits import CircuitState
 
 AT = datetime(2026, 11, 23, 14, 30, tzinfo=UTC)
 
 
-def number(count: int) -> Number:
-    return Number(count, f"{count:,}", Link("workflow"))
+def number(count: int) -> Count:
+    return Count(count, Link("workflow"))
 
 
 def ago(**how_long: float) -> datetime:
@@ -26,14 +29,23 @@ def waiting(queue: str = "default", **how_long: float) -> Waiting:
     return Waiting(7, ago(**how_long), queue)
 
 
-def down(name: str = "payments", parked: int = 0, **fields: Any) -> Down:
-    return Down(name, fields.pop("since", ago(minutes=28)), number(parked), **fields)
+def down(
+    name: str = "payments",
+    parked: int = 0,
+    state: CircuitState = CircuitState.OPEN,
+    since: datetime | None = ago(minutes=28),  # noqa: B008 (a constant)
+) -> Standing:
+    return Standing(Service(name=name, opened_at=since), state, number(parked), None, None, None)
 
 
-def health(**fields: Any) -> Health:
-    counted = {"workers": 3, "failed": 2, "failed_today": 30, "overdue": 0}
-    counts = {name: number(fields.pop(name, usual)) for name, usual in counted.items()}
-    return Health(**{"at": AT, "usual_failures": 1.2, **counts, **fields})
+def counts(**fields: Any) -> Counts:
+    counted = {"workers": 3, "failed": 2, "failed_today": 30, "tasks": 0, "overdue": 0}
+    numbers = {name: number(fields.pop(name, usual)) for name, usual in counted.items()}
+    return Counts(**{"at": AT, "usual_failures": 1.2, **numbers, **fields})
+
+
+def failing(**how_long: float) -> Chore:
+    return Chore(name="wake expired", failing_since=ago(**how_long))
 
 
 WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the last hour."
@@ -73,19 +85,19 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         ({"failed": 30, "usual_failures": 10.0}, "In trouble: 30 failed in the last hour, where 10 an hour is usual."),
         # --- What the engine itself does ---
         (
-            {"hidden_until": ago(minutes=-5)},
+            {"hidden": Hidden(1, ago(minutes=-5))},
             "In trouble: the database's clock was set back, and hides workflows from the workers until 14:35 UTC.",
         ),
         (
-            {"failing_maintenance": [("wake expired", ago(days=1))]},
+            {"failing_maintenance": [failing(days=1)]},
             "In trouble: the maintenance task “wake expired” has failed since 2026-11-22 14:30 UTC.",
         ),
         # --- Services ---
         ({"services": [down()]}, "Slow: payments is down since 14:02 UTC."),
         ({"services": [down(since=None, parked=2)]}, "Slow: payments is down, 2 parked."),
         ({"services": [down(parked=212)]}, "Slow: payments is down since 14:02 UTC, 212 parked."),
-        ({"services": [down(parked=1, is_held=True)]}, "Slow: payments is held since 14:02 UTC, 1 parked."),
-        ({"services": [down(parked=5, is_back=True)]}, "Slow: payments is called again, 5 still parked."),
+        ({"services": [down(parked=1, state=CircuitState.HELD)]}, "Slow: payments is held since 14:02 UTC, 1 parked."),
+        ({"services": [down(parked=5, state=CircuitState.CLOSED)]}, "Slow: payments is called again, 5 still parked."),
         (
             {"services": [down(name) for name in "abcd"]},
             "Slow: a is down since 14:02 UTC; b is down since 14:02 UTC; c is down since 14:02 UTC; "
@@ -100,17 +112,17 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             "Slow: the oldest waits 6 min; payments is down since 14:02 UTC, 212 parked; 2 tasks are overdue.",
         ),
         (
-            {"oldest": waiting(minutes=6), "failing_maintenance": [("wake expired", ago(hours=1))]},
+            {"oldest": waiting(minutes=6), "failing_maintenance": [failing(hours=1)]},
             "In trouble: the maintenance task “wake expired” has failed since 13:30 UTC; the oldest waits 6 min.",
         ),
     ],
 )
 def test_the_sentence(read: dict[str, Any], sentence: str) -> None:
-    assert str(judge(health(**read))) == sentence
+    assert str(judge(counts(**read))) == sentence
 
 
 def test_every_number_leads_to_what_it_counted() -> None:
-    found = judge(health(failed=30, usual_failures=1.0, oldest=waiting(minutes=6), services=[down(parked=2)]))
+    found = judge(counts(failed=30, usual_failures=1.0, oldest=waiting(minutes=6), services=[down(parked=2)]))
     assert found.level == Level.TROUBLE
     for piece in [piece for reason in found.reasons for piece in reason.pieces]:
         leads = piece.link is not None

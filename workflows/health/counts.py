@@ -1,8 +1,11 @@
-"""What Home's verdict rests on. Each is a bounded read, and there are as many of them however many rows there are."""
+"""COUNTS: what Home, its sentence and the metrics say of the whole, read once.
+
+Each is a bounded read, and there are as many of them however many rows there are.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,61 +13,123 @@ from django.db import connection, models
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from workflows.definition import definitions
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION, POOLS
-from workflows.health.overview import COUNT_LIMIT, Standing, Summary, counted
-from workflows.health.verdict import Down, Health, Link, Number, Waiting
-from workflows.models import ManualTask, WorkerProcess, Workflow
-from workflows.outages.circuits import CircuitState
+from workflows.health import bounded
+from workflows.health.bounded import Count, Link
+from workflows.health.services import Standing, standings
+from workflows.models import Chore, ManualTask, State, WorkerProcess, Workflow
 from workflows.postgres.skip_scan import skip_scan
+from workflows.postgres.statements import fetch_one
 
+# Seconds. Clocks that are kept right by small steps are no news.
+CLOCK_TOLERANCE = 5.0
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-_DOWN = (CircuitState.OPEN, CircuitState.TRIED, CircuitState.HELD)
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
+class Waiting:
+    """The workflow of a queue that has been due the longest."""
+
+    workflow: int
+    since: datetime
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """How many workflows no worker takes yet though nothing has rescheduled them, and when the last of them is due.
+
+    The database's clock was set back since they came. They read as queued.
+    """
+
     number: int
-    earliest: datetime | None  # of those counted
+    until: datetime
+
+    def __str__(self) -> str:
+        return bounded.text(self.number)
 
 
-def health(summary: Summary, standings: list[Standing]) -> Health:
-    """What the summary of the home page and the services tell, and what else the verdict needs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What was read at one moment."""
+
+    at: datetime
+    workers: Count
+    workers_by_queue: list[tuple[str, str, int]] = field(default_factory=list)
+    failed: Count  # in the last hour
+    failed_today: Count  # in the last 24 hours, that hour included
+    usual_failures: float  # an hour, of those before
+    tasks: Count
+    overdue: Count
+    states: dict[State, Count] = field(default_factory=dict)
+    oldest: Waiting | None = None  # of what a live worker takes
+    deserted: list[Waiting] = field(default_factory=list)  # of each queue, of what no live worker takes
+    services: list[Standing] = field(default_factory=list)
+    failing_maintenance: list[Chore] = field(default_factory=list)
+    hidden: Hidden | None = None
+
+    @property
+    def longest_due(self) -> Waiting | None:
+        """Whether a live worker takes it or not."""
+        return min(filter(None, (self.oldest, *self.deserted)), key=lambda waiting: waiting.since, default=None)
+
+
+def read() -> Counts:
     at = timezone.now()
     last, before = _failures(at - HOUR, at), _failures(at - DAY, at - HOUR)
     workers = live_workers(at)
-    taken, deserted = _waiting(workers)
-    return Health(
+    oldest, deserted = _waiting(workers)
+    return Counts(
         at=at,
-        workers=_number(sum(number for _, _, number in workers), Link("workerprocess", filters=(("state", "live"),))),
-        failed=_number(last.number, _failed_between(at - HOUR, at)),
-        failed_today=_number(last.number + before.number, _failed_between(at - DAY, at)),
+        workers=_count(sum(number for _, _, number in workers), "workerprocess", state="live"),
+        workers_by_queue=workers,
+        failed=_count(last.number, "workflow", failed=_interval(at - HOUR, at)),
+        failed_today=_count(last.number + before.number, "workflow", failed=_interval(at - DAY, at)),
         usual_failures=usual_failures(before, since=at - DAY, until=at - HOUR),
-        overdue=_number(
-            ManualTask.objects.overdue()[: COUNT_LIMIT + 1].count(), Link("manualtask", filters=(("state", "overdue"),))
-        ),
-        oldest=taken,
+        tasks=_count(bounded.count(ManualTask.objects.open()), "manualtask", state="open"),
+        overdue=_count(bounded.count(ManualTask.objects.overdue()), "manualtask", state="overdue"),
+        states={state: _in_state(state) for state in State},
+        oldest=oldest,
         deserted=deserted,
-        services=[_down(each) for each in standings if each.state in _DOWN or each.parked.number],
-        failing_maintenance=[
-            (chore.name, chore.failing_since) for chore in summary.failing_maintenance if chore.failing_since
-        ],
-        hidden_until=summary.hidden.until if summary.hidden else None,
+        services=standings(),
+        failing_maintenance=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
+        hidden=_hidden(),
     )
 
 
-def _number(number: int, link: Link) -> Number:
-    return Number(number, counted(number), link)
+def _count(number: int, model: str, **filters: str) -> Count:
+    return Count(number, Link(model, filters=tuple(filters.items())))
 
 
-def _down(each: Standing) -> Down:
-    return Down(
-        each.pk,
-        each.since,
-        _number(each.parked.number, Link("workflow", filters=(("parked_on", each.pk),))),
-        is_held=each.state == CircuitState.HELD,
-        is_back=each.state not in _DOWN,
-    )
+def _in_state(state: State) -> Count:
+    limit = bounded.COUNT_LIMIT
+    parts = Workflow.objects.queued(limit) if state == State.QUEUED else [Workflow.objects.in_state(state)]
+    number = sum(bounded.count(rows.order_by().values("pk")) for rows in parts)
+    return _count(min(number, limit + 1), "workflow", state=state.value)
+
+
+def _hidden() -> Hidden | None:
+    """The workflows that were stored in what is the future now, and are due only then; None when there are none.
+
+    None of them has started. They are among those that are due next, and no more of these are looked at than are
+    counted.
+    """
+    number, last = 0, None
+    for queue in sorted({definition.queue for definition in definitions().values()}):
+        found, until = fetch_one(
+            """SELECT count(*), max(invisible_until)
+                 FROM (SELECT created_at, invisible_until FROM workflows_workflow
+                        WHERE status = 'PENDING' AND NOT begun AND queue = %(queue)s
+                          AND invisible_until > statement_timestamp() + %(tolerance)s * interval '1 second'
+                        ORDER BY invisible_until, id LIMIT %(limit)s) next
+                WHERE invisible_until <= created_at""",
+            {"queue": queue, "tolerance": CLOCK_TOLERANCE, "limit": bounded.COUNT_LIMIT + 1},
+        ) or (0, None)
+        number += found
+        last = max(filter(None, (last, until)), default=None)
+    return Hidden(number, last) if last else None
 
 
 # --- Failures -----------------------------------------------------------------------------------
@@ -87,20 +152,26 @@ def interval(text: str) -> tuple[datetime, datetime] | None:
 _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
-def _failed_between(since: datetime, until: datetime) -> Link:
-    return Link("workflow", filters=(("failed", f"{since:{_STAMP}}/{until:{_STAMP}}"),))
+def _interval(since: datetime, until: datetime) -> str:
+    return f"{since:{_STAMP}}/{until:{_STAMP}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    number: int
+    earliest: datetime | None  # of those counted
 
 
 def _failures(since: datetime, until: datetime) -> Failures:
     """The latest of them, as many as are counted."""
-    latest = failed_between(Workflow.objects.all(), since, until).order_by("-completed_at")[: COUNT_LIMIT + 1]
+    latest = failed_between(Workflow.objects.all(), since, until).order_by("-completed_at")[: bounded.COUNT_LIMIT + 1]
     told = latest.aggregate(number=models.Count("completed_at"), earliest=models.Min("completed_at"))
     return Failures(told["number"], told["earliest"])
 
 
 def usual_failures(before: Failures, *, since: datetime, until: datetime) -> float:
     """Failures an hour; of more than are counted by the time that those took."""
-    if before.number > COUNT_LIMIT and before.earliest:
+    if before.number > bounded.COUNT_LIMIT and before.earliest:
         since = before.earliest
     return before.number / max((until - since) / HOUR, 1 / 3600)
 
@@ -116,7 +187,7 @@ def is_live(at: datetime) -> Q:
 def live_workers(at: datetime) -> list[tuple[str, str, int]]:
     """Of each queue, and what its workers take of it: how many are live. There is one row for each process."""
     counted: dict[tuple[str, str], int] = {}
-    for queue, only in WorkerProcess.objects.filter(is_live(at)).values_list("queue", "only")[:COUNT_LIMIT]:
+    for queue, only in WorkerProcess.objects.filter(is_live(at)).values_list("queue", "only")[: bounded.COUNT_LIMIT]:
         counted[queue, only] = counted.get((queue, only), 0) + 1
     return [(queue, only, number) for (queue, only), number in sorted(counted.items())]
 
@@ -171,7 +242,7 @@ def _heads() -> list[tuple[Any, ...]]:
                         AND NOT EXISTS (SELECT FROM workflows_attempt a
                                          WHERE a.workflow_id = w.id AND a.closed_at IS NULL)
                       ORDER BY invisible_until, id LIMIT 1)) head""",  # noqa: S608 (the names are ours)
-            {"limit": COUNT_LIMIT},
+            {"limit": bounded.COUNT_LIMIT},
         )
         heads: list[tuple[Any, ...]] = cursor.fetchall()
         return heads

@@ -1,4 +1,4 @@
-"""Home's verdict as people see it: what it rests on, where its numbers lead, who sees what, and what it costs."""
+"""Home's first line as people see it: what it rests on, where its numbers lead, who sees what, and what it costs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.outages.services import open_circuit
-from workflows.health import measures
-from workflows.health.verdict import WAITS_LONG
+from workflows.health import bounded
+from workflows.health.health import WAITS_LONG
 from workflows.models import Attempt, ManualTask, Workflow
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -27,15 +27,15 @@ def home(client: Client) -> str:
     return client.get("/admin/").content.decode()
 
 
-def verdict(client: Client) -> str:
-    (html,) = re.findall(r'<p class="standing verdict.*?</p>', home(client), re.DOTALL)
+def sentence(client: Client) -> str:
+    (html,) = re.findall(r'<p class="standing health.*?</p>', home(client), re.DOTALL)
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", "", html)))
 
 
 def links(client: Client) -> dict[str, str]:
-    """The verdict's and the numbers': what each says, and where it leads."""
+    """The sentence's and the numbers': what each says, and where it leads."""
     html = home(client)
-    shown = [*re.findall(r'<p class="standing verdict.*?</p>', html, re.DOTALL), html.split('class="counts"')[1]]
+    shown = [*re.findall(r'<p class="standing health.*?</p>', html, re.DOTALL), html.split('class="counts"')[1]]
     found = re.findall(r'<a [^>]*href="([^"]*)"[^>]*>(.*?)</a>', "".join(shown), re.DOTALL)
     return {" ".join(re.sub(r"<[^>]*>", "", text).split()): unescape(url) for url, text in found}
 
@@ -59,7 +59,7 @@ def due(how_long: timedelta, **fields: Any) -> Workflow:
 
 def test_a_quiet_console_is_well(as_: Login) -> None:
     rows.worker()
-    assert verdict(as_("support")) == (
+    assert sentence(as_("support")) == (
         "All is well: 1 live worker; nothing waits for a worker; nothing failed in the last hour."
     )
 
@@ -67,7 +67,7 @@ def test_a_quiet_console_is_well(as_: Login) -> None:
 def test_without_a_live_worker_nothing_is_well(as_: Login) -> None:
     rows.worker(1, stopped_at=timezone.now())
     rows.worker(2, last_seen=timezone.now() - HOUR)
-    assert verdict(as_("support")) == "In trouble: no worker is live, so nothing is worked off."
+    assert sentence(as_("support")) == "In trouble: no worker is live, so nothing is worked off."
 
 
 def test_the_oldest_is_one_that_a_live_worker_takes(as_: Login) -> None:
@@ -78,7 +78,7 @@ def test_the_oldest_is_one_that_a_live_worker_takes(as_: Login) -> None:
     oldest = due(5.5 * MINUTE)
     due(3 * MINUTE)
     support = as_("support")
-    assert verdict(support) == (
+    assert sentence(support) == (
         "In trouble: no live worker takes what is due in the queue elsewhere, where the oldest waits 9 min; "
         "the oldest waits 5 min."
     )
@@ -89,11 +89,11 @@ def test_a_worker_for_compensation_only_takes_no_submission(as_: Login) -> None:
     rows.worker(only="compensation")
     rows.compensating(invisible_until=timezone.now() - 7 * MINUTE)
     support = as_("support")
-    assert verdict(support) == "Slow: the oldest waits 7 min."
+    assert sentence(support) == "Slow: the oldest waits 7 min."
     due(2 * MINUTE)
-    assert "no live worker takes what is due in the queue default, where the oldest waits 2 min" in verdict(support)
+    assert "no live worker takes what is due in the queue default, where the oldest waits 2 min" in sentence(support)
     rows.worker(2)
-    assert verdict(support) == "Slow: the oldest waits 7 min."
+    assert sentence(support) == "Slow: the oldest waits 7 min."
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -101,18 +101,18 @@ def test_what_is_due_waits_whether_it_has_started_or_not(as_: Login, begun: bool
     """Each of the two has an index of its own."""
     rows.worker()
     due(10 * MINUTE, begun=begun)
-    assert "the oldest waits 10 min" in verdict(as_("support"))
+    assert "the oldest waits 10 min" in sentence(as_("support"))
     due(timedelta(days=2), queue="elsewhere", begun=begun)
-    assert "the queue elsewhere, where the oldest waits 2 d; the oldest waits 10 min." in verdict(as_("support"))
+    assert "the queue elsewhere, where the oldest waits 2 d; the oldest waits 10 min." in sentence(as_("support"))
 
 
 def test_what_is_not_due_waits_for_no_worker(as_: Login) -> None:
     rows.worker()
     rows.retrying(created_at=timezone.now() - HOUR)
     rows.complete(invisible_until=timezone.now() - HOUR)
-    assert "nothing waits for a worker" in verdict(as_("support"))
+    assert "nothing waits for a worker" in sentence(as_("support"))
     due(timedelta(seconds=WAITS_LONG / 2))
-    assert re.search(r"the oldest waits [345]\d s", verdict(as_("support"))), "it may take a while until it is read"
+    assert re.search(r"the oldest waits [345]\d s", sentence(as_("support"))), "it may take a while until it is read"
 
 
 def test_tasks_are_overdue_from_the_time_that_they_ought_to_be_decided_by(as_: Login) -> None:
@@ -124,7 +124,7 @@ def test_tasks_are_overdue_from_the_time_that_they_ought_to_be_decided_by(as_: L
     ended = task(due_at=now - HOUR)
     Workflow.objects.filter(pk=ended.workflow_id).update(status="FAILED", completed_at=now - 48 * HOUR)
     approver = as_("approver")
-    assert verdict(approver) == "Slow: 1 task is overdue."
+    assert sentence(approver) == "Slow: 1 task is overdue."
     assert listed(approver, links(approver)["1 task is overdue"]) == {late.pk}
 
 
@@ -161,8 +161,7 @@ def test_a_link_that_was_cut_short_shows_the_whole_list(as_: Login) -> None:
 
 
 def test_counts_stop_at_their_limit(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.health.overview.COUNT_LIMIT", 2)
-    monkeypatch.setattr(measures, "COUNT_LIMIT", 2)
+    monkeypatch.setattr(bounded, "COUNT_LIMIT", 2)
     for _ in range(4):
         rows.failed()
     assert "2+ Failed in the last hour" in links(as_("support"))
@@ -176,13 +175,13 @@ def test_it_leads_nobody_where_they_may_not_go(as_: Login) -> None:
     open_circuit("payments")
     rows.parked()
     approver = as_("approver")
-    said = verdict(approver)
+    said = sentence(approver)
     assert said.startswith("Slow: a service is down since ")
     assert said.endswith(", 1 parked.")
     for url in links(approver).values():
         assert approver.get(url).status_code == 200
     assert "Live workers" not in home(approver)
-    assert "verdict" not in home(as_("nobody"))
+    assert "standing health" not in home(as_("nobody"))
 
 
 def test_it_takes_as_many_queries_for_a_thousand_rows_as_for_ten(as_: Login) -> None:

@@ -1,0 +1,175 @@
+"""HEALTH: whether all is well, in one sentence with its reasons. A pure function of the counts.
+
+Each number in the sentence leads to the rows that it counted: see `Link`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+
+from workflows.health.bounded import Count, Link
+from workflows.health.counts import Counts, Waiting
+from workflows.outages.circuits import CircuitState
+from workflows.wording import length
+
+# Seconds. Workers look several times a second, so on a usual day nothing waits for one; a minute is a backlog.
+WAITS_LONG = 60.0
+# A patient who was told "a few minutes" calls.
+WAITS_TOO_LONG = 15 * 60.0
+# A release replaces its workers within a minute, and its queues have none in between.
+WORKERS_START_WITHIN = 60.0
+# Fewer are a usual hour: cards are refused, programs are full.
+FAILURES_WORTH_A_WORD = 10
+# Of the usual: from one hour to the next numbers double by chance, and by the time of the day.
+TIMES_THE_USUAL = 3.0
+# The sentence is read at a glance; the list of services has the others.
+SERVICES_NAMED = 3
+
+
+class Level(IntEnum):
+    """How bad it is: slow means that it mends itself or waits for a person, trouble that an engineer is needed."""
+
+    WELL = 0
+    SLOW = 1
+    TROUBLE = 2
+
+    @property
+    def word(self) -> str:
+        return {Level.WELL: "All is well", Level.SLOW: "Slow", Level.TROUBLE: "In trouble"}[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    text: str
+    link: Link | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    level: Level
+    pieces: tuple[Piece, ...]
+
+    def __str__(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The worst of its reasons decides; the worst come first."""
+
+    level: Level
+    reasons: tuple[Reason, ...]
+
+    def __str__(self) -> str:
+        return f"{self.level.word}: {'; '.join(map(str, self.reasons))}."
+
+
+def judge(counts: Counts) -> Health:
+    found = [
+        *_workers(counts),
+        *_oldest(counts),
+        *_failures(counts),
+        *_clock(counts),
+        *_maintenance(counts),
+        *_services(counts),
+        *_tasks(counts),
+    ]
+    if not found:
+        return Health(Level.WELL, tuple(_well(counts)))
+    # Stable: of the same level they stay in the order above.
+    reasons = tuple(sorted(found, key=lambda reason: -reason.level))
+    return Health(reasons[0].level, reasons)
+
+
+def _well(counts: Counts) -> Iterator[Reason]:
+    yield _reason(Level.WELL, _of(counts.workers, "live worker" if counts.workers.number == 1 else "live workers"))
+    if counts.oldest:
+        yield _reason(Level.WELL, Piece("the oldest waits "), _for(counts.oldest, counts.at))
+    else:
+        yield _reason(Level.WELL, Piece("nothing waits for a worker"))
+    number = counts.failed if counts.failed.number else "nothing"
+    yield _reason(Level.WELL, Piece(f"{number} failed in the last hour", counts.failed.link))
+
+
+def _workers(counts: Counts) -> Iterator[Reason]:
+    if not counts.workers.number:
+        yield _reason(Level.TROUBLE, Piece("no worker is live, so nothing is worked off"))
+        return
+    for waiting in counts.deserted:
+        if _seconds(waiting.since, counts.at) >= WORKERS_START_WITHIN:
+            what = Piece(f"no live worker takes what is due in the queue {waiting.queue}, where the oldest waits ")
+            yield _reason(Level.TROUBLE, what, _for(waiting, counts.at))
+
+
+def _oldest(counts: Counts) -> Iterator[Reason]:
+    waits = _seconds(counts.oldest.since, counts.at) if counts.oldest else 0.0
+    if counts.oldest and waits >= WAITS_LONG:
+        level = Level.TROUBLE if waits >= WAITS_TOO_LONG else Level.SLOW
+        yield _reason(level, Piece("the oldest waits "), _for(counts.oldest, counts.at))
+
+
+def _failures(counts: Counts) -> Iterator[Reason]:
+    failed = counts.failed.number
+    if failed >= FAILURES_WORTH_A_WORD and failed >= TIMES_THE_USUAL * counts.usual_failures:
+        usual = f"{counts.usual_failures:,.0f} an hour" if counts.usual_failures >= 1 else "less than one an hour"
+        yield _reason(Level.TROUBLE, _of(counts.failed, "failed in the last hour"), Piece(f", where {usual} is usual"))
+
+
+def _clock(counts: Counts) -> Iterator[Reason]:
+    if counts.hidden:
+        until = _clock_of(counts.hidden.until, counts.at)
+        yield _reason(
+            Level.TROUBLE,
+            Piece(f"the database's clock was set back, and hides workflows from the workers until {until}"),
+        )
+
+
+def _maintenance(counts: Counts) -> Iterator[Reason]:
+    for chore in counts.failing_maintenance:
+        if since := chore.failing_since:
+            what = f"the maintenance task “{chore.name}” has failed since {_clock_of(since, counts.at)}"
+            yield _reason(Level.TROUBLE, Piece(what))
+
+
+def _services(counts: Counts) -> Iterator[Reason]:
+    troubled = [each for each in counts.services if not each.is_called or each.parked.number]
+    for each in troubled[:SERVICES_NAMED]:
+        service = Piece(each.pk, Link("service", pk=each.pk))
+        if each.is_called:
+            yield _reason(Level.SLOW, service, Piece(" is called again, "), _of(each.parked, "still parked"))
+            continue
+        since = f" since {_clock_of(each.since, counts.at)}" if each.since else ""
+        how = Piece(f" is held{since}" if each.state == CircuitState.HELD else f" is down{since}")
+        parked = [Piece(", "), _of(each.parked, "parked")] if each.parked.number else []
+        yield _reason(Level.SLOW, service, how, *parked)
+    if len(troubled) > SERVICES_NAMED:
+        yield _reason(Level.SLOW, Piece("other services", Link("service")), Piece(" are in trouble, too"))
+
+
+def _tasks(counts: Counts) -> Iterator[Reason]:
+    if counts.overdue.number:
+        what = "task is overdue" if counts.overdue.number == 1 else "tasks are overdue"
+        yield _reason(Level.SLOW, _of(counts.overdue, what))
+
+
+def _reason(level: Level, *pieces: Piece) -> Reason:
+    return Reason(level, pieces)
+
+
+def _of(count: Count, what: str) -> Piece:
+    return Piece(f"{count} {what}", count.link)
+
+
+def _for(waiting: Waiting, at: datetime) -> Piece:
+    return Piece(length(_seconds(waiting.since, at)), Link("workflow", pk=str(waiting.workflow)))
+
+
+def _seconds(since: datetime, at: datetime) -> float:
+    return max(0.0, (at - since).total_seconds())
+
+
+def _clock_of(moment: datetime, at: datetime) -> str:
+    return f"{moment:%H:%M} UTC" if moment.date() == at.date() else f"{moment:%Y-%m-%d %H:%M} UTC"

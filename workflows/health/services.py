@@ -1,0 +1,113 @@
+"""SERVICES: how each service stands, as its circuit and what is parked on it say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.utils import timezone
+
+from workflows.health import bounded
+from workflows.health.bounded import Count, Link
+from workflows.models import CircuitEvent, Service, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import is_parked_on
+from workflows.outages import circuits, parking
+from workflows.outages.circuits import CircuitState
+from workflows.postgres.statements import fetch_one
+
+# There are as many services as the code has clients for.
+SERVICES_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a service stands: its circuit, what waits for it, and the last entry of its history.
+
+    `service` has the attribute `now`. It is none of the table's where workflows are parked on a name that has no row.
+    `longest` is the number of the workflow that has been parked on it for the longest, since `longest_since`.
+    """
+
+    service: Service
+    state: CircuitState
+    parked: Count
+    longest: int | None
+    longest_since: datetime | None
+    last_event: CircuitEvent | None
+
+    @property
+    def pk(self) -> str:
+        return self.service.name
+
+    @property
+    def is_called(self) -> bool:
+        """Whether it is called as usual."""
+        return self.state in (CircuitState.CLOSED, CircuitState.SUSPECTED)
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when its circuit has been as it is."""
+        match self.state:
+            case CircuitState.CLOSED:
+                return self.service.closed_at
+            case CircuitState.SUSPECTED:
+                return self.service.since
+        return self.service.opened_at
+
+
+def standings() -> list[Standing]:
+    """All services that a worker has met unavailable, or that workflows are parked on: those in trouble come first."""
+    rows = Service.objects.order_by(F("opened_at").desc(nulls_last=True), F("since").desc(nulls_last=True), "name")
+    found = _standings(list(_told(rows)[:SERVICES_SHOWN]), parking.names())
+    return sorted(found, key=lambda each: (list(CircuitState).index(each.state), -each.parked.number, each.pk))
+
+
+def standing(name: str) -> Standing | None:
+    """How one service stands; None if no worker has met it unavailable and nothing is parked on it."""
+    rows = list(_told(Service.objects.filter(name=name)))
+    waited_for = Workflow.objects.filter(is_parked_on(name))
+    return next(iter(_standings(rows, [name] if rows or waited_for.exists() else [])), None)
+
+
+def _told(rows: QuerySet[Service]) -> QuerySet[Service]:
+    story = CircuitEvent.objects.filter(service=OuterRef("name")).order_by("-id")
+    return rows.annotate(now=ClockTimestamp(), last_event=Subquery(story.values("pk")[:1]))
+
+
+def _standings(rows: Sequence[Any], parked_on: Sequence[str]) -> list[Standing]:
+    rows = [*rows, *map(_without_row, sorted(set(parked_on) - {row.name for row in rows}))]
+    parked = _parked([row.name for row in rows])
+    events = CircuitEvent.objects.in_bulk([row.last_event for row in rows if row.last_event])
+    return [
+        Standing(row, circuits.state_of(row), *parked[row.name], last_event=events.get(row.last_event)) for row in rows
+    ]
+
+
+def _without_row(name: str) -> Service:
+    service: Any = Service(name=name, failed=0, answered=0, held_by="", cohort=0)
+    service.now, service.last_event = timezone.now(), None
+    return service  # type: ignore[no-any-return]
+
+
+def _parked(names: Sequence[str]) -> dict[str, tuple[Count, int | None, datetime | None]]:
+    """Of each service: how many workflows are parked on it, and the one of those counted that has been for the longest.
+
+    They are counted in the order in which they are released.
+    """
+    columns: Any = fetch_one(
+        """SELECT coalesce(array_agg(name), '{}'), array_agg(number), array_agg(longest), array_agg(since)
+             FROM unnest(%s::text[]) name
+            CROSS JOIN LATERAL (
+                SELECT count(*) number, (array_agg(id ORDER BY parked_at, id))[1] longest, min(parked_at) since
+                  FROM (SELECT id, parked_at FROM workflows_workflow
+                         WHERE status = 'PENDING' AND parked_on = name AND parked_on <> ''
+                         ORDER BY invisible_until, id LIMIT %s) next) parked""",
+        (list(names), bounded.COUNT_LIMIT + 1),
+    )
+    return {
+        name: (Count(number, Link("workflow", filters=(("parked_on", name),))), longest, since)
+        for name, number, longest, since in zip(*(column or [] for column in columns), strict=True)
+    }
