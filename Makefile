@@ -23,8 +23,7 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789 \
 	SEARCH_KEYS=only-for-the-checks-another-one-of-many-characters-0123456789
 
-.PHONY: help venv test test-all mutants bench bench-quick bench-big bench-intake bench-footprint \
-	bench-console lint format demo pictures db-start db-stop clean
+.PHONY: help venv test test-all mutants bench bench-quick bench-big bench-console lint format demo pictures db-start db-stop clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -56,16 +55,8 @@ bench-quick: $(INSTALLED) ## The same with small sizes (some two minutes)
 	@$(VENV) -m tests.benchmark --quick $(ARGS)
 
 bench-big: export DEBUG = 1
-bench-big: $(INSTALLED) ## Measure maintenance and the claim on a table of 3,000,000 rows
+bench-big: $(INSTALLED) ## Measure maintenance on a table of 3,000,000 rows
 	@$(VENV) -m tests.benchmark.big $(ARGS)
-
-bench-intake: export DEBUG = 1
-bench-intake: $(INSTALLED) ## Measure what the search keys cost the intake, over HTTP
-	@$(VENV) -m tests.benchmark.intake $(ARGS)
-
-bench-footprint: export DEBUG = 1
-bench-footprint: $(INSTALLED) ## Measure what an onboarding leaves in PostgreSQL: bytes, WAL, transaction ids
-	@$(VENV) -m tests.benchmark.footprint $(ARGS)
 
 bench-console: export DEBUG = 1
 bench-console: $(INSTALLED) ## Measure each page of the console on tables of 1,000,000 full rows

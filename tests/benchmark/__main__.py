@@ -20,6 +20,7 @@ from tests.benchmark import machine
 from tests.benchmark.command import at_least, parser, run_to_the_end
 from tests.benchmark.database import BenchmarkError, throwaway_database
 from tests.benchmark.findings import Report, counts, summary, with_targets
+from tests.benchmark.intake import GOALS
 from tests.benchmark.measures import MEASURES
 from tests.benchmark.notes import notes_on_peers
 from tests.benchmark.peers import PEERS
@@ -27,7 +28,6 @@ from tests.benchmark.peers.contest import PeerError, contestants
 from tests.benchmark.peers.venv import versions
 from tests.benchmark.progress import tracking
 from tests.benchmark.setting import Setting, add_sizes, chosen_sizes
-from tests.benchmark.spike import GOALS
 
 DESCRIPTION = f"""\
 How fast is it, beside the least that the same work costs? Each measure runs real

@@ -1,4 +1,4 @@
-"""python -m tests.benchmark.big: maintenance and the claim on a table of millions, and what the rest notices."""
+"""python -m tests.benchmark.big: maintenance on a table of millions, and what the rest notices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
@@ -37,9 +36,6 @@ the same linking id. Then, each time in slices, by one worker alone:
 and the same two once more while workers drain a backlog and signals are sent to others.
 No slice is to take longer than {SLICE_GOAL:.0f} second, and no other signal is to be
 acted on later than that.
-
-A full look is a claim from the oldest due row on, which one of all workers does four times
-a second: after a thirtieth of the rows has been drained, before any vacuum.
 """
 
 EPILOG = """\
@@ -79,7 +75,6 @@ def run(rows: int) -> None:
             "wake": wake(database, "news:1"),
             "expire": expire(database, rows // 30),
         }
-        looks = full_looks(database, rows // 30)
         picked_up = waking.measure(
             database,
             Path(folder),
@@ -99,8 +94,6 @@ def run(rows: int) -> None:
         table.add_row(name, f"{task.rows:,}", f"{task.seconds:.2f}", f"{task.longest:.3f}")
     table.add_row("goal", "", "", f"{SLICE_GOAL:.3f}")
     console.print(table)
-    first, *others = (seconds * 1000 for seconds in looks)
-    console.print(f"A full look with {rows // 30:,} rows drained: {first:.1f} ms, and then {median(others):.1f} ms")
     console.print("Other signals, while workers wake and expire as many again")
     console.print(waking.table(picked_up))
 
@@ -174,29 +167,6 @@ def wake(database: Database, key: str) -> Done:
 def expire(database: Database, count: int) -> Done:
     make_expired(database, count)
     return maintain(database)
-
-
-def full_looks(database: Database, drained: int, times: int = 20) -> list[float]:
-    """Seconds of each look at the head of the queue, when `drained` due rows have been taken from there."""
-    later = "invisible_until = now() + interval '1 day', expires_at = now() + interval '2 days'"
-    database.execute("UPDATE workflows_signal SET closed_at = now()")
-    database.execute(f"UPDATE workflows_workflow SET {later}")
-    database.analyze()
-    database.execute(
-        """UPDATE workflows_workflow SET invisible_until = now() - interval '1 hour' WHERE id IN (
-               SELECT id FROM workflows_workflow ORDER BY id LIMIT %s)""",
-        drained,
-    )
-    database.execute(
-        "UPDATE workflows_workflow SET status = 'COMPLETE', completed_at = now() WHERE invisible_until < now()"
-    )
-    return [database.seconds_of(LOOK) for _ in range(times)]
-
-
-LOOK = """
-    SELECT * FROM workflows_workflow
-     WHERE status = 'PENDING' AND queue = 'big' AND NOT begun AND invisible_until <= now()
-     ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED"""
 
 
 if __name__ == "__main__":

@@ -46,11 +46,6 @@ class Database:
     def execute_named(self, statement: str, parameters: Mapping[str, Any]) -> None:
         self._connection.execute(statement, parameters)
 
-    def seconds_of(self, query: str) -> float:
-        """How long the server takes for a query, without the way to it and back."""
-        plan: list[Any] = self.ask(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}")
-        return float(plan[0]["Execution Time"]) / 1000
-
     def submit(self, workflow_type: str, count: int) -> int:
         """Store workflows with a real submission's payload; the id of one."""
         pk: int = self.ask(

@@ -1,44 +1,27 @@
-"""python -m tests.benchmark.footprint: the bytes, the WAL and the transaction ids of one onboarding."""
+"""The bytes, the WAL and the transaction ids of one onboarding: what it leaves behind in PostgreSQL.
+
+Submissions of new patients are sent to the intake over HTTP, and real workers take them through all 21 steps against
+the sandbox: first as many as are measured, then a vacuum, as in a table that has been in use for a while; then those
+that are measured.
+"""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import httpx
-from rich.console import Console
 from rich.table import Table
 
 from onboarding.samples import Kind, sample
-from tests.benchmark.command import at_least, parser, run_to_the_end
-from tests.benchmark.database import BenchmarkError, Database, production, throwaway_database
-from tests.benchmark.progress import Track, tracking
+from tests.benchmark.database import BenchmarkError, Database, production
+from tests.benchmark.progress import Track
 from tests.benchmark.setting import Setting
 from tests.processes import Runworker
 from tests.sandbox_process import SandboxProcess
 from tests.servers import Gunicorn
-
-DESCRIPTION = """\
-What does an onboarding leave behind in PostgreSQL? Submissions of new patients are sent to the
-intake over HTTP, and real workers take them through all 21 steps against the sandbox: first as
-many as are measured, then a vacuum, as in a table that has been in use for a while; then those
-that are measured. It is what the tables and their indexes have grown by, what was written to the
-WAL, and how many transaction ids it took, each for one workflow. The database is one of its own,
-which is dropped at the end.
-"""
-
-EPILOG = """\
-examples:
-  make bench-footprint
-  make bench-footprint ARGS="--workflows 5000"     less of the first pages of each table
-"""
 
 # Seconds to give up after: some to start, and many times what a slow machine needs for a workflow.
 PATIENCE, PATIENCE_PER_WORKFLOW = 60.0, 1.0
@@ -58,29 +41,6 @@ class Written(NamedTuple):
     wal: int
     full_pages: int
     xids: int
-
-
-def main() -> int:
-    arguments = parser("python -m tests.benchmark.footprint", description=DESCRIPTION, epilog=EPILOG)
-    for name, default, what in (
-        ("workflows", 2000, "onboardings"),
-        ("processes", 2, "worker processes"),
-    ):
-        arguments.add_argument(
-            f"--{name}", type=at_least(1), default=default, metavar="N", help=f"{what} (default: {default})"
-        )
-    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the figures into this file, too")
-    chosen = arguments.parse_args()
-    return run_to_the_end(lambda: run(chosen))
-
-
-def run(arguments: argparse.Namespace) -> None:
-    count = arguments.workflows
-    with TemporaryDirectory() as folder, tracking() as track, throwaway_database() as database:
-        grown, spent = weigh(Setting(database, Path(folder), arguments, track), count, arguments.processes)
-    Console().print(table(grown, spent, count))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures(grown, spent, count), indent=2) + "\n")
 
 
 def weigh(setting: Setting, count: int, processes: int) -> tuple[dict[str, Size], Written]:
@@ -192,7 +152,3 @@ def table(grown: dict[str, Size], spent: Written, count: int) -> Table:
     shown.add_row(f"WAL, with {told['full_pages']:.1f} full pages", "", "", "", f"{told['wal']:,.0f}")
     shown.add_row("transaction ids", "", "", "", f"{told['xids']:.1f}")
     return shown
-
-
-if __name__ == "__main__":
-    sys.exit(main())

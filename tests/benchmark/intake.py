@@ -1,198 +1,210 @@
-"""python -m tests.benchmark.intake: what the search keys cost the intake, over real HTTP."""
+"""Submissions a second over HTTP, beside the least that a Django view can do."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import socket
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
-from uuid import uuid4
+from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 
-from tests.benchmark.command import at_least, parser, run_to_the_end
-from tests.benchmark.database import PAYLOAD, BenchmarkError, Database, manage, production, throwaway_database
+from tests.benchmark.clients import Round, send
+from tests.benchmark.database import TABLES, BenchmarkError, Database, production
+from tests.benchmark.findings import Finding, Report, number, ratios, table_of
 from tests.benchmark.processor import seconds_used
-from tests.benchmark.progress import Track, tracking
+from tests.benchmark.setting import Setting
 from tests.servers import Gunicorn
 
-GOAL = 0.85
-
-DESCRIPTION = f"""\
-What do the search keys cost the intake? Two of it run with the settings of production, on one
-database: one enters submissions of a definition without search keys, the other of the same with
-an e-mail address and a phone number. Submissions are sent to them in turns, over HTTP and
-connections that stay open, and each round's ratio is of two neighbours. The goal is {GOAL} at
-the least. Beside it stands the processor time of a submission, in the intake and in its sessions
-on the server, which other work on the machine disturbs less. The database is one of its own,
-which is dropped at the end.
-"""
-
-EPILOG = """\
-examples:
-  make bench-intake
-  make bench-intake ARGS="--rounds 30 --stored 1000000"
-"""
-
-NAMES = ("entered", "entered_with_keys")
+FLOOR, OURS, WITHOUT_KEYS = "one INSERT", "intake", "without search keys"
+ENTRIES = {
+    FLOOR: "tests.benchmark.views:one_insert",
+    "Django view": "tests.benchmark.views:django_view",
+    OURS: "config.intake",
+    WITHOUT_KEYS: "config.intake",
+}
+# Of the rate of an intake that stores no search keys.
+WITH_KEYS = 0.85
 
 
-def main() -> int:
-    arguments = parse_arguments()
-    return run_to_the_end(lambda: run(arguments))
+class Goal(NamedTuple):
+    """Of the intake: the ratio to the floor, milliseconds of the 99th percentile, submissions a second when quiet."""
+
+    ratio: float
+    p99: float
+    rate: float | None = None
 
 
-def parse_arguments() -> argparse.Namespace:
-    arguments = parser("python -m tests.benchmark.intake", description=DESCRIPTION, epilog=EPILOG)
-    for name, default, least, what in (
-        ("submissions", 2000, 1, "submissions in each round, to each of the two"),
-        ("rounds", 15, 1, "rounds"),
-        ("connections", 8, 1, "connections that send at a time"),
-        ("stored", 200_000, 0, "workflows that are stored before, each with two search keys"),
-    ):
-        arguments.add_argument(
-            f"--{name}", type=at_least(least), default=default, metavar="N", help=f"{what} (default: {default})"
-        )
-    return arguments.parse_args()
+# By connections.
+GOALS = {16: Goal(2.0, 15, 4000), 64: Goal(3.0, 90, 6000), 256: Goal(3.0, 300)}
+# Beside clients that are idle or trickle: connections, and the share of its rate that the intake keeps at least. They
+# take of the machine what it takes to send two bytes a second each.
+BESIDE_SLOW, KEEPS = 64, 0.9
+
+Rounds = Sequence[Mapping[str, Round]]
 
 
-def run(arguments: argparse.Namespace) -> None:
-    with TemporaryDirectory() as folder, tracking() as track, throwaway_database() as database, ExitStack() as stack:
-        _store(database, arguments.stored)
-        key = manage(database.url, "createapikey", "benchmark").split()[-1]
-        intakes = [stack.enter_context(_intake(database.url, Path(folder), name)) for name in NAMES]
-        for intake in intakes:  # the first requests of a process import, connect and prepare
-            _send(intake.port, key, 200, arguments.connections)
-        rates = list(_rounds(database, intakes, key, arguments, track))
-        _check(database)
-    console = Console()
-    console.print(
-        f"\n{arguments.submissions} submissions a round and intake over {arguments.connections} connections, "
-        f"{arguments.stored:,} workflows stored before"
+class Entry(NamedTuple):
+    """One of those that are measured: its server, its database, and its tables, that of what it stores first."""
+
+    server: Gunicorn
+    database: Database
+    tables: str
+
+    def begin_anew(self) -> None:
+        self.database.execute(f"TRUNCATE {self.tables} CASCADE")
+
+
+def report(setting: Setting) -> Report:
+    """In turns: a Django view that parses the body and inserts a row; our Django view, with the whole contract (API
+    key, limits, duplicates, search keys, time limits); the intake, with the same contract; and without search keys.
+    """
+    sizes, _ = setting.sizes, setting.key  # which is made before the servers start
+    with ExitStack() as stack:
+        entries = _entries(setting, stack)
+        for entry in entries.values():  # the first requests of a process import and connect
+            send(entry.server.port, setting.key, seconds=0.5, connections=16)
+            entry.begin_anew()
+        measured = {count: list(_rounds(setting, entries, count)) for count in sizes.connections}
+        beside = list(_beside_slow(setting, entries[OURS]))
+    shown, every = [], []
+    for count, rounds in measured.items():
+        found = findings(count, rounds)
+        shown += [_table(count, rounds), table_of(found, f"{count} connections")]
+        every += found
+    kept = Finding(
+        f"intake, {BESIDE_SLOW} connections",
+        f"of its rate beside {sizes.slow} idle and trickling clients",
+        ratios([slow.rate for _, slow in beside], [alone.rate for alone, _ in beside]),
+        at_least=KEEPS,
     )
-    console.print(_table(rates))
+    every.append(kept)
+    shown.append(table_of([kept]))
+    figures = {
+        "by_connections": {
+            count: [{name: _figures(each) for name, each in found.items()} for found in rounds]
+            for count, rounds in measured.items()
+        },
+        "beside_slow_clients": [{"alone": _figures(alone), "beside": _figures(slow)} for alone, slow in beside],
+    }
+    title = f"over HTTP, {sizes.processes} processes, {sizes.seconds} s each a round"
+    return Report("intake", title, shown, every, figures)
 
 
-def _intake(url: str, folder: Path, name: str) -> Gunicorn:
+def _entries(setting: Setting, stack: ExitStack) -> dict[str, Entry]:
+    """All that are measured, each with its server running: ours, and a thin Django view of each peer's."""
+    processes, database = setting.sizes.processes, setting.database
+    entries: dict[str, Entry] = {}
+
+    def add(name: str, server: Gunicorn, database: Database, tables: str) -> None:
+        stack.push(server)  # which starts, and ends with the others whatever happens
+        entries[name] = Entry(server, database, tables)
+
+    for name, entry in ENTRIES.items():
+        add(name, _serve(name, entry, database.url, setting.folder, processes), database, TABLES)
+    for each in setting.peers:
+        add(each.name, each.serve(processes), each.database, each.peer.tables)
+    for started in entries.values():
+        started.server.__enter__()
+    return entries
+
+
+def _serve(name: str, entry: str, url: str, folder: Path, processes: int) -> Gunicorn:
+    definition = "ENTERED" if name == WITHOUT_KEYS else "ENTERED_WITH_KEYS"
     environment = {
         **production(url),
-        "SUBMISSION_WORKFLOW": name,
+        "WORKFLOWS": f"tests.benchmark.definitions.{definition}",
+        "SUBMISSION_WORKFLOW": definition.lower(),
         "SEARCH_KEYS": "k" * 43,
         "ALLOWED_HOSTS": "localhost",
+        "WEB_CONCURRENCY": str(processes),
+        "CONNECTIONS_PER_ADDRESS": "0",  # all clients have one
     }
-    environment["WORKFLOWS"] = "tests.benchmark.definitions.ENTERED,tests.benchmark.definitions.ENTERED_WITH_KEYS"
-    return Gunicorn("config.intake", folder / f"{name}.log", url, **environment)
+    return Gunicorn(entry, folder / f"{name}.log", url, **environment)
 
 
-def _store(database: Database, count: int) -> None:
-    database.execute(
-        """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, status, completed_at)
-           SELECT gen_random_uuid(), 'entered', '{}', 'COMPLETE', now() FROM generate_series(1, %s)""",
-        count,
+def _rounds(setting: Setting, entries: Mapping[str, Entry], connections: int) -> Iterator[Mapping[str, Round]]:
+    """One round after the other. Each is the first, and the last, in turn."""
+    advance = setting.track(f"{connections} connections", setting.sizes.rounds)
+    names = list(entries)
+    for round_ in range(setting.sizes.rounds):
+        first = round_ % len(names)
+        found = {name: _send(setting, entries[name], connections) for name in names[first:] + names[:first]}
+        advance(round_ + 1)
+        yield {name: found[name] for name in names}
+
+
+def _beside_slow(setting: Setting, intake: Entry) -> Iterator[tuple[Round, Round]]:
+    """The intake alone, and beside clients that are idle or trickle, in turns."""
+    advance = setting.track("beside slow clients", setting.sizes.rounds)
+    for round_ in range(setting.sizes.rounds):
+        order = (False, True)[:: 1 - round_ % 2 * 2]
+        found = {slow: _send(setting, intake, BESIDE_SLOW, setting.sizes.slow if slow else 0) for slow in order}
+        advance(round_ + 1)
+        yield found[False], found[True]
+
+
+def _send(setting: Setting, entry: Entry, connections: int, slow: int = 0) -> Round:
+    """Send to it, and empty its table. Raises BenchmarkError when fewer are stored than were answered."""
+    before = seconds_used(entry.database, entry.server)
+    sent = send(
+        entry.server.port,
+        setting.key,
+        seconds=setting.sizes.seconds,
+        connections=connections,
+        idle=slow // 2,
+        trickling=slow - slow // 2,
     )
-    database.execute(
-        """INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
-           SELECT uuid_send(gen_random_uuid()), id, 1 FROM workflows_workflow, generate_series(1, 2)"""
-    )
-    database.analyze()
+    sent.processor = seconds_used(entry.database, entry.server) - before
+    stored = entry.database.ask(f"SELECT count(*) FROM {entry.tables.partition(',')[0]}")
+    if stored < len(sent.latencies):
+        printed = entry.server.printed()[-2000:]
+        raise BenchmarkError(f"{len(sent.latencies)} were answered and {stored} are stored.\n{printed}")
+    entry.begin_anew()
+    return sent
 
 
-class Speed(NamedTuple):
-    """Submissions a second; and milliseconds of processor time for each, of the intake and of its server sessions."""
-
-    rate: float
-    cpu: float
-
-
-def _rounds(
-    database: Database, intakes: Sequence[Gunicorn], key: str, arguments: argparse.Namespace, track: Track
-) -> Iterator[tuple[Speed, Speed]]:
-    """The speed without and with search keys. Each is the first of the two in every other round."""
-    advance = track("rounds", arguments.rounds)
-    for number in range(arguments.rounds):
-        speed = {}
-        for each in (0, 1) if number % 2 else (1, 0):
-            before = seconds_used(database, intakes[each])
-            rate = _send(intakes[each].port, key, arguments.submissions, arguments.connections)
-            speed[each] = Speed(rate, (seconds_used(database, intakes[each]) - before) / arguments.submissions * 1000)
-        advance(number + 1)
-        yield speed[0], speed[1]
+def findings(connections: int, rounds: Rounds) -> list[Finding]:
+    """Of the intake: its ratio to each of the others, and what it does by itself."""
+    measure, goal = f"intake, {connections} connections", GOALS.get(connections, Goal(0, 0))
+    rates = {name: [each[name].rate for each in rounds] for name in rounds[0]}
+    goals = {FLOOR: goal.ratio or None, WITHOUT_KEYS: WITH_KEYS}
+    p99 = [each[OURS].percentile(99) * 1000 for each in rounds]
+    return [
+        *(
+            Finding(measure, f"intake / {name}", ratios(rates[OURS], rate), at_least=goals.get(name))
+            for name, rate in rates.items()
+            if name != OURS
+        ),
+        Finding(measure, "submissions/s, when quiet", rates[OURS], "/s", at_least=goal.rate),
+        Finding(measure, "99th percentile", p99, "ms", at_most=goal.p99 or None),
+    ]
 
 
-def _send(port: int, key: str, count: int, connections: int) -> float:
-    """Submissions a second. What is sent is made before the clock starts."""
-    sample = json.loads(PAYLOAD.read_text())
-    shares = [[_request(sample, key) for _ in range(share, count, connections)] for share in range(connections)]
-    with ThreadPoolExecutor(connections) as pool:
-        began = time.monotonic()
-        list(pool.map(lambda share: _send_all(port, share), shares))
-        return count / (time.monotonic() - began)
-
-
-def _request(sample: dict[str, Any], key: str) -> bytes:
-    name = uuid4()
-    patient = {**sample["patient"], "email": f"{name}@example.com", "phone": f"+1555{name.int % 10**7:07}"}
-    body = json.dumps({**sample, "patient": patient}).encode()
-    head = (
-        f"POST /v1/submissions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
-        f"Idempotency-Key: {name}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
-
-
-def _send_all(port: int, requests: Sequence[bytes]) -> None:
-    """One after the other on one connection. An answer is short, and whole when its body ends: `}`."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
-        for request in requests:
-            sock.sendall(request)
-            answer = b""
-            while not answer.endswith(b"}"):
-                received = sock.recv(65536)
-                answer += received
-                if not received:
-                    break
-            if not answer.startswith(b"HTTP/1.1 202"):
-                raise BenchmarkError(f"The intake answered: {answer[:300]!r}")
-
-
-def _check(database: Database) -> None:
-    """The one has stored search keys, the other none."""
-    for name, keys in zip(NAMES, (0, 2), strict=True):
-        stored = database.ask(
-            """SELECT avg((SELECT count(*) FROM workflows_searchkey WHERE workflow_id = w.id))
-                 FROM (SELECT id FROM workflows_workflow WHERE workflow_type = %s AND status = 'PENDING' LIMIT 3) w""",
-            name,
-        )
-        if stored != keys:
-            raise BenchmarkError(f"Submissions of {name} have {stored} search keys, not {keys}.")
-
-
-def _table(speeds: Sequence[tuple[Speed, Speed]]) -> Table:
-    table = Table("submissions/s")
-    for heading in ("without", "with keys", "ratio", "CPU ms", "with keys", "ratio"):
+def _table(connections: int, rounds: Rounds) -> Table:
+    """The medians of the rounds, and the ratios to the floor with their spread."""
+    table = Table(f"{connections} connections")
+    for heading in ("submissions/s", "ratio", "least", "most", "p50 ms", "p99 ms", "CPU ms"):
         table.add_column(heading, justify="right")
-    rows = [(a.rate, b.rate, b.rate / a.rate, a.cpu, b.cpu, a.cpu / b.cpu) for a, b in speeds]
-    medians = tuple(median(column) for column in zip(*rows, strict=True))
-    for label, row in [*((f"round {number}", row) for number, row in enumerate(rows, 1)), ("median", medians)]:
-        rate, with_keys, ratio, cpu, cpu_with_keys, cpu_ratio = row
+    floor = [each[FLOOR].rate for each in rounds]
+    for name in rounds[0]:
+        each = [found[name] for found in rounds]
+        to_floor = ratios([one.rate for one in each], floor)
         table.add_row(
-            label,
-            *(f"{rate:.0f}", f"{with_keys:.0f}", f"{ratio:.2f}"),
-            *(f"{cpu:.2f}", f"{cpu_with_keys:.2f}"),
-            f"{cpu_ratio:.2f}",
+            name,
+            number(median(one.rate for one in each)),
+            *([number(of(to_floor)) for of in (median, min, max)] if to_floor else [""] * 3),
+            *(number(median(one.percentile(percent) for one in each) * 1000) for percent in (50, 99)),
+            number(median(one.cost for one in each) * 1000),
         )
-    table.add_row("goal", "", "", f"{GOAL:.2f}")
     return table
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _figures(found: Round) -> dict[str, float]:
+    return {
+        "rate": found.rate,
+        "p50_ms": found.percentile(50) * 1000,
+        "p99_ms": found.percentile(99) * 1000,
+        "processor_ms": found.cost * 1000,
+    }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import quantiles
 from typing import NamedTuple
 
-from tests.benchmark import claim, drain, footprint, idle, memory, pickup, spike, takeover, waking
+from tests.benchmark import claim, drain, footprint, idle, intake, memory, pickup, takeover, waking
 from tests.benchmark.findings import Finding, Report, table_of
 from tests.benchmark.setting import Setting
 
@@ -80,7 +80,7 @@ def of_bytes(setting: Setting) -> Report:
 
 
 MEASURES = {
-    "intake": Measure("submissions a second over HTTP, beside a Django view with one INSERT", spike.report),
+    "intake": Measure("submissions a second over HTTP, beside a Django view with one INSERT", intake.report),
     "drain": Measure("workflows a second, of plain and of recorded steps, beside bare loops", drain.report),
     "pickup": Measure(
         "how soon an idle worker takes up a submission, and what it costs while it is idle", pickup.report

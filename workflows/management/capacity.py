@@ -16,7 +16,7 @@ DAY, HOUR = 86_400.0, 3_600.0
 class Cost:
     """What one workflow costs; the defaults are of an onboarding, of 21 steps with 15 recorded calls.
 
-    Bytes and transaction ids are measured by `make bench-footprint` (docs/performance.md); other definitions differ by
+    Bytes and transaction ids are measured by `make bench` (docs/performance.md); other definitions differ by
     their recorded calls most of all. The milliseconds of processor time are rough: with what the steps themselves need
     they are seldom what a host is bought for.
     """

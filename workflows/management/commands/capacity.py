@@ -21,7 +21,7 @@ busiest hour as well, or fewer, and the queue takes the peak and is worked off a
 services downstream then never see the peak.
 
 The bytes and transaction ids are those of an onboarding (21 steps, 15 recorded calls), as measured
-in docs/performance.md; the cores are a rough estimate. Measure yours: make bench-footprint.
+in docs/performance.md; the cores are a rough estimate. Measure yours: make bench.
 """
 
 EXAMPLES = """\
