@@ -17,7 +17,7 @@ from workflows.models import Workflow
 
 __all__ = ["runworker"]
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 EFFECTS = {
     ("accounts", "create_account"),

@@ -9,7 +9,7 @@ from django.db import connection
 from tests.engine import worker
 from workflows.models import Workflow
 
-WAITING = FINISHED = 100_000
+WAITING = 100_000
 DRAINED = 2_000
 
 
@@ -37,12 +37,12 @@ def store_due(count: int = DRAINED) -> None:
     store(count, payload=f"jsonb_build_object('noise', ({noise}))", invisible_until="now() - interval '1 hour'")
 
 
-def store_backlog() -> None:
+def store_backlog(count: int = WAITING) -> None:
     """What a claim must not walk over. All of it is older than what is due."""
     old = {"created_at": "now() - interval '30 days'", "payload": "'{}'"}
-    store(WAITING, invisible_until="now() + n * interval '1 second'", **old)
+    store(count, invisible_until="now() + n * interval '1 second'", **old)
     finished = {"status": "'COMPLETE'", "completed_at": "now()"}
-    store(FINISHED, invisible_until="now() - n * interval '1 second'", **finished, **old)
+    store(count, invisible_until="now() - n * interval '1 second'", **finished, **old)
 
 
 def analyze() -> None:

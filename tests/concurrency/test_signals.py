@@ -57,6 +57,14 @@ def nowhere_yet() -> None:
     met.clear()
 
 
+@pytest.fixture
+def thread() -> Iterator[ThreadPoolExecutor]:
+    """Another one, with connections of its own."""
+    with ThreadPoolExecutor(1) as thread:
+        yield thread
+        thread.submit(connections.close_all).result(timeout=30)
+
+
 LINKED = pytest.mark.parametrize("linked", [False, True], ids=["to a workflow", "by linking id"])
 
 
@@ -72,10 +80,10 @@ def fail_until_told(*, workflow: Workflow, context: Any) -> None:
 class Sender:
     """Sends one signal in three steps, each when it is told to, on a connection of its own."""
 
-    def __init__(self, linking_id: str | None, workflow_id: int | None) -> None:
+    def __init__(self, thread: ThreadPoolExecutor, linking_id: str | None, workflow_id: int | None) -> None:
         self.address: dict[str, Any] = {"linking_id": linking_id, "workflow_id": workflow_id}
         self.steps: list[Callable[[], object]] = [self.insert, self.commit, self.wake]
-        self.thread = ThreadPoolExecutor(1)
+        self.thread = thread
 
     def insert(self) -> None:
         connection.set_autocommit(False)
@@ -95,10 +103,6 @@ class Sender:
         for _ in range(steps):
             done: Future[object] = self.thread.submit(self.steps.pop(0))
             done.result(timeout=30)
-
-    def close(self) -> None:
-        self.thread.submit(connections.close_all).result(timeout=30)
-        self.thread.shutdown()
 
 
 # The places where a worker has been: a statement that is worded anew would be met by none, and no order be forced.
@@ -128,26 +132,28 @@ def at(place: tuple[str, str, bool], do: Callable[[], None]) -> Iterator[None]:
         each()
 
 
-def run_while_it_is_sent(workflow: Workflow, places: list[tuple[str, str, bool]], order: tuple[int, ...]) -> None:
+def run_while_it_is_sent(sender: Sender, places: list[tuple[str, str, bool]], order: tuple[int, ...]) -> None:
     """One attempt, with the sender's steps at these places of it."""
-    sender = Sender("acc", None) if workflow.linking_id else Sender(None, workflow.pk)
-    try:
-        with ExitStack() as stack:
-            for number, place in reversed(list(enumerate(places))):  # what is left over is done from the inside out
-                if steps := order.count(number):
-                    stack.enter_context(at(place, lambda steps=steps: sender.go_on(steps)))  # type: ignore[misc]
-            assert worker().process_next()
-        assert not sender.steps
-    finally:
-        sender.close()
+    with ExitStack() as stack:
+        for number, place in reversed(list(enumerate(places))):  # what is left over is done from the inside out
+            if steps := order.count(number):
+                stack.enter_context(at(place, lambda steps=steps: sender.go_on(steps)))  # type: ignore[misc]
+        assert worker().process_next()
+    assert not sender.steps
+
+
+def send_to(thread: ThreadPoolExecutor, workflow: Workflow) -> Sender:
+    return Sender(thread, "acc", None) if workflow.linking_id else Sender(thread, None, workflow.pk)
 
 
 @LINKED
-def test_a_signal_is_found_once_whatever_the_order_of_the_sender_and_the_suspending_worker(linked: bool) -> None:
+def test_a_signal_is_found_once_whatever_the_order_of_the_sender_and_the_suspending_worker(
+    linked: bool, thread: ThreadPoolExecutor
+) -> None:
     define([await_paid])
     for order in ORDERS:
         workflow = submit(linking_id="acc" if linked else None)
-        run_while_it_is_sent(workflow, SUSPENDING, order)
+        run_while_it_is_sent(send_to(thread, workflow), SUSPENDING, order)
         runs = 1
         while worker().process_next():
             runs += 1
@@ -161,12 +167,12 @@ def test_a_signal_is_found_once_whatever_the_order_of_the_sender_and_the_suspend
 
 @LINKED
 def test_a_signal_that_the_attempt_has_not_seen_cuts_its_back_off_short_and_one_that_it_has_seen_does_not(
-    linked: bool,
+    linked: bool, thread: ThreadPoolExecutor
 ) -> None:
     define([fail_until_told])
     for order in ORDERS:
         workflow = submit(linking_id="acc" if linked else None)
-        run_while_it_is_sent(workflow, BACKING_OFF, order)
+        run_while_it_is_sent(send_to(thread, workflow), BACKING_OFF, order)
         workflow.refresh_from_db()
         seen = order[1] == 0  # committed before the attempt was opened
         assert (workflow.invisible_until <= timezone.now()) is not seen, f"with {order}"
@@ -178,12 +184,12 @@ def test_a_signal_that_the_attempt_has_not_seen_cuts_its_back_off_short_and_one_
 
 
 @LINKED
-def test_a_sender_that_was_killed_between_its_two_statements_has_lost_nothing(linked: bool) -> None:
+def test_a_sender_that_was_killed_between_its_two_statements_has_lost_nothing(
+    linked: bool, thread: ThreadPoolExecutor
+) -> None:
     define([await_paid])
-    workflow = work(submit(linking_id="acc"))
-    sender = Sender("acc", None) if linked else Sender(None, workflow.pk)
-    sender.go_on(2)
-    sender.close()
+    workflow = work(submit(linking_id="acc" if linked else None))
+    send_to(thread, workflow).go_on(2)
     this = worker()
     assert this.process_next() is False
     do_maintenance()
@@ -206,12 +212,12 @@ def test_an_operators_transaction_that_held_the_row_just_then_has_lost_nothing(l
     assert work(workflow).status == "COMPLETE"
 
 
-def test_the_workers_own_look_is_what_finds_it_when_the_sender_came_too_early() -> None:
+def test_the_workers_own_look_is_what_finds_it_when_the_sender_came_too_early(thread: ThreadPoolExecutor) -> None:
     """The very order that this look is for; and with nobody to sweep."""
     define([await_paid])
     workflow = submit()
     with no_maintenance():
-        run_while_it_is_sent(workflow, SUSPENDING, (2, 2, 2))
+        run_while_it_is_sent(send_to(thread, workflow), SUSPENDING, (2, 2, 2))
         do_maintenance()
         assert work(workflow).status == "COMPLETE"
 

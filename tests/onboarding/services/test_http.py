@@ -123,7 +123,10 @@ def test_a_key_that_the_service_has_in_hand_is_a_call_that_may_have_happened(set
 
 
 @pytest.mark.parametrize("kind", ["timeout_after", "drop_after", "half", "replay_500"])
-def test_a_change_without_a_clear_answer_is_unknown(sandbox: SandboxProcess, patient: UUID, kind: str) -> None:
+def test_a_change_without_a_clear_answer_is_unknown(
+    sandbox: SandboxProcess, patient: UUID, kind: str, settings: Any
+) -> None:
+    settings.SERVICES_TIMEOUT = 0.5
     sandbox.fault("messages", None, kind, count=1)
     with pytest.raises(UnknownOutcome) as error:
         confirm(patient)
@@ -131,11 +134,13 @@ def test_a_change_without_a_clear_answer_is_unknown(sandbox: SandboxProcess, pat
 
 
 @pytest.mark.parametrize("kind", ["timeout_after", "drop_after", "half", "replay_500"])
-def test_a_read_without_a_clear_answer_is_retryable(sandbox: SandboxProcess, kind: str) -> None:
+def test_a_read_without_a_clear_answer_is_retryable(sandbox: SandboxProcess, kind: str, settings: Any) -> None:
     sandbox.fault("payments", "find_charge", kind, count=1)
+    settings.SERVICES_TIMEOUT = 0.5
     with pytest.raises(RetryableStepError) as error:
         payments.find_charge("any")
     assert not isinstance(error.value, UnknownOutcome)
+    settings.SERVICES_TIMEOUT = 3
     assert payments.find_charge("any") is None
 
 
@@ -176,12 +181,15 @@ def test_any_other_refusal_is_final(sandbox: SandboxProcess, patient: UUID, stat
     assert str(error.value) == f"The messages service refused send_confirmation: {code}."
 
 
-def test_after_an_unknown_outcome_the_same_key_adds_nothing(sandbox: SandboxProcess, patient: UUID) -> None:
-    key = str(uuid4())
+def test_after_an_unknown_outcome_the_same_key_adds_nothing(
+    sandbox: SandboxProcess, patient: UUID, settings: Any
+) -> None:
+    key, settings.SERVICES_TIMEOUT = str(uuid4()), 0.5
     for kind in ("timeout_after", "drop_after", "half"):
         sandbox.fault("messages", None, kind, count=1)
         with pytest.raises(UnknownOutcome):
             confirm(patient, key)
+    settings.SERVICES_TIMEOUT = 3
     confirm(patient, key)
     assert len(sandbox.effects(idempotency_key=key)) == 1
 

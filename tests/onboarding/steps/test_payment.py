@@ -53,10 +53,11 @@ def test_a_declined_card_is_a_failure_for_good(sandbox: SandboxProcess, prepare:
     assert workflow.payload["payment"]["card_token"] not in str(error.value)
 
 
-def test_a_charge_whose_answer_was_lost_is_not_made_twice(sandbox: SandboxProcess, prepare: Prepare) -> None:
+@pytest.mark.parametrize("kind", ["drop_after", "half"])
+def test_a_charge_whose_answer_was_lost_is_not_made_twice(sandbox: SandboxProcess, prepare: Prepare, kind: str) -> None:
     workflow, context = prepare()
     context.payment_card_id = (payment.attach_payment_card(workflow=workflow, context=context) or {})["payment_card_id"]
-    sandbox.fault("payments", "charge", "timeout_after", count=1)
+    sandbox.fault("payments", "charge", kind, count=1)
     with pytest.raises(UnknownOutcome):
         payment.execute_checkout(workflow=workflow, context=context)
     result = payment.execute_checkout(workflow=workflow, context=context)

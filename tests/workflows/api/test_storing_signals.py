@@ -1,6 +1,5 @@
 """Signals and the database: no text of a statement shows them, and no failure loses one."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -19,6 +18,7 @@ from tests.workflows.api.answers import assert_problem
 from tests.workflows.api.signals import CANARY, DELIVERED, deliver, tell, waiting
 from workflows.ingress import api_keys, webhooks
 from workflows.models import Signal
+from workflows.postgres import deadlines
 from workflows.signals import waking
 
 pytestmark = pytest.mark.django_db
@@ -91,16 +91,17 @@ def test_a_commit_whose_answer_was_lost_is_told_once(client: Client) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_database_that_is_away_or_falls_silent_is_503_and_the_same_again_is_harmless(client: Client) -> None:
+def test_a_database_that_is_away_or_falls_silent_is_503_and_the_same_again_is_harmless(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(deadlines.query_in_time.__kwdefaults__, "seconds", 1.0)
     secret, workflow, key = webhooks.create("parcels"), waiting(), api_keys.create("shop")
     body = {"name": "parcel.delivered", "workflow": workflow.key}
     with Proxy() as proxy, connecting_to(proxy.port):
         assert deliver(client, secret, body, delivery_id="1").status_code == 202
         assert tell(client, key, workflow.key, {"name": "a"}).status_code == 202
         proxy.fall_silent()
-        started = time.monotonic()
         assert_problem(deliver(client, secret, body, delivery_id="2"), 503, "database_unavailable")
-        assert time.monotonic() - started < 15
         proxy.cut()
         assert_problem(deliver(client, secret, body, delivery_id="2"), 503, "database_unavailable")
         assert_problem(tell(client, key, workflow.key, {"name": "a"}), 503, "database_unavailable")

@@ -203,7 +203,7 @@ def test_a_row_that_a_worker_holds_is_refused_without_waiting(boss: User) -> Non
 @pytest.mark.django_db(transaction=True)
 def test_of_two_who_acknowledge_at_once_one_wins_and_the_other_is_told(boss: User) -> None:
     anna = User.objects.create_superuser("anna")
-    for _ in range(20):
+    for _ in range(8):
         row = rows.failed()
         seen = left(row)
         results = at_once(
@@ -222,7 +222,7 @@ def test_of_two_who_acknowledge_at_once_one_wins_and_the_other_is_told(boss: Use
 
 @pytest.mark.django_db(transaction=True)
 def test_a_retry_and_an_acknowledgement_at_once_come_one_after_the_other_or_one_is_refused(boss: User) -> None:
-    for _ in range(20):
+    for _ in range(8):
         row = rows.failed()
         seen = left(row)
         retried, acknowledged = at_once(

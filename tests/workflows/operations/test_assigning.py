@@ -189,7 +189,7 @@ def test_a_decision_that_waited_for_an_assignment_sees_it() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_of_an_assignment_and_a_decision_one_wins_and_the_other_is_told() -> None:
     lead, anna, ben = user("lead", "assign"), user("anna", "decide"), user("ben", "decide")
-    for _ in range(25):
+    for _ in range(8):
         row = task()
         assigned, decided = at_once(
             lambda row=row: assign(row, lead, anna),

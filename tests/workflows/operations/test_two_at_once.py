@@ -112,7 +112,7 @@ def test_the_wake_up_comes_after_the_commit_of_the_signal(boss: User, monkeypatc
 @pytest.mark.django_db(transaction=True)
 def test_of_two_who_decide_at_once_exactly_one_wins(boss: User) -> None:
     anna = User.objects.create_superuser("anna")
-    for _ in range(50):
+    for _ in range(8):
         row = rows.waiting()
         task = ManualTask.objects.get(workflow=row)
         results = at_once(
@@ -126,28 +126,6 @@ def test_of_two_who_decide_at_once_exactly_one_wins(boss: User) -> None:
         assert ("boss approved", "anna rejected")[winner] in str(results[loser])
         assert Event.objects.get(workflow=row).kind == task.state
         assert Signal.objects.get(workflow=row).payload["approved"] is (task.state == "approved")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_decision_and_the_expiry_at_once_leave_one_outcome(boss: User) -> None:
-    def expire(task: ManualTask) -> int:
-        # The expiry of a task, as a conditional update: whoever comes second finds it no longer open.
-        return ManualTask.objects.filter(pk=task.pk, state="open").update(state="expired")
-
-    outcomes = set()
-    for _ in range(50):
-        row = rows.waiting()
-        task = ManualTask.objects.get(workflow=row)
-        decided, expired = at_once(
-            lambda task=task: operations.approve(task.pk, user=boss),
-            lambda task=task: expire(task),
-        )
-        task.refresh_from_db()
-        outcomes.add(task.state)
-        assert (decided is None) == (task.state == "approved")
-        assert (expired == 1) == (task.state == "expired")
-        assert Signal.objects.filter(workflow=row).exists() == (task.state == "approved")
-    assert outcomes <= {"approved", "expired"}
 
 
 @pytest.mark.django_db(transaction=True)

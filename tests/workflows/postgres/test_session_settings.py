@@ -111,11 +111,11 @@ def test_no_limit_of_the_servers_ends_a_worker_at_its_work(administrator: Admini
     def rest(*, workflow: Workflow, context: Any) -> None:
         with engine.another_connection() as other:
             other.execute("SET transaction_timeout = 0" if limit == "transaction_timeout" else f"SET {limit} = 0")
-            other.execute("SELECT pg_sleep(1)")
+            other.execute("SELECT pg_sleep(0.3)")
 
     define([rest, rest])
     workflow = submit()
-    administrator(**{limit: "300ms"})
+    administrator(**{limit: "100ms"})
     lease.describe_connections("test-host:1")
     worker().run(drain=True)
     assert list(Attempt.objects.filter(workflow=workflow).values_list("outcome", flat=True)) == ["complete"]
