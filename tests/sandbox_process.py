@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
+
+from onboarding.sandbox.server import Sandbox, SandboxServer
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -38,7 +41,10 @@ class SandboxProcess:
         assert self.process.stdout is not None
         ready = self.process.stdout.readline()
         assert ready.startswith("Sandbox ready at http://127.0.0.1:"), ready
-        self.port = int(ready.split(",")[0].rpartition(":")[2])
+        self._reach(int(ready.split(",")[0].rpartition(":")[2]))
+
+    def _reach(self, port: int) -> None:
+        self.port = port
         self.url = f"http://127.0.0.1:{self.port}"
         self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=10)
 
@@ -97,3 +103,18 @@ class SandboxProcess:
         """Make the account of an existing patient, or a linked one."""
         account: dict[str, str] = self.http.post("/_accounts", json=body).raise_for_status().json()
         return account
+
+
+class SandboxThread(SandboxProcess):
+    """The same server in a thread of this process: it starts at once, and cannot be killed."""
+
+    def start(self) -> None:
+        self.server = SandboxServer(("127.0.0.1", self.port), Sandbox(self.state, key_ttl=self.key_ttl))
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self._reach(self.server.server_address[1])
+
+    def end(self) -> None:
+        self.http.close()
+        self.server.shutdown()
+        self.server.server_close()
+        self.server.sandbox.store.close()

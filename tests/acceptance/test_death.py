@@ -45,7 +45,11 @@ def test_a_killed_workers_row_is_held_again_at_once(runworker: Start, effects: P
         effects.with_name("gate").unlink()
         # The next worker may have been quicker than the supervisor's word of it.
         until(lambda: attempts(workflow) == ["killed", "complete"], what=lambda: attempts(workflow))  # noqa: B023
+        first, event = Attempt.objects.get(workflow=workflow, number=1), Event.objects.filter(workflow=workflow).first()
+        assert event
         assert engine.kinds(workflow) == ["killed", "completed"]
+        assert (first.died_in, first.died_how) == ("hold", "SIGKILL")
+        assert (event.step, event.detail) == ("hold", {"how": "SIGKILL"})
         assert done(effects, "end")[-1] == workflow.pk
     print("held again after", ", ".join(f"{wait:.2f} s" for wait in waits))  # noqa: T201 (the figure, for -s)
 
@@ -62,19 +66,6 @@ def test_a_worker_whose_supervisor_dies_with_it_has_vanished(runworker: Start, e
     until(lambda: now(workflow).status == "COMPLETE")
     assert attempts(workflow) == ["vanished", "complete"]
     assert engine.kinds(workflow) == ["vanished", "completed"]
-
-
-def test_the_supervisor_tells_how_a_worker_died_and_where(runworker: Start, effects: Path) -> None:
-    workflow = submit("held", effects)
-    worker = runworker("HELD")
-    until(begun(workflow, effects), what=lambda: worker.output)
-    os.kill(who_runs(workflow), signal.SIGKILL)
-    until(begun(workflow, effects, 2), what=lambda: worker.output)
-    until(lambda: attempts(workflow) == ["killed", ""], what=lambda: attempts(workflow))
-    first = Attempt.objects.get(workflow=workflow, number=1)
-    assert (first.died_in, first.died_how) == ("hold", "SIGKILL")
-    (event,) = Event.objects.filter(workflow=workflow)
-    assert (event.kind, event.step, event.detail) == ("killed", "hold", {"how": "SIGKILL"})
 
 
 @pytest.mark.alone

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 # Before the trouble, and so many again in its midst: however fast the machine is, there is load.
 LOAD = 100
-TABLES = ["workflows_attempt", "workflows_wait", "workflows_event"]
+TABLE = "workflows_attempt"  # of the others: tests/workflows/test_refusals.py
 
 
 @pytest.fixture
@@ -63,15 +63,13 @@ def drop_what_was_ahead(transactional_db: None) -> Iterator[None]:
     """When the workers have ended, for they run on after the trouble."""
     yield
     with connection.cursor() as cursor:
-        for table in TABLES:
-            cursor.execute(f"ALTER TABLE {table} DROP COLUMN IF EXISTS ahead")
+        cursor.execute(f"ALTER TABLE {TABLE} DROP COLUMN IF EXISTS ahead")
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_a_column_that_the_workers_do_not_know_fails_nothing(workers: Runworker, effects: Path, table: str) -> None:
-    with engine.a_column_ahead(table, drop=False):
+def test_a_column_that_the_workers_do_not_know_fails_nothing(workers: Runworker, effects: Path) -> None:
+    with engine.a_column_ahead(TABLE, drop=False):
         load(effects)
-        until(lambda: workers.output.count(f"NotNullViolation 23502 ({table}.ahead)") > 3, what=lambda: workers.output)
+        until(lambda: workers.output.count(f"NotNullViolation 23502 ({TABLE}.ahead)") > 3, what=lambda: workers.output)
         assert Workflow.objects.filter(status="PENDING").exists(), "there was load"
         assert not Workflow.objects.filter(status="FAILED").exists()
     assert_nothing_was_charged(workers, effects)

@@ -14,14 +14,13 @@ from typing import Any, TypeVar
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, connections, transaction
+from django.db import connections, transaction
 from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, do_maintenance, elsewhere, no_maintenance, submit, work, worker
 from tests.processes import until
 from workflows.engine.loop import Worker
-from workflows.errors import ClaimLost
 from workflows.models import Attempt, ManualTask, Signal, Workflow
 from workflows.signals import store, waking
 from workflows.stop_flag import Flag
@@ -125,13 +124,6 @@ def test_decided_between_the_suspension_and_the_workers_own_look() -> None:
     assert attempts(workflow) == ["waiting", "complete"]
 
 
-def test_decided_long_after_the_suspension() -> None:
-    workflow = work(submit())
-    assert elsewhere(decide_and_wake) is True
-    assert work(workflow).status == "COMPLETE"
-    assert attempts(workflow) == ["waiting", "complete"]
-
-
 def test_a_decision_that_commits_after_the_worker_has_looked_twice() -> None:
     """Stored first, committed last: its number is older than what the worker has seen since."""
     stored, looked_twice = Flag(), Flag()
@@ -177,16 +169,6 @@ def test_the_sweep_finds_a_row_that_somebody_held_when_it_was_to_be_woken() -> N
     assert this.process_next() is False
     do_maintenance()
     assert this.process_next() is True
-    assert attempts(workflow) == ["waiting", "complete"]
-
-
-def test_the_sweep_finds_a_row_whose_sender_died_before_it_woke_it() -> None:
-    workflow = work(submit())
-    assert elsewhere(lambda: decide(ManualTask.objects.get()))
-    this = worker()
-    assert this.process_next() is False
-    do_maintenance()
-    assert work(workflow).status == "COMPLETE"
     assert attempts(workflow) == ["waiting", "complete"]
 
 
@@ -240,19 +222,6 @@ def test_a_worker_that_dies_between_its_suspension_and_its_own_look_loses_nothin
     do_maintenance()
     assert work(before).status == "COMPLETE"
     assert attempts(before) == ["waiting", "complete"]
-
-
-def test_a_wait_is_not_written_by_a_worker_that_has_lost_the_row() -> None:
-    def lose_the_claim() -> None:
-        pid = connection.connection.info.backend_pid
-        with engine.another_connection() as other:
-            other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-
-    submit()
-    with at("name = %(name)s AND NOT superseded", lose_the_claim, alias="attempt_log"), pytest.raises(ClaimLost):
-        worker().process_next()
-    connections.close_all()
-    assert not ManualTask.objects.exists()
 
 
 def with_worker(what: Callable[[], T], *, workers: int = 1) -> T:
@@ -345,48 +314,3 @@ def test_a_decision_that_meets_the_expiry_on_its_way_is_refused() -> None:
     expiring.join(60)
     assert is_over(workflow) == ("FAILED", "approval_expired")
     assert not Signal.objects.exists()
-
-
-@pytest.mark.slow
-def test_a_decision_in_the_moment_of_the_deadline_is_taken_or_refused_and_nothing_between() -> None:
-    """Again and again, a little before the deadline or a little after it, until both have happened often enough.
-
-    On which side a decision was is what the database's clock says, once it is committed.
-    """
-    moments, before, after, took = random.Random(3), 0, 0, 0.0
-
-    def decide_at_the_deadline() -> bool:
-        """Whether the decision was committed before the deadline. What became of it must be one of two.
-
-        As long before as one of them takes: on a busy machine that is many times more.
-        """
-        nonlocal took
-        workflow = submit({"timeout_s": 0.1 + 5 * took})
-        tasks = ManualTask.objects.filter(workflow=workflow)
-        (task,) = until(lambda: list(tasks.all()), what=lambda: "nobody was asked")
-        left = (task.expires_at - timezone.now()).total_seconds() + moments.uniform(-0.03 - 2 * took, 0.01)
-        time.sleep(max(0.0, left))
-        began = time.monotonic()
-        accepted = decide(task)
-        took = min(time.monotonic() - began, 1.0)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT clock_timestamp() < %s", [task.expires_at])
-            in_time = bool(cursor.fetchone() == (True,))
-        if accepted:
-            wake(task)
-        until(lambda: is_over(workflow)[0] != "PENDING", what=lambda: "it is neither")
-        assert is_over(workflow) == (("COMPLETE", "") if accepted else ("FAILED", "approval_expired"))
-        assert accepted or not in_time, "the deadline had not come"
-        assert len(attempts(workflow)) <= 3
-        return in_time
-
-    def decide_on_both_sides() -> None:
-        nonlocal before, after
-        give_up_at = time.monotonic() + 120
-        while min(before, after) < 15:
-            assert time.monotonic() < give_up_at, f"{before} before, {after} after"
-            in_time = decide_at_the_deadline()
-            before, after = before + in_time, after + (not in_time)
-
-    with no_maintenance():
-        with_worker(decide_on_both_sides, workers=2)

@@ -11,17 +11,17 @@ import pytest
 from onboarding.context import OnboardingContext
 from onboarding.services import http
 from onboarding.workflow import ONBOARDING
-from tests.sandbox_process import SandboxProcess
+from tests.sandbox_process import SandboxProcess, SandboxThread
 from workflows.errors import StepError
 from workflows.models import Workflow
 
 
 @pytest.fixture(scope="session")
 def sandbox_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxProcess]:
-    process = SandboxProcess(tmp_path_factory.mktemp("sandbox"))
-    yield process
+    sandbox = SandboxThread(tmp_path_factory.mktemp("sandbox"))
+    yield sandbox
     http.close()
-    process.kill()
+    sandbox.end()
 
 
 @pytest.fixture

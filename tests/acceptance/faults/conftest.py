@@ -20,7 +20,7 @@ from workflows.definition import definitions as known
 def console(settings: Settings) -> Iterator[None]:
     """Where people answer: it knows what the workers know, for an answer is checked by what a step returns."""
     settings.WORKFLOWS = [
-        f"{definitions.__name__}.{name}" for name in ("ONBOARDING", "NOTE", "NOTES", "PAID", "ASKED", *NAMES, *OTHERS)
+        f"{definitions.__name__}.{name}" for name in ("ONBOARDING", "NOTE", "PAID", "ASKED", *NAMES, *OTHERS)
     ]
     known.cache_clear()
     yield

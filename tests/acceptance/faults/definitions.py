@@ -115,13 +115,6 @@ def confirm(*, workflow: Workflow, context: Context) -> dict[str, Any]:
     return {}
 
 
-def confirm_to_all(*, workflow: Workflow, context: Context) -> dict[str, Any]:
-    for number in range(CONFIRMATIONS):
-        key = key_for(workflow, f"confirm_{number}")
-        messages.send_confirmation(_patient(workflow), "body", idempotency_key=key)
-    return {}
-
-
 def _patient(workflow: Workflow) -> UUID:
     return UUID(workflow.payload["patient"])
 
@@ -132,11 +125,6 @@ CONFIRM = Step(confirm, once=True, key_ttl=KEY_TTL, timeout=STEP_TIMEOUT, return
 
 # One call, and as quick as may be: the service is what it waits for.
 NOTE = WorkflowDefinition(name="note", steps=[Step(confirm, repeatable=True)], context_class=Context, retry=IMPATIENT)
-# Quicker still, by the call: of what a workflow costs a machine, a call is the smaller part.
-NOTES = WorkflowDefinition(
-    name="notes", steps=[Step(confirm_to_all, repeatable=True)], context_class=Context, retry=IMPATIENT
-)
-
 PAID = WorkflowDefinition(name="paid", steps=[ATTACH, CHARGE, CONFIRM], context_class=Context, retry=RETRY)
 
 # What nobody but a person can tell: there is no lookup, and the service honours its keys for no time that we know.

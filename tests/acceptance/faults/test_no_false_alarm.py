@@ -8,7 +8,7 @@ import time
 import pytest
 from django.db.models import QuerySet
 
-from tests.acceptance.faults.harness import System, fired
+from tests.acceptance.faults.harness import System
 from workflows.models import Attempt, CircuitEvent, Event, WorkerProcess, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -46,29 +46,6 @@ def assert_the_circuit_stayed_closed(given: list[int], retries: int) -> None:
     assert Attempt.objects.filter(workflow__in=given, outcome="retry").count() == retries
 
 
-@pytest.mark.parametrize(("definition", "workflows"), [("NOTE", 1500), ("NOTES", 750)])
-def test_two_errors_in_a_hundred_calls(system: System, definition: str, workflows: int) -> None:
-    """As many calls as the machine can make: some 200 a second are reached where several are of one step."""
-    fault = system.sandbox.fault("messages", None, "status", status=500, rate=0.02)["id"]
-    given = system.notes(workflows, definition.lower())
-    system.work(definition, processes=WORKERS, **NO_HURRY)
-    wait_until_done(system, given)
-    assert_the_circuit_stayed_closed(given, fired(system.sandbox)[fault])
-    assert fired(system.sandbox)[fault] > 5
-    calls = sorted(each["calls"] for each in system.sandbox.calls("messages"))
-    print(f"{calls[-1]} calls in the fullest second, {calls[len(calls) // 2]} in the median; {calls}")  # noqa: T201
-
-
-def test_a_payload_that_fails_six_times_in_a_row(system: System) -> None:
-    """With nobody else who could say that the service is well."""
-    given = system.notes(1)
-    key = str(rows(given).get().key)
-    system.sandbox.fault("messages", None, "status", status=500, count=6, idempotency_key=key)
-    system.work("NOTE", processes=WORKERS, **NO_HURRY)
-    wait_until_done(system, given)
-    assert_the_circuit_stayed_closed(given, 6)
-
-
 def test_one_worker_of_four_whose_network_is_broken(system: System) -> None:
     """From when all of them are there: alone the broken one would rightly be believed."""
     with socket.socket() as closed:  # bound, and nobody listens
@@ -83,18 +60,3 @@ def test_one_worker_of_four_whose_network_is_broken(system: System) -> None:
     assert broken.count() > 10
     assert len(set(broken.values_list("worker", flat=True))) == 1
     assert_the_circuit_stayed_closed(given, broken.count())
-
-
-def test_a_third_of_all_calls_fails_for_a_while(system: System) -> None:
-    """The circuit may open. Nobody fails for it, and nobody is parked for ever."""
-    system.sandbox.fault("messages", None, "status", status=503, rate=0.3)
-    system.work("NOTE", processes=WORKERS)
-    given = keep_entering(system, 40)
-    failed = Attempt.objects.filter(workflow__in=given, outcome="retry")
-    system.wait_until(lambda: failed.count() > 30)
-    system.sandbox.clear_faults()
-    wait_until_done(system, given)
-    story = list(CircuitEvent.objects.order_by("id").values_list("kind", flat=True))
-    print(f"{len(given)} notes, {failed.count()} failures; the circuit: {story}")  # noqa: T201
-    assert set(rows(given).values_list("status", flat=True)) == {"COMPLETE"}
-    assert not rows(given).exclude(parked_on="").exists()

@@ -12,7 +12,6 @@ from tests.acceptance.outside import now
 from tests.acceptance.scenarios.watching import LOAN_APPROVAL, done, until_it
 from tests.processes import Runworker, until
 from tests.scenarios import services
-from tests.scenarios.loan_approval import ONE_APPROVER
 from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import ManualTask, Signal, State, Workflow
@@ -61,26 +60,6 @@ def test_a_large_loan_needs_two_people(runworker: Start, underwriters: dict[str,
     assert (paid.context["amount"], paid.context["conditions"]) == (40_000, "A guarantor.")
     assert (paid.context["approved_by"], paid.context["confirmed_by"]) == ("ada", "ben")
     assert [entry["amount"] for entry in services.entries() if entry.get("done") == "pay_out"] == [40_000]
-
-
-def test_a_small_loan_needs_one(runworker: Start, underwriters: dict[str, User]) -> None:
-    """Small is what is approved, whatever was asked for."""
-    loan, worker = a_loan(ONE_APPROVER * 2), runworker(LOAN_APPROVAL)
-    task = asked(loan, "loan_terms", worker)
-    operations.approve(task.pk, user=underwriters["ada"], answer={"amount": ONE_APPROVER})
-    paid = until_it(State.COMPLETE, loan, worker)
-    assert (paid.context["amount"], paid.context["confirmed_by"]) == (ONE_APPROVER, None)
-    assert done() == ["pay_out"]
-
-
-def test_a_rejected_loan_fails_with_the_reason(runworker: Start, underwriters: dict[str, User]) -> None:
-    loan, worker = a_loan(50_000), runworker(LOAN_APPROVAL)
-    operations.approve(asked(loan, "loan_terms", worker).pk, user=underwriters["ada"], answer={"amount": 50_000})
-    operations.reject(asked(loan, "loan_confirmation", worker).pk, user=underwriters["ben"], reason="Too much.")
-    failed = until_it(State.FAILED, loan, worker)
-    assert failed.last_error_code == "approval_rejected"
-    assert failed.last_error_message.endswith("Rejected by ben: Too much.")
-    assert done() == []
 
 
 def test_a_loan_that_nobody_decides_fails(runworker: Start, underwriters: dict[str, User]) -> None:

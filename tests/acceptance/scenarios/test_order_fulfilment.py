@@ -57,25 +57,6 @@ def test_an_order_is_shipped_when_its_payment_is_confirmed_by_a_webhook(runworke
     assert attempts(order) == ["waiting", "complete"]
 
 
-def test_a_shipment_that_cannot_be_is_paid_back_and_then_released(runworker: Start) -> None:
-    order, worker = an_order(address="nowhere"), runworker(ORDER_FULFILMENT)
-    until_it(State.WAITING, order, worker)
-    payment("confirmed", order)
-    failed = until_it(State.FAILED, order, worker)
-    assert failed.last_error_code == "no_such_address"
-    assert done() == ["reserve", "charge", "refund", "release"]
-    assert set(requests().values()) == {1}
-
-
-def test_a_payment_that_failed_gives_the_goods_back(runworker: Start) -> None:
-    order, worker = an_order(), runworker(ORDER_FULFILMENT)
-    until_it(State.WAITING, order, worker)
-    payment("failed", order)
-    payment("confirmed", order)  # too late: the first of the two decides
-    assert until_it(State.FAILED, order, worker).last_error_code == "payment_failed"
-    assert done() == ["reserve", "charge", "refund", "release"]
-
-
 def test_a_payment_that_is_never_confirmed_gives_the_goods_back(runworker: Start) -> None:
     order, worker = an_order(), runworker(ORDER_FULFILMENT)
     until_it(State.WAITING, order, worker)

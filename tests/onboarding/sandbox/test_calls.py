@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +15,15 @@ import pytest
 from onboarding.sandbox import calls
 from onboarding.sandbox.calls import CallLog
 from tests.onboarding.sandbox.test_server import attach_card, new_patient
-from tests.sandbox_process import SandboxProcess
+from tests.sandbox_process import SandboxProcess, SandboxThread
+
+
+@pytest.fixture
+def own_sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
+    """One that nobody else calls."""
+    sandbox = SandboxThread(tmp_path)
+    yield sandbox
+    sandbox.end()
 
 
 def count(told: list[dict[str, Any]]) -> tuple[int, int]:
@@ -79,7 +89,7 @@ def test_a_refusal_of_the_service_itself_is_no_5xx(own_sandbox: SandboxProcess) 
 
 def test_a_call_counts_when_it_comes_and_not_when_it_is_answered(own_sandbox: SandboxProcess) -> None:
     patient = new_patient(own_sandbox)
-    own_sandbox.fault("payments", None, "slow", delay_s=1.5)
+    own_sandbox.fault("payments", None, "slow", delay_s=0.5)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(attach_card, own_sandbox, patient, str(uuid4()))
         while not own_sandbox.calls("payments"):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date
 from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
-from onboarding.services import accounts, insurance, messages, payments, profiles, programs, tokens, visits
+from onboarding.services import payments, profiles, programs, tokens, visits
 from onboarding.services.http import Service
 from tests.sandbox_process import SandboxProcess
 from workflows.errors import StepError
@@ -31,12 +30,6 @@ def token(patient: UUID) -> str:
     return tokens.issue(patient).access_token.get_secret_value()
 
 
-def create(email: str, key: str, reference: str = "workflow") -> accounts.Account:
-    return accounts.create(
-        email=email, password="s3cret", first_name="Ada", last_name="L", reference=reference, idempotency_key=key
-    )
-
-
 def refusal(call: Callable[[], object]) -> str:
     with pytest.raises(StepError) as error:
         call()
@@ -46,52 +39,7 @@ def refusal(call: Callable[[], object]) -> str:
 # --- accounts ------------------------------------------------------------------------------------
 
 
-def test_an_account_is_created_once_and_found_by_its_email(sandbox: SandboxProcess, email: str) -> None:
-    key = str(uuid4())
-    account = create(email, key, "workflow-1")
-    assert create(email, key, "workflow-1") == account
-    assert accounts.find_by_email(email.upper()) == account
-    assert account.reference == "workflow-1"
-    assert [effect["operation"] for effect in sandbox.effects(patient_uuid=str(account.patient_uuid))] == [
-        "create_account"
-    ]
-
-
-def test_a_second_account_with_the_same_email_is_refused(sandbox: SandboxProcess, email: str) -> None:
-    create(email, str(uuid4()))
-    assert refusal(lambda: create(email, str(uuid4()))) == "email_taken"
-
-
-def test_who_has_no_account_is_not_found(sandbox: SandboxProcess, email: str) -> None:
-    assert accounts.find_by_email(email) is None
-    assert accounts.find_by_linking_id(email) is None
-
-
-def test_a_linked_account_is_found_as_soon_as_the_other_flow_has_made_it(sandbox: SandboxProcess, email: str) -> None:
-    patient = sandbox.account(email=email, linking_id=f"link_{email}")["patient_uuid"]
-    account = accounts.find_by_linking_id(f"link_{email}")
-    assert account is not None
-    assert str(account.patient_uuid) == patient
-
-
-def test_an_identity_verification_is_linked_to_a_patient(patient: UUID) -> None:
-    accounts.link_identity_verification(patient, "idv_1", idempotency_key=str(uuid4()))
-    code = refusal(lambda: accounts.link_identity_verification(uuid4(), "idv_1", idempotency_key=str(uuid4())))
-    assert code == "unknown_patient"
-
-
 # --- tokens --------------------------------------------------------------------------------------
-
-
-def test_a_session_is_exchanged_for_a_token_of_its_patient_as_often_as_needed(patient: UUID, email: str) -> None:
-    assert tokens.exchange(f"session_{email}").patient_uuid == patient
-    assert tokens.exchange(f"session_{email}").patient_uuid == patient
-
-
-def test_a_session_that_is_unknown_or_expired_is_refused(sandbox: SandboxProcess, email: str) -> None:
-    sandbox.account(email=email, session_token=f"old_{email}", session_expires_in_s=0)
-    assert refusal(lambda: tokens.exchange("session_of_nobody")) == "session_unknown"
-    assert refusal(lambda: tokens.exchange(f"old_{email}")) == "session_expired"
 
 
 def test_no_token_is_issued_for_a_patient_that_nobody_knows(sandbox: SandboxProcess) -> None:
@@ -99,34 +47,6 @@ def test_no_token_is_issued_for_a_patient_that_nobody_knows(sandbox: SandboxProc
 
 
 # --- profiles, visits ----------------------------------------------------------------------------
-
-
-def test_profiles_take_what_patients_say_about_themselves(sandbox: SandboxProcess, patient: UUID, token: str) -> None:
-    profiles.update_personal_information(
-        patient,
-        first_name="Ada",
-        last_name="L",
-        date_of_birth=date(1990, 2, 28),
-        sex="female",
-        token=token,
-        idempotency_key=str(uuid4()),
-    )
-    profiles.update_phone_number(patient, "+12025550123", token=token, idempotency_key=str(uuid4()))
-    profiles.update_address(
-        patient,
-        line1="1 Main Street",
-        line2=None,
-        city="Austin",
-        state="TX",
-        postal_code="73301",
-        token=token,
-        idempotency_key=str(uuid4()),
-    )
-    assert [effect["operation"] for effect in sandbox.effects(patient_uuid=str(patient))] == [
-        "update_personal_information",
-        "update_phone_number",
-        "update_address",
-    ]
 
 
 def test_profiles_and_visits_ask_for_the_patients_own_token(sandbox: SandboxProcess, patient: UUID, token: str) -> None:
@@ -141,27 +61,7 @@ def test_profiles_and_visits_ask_for_the_patients_own_token(sandbox: SandboxProc
     assert refusal(lambda: visits.start(other, "body", token=token, idempotency_key=str(uuid4()))) == "another_patient"
 
 
-def test_a_visit_is_started_once_and_takes_the_answers(sandbox: SandboxProcess, patient: UUID, token: str) -> None:
-    key = str(uuid4())
-    visit = visits.start(patient, "body", token=token, idempotency_key=key)
-    assert visits.start(patient, "body", token=token, idempotency_key=key) == visit
-    visits.save_questionnaire(visit, {"height_cm": 170}, token=token, idempotency_key=str(uuid4()))
-    code = refusal(lambda: visits.save_questionnaire(uuid4(), {}, token=token, idempotency_key=str(uuid4())))
-    assert code == "unknown_visit"
-
-
 # --- insurance -----------------------------------------------------------------------------------
-
-
-def test_a_policy_is_saved_and_verified(patient: UUID) -> None:
-    insurance.save(patient, payer="Acme", member_id="M1", group_number=None, idempotency_key=str(uuid4()))
-    insurance.verify(patient, "body", idempotency_key=str(uuid4()))
-
-
-def test_a_policy_that_does_not_cover_the_program_is_refused(patient: UUID) -> None:
-    insurance.save(patient, payer="Acme", member_id="INELIGIBLE1", group_number="G", idempotency_key=str(uuid4()))
-    code = refusal(lambda: insurance.verify(patient, "body", idempotency_key=str(uuid4())))
-    assert code == "insurance_not_eligible"
 
 
 # --- payments, programs, messages ----------------------------------------------------------------
@@ -237,16 +137,6 @@ def test_a_card_can_be_invalid_or_declined_or_somebody_elses(sandbox: SandboxPro
     assert refusal(lambda: charge(patient, "card_of_nobody", str(uuid4()))) == "unknown_card"
 
 
-def test_billing_is_configured_for_patients_only(patient: UUID) -> None:
-    def configure(whose: UUID) -> None:
-        payments.configure_billing(
-            whose, program="body", plan="monthly", postal_code="10001", idempotency_key=str(uuid4())
-        )
-
-    configure(patient)
-    assert refusal(lambda: configure(uuid4())) == "unknown_patient"
-
-
 def test_an_enrolment_that_has_ended_is_found(patient: UUID, token: str) -> None:
     visit = visits.start(patient, "body", token=token, idempotency_key=str(uuid4()))
     enrolment = programs.enroll(
@@ -255,25 +145,3 @@ def test_an_enrolment_that_has_ended_is_found(patient: UUID, token: str) -> None
     assert not programs.has_ended(enrolment)
     programs.withdraw(enrolment, idempotency_key=str(uuid4()))
     assert programs.has_ended(enrolment)
-
-
-def test_a_patient_is_enrolled_once(sandbox: SandboxProcess, patient: UUID, token: str) -> None:
-    key = str(uuid4())
-    visit = visits.start(patient, "body", token=token, idempotency_key=str(uuid4()))
-
-    def enroll() -> str:
-        return programs.enroll(
-            patient, visit, program="body", plan="monthly", payment_status="paid", idempotency_key=key
-        )
-
-    assert enroll() == enroll()
-    assert len(sandbox.effects(idempotency_key=key)) == 1
-
-
-def test_patients_are_written_to_as_they_prefer(sandbox: SandboxProcess, patient: UUID) -> None:
-    messages.set_communication_preferences(patient, sms=True, email=False, idempotency_key=str(uuid4()))
-    messages.send_confirmation(patient, "body", idempotency_key=str(uuid4()))
-    assert [effect["operation"] for effect in sandbox.effects(patient_uuid=str(patient))] == [
-        "set_communication_preferences",
-        "send_confirmation",
-    ]

@@ -23,14 +23,6 @@ def intake() -> Iterator[Served]:
         yield intake
 
 
-def test_a_submission_is_stored_and_found(intake: Served, key: str) -> None:
-    answer = intake.post(key, b'{"a": ', b"1}")
-    assert (answer.status_code, answer.headers["Cache-Control"]) == (202, "no-store")
-    found = intake.request("GET", answer.headers["Location"], [("Authorization", f"Bearer {key}")])
-    assert found.status_code == 200
-    assert Workflow.objects.get().payload == {"a": 1}
-
-
 def test_a_large_one_is_stored_like_a_small_one(intake: Served, key: str) -> None:
     body = b'{"a": "' + b"x" * (MAX_BYTES - 9) + b'"}'
     assert len(body) == MAX_BYTES > LARGE

@@ -36,7 +36,7 @@ def test_a_webhook_becomes_a_signal_for_its_linking_id_and_wakes_who_waits(clien
 
 def test_a_webhook_may_name_the_workflow_by_its_key(client: Client, secret: str) -> None:
     workflow = waiting()
-    body = {"name": "parcel.delivered", "workflow": workflow.key.upper(), "linking_id": None}
+    body = {"name": "parcel.delivered", "workflow": workflow.key.upper(), "linking_id": None, "payload": None}
     assert deliver(client, secret, body).status_code == 202
     signal = Signal.objects.get()
     assert (signal.linking_id, signal.workflow_id, signal.payload) == (None, workflow.pk, {})

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.operations.test_two_at_once import Held, at_once
+from tests.workflows.operations.test_two_at_once import Held
 from workflows import operations
 from workflows.definition import definitions
 from workflows.errors import NotAllowed
@@ -198,44 +198,3 @@ def test_a_row_that_a_worker_holds_is_refused_without_waiting(boss: User) -> Non
             acknowledge(row, boss)
         assert timezone.now() - asked < timedelta(seconds=1)
     assert listed() == [row.pk]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_of_two_who_acknowledge_at_once_one_wins_and_the_other_is_told(boss: User) -> None:
-    anna = User.objects.create_superuser("anna")
-    for _ in range(8):
-        row = rows.failed()
-        seen = left(row)
-        results = at_once(
-            *(
-                lambda user=user, row=row, seen=seen: operations.acknowledge(  # type: ignore[misc]
-                    row.pk, user=user, reason=NOTE, seen=seen
-                )
-                for user in (boss, anna)
-            )
-        )
-        refused = [result for result in results if result is not None]
-        assert len(refused) == 1
-        assert isinstance(refused[0], NotAllowed)
-        assert Event.objects.filter(workflow=row).count() == 1
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_retry_and_an_acknowledgement_at_once_come_one_after_the_other_or_one_is_refused(boss: User) -> None:
-    for _ in range(8):
-        row = rows.failed()
-        seen = left(row)
-        retried, acknowledged = at_once(
-            lambda row=row: operations.retry(row.pk, user=boss, reason="Once more."),
-            lambda row=row, seen=seen: operations.acknowledge(row.pk, user=boss, reason=NOTE, seen=seen),
-        )
-        assert not (retried and acknowledged)
-        for refused in filter(None, (retried, acknowledged)):
-            assert isinstance(refused, NotAllowed)
-            assert str(refused)
-        kinds = list(Event.objects.filter(workflow=row).order_by("id").values_list("kind", flat=True))
-        # A retry is never acknowledged: only what stood failed before it.
-        assert kinds in (["retried"], ["acknowledged"], ["acknowledged", "retried"])
-        if retried is None:
-            fail_again(row)
-            assert row.pk in listed()

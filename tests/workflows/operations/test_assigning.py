@@ -14,7 +14,6 @@ from django.utils import timezone
 
 from tests import engine
 from tests.workflows import rows
-from tests.workflows.operations.test_two_at_once import at_once
 from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask
@@ -184,22 +183,3 @@ def test_a_decision_that_waited_for_an_assignment_sees_it() -> None:
     assert refusals == ["It is assigned to anna."]
     row.refresh_from_db()
     assert row.state == "open"
-
-
-@pytest.mark.django_db(transaction=True)
-def test_of_an_assignment_and_a_decision_one_wins_and_the_other_is_told() -> None:
-    lead, anna, ben = user("lead", "assign"), user("anna", "decide"), user("ben", "decide")
-    for _ in range(8):
-        row = task()
-        assigned, decided = at_once(
-            lambda row=row: assign(row, lead, anna),
-            lambda row=row: operations.approve(row.pk, user=ben),
-        )
-        row.refresh_from_db()
-        kinds = list(Event.objects.filter(workflow=row.workflow_id).values_list("kind", flat=True))
-        if row.state == "approved":
-            assert isinstance(assigned, NotAllowed), assigned
-            assert (decided, row.assignee, kinds) == (None, None, ["approved"])
-        else:
-            assert str(decided) == "It is assigned to anna."
-            assert (row.assignee, kinds) == (anna, ["task_assigned"])

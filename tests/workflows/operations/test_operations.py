@@ -190,13 +190,6 @@ def test_a_decision_that_is_no_longer_asked_for_is_refused(boss: User) -> None:
         operations.approve(ManualTask.objects.get().pk, user=boss)
 
 
-def test_a_decision_on_a_workflow_that_has_ended_is_refused(boss: User) -> None:
-    rows.open_task(rows.failed(), expires_at=timezone.now() + timedelta(hours=1))
-    with pytest.raises(NotAllowed, match="Its workflow has finished; it is failed"):
-        operations.approve(ManualTask.objects.get().pk, user=boss)
-    assert ManualTask.objects.get().state == "open"
-
-
 def test_a_decision_on_no_task_is_refused(boss: User) -> None:
     with pytest.raises(NotAllowed, match="There is no such task"):
         operations.approve(4711, user=boss)

@@ -110,25 +110,6 @@ def test_the_wake_up_comes_after_the_commit_of_the_signal(boss: User, monkeypatc
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_who_decide_at_once_exactly_one_wins(boss: User) -> None:
-    anna = User.objects.create_superuser("anna")
-    for _ in range(8):
-        row = rows.waiting()
-        task = ManualTask.objects.get(workflow=row)
-        results = at_once(
-            lambda task=task: operations.approve(task.pk, user=boss),
-            lambda task=task: operations.reject(task.pk, user=anna, reason="No."),
-        )
-        task.refresh_from_db()
-        winner, loser = (0, 1) if task.state == "approved" else (1, 0)
-        assert results[winner] is None
-        assert isinstance(results[loser], NotAllowed)
-        assert ("boss approved", "anna rejected")[winner] in str(results[loser])
-        assert Event.objects.get(workflow=row).kind == task.state
-        assert Signal.objects.get(workflow=row).payload["approved"] is (task.state == "approved")
-
-
-@pytest.mark.django_db(transaction=True)
 def test_a_decision_that_waited_for_the_expiry_sees_it(boss: User) -> None:
     """Forced: the expiry's update is uncommitted when the decision's starts, and commits while it waits."""
     task = rows.open_task(rows.waiting(task=False))
