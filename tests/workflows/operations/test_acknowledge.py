@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -154,9 +154,15 @@ def test_a_deferred_step_that_was_given_up_is_acknowledged_and_stays_on_record(b
         acknowledge(row, boss)
 
 
-def test_what_is_given_up_again_after_it_was_run_again_needs_a_person_again(boss: User, settings: Any) -> None:
+@pytest.fixture
+def parcels(settings: Any) -> Iterator[None]:
     settings.WORKFLOWS = ["tests.workflows.rows.PARCEL"]
     definitions.cache_clear()
+    yield
+    definitions.cache_clear()
+
+
+def test_what_is_given_up_again_after_it_was_run_again_needs_a_person_again(boss: User, parcels: None) -> None:
     row = rows.given_up()
     acknowledge(row, boss)
     operations.follow_up(row.pk, user=boss, step="thank")
