@@ -13,7 +13,7 @@ import pytest
 
 from tests import engine
 from tests.engine import another_connection
-from tests.workflows.test_search_keys import PLAIN
+from tests.workflows.search.test_search_keys import PLAIN
 from workflows.definition import definitions
 from workflows.intake import submissions
 from workflows.postgres.jsonb import parse

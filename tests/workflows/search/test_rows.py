@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 
 from tests import engine
-from tests.workflows.test_search_keys import CANARY, KEYED, found, send
+from tests.workflows.search.test_search_keys import CANARY, KEYED, found, send
 from workflows.definition import definitions
 from workflows.management.commands import searchkeys
 from workflows.models import SearchKeyHash, Workflow

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from tests import engine
 from tests.engine import another_connection, submit
 from tests.migrating.traces import columns, taken_back
-from tests.workflows.test_migrate import Migrating
+from tests.workflows.management.test_migrate import Migrating
 
 pytestmark = [*engine.ENGINE, pytest.mark.slow]
 

@@ -21,7 +21,7 @@ from tests.engine import (
     work,
     worker,
 )
-from tests.workflows.test_questions_that_answer_themselves import (
+from tests.workflows.effects.test_questions_that_answer_themselves import (
     AT_ONCE,
     Ledgers,
     asked_about_a_lookup,
