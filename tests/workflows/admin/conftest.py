@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import unescape
 from typing import Any
 from urllib.parse import urljoin
@@ -58,11 +58,16 @@ NOT_OURS = ("/admin/auth/", "/admin/jsi18n/")
 
 
 def crawl(
-    client: Client, *, start: Sequence[str] = ("/admin/",), but: tuple[str, ...] = NOT_OURS, filtered: bool = True
+    client: Client,
+    *,
+    start: Iterable[str] = ("/admin/",),
+    known: Mapping[str, str] | None = None,
+    but: tuple[str, ...] = NOT_OURS,
+    filtered: bool = True,
 ) -> dict[str, str]:
-    """Every page of the console that links lead to from `start`, with its HTML; none that starts as in `but`.
+    """Every page of the console that links lead to from `start`, with its HTML; none that begins as in `but`.
 
-    Without `filtered` no list or page is asked for a part of itself.
+    Without `filtered` no list or page is asked for a part of itself. What is `known` is not asked for again.
     """
     pages: dict[str, str] = {}
     ahead = [*start]
@@ -72,11 +77,15 @@ def crawl(
             continue
         if "?" in url and not filtered:
             continue
-        if "&" in url or "?o=" in url:  # two filters at once, or another order: the same page again
+        # Two filters at once, another order, or the way back to a filtered list: the same page again.
+        if "&" in url or "?o=" in url or "?_changelist_filters=" in url:
             continue
-        response = client.get(url)
-        assert response.status_code == 200, f"{url}: {response.status_code}"
-        pages[url] = response.content.decode()
+        if known and url in known:
+            pages[url] = known[url]
+        else:
+            response = client.get(url)
+            assert response.status_code == 200, f"{url}: {response.status_code}"
+            pages[url] = response.content.decode()
         for link in re.findall(r'href="([^"#]*)"', pages[url]):
             ahead += [target for target in [urljoin(url, unescape(link))] if target.startswith("/admin/")]
     return pages

@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 
 from tests import postgres
 from tests.workflows import rows
-from tests.workflows.admin.conftest import ROLES, Login, crawl
+from tests.workflows.admin.conftest import ROLES, Login
 from workflows.definition import definitions
 from workflows.intake.submissions import enter
 from workflows.models import Search, Workflow
@@ -211,16 +211,6 @@ def test_a_search_without_its_csrf_token_is_refused(as_: Login) -> None:
     sent()
     assert find(as_("support", csrf=True), EMAIL).status_code == 403
     assert not Search.objects.exists()
-
-
-def test_the_box_is_on_every_page_once_and_posts(as_: Login) -> None:
-    rows.failed()
-    rows.waiting()
-    for url, html in crawl(as_("superuser")).items():
-        assert html.count("data-find") == 1, url
-        assert 'method="post" action="/admin/find/"' in html or url == FIND, url
-        assert "workflows/console.js" in html, url
-    assert "data-find" not in Client().get("/admin/login/").content.decode()
 
 
 # --- On record ----------------------------------------------------------------------------------

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from django.test import Client
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login, crawl
+from tests.workflows.admin.conftest import Login
 
 BAR = re.compile(r'<nav class="bar".*?</nav>', re.DOTALL)
 ALL = ["Find", "Needs a person", "Workflows", "Inbox", "Services", "Workers"]
+# Of each role: the pages that one may see, and no other. The walk looks for them on every page.
+LABELS = {
+    **dict.fromkeys(("superuser", "support", "support lead", "engineer"), ALL),
+    "auditor": ALL[:-1],
+    **dict.fromkeys(("approver", "operations"), ALL[:-2]),
+    "user administrator": [],
+    "staff without a group": [],
+}
 
 
 def bar(html: str) -> dict[str, tuple[str, str]]:
@@ -22,34 +29,6 @@ def bar(html: str) -> dict[str, tuple[str, str]]:
 
 def page(client: Client, url: str) -> str:
     return client.get(url).content.decode()
-
-
-@pytest.mark.parametrize(
-    ("role", "labels"),
-    [
-        ("support", ALL),
-        ("engineer", ALL),
-        ("auditor", ALL[:-1]),
-        ("superuser", ALL),
-        ("approver", ["Find", "Needs a person", "Workflows", "Inbox"]),
-        ("nobody", []),
-    ],
-)
-def test_it_has_the_pages_that_one_may_see_and_no_other(as_: Login, role: str, labels: list[str]) -> None:
-    client = as_(role)
-    found = bar(page(client, "/admin/"))
-    assert list(found) == labels
-    for url, _ in found.values():
-        assert client.get(url).status_code == 200
-
-
-def test_it_is_on_every_page(as_: Login) -> None:
-    rows.waiting()
-    rows.failed()
-    rows.worker()
-    pages = crawl(as_("superuser"))
-    assert len(pages) > 20
-    assert [url for url, html in pages.items() if list(bar(html)) != ALL] == []
 
 
 def test_it_says_where_one_is(as_: Login) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, Permission, User
+from django.db.models import F, TextField, Value
+from django.db.models.functions import Concat, Now
 from django.test import Client
 from django.utils import timezone
 
@@ -14,7 +17,7 @@ from tests.groups import make_groups
 from tests.workflows import rows
 from tests.workflows.outages.services import open_circuit
 from workflows import operations
-from workflows.models import ApiKey, ManualTask
+from workflows.models import ApiKey, Effect, ManualTask, Signal, UndeliveredMessage, Wait, Workflow
 
 # The columns of the table, with the letter of each.
 ROLES = {
@@ -33,6 +36,9 @@ ROLES = {
 GROUPS = {"support", "support lead", "approver", "engineer", "operations", "auditor"}
 PASSWORD = "correct horse battery"
 
+# In the data of a patient; in the facts of tasks, and of the engine's questions, which are for those who decide them.
+CANARIES = CANARY, FACT, ASKED = "canary-in-the-data", "canary-in-the-facts", "canary-asked-for"
+
 # The names of rows, as tests say them.
 WORKFLOWS = ("failed", "retrying", "given-up", "twice-given-up", "complete", "reversing", "cancelled")
 TASKS = (
@@ -47,11 +53,10 @@ OWN_TEAM = "clinicians"
 class Scene:
     """`args` are those of the URLs of the table, by the names that it gives to rows."""
 
-    def __init__(self, role: str) -> None:
+    def __init__(self) -> None:
         make_groups()
-        self.role = role
+        Group.objects.bulk_create(Group(name=name) for name in ("reception", OWN_TEAM, "pharmacists"))
         self.boss = User.objects.create_superuser("boss")
-        self.user = self._user(role)
         self.colleague = User.objects.create_user("colleague", is_staff=True)
         self.colleague.groups.set([Group.objects.get(name="reception")])
         self.lead = User.objects.create_user("lead", is_staff=True)
@@ -70,12 +75,18 @@ class Scene:
             "engineers": Group.objects.get(name="engineer").pk,
             "app": "workflows",
         }
+        _fill_with_canaries()
 
-    def _user(self, role: str) -> User | None:
-        reception, clinicians = (Group.objects.create(name=name) for name in ("reception", OWN_TEAM))
-        Group.objects.create(name="pharmacists")
-        if role == "nobody":
-            return None
+    def sign_in(self, role: str) -> Client:
+        """A browser of somebody of that role, who has claimed a task."""
+        client = Client()
+        if role != "nobody":
+            user = self._user(role)
+            ManualTask.objects.filter(pk=self.args["claimed"]).update(assignee=user, claimed_at=timezone.now())
+            client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+        return client
+
+    def _user(self, role: str) -> User:
         user: User = User.objects.create(
             username="you",
             password=make_password(PASSWORD),
@@ -83,11 +94,11 @@ class Scene:
             is_superuser=role == "superuser",
         )
         if role in GROUPS:
-            user.groups.set([Group.objects.get(name=role), *([clinicians] if role == "approver" else [])])
+            user.groups.set(Group.objects.filter(name__in=[role, *([OWN_TEAM] if role == "approver" else [])]))
         if role == "user administrator":
             administers = Permission.objects.filter(content_type__model__in=["user", "group"])
             user.user_permissions.set(administers.filter(content_type__app_label="auth"))
-            user.groups.set([reception])
+            user.groups.set(Group.objects.filter(name="reception"))
         return user
 
     def _workflows(self) -> dict[str, Any]:
@@ -104,7 +115,6 @@ class Scene:
         }
 
     def _tasks(self) -> dict[str, Any]:
-        claimed = {"assignee": self.user, "claimed_at": timezone.now()} if self.user else {}
         theirs = {"assignee": self.lead, "claimed_at": timezone.now()}
         engine = {"team": "operations"}
         answered = _task(task_type="effect_in_doubt", about="reserve", **engine)
@@ -118,7 +128,7 @@ class Scene:
             "failed-reversal": _undo_in_doubt().pk,
             "gone-step": _task(task_type="step_undeclared", **engine).pk,
             "lost": _task(task_type="keeps_being_lost", **engine).pk,
-            "claimed": _task(**claimed).pk,
+            "claimed": _task().pk,
             "claimed-by-lead": _task(**theirs, **engine).pk,
             "answered": answered.pk,
             "expired": _task(expires_at=timezone.now() - timedelta(hours=1)).pk,
@@ -129,12 +139,6 @@ class Scene:
         args = self.args[row] if row else ()
         return args if isinstance(args, tuple) else (args,)
 
-    def sign_in(self, *, csrf: bool = False) -> Client:
-        client = Client(enforce_csrf_checks=csrf, raise_request_exception=True)
-        if self.user:
-            client.force_login(self.user, backend="django.contrib.auth.backends.ModelBackend")
-        return client
-
 
 def _task(**fields: Any) -> ManualTask:
     return rows.open_task(rows.waiting(task=False), **fields)
@@ -144,3 +148,30 @@ def _undo_in_doubt() -> ManualTask:
     row = rows.compensating()
     later = timezone.now() + timedelta(hours=72)
     return rows.open_task(row, task_type="undo_in_doubt", team="operations", expires_at=later)
+
+
+def _fill_with_canaries() -> None:
+    """Let every row have data of a patient's, wherever there can be some."""
+    Workflow.objects.update(
+        payload={"patient": {"email": CANARY, CANARY: 1, "list": [CANARY, {"a": CANARY}]}, CANARY.upper(): {"a": 1}},
+        context={"account": CANARY, "nested": {"deep": [CANARY]}},
+        linking_id=f"{CANARY}-link",
+        business_key=Concat(Value(CANARY), F("id"), output_field=TextField()),
+    )
+    said = {"payload": CANARY, "anything": {"else": CANARY}}
+    for row in Workflow.objects.exclude(pk__in=ManualTask.objects.values("workflow")):
+        for kind in ("failed", "waiting", "retry_scheduled", "completed", "vanished"):
+            rows.event(row, kind, detail=said)
+        row.children.create(
+            idempotency_key=uuid4(), payload=said, workflow_type="parcel", parent_wait="parcels", child_key="a"
+        )
+    signal = {"source": "web", "name": "x", "payload": said}
+    for number, row in enumerate(Workflow.objects.all()):
+        row.signals.create(dedupe_key=f"{CANARY}-{number}", **signal)
+        row.signals.create(dedupe_key=f"{CANARY}-used-{number}", closed_at=Now(), **signal)
+    Signal.objects.create(dedupe_key=CANARY, linking_id=f"{CANARY}-link", **signal)
+    Wait.objects.update(result=said)
+    Effect.objects.update(result=said)
+    ManualTask.objects.update(facts=[["Weight", FACT]])
+    ManualTask.objects.filter(team="operations").update(facts=[["Charge", ASKED]])
+    UndeliveredMessage.objects.update(key=CANARY.encode(), value=CANARY.encode(), headers=[["id", CANARY]])

@@ -29,6 +29,28 @@ def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
     return [table for table in before if before[table] != after[table]]
 
 
+class Watch:
+    """Says which tables have changed since it began. It looks at their rows only after somebody wrote to one at all."""
+
+    def __init__(self) -> None:
+        self.before, self.writes = stored(), _writes()
+
+    def changed(self) -> list[str]:
+        writes, self.writes = self.writes, _writes()
+        return changed(self.before, stored()) if self.writes != writes else []
+
+
+def _writes() -> list[tuple[str, int]]:
+    """How many rows this transaction has written so far to each table, what was rolled back in it included."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT relname, n_tup_ins + n_tup_upd + n_tup_del FROM pg_stat_xact_user_tables"
+            " WHERE n_tup_ins + n_tup_upd + n_tup_del > 0 AND NOT relname ^@ ANY (%s) ORDER BY 1",
+            [list(OF_THE_VISIT)],
+        )
+        return cursor.fetchall()
+
+
 @contextmanager
 def undone() -> Iterator[None]:
     """What is written meanwhile is rolled back. The operations may start their transactions in it as in a test's."""

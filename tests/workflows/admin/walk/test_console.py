@@ -1,0 +1,146 @@
+"""A walk through the console as everybody, once for each role; all that is promised of every page is asked of it.
+
+Who gets what, by GET and by POST, stands in `table`; what a form may do that nobody has touched, in `untouched`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.http import SimpleCookie
+from django.test import Client
+
+from tests.workflows.admin.conftest import crawl
+from tests.workflows.admin.test_navigation import LABELS, bar
+from tests.workflows.admin.walk.kept import leaks
+from tests.workflows.admin.walk.scene import ASKED, CANARIES, FACT, ROLES, Scene
+from tests.workflows.admin.walk.stored import Watch, undone
+from tests.workflows.admin.walk.table import FORMS, form_of, lines
+from tests.workflows.admin.walk.untouched import FORMS_OF_ALL, NEEDS_NEITHER, OF_ADMINISTRATORS, what_untouched_forms_do
+from tests.workflows.admin.walk.urls import address, every_url
+
+LETTERS = {200: "p", 403: "-", 404: "0", 405: "x", 401: "s"}
+# Whoever is not staff has no page but the sign-in.
+OUTSIDERS = ("a user who is not staff", "nobody")
+# The facts that they see, on the pages of tasks: those of what they decide.
+FACTS = {
+    "superuser": (FACT, ASKED),
+    "approver": (FACT,),
+    **dict.fromkeys(("support lead", "engineer", "operations"), (ASKED,)),
+}
+POLICY, OWN_FILES = "Content-Security-Policy", "default-src 'self';"
+# The policy lets none of them act.
+INLINE = re.compile(r"style=|<style|onclick=|<script>")
+
+
+@pytest.fixture
+def scene(db: None, settings: Any) -> Scene:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    return Scene()
+
+
+@pytest.mark.parametrize("role", ROLES.values())
+def test_everybody_is_shown_and_may_do_what_is_promised(scene: Scene, role: str) -> None:
+    client = scene.sign_in(role)
+    watch = Watch()
+    answers = {
+        where: client.get(where) for where in sorted({address(line.url, *scene.of(line.row)) for line in lines()})
+    }
+    pages = {url: each.content.decode() for url, each in answers.items() if each.status_code == 200}
+    if role not in OUTSIDERS:
+        closed = address("workflows_manualtask_change", scene.args["answered"])  # the inbox shows what is open
+        start = ["/admin/", *([closed] if "Inbox" in LABELS[role] else [])]
+        pages |= crawl(client, start=start, known=pages, but=("/admin/jsi18n/",), filtered=role == "superuser")
+    assert watch.changed() == [], "to look at a page changes something"
+    said = [
+        *(f"{url} has no policy" for url, each in answers.items() if OWN_FILES not in each.headers.get(POLICY, "")),
+        *(f"{url} {what}" for url, html in pages.items() for what in faults(url, html, role)),
+        *wrong_answers(client, scene, role, answers, watch),
+        *(slips(client, scene, role, pages, watch) if role not in OUTSIDERS else ()),
+    ]
+    assert not said, f"As {role}:\n" + "\n".join(said)
+    everything = "".join(pages.values())
+    assert sorted(leaks(everything, CANARIES)) == sorted(FACTS.get(role, ())), "what is shown is found"
+
+
+def faults(url: str, html: str, role: str) -> Iterator[str]:
+    """What stands on a page, or is missing, against what is promised of every page."""
+    allowed = FACTS.get(role, ()) if "/manualtask/" in url else []
+    if shown := leaks(html, {*CANARIES} - {*allowed}):
+        yield f"shows {shown}"
+    if "<body" not in html:
+        return
+    if inline := INLINE.findall(html):
+        yield f"has {inline}, which the policy forbids"
+    labels = [] if role in OUTSIDERS else LABELS[role]
+    if list(bar(html)) != labels:
+        yield f"has the bar {list(bar(html))}"
+    boxes = html.count("data-find"), html.count('method="post" action="/admin/find/"')
+    if boxes not in ([(1, 1)] if labels else [(0, 0)]) and url != "/admin/find/":
+        yield f"has the boxes to find something {boxes}"
+
+
+def wrong_answers(client: Client, scene: Scene, role: str, answers: dict[str, Any], watch: Watch) -> Iterator[str]:
+    """Where a GET, or the POST that would do it, is not answered as the table says."""
+    cookies = client.cookies.output(header="")
+    for line in lines():
+        where = address(line.url, *scene.of(line.row))
+        with undone():
+            client.cookies = SimpleCookie(cookies)
+            posted = client.post(where, form_of(line, scene))
+            found = letter(answers[where], []), letter(posted, watch.changed())
+        if found != (line.get[role], line.post[role]):
+            yield f"{line.label}: {found}, where the table says {line.get[role], line.post[role]}"
+    client.cookies = SimpleCookie(cookies)
+
+
+def letter(response: Any, changed: list[str]) -> str:
+    if changed:
+        assert response.status_code in (200, 302), f"{response.status_code}, and yet {changed} changed"
+        return "A"
+    if response.status_code in (301, 302):
+        return "s" if response["Location"].startswith("/admin/login/") else ">"
+    return LETTERS.get(response.status_code, str(response.status_code))
+
+
+def slips(client: Client, scene: Scene, role: str, pages: dict[str, str], watch: Watch) -> Iterator[str]:
+    """The forms that nobody has touched, and that change something all the same."""
+    client.handler.enforce_csrf_checks = True  # a form has its token
+    done = what_untouched_forms_do(client, scene, {url: pages[url] for url in pages if "?" not in url}, watch)
+    assert len(done) >= 2, "at least the search and the sign-out are on every page"
+    for name, tables in done.items():
+        if tables and not NEEDS_NEITHER.keys() & set(name):
+            yield (
+                f"{name[0]} changes {tables}, sent as its page came. Let the form ask for a decision or a reason; or, "
+                "if it needs neither, say why in NEEDS_NEITHER."
+            )
+    if role == "superuser":
+        acted = {each for name, tables in done.items() if tables for each in name}
+        yield from (f"{name} does nothing: take it out" for name in NEEDS_NEITHER.keys() - {OF_ADMINISTRATORS} - acted)
+        yield from (f"{form} is on no page" for form in FORMS_OF_ALL - {name.partition(":")[0] for _, name in done})
+
+
+def test_a_post_without_its_token_is_refused_everywhere(scene: Scene) -> None:
+    client, watch, taken = scene.sign_in("superuser"), Watch(), []
+    client.handler.enforce_csrf_checks = True
+    for line in lines():
+        with undone():
+            status = client.post(address(line.url, *scene.of(line.row)), form_of(line, scene)).status_code
+            if status not in (403, 405) or watch.changed():
+                taken.append(f"{line.label}: {status}")
+    assert taken == []
+
+
+def test_the_table_has_every_url_and_every_form_is_sent() -> None:
+    known = {line.url for line in lines()}
+    missing, gone = sorted(every_url().keys() - known), sorted(known - every_url().keys())
+    assert not missing, (
+        f"Say what everybody gets at {', '.join(missing)}: add a line for it to TABLE in {__package__}.table, with the "
+        "row that it is about, if it is about one (Scene.args), and the form that its POST asks for (FORMS). The walk "
+        "then says which letters were found: judge each of them."
+    )
+    assert not gone, f"There is no {', '.join(gone)} any more: take it out of the table."
+    assert not FORMS.keys() - {line.label for line in lines()} - known

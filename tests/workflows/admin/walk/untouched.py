@@ -1,0 +1,108 @@
+"""Every POST form of a page, sent as the page came: by each of its buttons, and by none.
+
+What it may do all the same stands in `NEEDS_NEITHER`: whatever is not in it must change nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.http import SimpleCookie
+from django.test import Client
+from django.urls import resolve
+
+from tests.workflows.admin.walk.forms import Sent, untouched
+from tests.workflows.admin.walk.scene import TASKS, WORKFLOWS, Scene
+from tests.workflows.admin.walk.stored import Watch, undone
+
+# What an untouched form does, and why that is no slip: by its URL's name, and the button with digits as N. The name of
+# a row of the scene says that it is so for this row alone.
+BUTTON = "the button is the decision: the page has said what it does"
+DJANGOS = "Django's own: it saves what is there already"
+NEEDS_NEITHER = {
+    "workflows_workflow_run_now: Run now workflow N": "nothing is refused, reversed or answered by it",
+    "workflows_workflow_follow_up given-up: Run a failed step again": "only one step has failed, and is named",
+    "workflows_manualtask_claim: Assign to me": "nothing is decided, and it is given back by a button",
+    "workflows_manualtask_release: Unassign": "nothing is decided",
+    "workflows_manualtask_decide: Approve": BUTTON,
+    "workflows_manualtask_decide: Approve and next (N left)": BUTTON,
+    "workflows_manualtask_decide lost: Try again": BUTTON,
+    **{
+        f"auth_{model}_change: {button}": DJANGOS
+        for model in ("user", "group")
+        for button in ("", "Save", "Save and add another", "Save and continue editing")
+    },
+    **{f"auth_{page}: Yes, I\u2019m sure": BUTTON for page in ("group_changelist", "group_delete", "user_delete")},
+    # The first in a superuser's list has decided tasks: nobody deletes that one.
+    (OF_ADMINISTRATORS := "auth_user_changelist: Yes, I\u2019m sure"): BUTTON,
+}
+# A superuser's pages have them all: else the test would be silent about one.
+FORMS_OF_ALL = {
+    *("find", "logout", "password_change"),
+    *(
+        f"workflows_workflow_{verb}"
+        for verb in ("changelist", "retry", "run_now", "cancel", "follow_up", "acknowledge")
+    ),
+    *(f"workflows_manualtask_{verb}" for verb in ("decide", "claim", "release", "assign", "take_back")),
+    *("workflows_apikey_revoke", "workflows_service_hold", "workflows_service_try_now"),
+    *(f"auth_{page}" for page in ("user_add", "user_change", "user_delete", "user_password_change")),
+    *(f"auth_{page}" for page in ("group_add", "group_change", "group_delete")),
+}
+
+TOKEN = "csrfmiddlewaretoken"
+OF_MODEL = {"workflow": WORKFLOWS, "manualtask": TASKS}
+
+# By the row that a form is about, and for any: the tables that it changes, empty for none.
+Done = dict[tuple[str, str], list[str]]
+
+
+def what_untouched_forms_do(client: Client, scene: Scene, pages: Mapping[str, str], watch: Watch) -> Done:
+    every = {
+        (sent.url, sent.label, tuple(field for field in sent.fields if field[0] != TOKEN)): sent
+        for url, html in _with_actions(client, pages)
+        for sent in untouched(url, html)
+    }
+    cookies = client.cookies.output(header="")
+    done: Done = {}
+    for sent in every.values():
+        client.cookies = SimpleCookie(cookies)
+        data: dict[str, Any] = {}
+        for name, value in sent.fields:
+            data.setdefault(name, []).append(value)
+        with undone():
+            answer = client.post(sent.url, data)
+            name = _keys(sent, scene)
+            found = watch.changed()
+            # Who may only look at a row gets Django's form without a button.
+            if answer.status_code not in (200, 302) and (sent.label or answer.status_code != 403):
+                found.append(f"nothing: it is offered, and answers {answer.status_code}")
+            done[name] = sorted({*done.get(name, ()), *found})
+    client.cookies = SimpleCookie(cookies)
+    return done
+
+
+def _with_actions(client: Client, pages: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The pages, and those to which an action on a ticked row of a list leads."""
+    for url, html in pages.items():
+        yield url, html
+        token = re.search(rf'name="{TOKEN}" value="(\w+)"', html)
+        ticked = re.search(r'name="_selected_action" value="(\d+)"', html)
+        offered = re.search(r'<select name="action".*?</select>', html, re.DOTALL)
+        for action in re.findall(r'<option value="(\w+)"', offered[0]) if offered and ticked and token else ():
+            form = {TOKEN: token[1], "action": action, "_selected_action": ticked[1], "index": "0"}
+            with undone():
+                answer = client.post(url, form)
+            if answer.status_code == 200:
+                yield url, answer.content.decode()
+
+
+def _keys(sent: Sent, scene: Scene) -> tuple[str, str]:
+    """What a form is called in NEEDS_NEITHER: for the row that it is about, and for any."""
+    found = resolve(sent.url.partition("?")[0])
+    pk = next(iter(found.kwargs.values()), None)
+    model = str(found.url_name).split("_")[1] if pk else ""
+    row = next((name for name in OF_MODEL.get(model, ()) if str(scene.args[name]) == str(pk)), "?")
+    label = re.sub("[0-9]+", "N", sent.label)
+    return f"{found.url_name} {row}: {label}", f"{found.url_name}: {label}"
