@@ -43,7 +43,7 @@ test-all: $(INSTALLED) ## Run all tests: with real processes that are killed and
 	@$(VENV) -m pytest -m "" -n $(TESTS_AT_ONCE) $(ARGS)
 
 mutants: export DEBUG = 1
-mutants: $(INSTALLED) ## Take each fence, lock, order and half of a waker out in turn, and see a test fail (an hour)
+mutants: $(INSTALLED) ## Take fences, locks and orders out in turn (an hour), or conditions of a change, and see a test fail
 	@$(VENV) -m tests.mutants $(ARGS)
 
 bench: export DEBUG = 1

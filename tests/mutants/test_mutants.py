@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.__main__ import ROOT, judge
+from tests.mutants.conditions import mutants_of
 from tests.mutants.mutant import Mutant
 from tests.mutants.named import FENCE, NamedMutantError, read
 from tests.mutants.tree import copied
@@ -41,6 +42,15 @@ def test_it_tells_what_is_seen_from_what_is_not(tmp_path: Path) -> None:
         )
     assert (seen.told, unseen.told) == ("test_shapes.py::test_an_area", "SURVIVED")
     assert (tmp_path / "shapes.py").read_text() == SOURCE, "the checkout is not touched"
+
+
+def test_each_condition_is_taken_out_in_each_way() -> None:
+    source = "def some(a, b):\n    if a and not b:  # é\n        return [x for x in a if x < b]\n"
+    found = {mutant.applied_to(source) for mutant in mutants_of("some.py", source)}
+    conditions = ["True", "False", "(a)", "(not b)", "a and (b)"]
+    assert found == {source.replace("a and not b", each) for each in conditions} | {
+        source.replace("x < b", each) for each in ["True", "False", "(x) <= (b)"]
+    }
 
 
 def _replacing(old: str, new: str) -> Mutant:

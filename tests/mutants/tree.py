@@ -61,12 +61,12 @@ class Tree:
         self.root = root
         self._server = server
 
-    def run(self, tests: Sequence[str], *, timeout: float) -> Run:
-        """Run these tests, whatever their markers, to the first that fails; for so many seconds at most.
+    def run(self, arguments: Sequence[str], *, timeout: float) -> Run:
+        """Run pytest with these arguments, to the first test that fails; for so many seconds at most.
 
         On a new database: what a mutant has left in the last one must not fail the tests of the next mutant.
         """
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider", *tests]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
         log = self.root / "mutants.log"
         with log.open("wb") as output:
             started = monotonic()
