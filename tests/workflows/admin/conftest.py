@@ -31,7 +31,7 @@ def parcels(settings: Any) -> Iterator[None]:
 @pytest.fixture
 def letters(parcels: None, settings: Any) -> Iterator[None]:
     """One more definition: the parcels of `rows` have no search keys."""
-    settings.WORKFLOWS = ["tests.workflows.rows.PARCEL", "tests.workflows.test_search_keys.KEYED"]
+    settings.WORKFLOWS = ["tests.workflows.rows.PARCEL", "tests.workflows.search.test_search_keys.KEYED"]
     definitions.cache_clear()
     yield
     definitions.cache_clear()

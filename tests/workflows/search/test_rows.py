@@ -26,7 +26,10 @@ pytestmark = engine.ENGINE
 @pytest.fixture(autouse=True)
 def known(engine: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Slices of three, and no rests between them."""
-    settings.WORKFLOWS = ["tests.workflows.test_search_keys.KEYED", "tests.workflows.test_search_keys.PLAIN"]
+    settings.WORKFLOWS = [
+        "tests.workflows.search.test_search_keys.KEYED",
+        "tests.workflows.search.test_search_keys.PLAIN",
+    ]
     settings.SEARCH_KEYS = ["the-old-one"]
     monkeypatch.setattr(search_key_rows, "SLICE", 3)
     monkeypatch.setattr(search_key_rows, "LONGEST_REST", 0.0)

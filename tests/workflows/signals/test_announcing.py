@@ -91,7 +91,7 @@ def test_it_goes_on_after_its_session_was_ended(announcer: Announcer, heard: psy
 @pytest.fixture
 def told(engine: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The queues that submissions announce."""
-    settings.WORKFLOWS = ["tests.workflows.test_search_keys.PLAIN"]
+    settings.WORKFLOWS = ["tests.workflows.search.test_search_keys.PLAIN"]
     definitions.cache_clear()
     queues: list[str] = []
     monkeypatch.setattr(notify, "announce", queues.append)

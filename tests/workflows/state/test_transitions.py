@@ -18,8 +18,8 @@ from workflows.errors import ClaimLost, Suspend
 from workflows.models import Workflow
 from workflows.state import transitions
 
-PACKAGE = Path(transitions.__file__).parent
-HOME = PACKAGE / "transitions.py"
+PACKAGE = Path(transitions.__file__).parents[1]
+HOME = PACKAGE / "state" / "transitions.py"
 # What moves rows through time in the tests of those who write steps: no engine runs while it does.
 TEST_KIT = PACKAGE / "testing"
 
