@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html import unescape
-from itertools import product
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from django.test import Client
 
 from staff.rights import groups_of, permissions_of
 from tests.staff.conftest import CountingHasher
+from tests.workflows.admin.walk.stored import Watch
 
 CHOSEN = "chosen by the attacker"
 
@@ -127,29 +128,30 @@ def forms_of_users(user: User | None) -> Iterator[dict[str, Any]]:
         yield {**base, **wish}
 
 
-def forms_of_groups(group: Group | None) -> Iterator[dict[str, Any]]:
-    for name, codes in product([group.name if group else "mine", "clinicians", "new team"], [[], [SEES], [LACKS]]):
-        yield {"name": name, "permissions": [permission(code).pk for code in codes], "post": "yes", "_continue": "1"}
+def forms_of_groups(group: Group | None, number: int = 0) -> Iterator[dict[str, Any]]:
+    """Each permission once, and each name once; which with which is another for the next number."""
+    names = [group.name if group else "mine", "clinicians", "new team"]
+    for at, codes in enumerate([[], [SEES], [LACKS]], number):
+        given = [permission(code).pk for code in codes]
+        yield {"name": names[at % 3], "permissions": given, "post": "yes", "_continue": "1"}
 
 
-def every_post(house: House) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Deletions last: what is deleted can no longer be tried."""
-    users, groups = list(User.objects.all()), list(Group.objects.all())
+def posts(house: House) -> Iterator[tuple[str, dict[str, Any]]]:
+    """In pairs: each wish for each user like oneself and for somebody above, each permission and name for each group.
+
+    A page for a password takes no wish. Groups first, so that users can wish for the new ones; deletions last.
+    """
+    for number, group in enumerate([None, *Group.objects.all()]):
+        for form in forms_of_groups(group, number):
+            yield f"/admin/auth/group/{f'{group.pk}/change' if group else 'add'}/", form
     for form in forms_of_users(None):
         yield "/admin/auth/user/add/", form
-    for user in [*users, *User.objects.exclude(pk__in=[user.pk for user in users])]:
-        for page, form in product(("change", "password", "history"), forms_of_users(user)):
-            yield f"/admin/auth/user/{user.pk}/{page}/", form
-    for form in forms_of_groups(None):
-        yield "/admin/auth/group/add/", form
-    for group in groups:
-        for form in forms_of_groups(group):
-            yield f"/admin/auth/group/{group.pk}/change/", form
-    for puppet in User.objects.filter(username__startswith="puppet"):  # once more, with the groups as they are now
-        for page, form in product(("change", "password"), forms_of_users(puppet)):
-            yield f"/admin/auth/user/{puppet.pk}/{page}/", form
-    for form in forms_of_users(house.attacker):
-        yield f"/admin/auth/user/{house.attacker.pk}/change/", form
+    above = house.above
+    for user in User.objects.order_by("pk"):
+        wishes = forms_of_users(user)
+        for form in islice(wishes, above.index(user), None, len(above)) if user in above else wishes:
+            yield f"/admin/auth/user/{user.pk}/change/", form
+        yield f"/admin/auth/user/{user.pk}/password/", form
     for model, pks in (("user", [u.pk for u in house.above]), ("group", [house.engineers.pk, house.team.pk])):
         for pk in pks:
             yield f"/admin/auth/{model}/{pk}/delete/", {"post": "yes"}
@@ -158,20 +160,23 @@ def every_post(house: House) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("house", [ADMINISTERS, LEAST], ids=["all of it", "add and change"], indirect=True)
-def test_every_post_there_is_ends_with_no_right_more(house: House) -> None:
+def test_no_post_gives_a_right_more(house: House) -> None:
     before, untouched = within_reach(house), everything(house.above)
     giving = set(Group.objects.filter(permissions__codename=LACKS))
     refused, taken = 0, 0
-    for url, form in every_post(house):
+    watch = Watch()
+    for url, form in posts(house):
         answer = house.client.post(url, form)
         refused, taken = refused + (answer.status_code != 302), taken + (answer.status_code == 302)
-        assert within_reach(house) <= before, (url, form)
-        house.restore()
+        if watch.changed():
+            assert within_reach(house) <= before, (url, form)
+            house.restore()
+            watch = Watch()
     assert everything(house.above) == untouched
     assert set(Group.objects.filter(permissions__codename=LACKS)) == giving
     assert Group.objects.filter(name="clinicians").get() == house.team
-    assert refused > 100
-    assert taken > 20  # what they may do they can
+    assert refused > 80
+    assert taken > 15  # what they may do they can
 
 
 def test_what_they_may_do_they_can(house: House) -> None:
