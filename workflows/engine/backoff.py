@@ -38,7 +38,7 @@ LONGEST = 365 * 86_400.0
 
 
 def merge_policies(*stated: RetryableStepError | Retry | None) -> Policy:
-    """Merge policies: of each field the first that states it, `DEFAULT` when none does."""
+    """Merge policies: each field from the first that sets it, or from `DEFAULT`."""
     return Policy(*(_first(field, stated) for field in Policy._fields))
 
 
@@ -76,7 +76,7 @@ def calculate_invisible_until(
 
 
 class Delay:
-    """Seconds to sleep: doubling from `first` to `longest`, each plus or minus 20 % so that workers do not march."""
+    """Seconds to sleep: doubling from `first` to `longest`, each plus or minus 20 % so that workers spread out."""
 
     def __init__(self, first: float, longest: float) -> None:
         self.first, self.longest = first, longest

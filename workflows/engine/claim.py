@@ -1,7 +1,7 @@
 """CLAIM: find the next due workflow, and lock its row.
 
-What has started goes first, in three of four claims (docs/adr/0012): the two kinds are two pools, each in the order in
-which its rows became due, and each found by an index of its own.
+What has started goes first, in three of four claims (docs/adr/0012): these are two pools. Each is read in the order in
+which its rows became due, by its own index.
 """
 
 from __future__ import annotations

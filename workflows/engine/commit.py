@@ -1,4 +1,4 @@
-"""COMMIT: the claim's transaction, which either was committed, or has decided nothing."""
+"""COMMIT: the claim's transaction either was committed, or has decided nothing."""
 
 from __future__ import annotations
 

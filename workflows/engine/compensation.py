@@ -1,4 +1,4 @@
-"""UNDO: when a workflow fails for good, is cancelled or expires, what it has done elsewhere is undone, newest first.
+"""UNDO: when a workflow fails for good, is cancelled or expires, its calls are undone, newest first.
 
 The workflow stays PENDING, with `compensating` set: compensation is work like any other, claimed, retried and resumed.
 For each effect that may have happened and whose step has an `undo`, in the reverse order of the ledger:
@@ -10,10 +10,11 @@ For each effect that may have happened and whose step has an `undo`, in the reve
    about an undo that this release does not have. The order is strict: the effects before it wait for the answer. While
    its service is unavailable there is more patience, and the workflow may be parked (`workflows.outages`).
 4. Such a question may answer itself: the step's `lookup`, if the call is in doubt, or its `undo_lookup`, if the undo
-   has failed, is asked again every hour and, after an outage, when the service is back. What has been undone is
-   UNDONE. What still stands, and failed for an outage alone, is undone now, once. Else the question stays.
+   has failed, is asked again every hour and, after an outage, when the service is back. An effect that has been undone
+   is UNDONE. One that still stands, and whose undo failed only for an outage, is undone now, once. Else the question
+   stays.
 
-Then the workflow is FAILED. A retry starts new generations of what was undone.
+Then the workflow is FAILED. A retry starts new generations of the undone effects.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def fail_or_compensate(
     failures: transitions.Failures | transitions.Unchanged = UNCHANGED,
     extra_columns: ExtraColumns,
 ) -> bool:
-    """Fail a workflow for good: it is at rest, or due at once for its compensation. Returns whether it has one.
+    """Fail a workflow for good: it is FAILED, or due at once for its compensation. Returns whether it has one.
 
     Called in the transaction that holds the row. Questions that people are still asked are closed with it. `step` and
     `failures` say where it failed, and how often in a row; `extra_columns` holds the other columns to be written.
@@ -113,7 +114,7 @@ def fail_or_compensate(
 
 
 def close_questions(workflow_id: int) -> None:
-    """Close the questions to people, except whether an effect happened: that has to be known all the same.
+    """Close the questions to people, except whether an effect happened: the compensation has to know that.
 
     The questions of a compensation stay open too, for the workflow may have failed by itself just now: without an
     answer, its compensation would never come to an end.
@@ -128,7 +129,7 @@ def _close_tasks(tasks: QuerySet[ManualTask]) -> None:
 
 
 def close_pending_work(workflow: Workflow) -> None:
-    """The workflow comes to rest: its questions to people are closed, and its unused signals are ignored."""
+    """The workflow finishes: its questions to people are closed, and its unused signals are ignored."""
     _close_tasks(ManualTask.objects.filter(workflow=workflow.pk))
     # A retry makes a new wait for the children; until then no maintenance task need look whether they have finished.
     Wait.objects.filter(workflow=workflow.pk, kind=Wait.Kind.CHILDREN, outcome="").update(superseded=True)
@@ -154,7 +155,7 @@ def run(
     *,
     give_up: StepError | None = None,
 ) -> UndoOutcome:
-    """Undo the effects that are to be undone, until one fails or waits. What was done is added to `attempt.steps`.
+    """Undo the effects that are to be undone, until one fails or waits. Adds what was done to `attempt.steps`.
 
     `give_up` says why the first undo is not called, but a person asked about it.
     """

@@ -1,16 +1,15 @@
-"""DEFERRED STEP: a best-effort step that was let go is done later, when its workflow is COMPLETE, and stays so.
+"""DEFERRED STEP: a best-effort step that was passed over runs later. Its workflow is COMPLETE, and stays so.
 
-A step asks for it by `Step(..., best_effort=True, follow_up=Retry(...))`. If it was let go for a reason that passes, a
-row says so as the workflow completes. A worker takes that row as it takes a workflow: it locks the workflow's row,
-opens an attempt, and runs the one step, with the same ledger and the same keys. Whatever comes of it is written on the
-deferred step alone.
+A step asks for it by `Step(..., best_effort=True, follow_up=Retry(...))`. If it fails for a reason that passes, a row
+is written when the workflow completes. A worker takes that row like a workflow: it locks the workflow's row, opens an
+attempt, and runs the one step, with the same ledger and the same keys. The outcome is written only on the deferred
+step.
 
-The context is the copy that was recorded: no earlier step is run, it would overwrite what the patient has changed
-since. So a step that needs a token, which is never recorded, gets one itself. And it may not wait.
+The context is the recorded copy. No earlier step runs again: it would overwrite what the patient has changed since. So
+a step that needs a token, which is never recorded, gets one itself. And it may not wait.
 
-A worker may die of it, or lose it, however often: before it starts, the attempt log reschedules the deferred step, by
-longer each time. What is done next is a decision, or a next try much later; after ten of these the deferred step is
-given up.
+Its worker may die, or lose the row: so before the step starts, the attempt log reschedules it, for longer each time.
+Then either a decision follows, or a later try; after ten undecided tries the deferred step is given up.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ TryOutcome = Done | Failed | WorkerStopping
 
 
 def add(workflow: Workflow, step: Step) -> None:
-    """Have a step followed up that was let go, in the transaction that completes its workflow."""
+    """Defer a step that was passed over, in the transaction that completes its workflow."""
     FollowUp.objects.bulk_create(
         [FollowUp(workflow=workflow, step=step.name, queue=workflow.queue, due_at=_policy(step, None).due_after(1))],
         ignore_conflicts=True,
@@ -171,7 +170,7 @@ def _failed_by(step: Step, error: StepError) -> Failed:
 
 
 def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: TryOutcome) -> None:
-    """Write what came of it: on its row, in the history, as the attempt's end. The workflow stays as it is."""
+    """Write the outcome: on its row, in the history, as the attempt's end. The workflow stays as it is."""
     with server_side_binding():
         error = None
         match outcome:

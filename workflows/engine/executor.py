@@ -107,7 +107,7 @@ def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt
 
 
 def failed(step: Step, error: BaseException, results: Results) -> Failed:
-    """The outcome of an attempt that a step's error has ended."""
+    """The outcome of an attempt that ended with a step's error."""
     return Failed(results.context_json, step, error, retry_budget.may_pass(error), describe(error, results))
 
 
@@ -158,7 +158,7 @@ def run_step(
     ledger: Ledger | None,
     savepoint: AbstractContextManager[None] = NO_SAVEPOINT,
 ) -> None:
-    """Run one step, and merge its result. Raises whatever it fails with, though it be best-effort."""
+    """Run one step, and merge its result. Raises whatever it fails with, also when it is best-effort."""
     entry: dict[str, Any] = {"step": step.name, "outcome": StepOutcome.FAILED}
     try:
         with StepEntry(entry, attempt, results), savepoint:

@@ -1,8 +1,7 @@
 """DEATHS: how a worker process ended, written to the database by its supervisor.
 
-The supervisor holds no connection over a fork: each write opens a connection of its own and closes it. A database that
-is away must not keep the supervisor from reaping and replacing children, so a death that cannot be written now is kept
-for later.
+The supervisor holds no connection over a fork: each write opens its own connection and closes it. The supervisor must
+go on reaping and replacing children while the database is away, so it keeps a death that it cannot write now.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def signal_name(number: int) -> str:
 
 
 class DeathRegister:
-    """The deaths that the supervisor has still to write, oldest first."""
+    """The deaths that the supervisor still has to write, oldest first."""
 
     def __init__(self, name: str) -> None:
         self.name = name  # of the supervisor's connection, in pg_stat_activity

@@ -1,7 +1,6 @@
-"""HEARTBEAT: which worker works, where, since when and on what. A row for each worker process, for people to look at.
+"""HEARTBEAT: which workers run, where, since when and on what: a row for each worker process, for people to read.
 
-The workers count these rows, to share the full looks at what they take of their queue; nothing else is decided by
-them.
+The workers count these rows to share the full looks at their queue; they decide nothing else.
 
 The worker writes its row on the attempt log, at most once a second: between steps, and when idle. While it is inside a
 long step, its row grows old, but for no longer than its lease.

@@ -1,9 +1,9 @@
 """LEASE: how long a worker may be silent before it loses its row, set as a worker opens its two connections.
 
 The lock of a row ends with the connection that holds it. When a worker is killed, its kernel closes the connection at
-once. But a host that vanishes closes nothing, a worker that hangs keeps its connection open, and a server that is busy
-with a long statement does not look whether the worker is still there. With these settings each side of a connection
-soon notices that the other side is gone.
+once. But a host that vanishes closes nothing, a worker that hangs keeps its connection open, and a server that runs a
+long statement does not check whether the worker is still there. With these settings each side of a connection soon
+notices that the other is gone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""LISTENING: an idle worker wakes up when something new is announced, and else for its next look, as before.
+"""LISTENING: an idle worker wakes up when something new is announced, or else for its next look.
 
-It listens on its attempt log connection, while it is idle only: each NOTIFY is delivered to every session that listens.
+It listens on its attempt log connection, and only while it is idle: the server delivers each NOTIFY to every session
+that listens.
 """
 
 from __future__ import annotations

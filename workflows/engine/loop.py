@@ -1,4 +1,4 @@
-"""THE LOOP of a worker: claim the next due workflow, let it be run and decided, do maintenance, and start again.
+"""THE LOOP of a worker: claim the next due workflow, run it, decide it, do maintenance, and start again.
 
 One workflow at a time, on two connections: the claim (`default`) holds the row's lock in a transaction until the
 outcome is committed, the attempt log writes what must outlive it. The lock is the lease: a worker that dies closes its

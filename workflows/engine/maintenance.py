@@ -1,8 +1,7 @@
-"""MAINTENANCE: what the workers do beside the workflows, together. Each is due by a time in the database.
+"""MAINTENANCE: what the workers do beside the workflows, together. The database says when each task is due.
 
-A task goes slice by slice, each slice in a transaction of its own that locks the task's row: so
-one worker of all does it at a time, and if that worker dies, another goes on. A task that fails does not
-stop the others.
+A task goes slice by slice. Each slice has its own transaction, which locks the task's row: so one worker at a time does
+it, and if that worker dies, another goes on. A task that fails does not stop the others.
 """
 
 from __future__ import annotations

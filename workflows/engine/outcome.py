@@ -1,4 +1,4 @@
-"""DECIDE: write what came of an attempt, once its savepoint is released or rolled back.
+"""DECIDE: write the outcome of an attempt, once its savepoint is released or rolled back.
 
 In the claim's transaction, and nowhere else: the row, the event, the attempt's end and the release of the lock are one
 COMMIT.
@@ -38,7 +38,7 @@ Decidable = RunOutcome | poison.PoisonOutcome | compensation.UndoOutcome
 
 
 def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> None:
-    """Write what came of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
+    """Write the outcome of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
 
     Where every step has run these three are one statement, which is sent with the COMMIT.
     """

@@ -1,20 +1,20 @@
-"""POISON: what becomes of a workflow whose workers die on it.
+"""POISON: what happens to a workflow whose workers die.
 
 The next worker that claims the workflow judges it, before any step runs, by how the attempts since the last decision
-ended. The process that saw an attempt end has written down how; nothing is counted in an `except`, which no crash ever
-reaches.
+ended. The process that saw an attempt end has recorded how. Nothing is counted in an `except`, because a crash never
+reaches one.
 
-- Three crashes in a row: the payload is poison, and the workflow is FAILED as by any other failure for good.
-- Killed or vanished for the second time in a row, and from then on: that may have any cause (a host without memory, an
-  operator), so the workflow is tried again, later each time; after every tenth death in a row a person is asked.
+- Three crashes in a row: the payload is poison, and the workflow is FAILED, like after any final failure.
+- Killed or vanished, from the second time in a row on: that may have any cause (a host without memory, an operator), so
+  the workflow is tried again, later each time; after every tenth death in a row a person is asked.
 - Killed by its supervisor because a step was overdue: a failure of that step, retried and limited by its own policy.
 
 Attempts that were lost (the database went away, or refused a statement of the engine), interrupted past the grace (a
-deploy) or rescheduled say nothing about a payload: they are passed over. But a step that ends its own connection, or
-whose query crashes the server, would be tried for ever, and no person would know. So when a workflow is lost ten times
-in a row at the same step, while other workflows were decided in between, a person is asked whether it may be tried
-again. Only a no fails the workflow. Without an answer it is tried once more, and if it is lost again, a person is asked
-again. Nobody is asked about what a bad hour of the database has lost, in which nothing is decided.
+deploy) or rescheduled say nothing about a payload: they are ignored. But a step that ends its own connection, or whose
+query crashes the server, would be tried for ever, and no person would know. So when a workflow is lost ten times in a
+row at the same step, while other workflows were decided in between, a person is asked whether it may be tried again.
+Only a no fails the workflow. Without an answer it is tried once more, and if it is lost again, a person is asked again.
+While the database is in trouble nothing is decided, so nobody is asked.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _rescheduled_as_lost(attempt: OpenAttempt) -> Rescheduled | None:
 
 
 def due_after_losses(times: int) -> Combinable:
-    """When a workflow is tried again that was lost so many `times` in a row."""
+    """When a workflow that was lost so many `times` in a row is tried again."""
     return calculate_invisible_until(
         max(1, times - 1), base_delay=PUT_OFF_DELAY, max_delay=MAX_PUT_OFF_DELAY, jitter_factor=PUT_OFF_JITTER
     )

@@ -1,4 +1,4 @@
-"""SLOTS: what each worker process is doing, in memory that it shares with its supervisor.
+"""STATUS of each worker process: what it is doing, in memory that it shares with its supervisor.
 
 The supervisor has to know, without the database, what a child was doing when it died, and when its step is overdue.
 Nothing here waits: the child writes at each step boundary, in microseconds.

@@ -1,4 +1,4 @@
-"""RESULTS: what the steps of an attempt returned, and how an error of theirs may be shown."""
+"""RESULTS: what the steps of an attempt returned, and how their errors may be shown."""
 
 from __future__ import annotations
 

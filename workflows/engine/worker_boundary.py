@@ -1,4 +1,4 @@
-"""BOUNDARY of a worker: before each step it looks whether to go on, and says which step comes."""
+"""BOUNDARY of a worker: before each step it checks whether to go on, and publishes which step comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KAFKA: messages of topics become signals in the inbox.
+"""KAFKA: messages of topics become signals.
 
 For each message first the signal is committed, then the workflow woken, and only then the offset stored for the group.
 A consumer that dies in between gets the message again, and its signal is a duplicate: nothing is lost, nothing happens

@@ -1,4 +1,4 @@
-"""A MESSAGE of Kafka becomes a signal in the inbox, or is kept as undelivered; each once, however often it comes."""
+"""A MESSAGE of Kafka becomes a signal, or is kept as undelivered; each once, however often it comes."""
 
 from __future__ import annotations
 

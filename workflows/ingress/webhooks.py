@@ -53,7 +53,7 @@ class Delivery:
 
     @property
     def has_valid_id(self) -> bool:
-        """Whether the inbox can tell deliveries apart by it: 1 to 200 visible ASCII characters."""
+        """Whether signals can be told apart by it: 1 to 200 visible ASCII characters."""
         return bool(_ID.fullmatch(self.id))
 
     @property

@@ -9,7 +9,7 @@ from workflows.models.xids import CurrentTransactionId, TransactionId
 
 
 class Signal(models.Model):
-    """The inbox: a fact from outside the run that a wait can be for. Stored first, matched later.
+    """A fact from outside the run that a wait can be for. Stored first, matched later.
 
     `(source, dedupe_key)` is unique: a signal that is sent twice is one row. It is addressed to a workflow, or to every
     workflow with its `linking_id`, also to those that come later. It answers one wait of each (`Wait.signal`).

@@ -4,7 +4,7 @@ An answer comes to the ledger in three steps, and can be retracted after each of
 
 | where the answer is | what retracting it does |
 |---|---|
-| in the inbox, not read by any worker | closes its signal |
+| in its signal, not read by any worker | closes the signal |
 | with its wait; the worker that read it died before it decided | nothing more |
 | on the ledger | restores the effect; removes the next generation that a no has made, if its call was not started |
 

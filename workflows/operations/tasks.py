@@ -145,7 +145,7 @@ def _decide(
 ) -> None:
     """Decide a task, once: the update of its row is the arbiter between two people, and between them and its expiry.
 
-    The workflow's row is not locked, because a worker may hold it: the decision is stored in the inbox and committed,
+    The workflow's row is not locked, because a worker may hold it: the decision is stored as a signal and committed,
     and a second statement then wakes the workflow (see `workflows.signals.store`).
     """
     require(user, *MAY_DECIDE)

@@ -1,8 +1,8 @@
-"""CALLS: the seam through which the client of a service says what each of its calls met.
+"""CALLS: where the client of a service reports the result of each of its calls.
 
-The engine knows nothing of HTTP. The client wraps each call, and says of it whether the service was *unavailable*
-(cannot be reached, no answer in time, an answer that says "not now" or "I am broken") or has *answered* (a refusal is
-an answer, too):
+The engine knows nothing of HTTP. The client wraps each call, and says whether the service was *unavailable* (cannot be
+reached, no answer in time, an answer that says "not now" or "I am broken") or has *answered* (a refusal is an answer,
+too):
 
     with call_to("letters") as call:
         try:
@@ -43,7 +43,8 @@ _MARK = "unavailable_service"
 
 
 class Call:
-    """One call to a service. It was answered when its block ends without an error, unless it is said otherwise.
+    """One call to a service. It counts as answered when its block ends without an error, unless the client says
+    otherwise.
 
     An error that ends the block says nothing by itself: an answer that cannot be read is neither. Only a step that ran
     out of time in it met the service unavailable.
@@ -63,7 +64,7 @@ class Call:
 
 @contextmanager
 def call_to(service: str) -> Iterator[Call]:
-    """Wraps one call to a service, by its name: see the module.
+    """Wrap one call to a service, by its name: see the module.
 
     Raises ServiceUnavailable, before the block is entered, while the service's circuit is open: nothing was sent. If
     the same `once` step has made a call before, UnknownOutcome.
@@ -91,7 +92,7 @@ def call_to(service: str) -> Iterator[Call]:
 
 
 def ensure_name(service: str) -> None:
-    """Raise ValueError for a name that no row could hold: its votes would lose the workflow, again and again."""
+    """Raise ValueError for a name that no row could hold: its votes would lose the claim, again and again."""
     if not 0 < len(service) <= LONGEST_NAME or "\0" in service:
         raise ValueError(f"The name of a service has 1 to {LONGEST_NAME} characters, and no NUL.")
 

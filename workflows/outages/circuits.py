@@ -1,4 +1,4 @@
-"""CIRCUITS: whether a service is called, which all workers find out together. One row a service; no row: closed.
+"""CIRCUITS: whether a service is called; all workers find that out together. One row a service; no row: closed.
 
 closed -> suspected: a call met it unavailable. The workers vote from then on, each once a second at most.
 suspected -> closed: half a minute is over, and there were answers.
@@ -6,10 +6,10 @@ suspected -> open: enough of the votes say that it is unavailable. No call is ma
 open -> open: `retry_at` is over, and a trial met it unavailable: the next one comes later.
 open -> closed: a trial was answered.
 
-A trial is made by a workflow that was released from parking, or, as nobody may be parked there, by the worker that has
-taken the lease `trial_until`. There is no third state, in which a probe would have to end that might be dead.
+A workflow that was released from parking makes the trial; if none is parked, the worker that has taken the lease
+`trial_until` does. There is no half-open state: it would have to wait for a probe whose worker may be dead.
 
-Nobody waits for a service's row: a worker that finds it locked votes the next time.
+No worker waits for a service's row: one that finds it locked votes the next time.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class CircuitState(models.TextChoices):
 
 
 def state_of(service: Service) -> CircuitState:
-    """What the circuit is just now. A hold whose time is over is none: the circuit is open, and a trial is due.
+    """What the circuit is now. A hold whose time is over no longer counts: the circuit is open, and a trial is due.
 
     Nor is a suspicion any that is over, or that no call has renewed lately: the service is called as usual.
     """
@@ -229,7 +229,7 @@ def was_released_to_try(service: Service) -> bool:
 
 
 def is_stubborn(service: Service, *, using: str = DEFAULT_DB_ALIAS) -> bool:
-    """Whether it has been open for so long that the few who make its trials may be to blame.
+    """Whether it has been open for so long that the few workflows that make its trials may be to blame.
 
     Those who have failed at it are due within an hour, those that only need it later, and what is released is due now.
     """

@@ -1,17 +1,16 @@
 """PARKING: a workflow that met a service unavailable waits for it, parked, while the service's circuit is open.
 
-It costs no worker and no call, and counts no failure. It is PENDING and due in an hour, so whatever makes a row due
-makes this one due, too; and one whose hour ran out counts a failure: nothing is parked for ever. But while a person
-holds the service no hour counts, for a hold has an end.
+A parked workflow takes no worker, makes no call and counts no failure. It is PENDING and due in an hour, so whatever
+makes a row due makes this one due, too. When its hour runs out, it counts a failure: nothing is parked for ever. While
+a person holds the service no hour counts, because a hold has an end.
 
-The release goes by the state that it finds, and not by events: whatever parks while a circuit closes is found a second
-later. While a circuit is open and a trial is due, one workflow is released; it is its own permit to call the service.
-Once the circuit is closed, release batches are, each spread over a second and when the one before has been worked off:
-1, 2, 4 ... until a call meets the service unavailable. From then on the next one is an eighth smaller after a second
-with such a call, and an eighth larger after one without: a release batch is a pace, and comes to what the service can
-take. The longest parked go first. What parks again goes to the end, or one bad payload would be every trial; and where
-all who have failed at the service are bad payloads, one that only needs it makes a trial now and then
-(`circuits.STUBBORN`).
+The release reads the state, not events: a workflow that parks while a circuit closes is found a second later. While a
+circuit is open and a trial is due, one workflow is released; `parked_on` is its permit to call the service. Once the
+circuit is closed, release batches follow, each spread over a second and when the one before is decided: 1, 2, 4 ...
+until a call meets the service unavailable. From then on the next one is an eighth smaller after a second with such a
+call, and an eighth larger after one without: so the pace comes to what the service can take. The longest parked go
+first. A workflow that parks again goes to the end, or one bad payload would make every trial. If all that failed at the
+service are bad payloads, a workflow that only needs it makes a trial now and then (`circuits.STUBBORN`).
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ TAKEN_UP_WITHIN = timedelta(seconds=60)
 
 
 def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
-    """How to park the workflow, whose attempt has ended with `error`; None if no open circuit is the reason of it.
+    """How to park the workflow whose attempt has ended with `error`; None if no open circuit is the reason.
 
     If the circuit closes just now, the workflow is parked all the same, and the next release finds it.
     """

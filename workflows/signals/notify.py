@@ -1,10 +1,9 @@
 """ANNOUNCE: tell idle workers that something new is due, so that they need not wait for their next look.
 
-An announcement is a NOTIFY, and no part of anything: what it is about has been committed, and is found by the workers'
-own looks if the announcement is lost, or never made. So a thread of its own sends it, on a connection of its own: no
-answer to a client waits for it, and none fails by it. A NOTIFY takes a lock of the whole server until it is committed,
-so the thread sends one for all that came within a few milliseconds, and does not wait for the disk.
-https://www.postgresql.org/docs/current/sql-notify.html
+An announcement is a NOTIFY after the commit: if it is lost, or never made, the workers' own looks find the row. So a
+separate thread sends it, on its own connection: no answer to a client waits for it or fails by it. A NOTIFY takes a
+lock of the whole server until it is committed, so the thread sends one for all that came within a few milliseconds, and
+does not wait for the disk. https://www.postgresql.org/docs/current/sql-notify.html
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The inbox: everything that can wake a workflow is stored here first, and matched later.
+"""SIGNALS: everything that can wake a workflow is stored here first, and matched later.
 
-A sender stores a signal, commits, and then wakes the workflows that it is for (`signals.waking`); `send` does all of
-that.
+A sender stores a signal, commits, and then wakes its workflows (`signals.waking`); `send` does all of that.
 
 A signal is addressed to one workflow, or by linking id to every workflow that has it, then or later. The unused signals
 of a workflow that has finished are ignored; a retry restores them.
@@ -207,7 +206,7 @@ def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
 
 
 def withdraw_cancellation_of_children(workflow_id: int) -> None:
-    """Take back the requests of `cancel_children` that the children have not obeyed yet."""
+    """Withdraw the requests of `cancel_children` that the children have not obeyed yet."""
     execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp()
             WHERE name = 'cancel' AND source = 'engine' AND closed_at IS NULL

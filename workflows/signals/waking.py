@@ -1,12 +1,12 @@
 """WAKING: make a workflow due that has a signal it waits for.
 
-Waking has two halves. A sender stores the signal and commits; then, as a second statement, it wakes the
-rows that the signal is for and that are not locked. A worker that has committed a suspension wakes its own row, as a
-new statement after the commit. The half that comes second sees what the first has committed, so no order of the two
-loses the signal, unless the sender dies in between or a third party holds the row just then: maintenance finds those.
-Such a third party can be another worker: its claim found the row as it was before the suspension, locked the row as it
-is after, saw that it is not due, and went on to the next one; PostgreSQL keeps that lock until the claim ends
-(measured: once in some thousand suspensions).
+Waking has two halves. A sender stores the signal and commits; then, in a second statement, it wakes those rows of the
+signal that are not locked. A worker that has committed a suspension wakes its own row, as a new statement after the
+commit. The half that comes second sees what the first has committed, so no order of the two loses the signal, unless
+the sender dies in between or a third party holds the row just then: maintenance finds those. Such a third party can be
+another worker: its claim found the row as it was before the suspension, locked the row as it is after, saw that it is
+not due, and went on to the next one; PostgreSQL keeps that lock until the claim ends (measured: once in some thousand
+suspensions).
 
 Maintenance (`engine.maintenance`) looks slice by slice, at so many signals and for so many rows that a slice takes
 well under a second, however many there are.
@@ -135,7 +135,7 @@ def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
 
 
 def wake_by_new_signals(after: int = 0) -> Slice:
-    """Wake what waits for one of the newest open signals: those that a sender has stored, and woken nobody for."""
+    """Wake what waits for one of the newest open signals: a sender may have stored one and woken nobody."""
     newest, _ = _signals_to_compare(order="id DESC")
     if not newest:  # as nearly always: to plan the next statement takes longer than to find that out
         return Slice(0)

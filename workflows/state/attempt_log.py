@@ -1,4 +1,4 @@
-"""The attempt log: a second connection, in autocommit, for the facts that must outlive a rollback or a crash.
+"""THE ATTEMPT LOG: a second connection, in autocommit, for the facts that must survive a rollback or a crash.
 
 **The fence.** This connection cannot see whether the claim still holds its row. So a statement that only the holder may
 run has the condition `WHERE pg_xact_status(<the claim's transaction>) = 'in progress'`. If the statement writes
@@ -10,7 +10,7 @@ then look like our own.
 
 **A statement that the database refuses says nothing about the step.** A server that has become read-only, a column that
 is ahead of this release, a pooler that has lost a prepared statement: with each of these errors the claim is lost, and
-nothing is decided. So a step's value that no row could hold is found before a statement is sent.
+nothing is decided. So a step's value that no row could hold is refused before a statement is sent.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def losing_the_claim() -> Iterator[None]:
-    """Wraps statements on the attempt log: any error of the database's is the loss of the claim. Raises ClaimLost."""
+    """Wraps statements on the attempt log: any database error means that the claim is lost. Raises ClaimLost."""
     attempt = _current.get()
     if attempt and attempt.lost:
         raise attempt.lost
@@ -153,7 +153,7 @@ def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: Mapping[st
 
 
 def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: str) -> OpenAttempt:
-    """Write that an attempt starts. An earlier one that is still open has lost its worker: it is closed as vanished.
+    """Record that an attempt starts. An earlier one that is still open has lost its worker: it is closed as vanished.
 
     Returns the new attempt with the attempts since the last decision, or since a person cancelled or retried the
     workflow; they are found by the index of the attempts' numbers. Deaths are counted by how those attempts ended, for

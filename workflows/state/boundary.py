@@ -8,7 +8,7 @@ from workflows.definition import Step
 
 
 class MustStop(Exception):
-    """The worker has to stop: raised before a step, to leave the savepoint the way a failure does."""
+    """The worker has to stop: raised before a step, to leave the savepoint like a failure does."""
 
 
 class Boundary:
@@ -21,7 +21,7 @@ class Boundary:
         """Raise ServiceUnavailable if one of the services that a step needs is not to be called now."""
 
     def calling(self) -> None:
-        """The announced step's own code starts: what the database has taken until then is not the step's time."""
+        """The announced step's own code starts: the time that the database took before that is not the step's."""
 
     def after(self) -> None:
         """After a step, an undo or a lookup: its calls are known. Raises ClaimLost when the attempt log fails."""

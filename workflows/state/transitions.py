@@ -4,18 +4,18 @@ These columns of a workflow's row are its schedule:
 
 | column | what it says |
 |---|---|
-| `status`, `compensating`, `completed_at` | under way, being undone, or at rest since then: COMPLETE or FAILED |
+| `status`, `compensating`, `completed_at` | PENDING, being undone, or finished since then: COMPLETE or FAILED |
 | `invisible_until` | no worker takes the workflow before this time, and it is due since then |
-| `begun` | it goes before what has not started: an attempt has been decided, or the workflow was woken |
+| `begun` | it has started, and goes first: an attempt has been decided, or the workflow was woken |
 | `waiting_for` | what it waits for, in words |
 | `wake_on`, `wake_matching`, `seen_until` | the names of the signals that wake it, and which of those |
 | `parked_on`, `parked_at` | the service that is unavailable and that it waits for, and since when |
 | `current_step`, `retry_count` | the step where it failed or waits, and how many times in a row that step failed |
 | `unavailable_count` | how many of these failures were at a service that was unavailable |
 
-There is one function for each change of state (docs/architecture.md has the diagram). A column that a function does
-not name stays as it is, but for what the workflow waited for, or was parked on. The caller holds the lock of the row,
-in the transaction in which the caller decides.
+There is one function for each change of state (docs/architecture.md has the diagram). A column that a function does not
+name stays as it is, except those of what the workflow waited for or was parked on. The caller holds the lock of the
+row, in the transaction in which the caller decides.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def fail(
     failures: Failures | Unchanged = UNCHANGED,
     extra_columns: ExtraColumns,
 ) -> None:
-    """The workflow is at rest, and nothing has to be undone."""
+    """The workflow is FAILED: nothing has to be undone."""
     _write(workflow_id, phase=FAILED, step=step, failures=failures, extra_columns=extra_columns)
 
 
@@ -206,7 +206,7 @@ def begin_compensation(
     failures: Failures | Unchanged = UNCHANGED,
     extra_columns: ExtraColumns,
 ) -> None:
-    """The workflow has failed, and what it did elsewhere is undone first."""
+    """The workflow has failed, and its calls are undone first."""
     _write(
         workflow_id,
         phase=COMPENSATING,
@@ -229,7 +229,7 @@ def end_compensation(workflow_id: int) -> None:
 def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = True) -> None:
     """A person retries a workflow that has failed or was cancelled. The time that it may take starts anew.
 
-    Not `begun`, one of many that are retried together waits its turn with the others.
+    With `begun` false, one of many that are retried together waits its turn behind those that have started.
     """
     _write(
         workflow_id,
@@ -242,7 +242,7 @@ def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = T
 
 
 def reopen_compensation(workflow_id: int) -> None:
-    """A workflow at rest is undone once more: a person's answer about one of its calls was retracted."""
+    """A FAILED workflow is undone once more: a person's answer about one of its calls was retracted."""
     _write(workflow_id, phase=COMPENSATING, due=AT_ONCE, begun=True)
 
 
@@ -269,7 +269,7 @@ def make_due_where(condition: str, parameters: Parameters) -> int:
 
 
 def release_parked(service: str, *, limit: int, over: timedelta, due_after: timedelta = timedelta(0)) -> int:
-    """Make the workflows due that have been parked on a service for the longest, evenly over so much time; how many.
+    """Make the workflows that are parked longest on a service due, spread evenly over so much time; how many.
 
     At most `limit`, none whose row is locked, and none that would be due by itself by then, or within `due_after`. They
     stay parked until their next attempt is decided.
