@@ -6,22 +6,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Timer
 
 import psycopg
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection, connections, transaction
 
 from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import attempts, begun, done, now, open_gate, submit, who_runs
 from tests.postgres import Restart
-from tests.processes import PATIENCE, until
-from workflows import operations
-from workflows.errors import NotAllowed
-from workflows.models import Attempt, Event, Workflow
-from workflows.operations import guards
+from tests.processes import until
+from workflows.models import Attempt, Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -146,27 +141,6 @@ def test_a_stopped_worker_loses_its_row_and_starts_nothing_more(runworker: Start
     assert stopped.children() == [holder], "the same process"
 
 
-def test_whoever_wants_a_row_that_runs_is_refused_at_once(
-    runworker: Start, effects: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the console asks: not when the run is over. Who waited for the row would see the gate opened."""
-    workflow = submit("held", effects)
-    worker = runworker("HELD")
-    until(begun(workflow, effects), what=lambda: worker.output)
-    somebody = User.objects.create_superuser("ada")
-    monkeypatch.setattr(guards, "LOCK_TIMEOUT", "0")  # for ever
-    later = Timer(PATIENCE / 2, open_gate, [effects])
-    later.start()
-    try:
-        with pytest.raises(NotAllowed):
-            operations.run_now(workflow.pk, user=somebody)
-        assert not effects.with_name("gate").exists()
-    finally:
-        later.cancel()
-    assert attempts(workflow) == [""]
-    assert engine.is_locked(workflow)
-
-
 def test_a_attempt_log_that_has_to_wait_for_a_lock_gives_up(runworker: Start, effects: Path) -> None:
     """The claim may hold what it waits for: two sessions of one process, a deadlock that no detector sees."""
     workflow = submit("counted", effects)
@@ -187,40 +161,3 @@ def somebody_holding(attempt: Attempt) -> Iterator[None]:
         other.execute("BEGIN")
         other.execute("SELECT FROM workflows_attempt WHERE id = %s FOR UPDATE", [attempt.pk])
         yield
-
-
-def end_connection(role: str, workflow: Workflow) -> None:
-    """Let the server end a connection of the worker that runs it, as an administrator or a failover does."""
-    name = f"onramp {role} {engine.last_attempt(workflow).worker}"
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s", [name]
-        )
-        assert cursor.fetchall() == [(True,)]
-
-
-def test_a_worker_that_loses_its_claim_decides_nothing_and_comes_back(runworker: Start, effects: Path) -> None:
-    workflow = submit("held", effects)
-    worker = runworker("HELD")
-    until(begun(workflow, effects), what=lambda: worker.output)
-    holder = who_runs(workflow)
-    end_connection("claim", workflow)
-    open_gate(effects)
-    until(lambda: now(workflow).status == "COMPLETE", what=lambda: worker.output)
-    assert attempts(workflow) == ["lost", "complete"]
-    assert now(workflow).retry_count == 0
-    assert worker.children() == [holder], "the same process"
-
-
-def test_a_worker_that_loses_its_attempt_log_comes_back(runworker: Start, effects: Path) -> None:
-    """Losing it is losing the claim, unless nothing was left to be written there; the next workflow has a new one."""
-    in_hand = submit("held", effects)
-    worker = runworker("HELD")
-    until(begun(in_hand, effects), what=lambda: worker.output)
-    next_one = submit("held", effects)
-    end_connection("attempt_log", in_hand)
-    open_gate(effects)
-    until(lambda: now(next_one).status == "COMPLETE", what=lambda: worker.output)
-    assert attempts(next_one) == ["complete"]
-    assert attempts(in_hand) in (["complete"], ["lost", "complete"])
-    assert "lost the database, nothing is decided" in worker.output

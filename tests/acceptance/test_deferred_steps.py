@@ -1,7 +1,5 @@
 """Deferred steps that harm their workers: the patient stays enrolled; the others are done, each once."""
 
-import os
-import signal
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pytest
 
 from tests import engine
 from tests.acceptance.conftest import Start
-from tests.acceptance.outside import attempts, done, now, submit, who_runs
+from tests.acceptance.outside import attempts, done, now, submit
 from tests.processes import until
 from workflows.engine.deferred_steps import MAX_TRIES
 from workflows.models import FollowUp, Workflow
@@ -71,17 +69,3 @@ def test_one_that_does_not_return_is_ended_by_the_supervisor_and_rescheduled(run
     until(lambda: FollowUp.objects.filter(workflow=neighbour.pk).exists(), what=lambda: worker.output)
     FollowUp.objects.filter(workflow=neighbour.pk).update(due_at=ClockTimestamp())
     until(lambda: done(effects, "begin").count(neighbour.pk) == 1, seconds=30, what=lambda: worker.output)
-
-
-def test_one_whose_worker_is_killed_in_it_is_done_by_the_next(runworker: Start, effects: Path) -> None:
-    workflow = let_go(runworker, effects, "loop")
-    worker = runworker("FOLLOWED")
-    until(lambda: workflow.pk in done(effects, "begin"), seconds=30, what=lambda: worker.output)
-    os.kill(who_runs(workflow), signal.SIGKILL)
-    until(lambda: "killed" in attempts(workflow), seconds=30, what=lambda: worker.output)
-    Workflow.objects.filter(pk=workflow.pk).update(payload={**workflow.payload, "harm": "none"})
-    assert FollowUp.objects.get().tries == 1
-    make_due()
-    until(lambda: not FollowUp.objects.exists(), seconds=30, what=lambda: worker.output)
-    assert now(workflow).status == "COMPLETE"
-    assert attempts(workflow) == ["complete", "killed", "followed_up"]

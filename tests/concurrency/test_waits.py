@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -106,30 +106,21 @@ def test_an_answer_that_it_is_still_writing_is_the_answer_of_the_next_worker() -
     assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 7)
 
 
-def test_what_it_has_found_and_is_still_writing_stands_before_a_signal() -> None:
+def is_told(workflow: Workflow) -> None:
+    store.send(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
+
+
+def looks_again(workflow: Workflow) -> None:
+    define([for_signal_looking])
+    make_due(workflow)
+
+
+@pytest.mark.parametrize("meanwhile", [is_told, looks_again, engine.expire])
+def test_what_it_has_found_and_is_still_writing_stands(meanwhile: Callable[[Workflow], None]) -> None:
     """An answer never changes: the late worker may have acted on it already."""
     define([for_signal])
     workflow = work(submit())
-    store.send(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={"n": 7})
-    run_while_it_writes([(ANSWERS, ["found", FOUND, workflow.pk])])
-    workflow.refresh_from_db()
-    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 9)
-
-
-def test_what_it_has_found_and_is_still_writing_stands_before_another_look() -> None:
-    define([for_signal])
-    workflow = work(submit())
-    define([for_signal_looking])
-    make_due(workflow)
-    run_while_it_writes([(ANSWERS, ["found", FOUND, workflow.pk])])
-    workflow.refresh_from_db()
-    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 9)
-
-
-def test_what_it_has_found_and_is_still_writing_stands_before_the_deadline() -> None:
-    define([for_signal])
-    workflow = work(submit())
-    engine.expire(workflow)
+    meanwhile(workflow)
     run_while_it_writes([(ANSWERS, ["found", FOUND, workflow.pk])])
     workflow.refresh_from_db()
     assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 9)
@@ -146,26 +137,22 @@ def test_a_decision_that_it_is_still_writing_is_that_of_the_next_worker() -> Non
     assert (workflow.status, workflow.context["text"]) == ("COMPLETE", "as the first one has written it")
 
 
-def test_a_deadline_that_it_is_still_writing_stands_before_the_children_that_have_ended_since() -> None:
+@pytest.mark.parametrize(
+    ("outcome", "result", "end"),
+    [("expired", "{}", ("FAILED", "wait_expired")), ("ended", '{"children": []}', ("COMPLETE", ""))],
+)
+def test_an_end_of_children_that_it_is_still_writing_is_that_of_the_next_worker(
+    outcome: str, result: str, end: tuple[str, str]
+) -> None:
+    """A deadline stands before the children that have ended since."""
     define([for_children])
     workflow = submit()
     with engine.another_connection() as other:
         other.execute(BEGINS.encode(), [workflow.pk, "children"])
     make_due(workflow)
-    run_while_it_writes([(ANSWERS, ["expired", "{}", workflow.pk])])
+    run_while_it_writes([(ANSWERS, [outcome, result, workflow.pk])])
     workflow.refresh_from_db()
-    assert (workflow.status, workflow.last_error_code) == ("FAILED", "wait_expired")
-
-
-def test_an_end_of_children_that_it_is_still_writing_is_that_of_the_next_worker() -> None:
-    define([for_children])
-    workflow = submit()
-    with engine.another_connection() as other:
-        other.execute(BEGINS.encode(), [workflow.pk, "children"])
-    make_due(workflow)
-    run_while_it_writes([(ANSWERS, ["ended", '{"children": []}', workflow.pk])])
-    workflow.refresh_from_db()
-    assert workflow.status == "COMPLETE"
+    assert (workflow.status, workflow.last_error_code) == end
 
 
 def test_children_that_it_is_still_starting_in_another_order_are_those_of_the_next_worker() -> None:

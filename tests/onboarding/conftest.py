@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from onboarding.context import OnboardingContext
 from onboarding.services import http
-from onboarding.workflow import ONBOARDING
 from tests.sandbox_process import SandboxProcess, SandboxThread
-from workflows.errors import StepError
 from workflows.models import Workflow
 
 
@@ -46,23 +42,3 @@ def own_sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
 def new_workflow() -> Callable[..., Workflow]:
     """A workflow that no database knows: steps need no more than its key and its payload."""
     return lambda payload, key=None: Workflow(idempotency_key=key or uuid4(), payload=payload)
-
-
-@pytest.fixture
-def run() -> Callable[[Workflow], OnboardingContext]:
-    """Run the whole list once, as the engine does."""
-    return run_list
-
-
-def run_list(workflow: Workflow) -> OnboardingContext:
-    context = OnboardingContext()
-    for step in ONBOARDING.steps:
-        try:
-            result = json.loads(json.dumps(step.function(workflow=workflow, context=context) or {}))
-        except StepError:
-            if not step.best_effort:
-                raise
-            continue
-        for field, value in result.items():
-            setattr(context, field, value)
-    return context

@@ -35,7 +35,7 @@ def enter(sample: Sample) -> Workflow:
     return Workflow.objects.get(pk=pk)
 
 
-@pytest.mark.parametrize("sample", list(samples(len(Kind), seed=2026)), ids=lambda sample: sample.kind)
+@pytest.mark.parametrize("sample", list(samples(2 * len(Kind), seed=2026)), ids=lambda sample: sample.kind)
 def test_each_kind_comes_to_rest_where_it_should_with_its_effects_once(sample: Sample, sandbox: SandboxProcess) -> None:
     if sample.account and sample.kind is not Kind.LINKED:
         sandbox.account(**sample.account)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 
 from tests.engine import again, define, submit, work, worker
 from workflows import operations
@@ -19,6 +20,20 @@ from workflows.waits import wait_for_signal
 YES = {"number": 9}
 BY_HAND = {"kept": False, "reference": "re-9"}
 WRONG = "I looked at another patient."
+
+
+# What was started after an answer is told by the order of the calls, and not by a clock that was set back.
+CLOCK = pytest.mark.parametrize("set_back", [False, True], ids=["", "clock set back"])
+
+
+def moved(set_back: bool, *, minutes: int = -10, where: str) -> None:
+    """The times of these calls as the database's clock would have said them, had it been set back, or not yet."""
+    if set_back:
+        times = ", ".join(
+            f"{column} = {column} + interval '{minutes} minutes'" for column in ("begun_at", "first_begun_at")
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(f"UPDATE workflows_effect SET {times} WHERE {where}")
 
 
 class Bank:

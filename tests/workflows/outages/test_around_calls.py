@@ -57,37 +57,29 @@ def test_what_a_steps_own_thread_has_called_may_have_happened(
     assert workflow.parked_on == "programs"
 
 
-def test_a_steps_own_thread_does_not_call_a_dead_service_either(programs: Downstream, pool: ThreadPoolExecutor) -> None:
+@pytest.fixture
+def enroll(programs: Downstream, pool: ThreadPoolExecutor) -> None:
+    """A step that calls in a thread of its own."""
+
     def enroll(*, workflow: Workflow, context: Any) -> dict[str, Any]:
         pool.submit(programs.call, workflow).result()
         return {}
 
     define([enroll])
-    open_circuit()
-    (workflow,) = submit_and_work()
-    assert (workflow.parked_on, programs.calls) == ("programs", [])
 
 
-def test_a_steps_own_thread_makes_no_trial_for_the_attempt_log_is_the_workers(
-    programs: Downstream, pool: ThreadPoolExecutor
+@pytest.mark.parametrize("trial_in", [60, -1])
+def test_a_steps_own_thread_calls_no_dead_service_and_makes_no_trial(
+    programs: Downstream, enroll: None, trial_in: float
 ) -> None:
-    def enroll(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        pool.submit(programs.call, workflow).result()
-        return {}
-
-    define([enroll])
-    open_circuit(trial_in=-1)
+    """The attempt log, which a trial needs, is the worker's."""
+    open_circuit(trial_in=trial_in)
     (workflow,) = submit_and_work()
     assert (workflow.parked_on, programs.calls) == ("programs", [])
     assert circuit().trial_until is None
 
 
-def test_what_a_steps_own_thread_has_met_is_voted(programs: Downstream, pool: ThreadPoolExecutor) -> None:
-    def enroll(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        pool.submit(programs.call, workflow).result()
-        return {}
-
-    define([enroll])
+def test_what_a_steps_own_thread_has_met_is_voted(programs: Downstream, enroll: None) -> None:
     programs.state = "down"
     submit_and_work()
     assert circuit().failed == 1
