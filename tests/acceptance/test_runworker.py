@@ -174,7 +174,7 @@ def test_somebody_on_call_recognises_the_connections(runworker: Start, effects: 
     (child,) = worker.children()
     who = engine.last_attempt(workflow).worker
     assert who.endswith(f":{child}")
-    assert backends([child]) == [f"onramp claim {who}", f"onramp attempt_log {who}"]
+    assert backends([child]) == [f"onramp attempt_log {who}", f"onramp claim {who}"]
 
 
 def test_the_table_of_workers_tells_who_works_and_how_each_ended(runworker: Start, effects: Path) -> None:
