@@ -22,7 +22,6 @@ from tests.benchmark.database import BenchmarkError, throwaway_database
 from tests.benchmark.findings import Report, counts, summary, with_targets
 from tests.benchmark.intake import GOALS
 from tests.benchmark.measures import MEASURES
-from tests.benchmark.notes import notes_on_peers
 from tests.benchmark.peers import PEERS
 from tests.benchmark.peers.contest import PeerError, contestants
 from tests.benchmark.peers.venv import versions
@@ -201,6 +200,22 @@ def document(
         "notes_on_peers": list(notes),
         "failed": dict(failed),
     }
+
+
+OURS = (
+    "ours: a transaction around the work, whose end decides; each attempt, its steps and its end are kept; a killed "
+    "worker's row is held again at once; of a recorded step an INTENT is on disk before its call"
+)
+
+
+def notes_on_peers(setting: Setting) -> list[str]:
+    if not setting.peers and not setting.missing:
+        return []
+    return [
+        OURS,
+        *(f"{each.name}: {each.peer.does} ({each.peer.docs})" for each in setting.peers),
+        *(f"{name} is left out: {why} ({PEERS[name].docs})" for name, why in setting.missing.items()),
+    ]
 
 
 if __name__ == "__main__":
