@@ -15,7 +15,7 @@ from workflows.checks import wordless_steps
 
 
 def check_services(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Every service needs an http(s) address where workers run: one without would fail what it takes."""
+    """Every service needs an http(s) address where workers run: a worker without one would fail its workflows."""
     missing = [name for name, url in settings.SERVICES.items() if not _is_http(url)]
     if not missing:
         return []
@@ -35,7 +35,7 @@ def check_timeout(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
 
 
 def check_wording(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Staff read of onboardings all day: no step of theirs is without words."""
+    """Every step of onboarding needs words for staff."""
     if not (lacking := wordless_steps(ONBOARDING)):
         return []
     hint = "Say StepWords(title, phase) of each in onboarding/wording.py."

@@ -1,7 +1,7 @@
 """What a submission must look like. Checked by the first step, not by the intake, which takes any JSON object.
 
-Types are strict ("92" is not a number). Fields that are not named here are ignored, not refused: a website that starts
-to send one more field must not turn its patients away until we know it, and the payload is kept as it was sent.
+Types are strict ("92" is not a number). Unknown fields are ignored, not refused: a website that sends a new field must
+not turn its patients away. The payload is kept as it was sent.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Payment(_Part):
 
 
 class Answers(_Part):
-    """The answers that decide something are typed; all others are kept and handed on as they are."""
+    """The answers that decide something are typed; all others are passed on as they are."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -1,4 +1,4 @@
-"""Realistic submissions, and what should become of each: for the demo, the tests, and people who try the project out.
+"""Realistic submissions, each with its expected outcome: for the demo, the tests, and people who try the project out.
 
 The same seed gives the same submissions, keys included.
 """

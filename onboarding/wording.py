@@ -1,4 +1,4 @@
-"""What staff and patients read of an onboarding. Checked by `manage.py check`, and read aloud by whoever changes it."""
+"""What staff and patients read of an onboarding. `manage.py check` checks it; read aloud what you change."""
 
 from __future__ import annotations
 

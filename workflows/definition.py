@@ -1,4 +1,4 @@
-"""A workflow's definition: the list of its steps, and the policy of each, stated beside the order."""
+"""A workflow's definition: the list of its steps in order, each with its policy."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class WorkflowStep(Protocol):
 class Retry:
     """A retry policy: `max_attempts` failures of one step in a row, delays in seconds, jitter as a share of the delay.
 
-    None leaves the field to the next policy: the error's, then the step's, then the definition's. Raises
-    TypeError or ValueError, naming the field, for what is no number.
+    None leaves the field to the next policy: the error's, then the step's, then the definition's. Raises TypeError or
+    ValueError, naming the field, for a value that is not a number.
     """
 
     max_attempts: int | None = None
@@ -55,8 +55,8 @@ class Lookup(Protocol):
 class Undo(Protocol):
     """Undoes a step's call, whose `effect` is given. It may be called again, under the same key, until it succeeds.
 
-    `context` is built from the ledger alone: it holds what the `once` steps returned, and nothing of the others. What
-    the undo returns is kept with it, for people.
+    `context` is built from the ledger alone: it holds only what the `once` steps returned. What the undo returns is
+    kept with it, for people.
     """
 
     def __call__(self, *, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None: ...
@@ -72,23 +72,22 @@ SETTLE = TIMEOUT
 class Step:
     """One entry of a step list: a function and its policy.
 
-    `best_effort`: its errors are recorded and swallowed. `once`: it makes exactly one changing call, which is kept
-    in the ledger and not made again. `repeatable`: it is not `once`, and promises that its call does no harm
-    whenever it comes again, weeks later too: the service does the same thing once for the same key, for good, or
-    the call sets what has to be so whenever the workflow runs, even if it was changed since. `undo`: undoes that
-    call when the workflow fails for good. `lookup`: asks whether a call that we do not know of has happened; "not
-    found" counts only `settle` seconds after the call started. `undo_lookup`: asks whether what the call did has been
-    undone by now, by us or by anybody else: what the undo returns (`{}` for nothing) if it has, None while it
-    stands. It is asked only while a person is, whose question it may answer. `key_ttl`: how long the downstream
-    honours the idempotency key. `timeout`: seconds that the function may take, and its undo and lookup too.
-    `retry`: how its retryable errors are retried. `name`: the function's name unless given. `formerly`: the names
-    it had, the oldest first; what was recorded under them is found.
-    `parks`: a best-effort step that is not passed over while its service is unavailable, but retried, and parked, as
-    any other is. `needs`: services without which it does not start, though it does not call them itself.
-    `follow_up`: how a best-effort step that was let go for a reason that passes is tried again once its workflow is
-    COMPLETE (`workflows.engine.deferred_steps`).
-    `returns`: the fields of the context that the result of a `once` step holds; a person who has found that the call
-    happened fills them in; `()` for a step that returns `{}`, None when it is not said.
+    `best_effort`: its errors are recorded and swallowed. `once`: it makes exactly one changing call, which is kept on
+    the ledger and not made again. `repeatable`: it is not `once`, and promises that repeating its call does no harm,
+    even weeks later: the service does the same thing only once for the same key, for good, or the call sets what must
+    be true whenever the workflow runs, even if it was changed since. `undo`: undoes that call when the workflow fails
+    for good. `lookup`: asks whether a call in doubt has happened; "not found" counts only `settle` seconds after the
+    call started. `undo_lookup`: asks whether the call has been undone meanwhile, by us or by anybody else: it returns
+    what the undo returns (`{}` for nothing) if it has, None if not. It is called only while a person is asked, and may
+    answer that question. `key_ttl`: how long the downstream honours the idempotency key. `timeout`: seconds that the
+    function may take, and its undo and lookup too. `retry`: how its retryable errors are retried. `name`: the
+    function's name by default. `formerly`: the names it had, the oldest first; records under them are found. `parks`: a
+    best-effort step that is retried and parked like any other while its service is unavailable, not passed over.
+    `needs`: services without which it does not start, although it does not call them itself. `follow_up`: a best-effort
+    step that failed for a reason that passes is deferred, with this policy, until its workflow is COMPLETE
+    (`workflows.engine.deferred_steps`). `returns`: the fields of the context that the result of a `once` step holds; a
+    person who says that the call happened fills them in; `()` for a step that returns `{}`, None when it is not
+    declared.
     """
 
     function: WorkflowStep
@@ -115,7 +114,7 @@ class Step:
 
     @property
     def longest(self) -> float:
-        """Seconds that it may take in all: a lookup, perhaps, and then the call."""
+        """Seconds that it may take in all: perhaps a lookup, and then the call."""
         return self.timeout * 2 if self.lookup or self.undo_lookup else self.timeout
 
     @property
@@ -125,7 +124,7 @@ class Step:
 
     @property
     def identity(self) -> str:
-        """What its effects are recorded under: the oldest of its names, which workers of every release know.
+        """The name under which its effects are recorded: its oldest one, which workers of every release know.
 
         During a deploy a release that does not know of the rename may be the next one to run the workflow.
         """
@@ -144,24 +143,23 @@ def removed_step(name: str) -> Step:
 
 
 def undo_of(name: str) -> str:
-    """The name of a step's undo where steps are named, cut to the length of a step's name."""
+    """The name of a step's undo, cut to the length of a step's name."""
     return f"undo {name}"[:100]
 
 
 class WorkflowDefinition:
     """A kind of workflow: its name (stored with each row), its steps in order, and the model of their context.
 
-    `retry` is the policy of steps that state none; `queue` the pool of workers that runs it; `linking_id` the name of
+    `retry` is the policy of steps without their own; `queue` names the workers that run it; `linking_id` is the name of
     the payload's field (dotted for a nested one) that is copied to the column of that name when a submission enters.
     `search_keys` are the fields by which people find a workflow, by kind: hashes of them are stored with it.
-    `public_fields` are those of the payload (dotted too) whose values say nothing of a person: staff see them, and
-    errors may repeat them. Of an object it is all that is in it.
-    `input_class` is the model that `POST /v1/workflows` checks an input against before it is stored, as it was sent;
-    without one any object is taken, as in a submission, and the first step checks it.
-    `expires_after` is how long a workflow may take from its submission until it is at rest: past that, it fails before
-    its next step, and what it has done is undone. `retired` are the names of `once` steps that have left the list on
-    purpose. While the ledger holds a call of a step that is neither retired nor in the list, the workflow makes no new
-    call: the step may be the same one under a new name. `wording` is what people read of it (`workflows.wording`).
+    `public_fields` are those of the payload (dotted too) whose values identify nobody: staff see them, and errors may
+    repeat them. Naming an object opens all that is in it. `input_class` is the model that `POST /v1/workflows` checks
+    an input against; it is stored as it was sent. Without one any object is accepted, like in a submission, and the
+    first step checks it. `expires_after` is how long a workflow may take until it finishes: past that, it fails before
+    its next step, and its calls are undone. `retired` are the names of `once` steps that have left the list on purpose.
+    While the ledger holds a call of a step that is neither retired nor in the list, the workflow makes no new call: the
+    step may be the same one under a new name. `wording` are the words that people read (`workflows.wording`).
     """
 
     def __init__(
@@ -200,7 +198,7 @@ class WorkflowDefinition:
     def declares(self, name: str) -> bool:
         """Whether this release knows how to treat a call that was recorded under that name.
 
-        It does for a `once` step, under any of its names, and for a retired one. A step that is `once` no more would
+        It does for a `once` step, under any of its names, and for a retired one. A step that is no longer `once` would
         repeat its call.
         """
         step = self.find_step(name)

@@ -1,6 +1,6 @@
-"""What a step may raise. The class is the decision: it says what the engine does next (docs/writing-workflows.md).
+"""What a step may raise. The class says what the engine does next (docs/writing-workflows.md).
 
-Messages are written for support staff and never hold what a person typed: the engine scrubs them all the same.
+Messages are for support staff and never hold what a person typed; the engine masks them nevertheless.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RetryableStepError(StepError):
 
 
 class UnknownOutcome(RetryableStepError):
-    """The call was sent and its answer never came: it may or may not have happened.
+    """The call was sent and its outcome is unknown: it may or may not have happened.
 
     It is tried again like any `RetryableStepError`; the call's idempotency key makes the second one harmless.
     """
@@ -91,7 +91,7 @@ class WorkflowCancelled(StepError):
 
 
 class WorkflowExpired(StepError):
-    """The workflow was not at rest in time (`expires_after`). Raised by the engine, between steps."""
+    """The workflow did not finish in time (`expires_after`). Raised by the engine, between steps."""
 
     def __init__(self) -> None:
         super().__init__("It was not done in the time that it may take.", code="expired")

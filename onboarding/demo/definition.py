@@ -1,7 +1,7 @@
-"""Onboarding as the demo runs it: a person is asked about a visit whose answer was lost within seconds, not a day.
+"""Onboarding as the demo runs it: it asks a person about a visit with an unknown outcome within seconds, not a day.
 
-The real list repeats such a call for as long as the visits service honours its key, 24 hours. Here the key counts for
-nothing, so that the next attempt has no way to find out whether the visit was started.
+The real list repeats such a call for as long as the visits service honours its key, 24 hours. Here the key has expired
+at once, so the next attempt cannot find out whether the visit was started.
 """
 
 from __future__ import annotations

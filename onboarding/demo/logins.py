@@ -55,7 +55,7 @@ def make_logins() -> list[Login]:
 
 
 def someone(logins: Collection[Login], group: str) -> User:
-    """The user who acts for a group: the superuser, where an operator has deleted the group."""
+    """The user who acts for a group, or the superuser if an operator has deleted the group."""
     by_group = {login.group: login.user for login in logins}
     return by_group.get(group, by_group[""])
 

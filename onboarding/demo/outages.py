@@ -1,4 +1,4 @@
-"""What the demo tells of the outage: when it starts, when it is over, and what became of the workflows that waited."""
+"""What the demo reports about an outage: when it starts, when it ends, and how the waiting workflows finished."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workflows.models import CircuitEvent, Event, State
 
 
 class Outages:
-    """The outages since it was made: what there is to tell of them, each thing once."""
+    """The outages since it was made; it reports each fact once."""
 
     def __init__(self) -> None:
         self._told = CircuitEvent.objects.aggregate(last=Max("id"))["last"] or 0
@@ -37,7 +37,7 @@ class Outages:
 
 
 def summary(expected: Mapping[UUID, Expected], found: Mapping[UUID, Result]) -> list[str]:
-    """What became of the workflows that were parked, in a sentence for each service; and why others have failed."""
+    """How the parked workflows finished, in a sentence for each service; and why others have failed."""
     keys = {result.id: key for key, result in found.items()}
     sentences = []
     for service, workflows in sorted(parked(keys).items()):

@@ -33,7 +33,7 @@ def play(
     workers: Collection[int],
     check: Callable[[], None],
 ) -> dict[UUID, Result]:
-    """Play the scenes to their ends; return where each stands. The insurance service stays down.
+    """Play the scenes to their ends; return the state of each. The insurance service stays down.
 
     `who` gives the user who acts for a group. `workers` are the process ids of the supervisors whose workers may be
     crashed. `check` is called again and again: it raises when a process has ended by itself.

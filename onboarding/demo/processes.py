@@ -39,7 +39,7 @@ def require_free_ports(ports: Mapping[str, int]) -> None:
 
 
 class Processes:
-    """A context manager: whatever is started inside is stopped at its end, the last one first.
+    """A context manager: at its end it stops whatever was started inside, the last one first.
 
     Each process writes to a log of its own in `logs`, and leads a session of its own, so that Ctrl-C reaches the demo
     alone and everything stops in order.

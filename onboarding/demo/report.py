@@ -1,4 +1,4 @@
-"""What came of the demo's submissions: a table for people, and whether each reached the state it should have."""
+"""The outcomes of the demo's submissions: a table for people, and whether each reached the expected state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Effects = Counter[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Where a submission should come to rest, and what should have been performed downstream by then."""
+    """How a submission should finish, and what should have been performed downstream by then."""
 
     state: State
     code: str
@@ -41,7 +41,7 @@ class Result:
 
 
 def expect(sample: Sample, decision: Decision | None) -> Expected:
-    """What should become of a sample, with the clinician's plan for it."""
+    """The expected outcome of a sample, with the clinician's plan for it."""
     if decision in ("reject", "leave"):
         # Everything up to the review, which comes right after the questionnaire.
         before = sample.effects[: sample.effects.index(("visits", "save_questionnaire")) + 1]
@@ -92,7 +92,7 @@ def performed(sandbox: str) -> dict[UUID, Effects]:
 def faults(
     expected: Mapping[UUID, Expected], found: Mapping[UUID, Result], effects: Mapping[UUID, Effects]
 ) -> list[str]:
-    """A sentence for each submission that is not what it should be. Empty when all is well."""
+    """A sentence for each submission that is not as expected. Empty when all is well."""
     sentences = []
     for key, wanted in expected.items():
         result = found.get(key)

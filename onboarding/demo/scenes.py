@@ -1,4 +1,4 @@
-"""The scenes that the demo leaves on the console: submissions whose trouble is arranged, one for each kind of it.
+"""The scenes that the demo leaves on the console: submissions with arranged trouble, one of each kind.
 
 The engine meets the trouble as it would any other: the sandbox refuses, stays silent or cuts the line for the calls of
 that submission, and people do what they do in the console.
@@ -41,7 +41,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A submission with its trouble, and where it comes to rest. `about` is what there is to look at.
+    """A submission with its trouble, and how it ends. `about` says what to look at.
 
     `faults` strike its own calls, and no others. A worker that meets the fault of one that `crashes` is ended, each
     time, as by a fault in a library.
@@ -151,7 +151,7 @@ def scenes(seed: int) -> list[Scene]:
 
 
 def sights(played: Sequence[Scene], found: Mapping[UUID, Result]) -> Iterator[tuple[str, str]]:
-    """What there is to look at, and its page: first what is about all, then each scene."""
+    """What to look at, and its page: first the whole, then each scene."""
     yield "Whether all is well, and why not", reverse("admin:index")
     yield "All that waits for somebody", reverse("admin:needs_a_person")
     yield (

@@ -1,4 +1,4 @@
-"""Calls: how many came to each service in each second, for those who want to see a load and not only its outcome."""
+"""Calls: how many came to each service in each second, to show the load and not only its outcome."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Fault(BaseModel):
 
 
 class ArmedFault(Fault):
-    """A fault in force. One that has struck `count` times stays listed, spent, to show that it did."""
+    """A fault in force. One that has struck `count` times stays listed, to show that it did."""
 
     id: int
     fired: int = 0

@@ -1,16 +1,16 @@
-"""The one place where HTTP happens: requests out, and what came of them translated into our errors.
+"""The one place where HTTP happens: it sends requests, and translates their answers into our errors.
 
 - Nothing was sent (refused, no connection in time): RetryableStepError.
 - The service is not ready (429, 503, 408): RetryableStepError, not before its Retry-After (up to four fifths of the
   longest delay of the step's policy: no service puts a workflow off for a day).
-- The service has the same key in hand: UnknownOutcome, as late. An earlier request is on its way.
+- The service is working on the same key: UnknownOutcome, with the same delay. An earlier request is on its way.
 - Any other 4xx: StepError, with the service's own code. Where the answer says `Idempotent-Replayed: true`, as payment
   services do, it is what the service remembers of that very key (`answers_key`): the first call was refused, too.
 - Sent, and then silence, a broken connection, half an answer, one we cannot read, any other status:
   UnknownOutcome for a change, RetryableStepError for a read.
 
 An outage is no failure of a step's own (`workflows.outages`): no connection, no answer in time, a broken connection,
-408, 425, 429 and 5xx say that the service is unavailable. All else is an answer, but for what we cannot read.
+408, 425, 429 and 5xx say that the service is unavailable. Everything else is an answer, unless we cannot read it.
 
 No message holds anything that was sent or received, except that code.
 """

@@ -23,7 +23,7 @@ def save(patient: UUID, *, payer: str, member_id: str, group_number: str | None,
 
 
 def verify(patient: UUID, program: str, *, idempotency_key: str) -> None:
-    """Have the payer confirm that the saved policy covers a program. StepError `insurance_not_eligible` if not."""
+    """Ask the payer to confirm that the saved policy covers a program. StepError `insurance_not_eligible` if not."""
     verification.change(
         "verify_insurance",
         "POST",

@@ -1,4 +1,4 @@
-"""Messages: what patients hear from us, and by which channels they want to."""
+"""Messages: what patients get from us, and through which channels."""
 
 from __future__ import annotations
 

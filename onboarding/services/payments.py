@@ -72,7 +72,7 @@ def charge(patient: UUID, card_id: str, *, amount_cents: int, currency: str, ide
 
 
 def refund(charge_id: str, *, idempotency_key: str) -> str | None:
-    """Give all of a charge back, and return the refund's id; None when it had been given back before."""
+    """Refund all of a charge, and return the refund's id; None when it had been refunded before."""
     try:
         return payments.change(
             "refund",
@@ -95,7 +95,7 @@ def find_charge(idempotency_key: str) -> str | None:
 
 
 def find_refund(charge_id: str, *, amount_cents: int) -> str | None:
-    """Return the id of the refund by which all of a charge was given back, by whomever; None when it was not.
+    """Return the id of the refund of all of a charge, whoever made it; None when there is none.
 
     Of several that make up the amount together, the last. A part of it is not enough, and a refund of another charge is
     none: a service may leave a filter unheeded that it does not know.

@@ -65,7 +65,7 @@ def find_enrollment(idempotency_key: str) -> str | None:
 
 
 def has_ended(enrollment_id: str) -> bool:
-    """Whether an enrolment has been ended, by whomever."""
+    """Whether an enrolment has been ended, whoever ended it."""
     query = {"enrollment_id": enrollment_id}
     found = programs.read("find_withdrawal", "/withdrawals", query=query, answer=_Withdrawals)
     return any(each.enrollment_id == enrollment_id for each in found.withdrawals)

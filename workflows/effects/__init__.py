@@ -1,4 +1,4 @@
-"""EFFECTS: the part of the ledger that a step's author needs: the idempotency key, and what is known about a call."""
+"""EFFECTS: what a step's author needs of the ledger: the idempotency key, and what is known about a call."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class KnownEffect:
     """What the ledger knows of an effect; given to a step's lookup and undo. Ages are seconds, by the database's clock.
 
     `undoes` is the id of the effect that this one undoes, if it is an undo; `undo_failures` counts the failures of its
-    own undo, but for those at a service that was unavailable: these are `undo_unavailable`. `asked_if_gone`: a release
-    that did not declare the step has asked a person whether that is right. `call_number` grows from call to call,
-    whatever the clock says.
+    own undo, except those at an unavailable service: these are `undo_unavailable`. `asked_if_gone`: a release that did
+    not declare the step has asked a person whether that is right. `call_number` grows from call to call, independent of
+    the clock.
     """
 
     id: int

@@ -1,22 +1,22 @@
-"""ONCE: the ledger of effects. A call that changes something elsewhere is written down before it is made, and after.
+"""LEDGER: a call that changes something elsewhere is recorded before it is made, and after.
 
 | state | means | the next attempt |
 |---|---|---|
-| INTENT | started, and no more is known: the worker died in the call | asks whether it happened |
+| INTENT | started; the worker died in the call | asks whether it happened |
 | UNKNOWN | it timed out, broke off after sending, or raised something unforeseen | asks whether it happened |
 | DONE | it happened, and the result is recorded | merges the result, calls nothing |
 | NOT_DONE | refused, or never sent | calls, under the same key |
 | SKIPPED | the step did not apply | evaluates it again |
 | UNDONE | it happened, and was undone (`workflows.engine.compensation`) | calls, under a new key |
-| KEPT | it happened, and a person let it stand when the rest was undone | as DONE: a retry makes it that |
+| KEPT | it happened, and a person let it stand when the rest was undone | as DONE: a retry sets it to that |
 
-*Did it happen?* The step's lookup finds out, if there is one. Else the call is repeated under its key, while the
-downstream still honours the key (`key_ttl`). Else a person is asked. A repeat settles the doubt only by success: a
-repeat that is refused, or finds nothing, says nothing about the first call.
+*Did it happen?* The step's lookup says, if there is one. Else the call is repeated under its key, while the downstream
+still honours the key (`key_ttl`). Else a person is asked. A repeat settles the doubt only if it succeeds: a refused one
+says nothing about the first call.
 
 INTENT and everything that a later attempt decides are fenced (see `state.attempt_log`), and written only over the state
 that was read. The result of a call is written as long as the effect holds the token of the attempt that made the call,
-also when the claim is lost: the result is the truth.
+even when the claim is lost: the result is the truth.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Describe = Callable[[BaseException], dict[str, str]]
 
 
 class DoesNotApply(UnknownOutcome):
-    """A repeat has found that the step does not apply any more, which says nothing of its first call."""
+    """A repeat has found that the step no longer applies, which says nothing about its first call."""
 
 
 class Ledger:

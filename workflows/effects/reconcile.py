@@ -1,6 +1,6 @@
-"""DID IT HAPPEN? Settles a call in doubt: by a lookup, by repeating the call under its key, or by a person's answer.
+"""RECONCILE: find out whether a call in doubt happened: by a lookup, a repeat under its key, or a person's answer.
 
-It also asks a person about a call whose step has left the list: is that right?
+It also asks a person about a call whose step has left the list.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Undeclared(waits.WaitFailed):
 
 
 class Unsettled(RetryableStepError):
-    """For so many `seconds` it cannot be known whether a call has happened: the call may still be on its way.
+    """For so many `seconds` nobody can know whether a call has happened: it may still be on its way.
 
-    This is no failure of the step: the workflow does not fail by it, however few attempts the step's policy allows.
+    This is no failure of the step: the workflow does not fail from it, however few attempts the step's policy allows.
     """
 
     def __init__(self, message: str, *, code: str, seconds: float) -> None:
@@ -77,7 +77,7 @@ class Reconciler:
 
         1. By the step's lookup. "Not found" counts only `settle` seconds after the call started: it may be on its way.
         2. By repeating the call under its key, while the downstream honours the key. Not if a repeat has found that the
-           step does not apply any more: the next repeat would find the same.
+           step no longer applies: the next repeat would find the same.
         3. By asking a person, also only after `settle` seconds: a person's no gives the call a new key.
         """
         if step.lookup:
@@ -234,7 +234,7 @@ class Reconciler:
 def found_by(what: str, step: Step, result: Any) -> dict[str, Any] | None:
     """What a lookup returned, in its JSON form. Raises StepError for what is neither None nor a mapping.
 
-    An empty list would be taken for a result without fields: a charge that nobody has given back would be settled.
+    An empty list would pass for a result without fields: a charge that nobody has refunded would be settled.
     """
     if result is None:
         return None
@@ -261,8 +261,9 @@ def _undeclared_question(effect: KnownEffect) -> str:
 def make_answerable_due(queue: str) -> int:
     """Make the workflows of `queue` due whose open question this release has a lookup for; how many.
 
-    A release that had none has asked a person, and sleeps until the answer; what looks for itself within LOOK_EVERY is
-    left alone, however often workers start. Called once by each worker, as it starts.
+    A release without one has asked a person, and the workflow sleeps until the answer. Workflows that look by
+    themselves within LOOK_EVERY are left alone, however often workers start. Each worker calls this once, when it
+    starts.
     """
     steps = [(each.name, step, name) for each in definitions().values() for step in each.steps for name in step.names]
     questions = [(kind, f"effect:{name}") for kind, step, name in steps if step.lookup]

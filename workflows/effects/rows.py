@@ -52,8 +52,8 @@ class EffectRows:
         """The latest generation of each effect, in the order in which their calls were started.
 
         That is not the order of the rows: a person's "did not happen" makes the row of the next generation long before
-        its call. Nor is it that of the times: the database's clock may have been set back between two calls. So each
-        INTENT draws a number.
+        its call. Nor is it the order of the times: the database's clock may have been set back between two calls. So
+        each INTENT draws a number.
         """
         return sorted(self._known.values(), key=lambda effect: effect.call_number)
 
@@ -71,7 +71,7 @@ class EffectRows:
         return self._known[effect.step]
 
     def remember(self, effect: KnownEffect) -> KnownEffect:
-        """Keep what has been written of an effect, and return it."""
+        """Keep what has been written about an effect, and return it."""
         self._known[effect.step] = effect
         return effect
 
@@ -90,8 +90,8 @@ class EffectRows:
         """Write the INTENT. Returns the effect's id, its key's age and its call's number; None if it was not written.
 
         `expected` is the state that was read of this generation's effect, or of its undo; None when there was none. It
-        is not written if a person has asked to cancel the workflow. An undo heeds no such request; nor does a
-        deferred step, for its workflow is complete: the request came too late. Raises ClaimLost when another worker,
+        is not written if a person has asked to cancel the workflow. An undo ignores such a request, and so does a
+        deferred step: its workflow is complete, so the request came too late. Raises ClaimLost when another worker,
         which has lost the row, is writing the same call just then.
         """
         at = _failpoint_place(step, undo)
@@ -177,7 +177,7 @@ class EffectRows:
     def resolve_undo(
         self, effect: KnownEffect, state: Effect.State, *, by: str, result: Mapping[str, Any]
     ) -> KnownEffect:
-        """A person, or a lookup, says what became of the effect: it is UNDONE, or KEPT as it is.
+        """A person, or a lookup, has settled the undo of the effect: it is UNDONE, or KEPT as it is.
 
         An undo that we have not seen succeed is written as the effect's undo: DONE, with that result.
         """

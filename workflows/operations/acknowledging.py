@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
-    """Say of a failed workflow, or of deferred steps that were given up, that somebody has seen to it. `reason` is a
+    """Record that somebody has dealt with a failed workflow, or with deferred steps that were given up. `reason` is a
     note.
 
     It then no longer needs a person. Nothing else changes: it stays as it is, and may still be retried, or run again;
@@ -46,7 +46,7 @@ def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[i
 
 
 def failures_left(workflow: Workflow) -> list[int]:
-    """The failures of a workflow that still need somebody: the times that tell them apart, in microseconds, in order.
+    """The failures of a workflow that still need a person: the times that identify them, in microseconds, in order.
 
     Of a failed one its failure, of a complete one each deferred step that was given up; of any other none.
     """

@@ -1,6 +1,6 @@
 """The Pydantic model of an answer to a manual task, where a yes or no is not enough.
 
-A step names it by its path. Where the question is what a call has returned, it is made of the context's fields.
+A step names it by its path. If the question is what a call has returned, it is made from the context's fields.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NoSuchModel(LookupError):
 
 
 class CheckFailed(Exception):
-    """The model did not refuse the answer, it broke on it. The log says where; the message is for the user."""
+    """The model raised an error instead of refusing the answer. The log says where; the message is for the user."""
 
 
 class DealtWith(BaseModel):

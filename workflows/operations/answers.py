@@ -19,7 +19,7 @@ from workflows.redaction import field_errors, masked_reference, private_part
 
 
 def answer_model(task: ManualTask) -> type[BaseModel] | None:
-    """The model that an approval fills in; None where yes is enough, or where the step does not say what it returns.
+    """The model that an approval fills in; None if yes is enough, or if the step does not declare what it returns.
 
     Raises NotAllowed when this release does not have it.
     """

@@ -1,4 +1,4 @@
-"""What people may do with a best-effort step that failed: have it run again, once its workflow is COMPLETE."""
+"""What people may do with a failed best-effort step: run it again, once its workflow is COMPLETE."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LeftUndone:
-    """A best-effort step of a COMPLETE workflow that failed, and was not done since.
+    """A best-effort step of a COMPLETE workflow that failed, and has not run since.
 
     `name` is the step's as it was recorded, `effect` its call, if that is on the ledger. `why_not` says why it cannot
     be run again, in a sentence; it is empty if it can.
@@ -79,7 +79,7 @@ def _make_due(workflow: Workflow, step: str, *, by: str) -> None:
 
 
 def left_undone(workflow: Workflow) -> list[LeftUndone]:
-    """The best-effort steps of a workflow that failed, and were not done since, in the order in which they failed."""
+    """The best-effort steps of a workflow that failed and have not run since, in the order in which they failed."""
     definition = definitions().get(workflow.workflow_type)
     if workflow.status != Workflow.Status.COMPLETE or definition is None:
         return []

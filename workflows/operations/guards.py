@@ -47,7 +47,7 @@ def require(user: User, *permissions: str) -> None:
 
 @contextmanager
 def short_transaction(busy: str = BUSY) -> Iterator[None]:
-    """A transaction of an operation's own. It waits for rows that others write, but not for long.
+    """An operation's own transaction. It waits for rows that others write, but not for long.
 
     Raises NotAllowed, with the sentence `busy`, where it would: a page that hangs tells nobody why.
     """

@@ -1,4 +1,4 @@
-"""Whether a workflow has taken money, as far as the words of its definition tell which step does."""
+"""Whether a workflow has taken money: the words of its definition say which step charges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RETRACT: a wrong answer about a call, or about its undo, can be given again while nothing has built on it.
+"""RETRACT: withdraw a wrong answer about a call, or about its undo, while nothing builds on it.
 
 An answer comes to the ledger in three steps, and can be retracted after each of them:
 
@@ -9,7 +9,7 @@ An answer comes to the ledger in three steps, and can be retracted after each of
 | on the ledger | restores the effect; removes the next generation that a no has made, if its call was not started |
 
 Each time the wait is superseded, so that the next run of the workflow asks again, by a new task. A call that was
-started after the answer was read has built on it: then the answer stands.
+started after the answer was read builds on it: then the answer stands.
 
 The caller holds the workflow's row, so no worker reads an answer or starts a call meanwhile. A worker that has lost the
 row can still have one statement on its way to the server. Its attempt is open then, and the answer is not retracted

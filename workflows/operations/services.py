@@ -1,4 +1,4 @@
-"""What people may do with a service that workflows call: hold it, have it tried now."""
+"""What people may do with a service that workflows call: hold it, or try it now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_HOLD = timedelta(days=7)
 
 
 def hold(name: str, *, user: User, until: datetime, reason: str) -> None:
-    """Let no workflow call a service before `until`; then it is tried. A hold on a held service takes its place.
+    """Let no workflow call a service before `until`; then it is tried. A new hold replaces the old one.
 
     An attempt that is under way may still call it: workers read the circuits when they take a workflow up.
     """

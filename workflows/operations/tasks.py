@@ -101,7 +101,7 @@ def reject(task_id: int, *, user: User, reason: str) -> None:
 
 
 def retract(task_id: int, *, user: User, reason: str) -> str:
-    """Retract an answer about a call, or about its undo, that nothing has built on; return what happens, a sentence.
+    """Retract an answer about a call, or about its undo, that nothing builds on; return what happens, a sentence.
 
     The workflow then asks anew (see `workflows.operations.retracting`).
     """
@@ -126,7 +126,7 @@ def retract(task_id: int, *, user: User, reason: str) -> str:
 
 
 def decidable(user: User) -> ManualTaskQuerySet:
-    """The open tasks that `user` may decide now: of their permissions and teams, and not in somebody else's hands."""
+    """The open tasks that `user` may decide now: within their permissions and teams, and not claimed by others."""
     if not any(map(user.has_perm, MAY_DECIDE)):
         return ManualTask.objects.none()
     return _decidable(ManualTask.objects.all(), user).free_for(user)

@@ -70,7 +70,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
 
 
 def ended_at(workflow: Workflow) -> list[int]:
-    """When a workflow has come to rest, in microseconds: it tells its ends apart. Nothing of one that is under way."""
+    """When a workflow finished, in microseconds, which identifies its end; empty while it has not finished."""
     return [microseconds(workflow.completed_at)] if workflow.completed_at else []
 
 
@@ -126,7 +126,7 @@ def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
 
 
 def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int] = ()) -> str:
-    """End a pending workflow, undoing what it has done; return when that happens, in a sentence.
+    """Cancel a pending workflow, and undo its calls; return when that happens, in a sentence.
 
     A workflow that no worker holds is cancelled here and now. For a running one the request is stored, and its worker
     obeys it before the next step, or after the run; if that completes the workflow first, it is complete. `open_tasks`

@@ -1,4 +1,4 @@
-"""History: one line for every transition and for everything a person did. Written together with the change."""
+"""HISTORY: one line for every transition and for everything that a person did, written together with the change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def record(
 ) -> None:
     """Add an event, in the current transaction. `actor` is a user's name, empty for the engine.
 
-    `detail` is JSON for people, with no patient data: the caller has scrubbed an error's message.
+    `detail` is JSON for people, without patient data: the caller has masked an error's message.
     """
     with connection.cursor() as cursor:
         cursor.execute(

@@ -83,9 +83,9 @@ def require_approval(
 
     `name` is the wait's identity in this workflow; `question` and `facts` (label -> value) are what the person is
     shown. A yes fills in `form`, a Pydantic model at the top of its module. `team` is the group whose members decide,
-    `assignee` the user who has it already. `due` is when it ought to be decided, `timeout` when it can no longer be
-    decided: both run from the first call and never move. `on_expiry` is what it counts as after that. With `four_eyes`
-    the user `requested_by` may not decide it.
+    `assignee` the user who already has it. After `due` it is overdue, after `timeout` it has expired: both run from the
+    first call and never move. `on_expiry` is the outcome after that. With `four_eyes` the user `requested_by` may not
+    decide it.
 
     Raises ApprovalRejected or ApprovalExpired; NobodyToAsk while there is no such user or team.
     """
@@ -129,9 +129,9 @@ def ask(
     timeout: timedelta,
     look_every: timedelta | None = None,
 ) -> Answer:
-    """Put a question of the engine's and return the answer, "approved", "rejected" or "expired"; until then suspend.
+    """Ask a question of the engine and return the answer, "approved", "rejected" or "expired"; until then suspend.
 
-    With `look_every` the workflow also runs that often meanwhile, for the question may have answered itself.
+    With `look_every` the workflow also runs that often meanwhile, because the question may have answered itself.
     """
     return _ask(workflow, name, _Task(question, facts, task_type, of_engine=True), timeout, look_every)
 
@@ -195,7 +195,7 @@ def is_answered(workflow: Workflow, name: str) -> bool:
 
 
 def was_withdrawn(workflow: Workflow, name: str) -> bool:
-    """Whether a question of this name was asked before, and is asked anew now."""
+    """Whether a question of this name was asked before, and is now asked again."""
     workflow_id = attempt_log.attempt_of(workflow).workflow_id
     sql = "SELECT 1 FROM workflows_wait WHERE workflow_id = %s AND name = %s AND superseded LIMIT 1"
     return bool(attempt_log.execute(sql, [workflow_id, name]))

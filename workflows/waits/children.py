@@ -68,13 +68,13 @@ def wait_for_children(
     """Start workflows, and go on only when all of them have finished. Returns their outcomes, in the order given.
 
     `name` is the wait's identity in this workflow. The first call starts the children, in one statement with the wait:
-    so they are started once, and later attempts start none, whatever they are given. They are workers' work like any
-    other: how many run at a time is decided by how many workers their definition's queue has.
+    so they are started once, and later attempts start none, whatever they pass. They are workflows like any other: as
+    many run at a time as their definition's queue has workers.
 
     A child is known by its key, which must be unique among them. `timeout` runs from the first call. Raises WaitExpired
-    when not all have finished in time; the children then go on by themselves. When this workflow is cancelled, so are
-    they, and when it is then retried, so are they. When it has failed and a person retries it, it looks anew how its
-    children have finished; it starts those with new keys, and none again.
+    when not all have finished in time; the children then go on. When this workflow is cancelled, so are they, and when
+    it is then retried, so are they. When it has failed and a person retries it, it reads anew how its children have
+    finished; it starts only those with new keys.
     """
     attempt = attempt_log.attempt_of(workflow)
     wait = find(attempt, Kind.CHILDREN, name) or _start(attempt, workflow, name, list(children), timeout)

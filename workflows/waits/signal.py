@@ -68,7 +68,7 @@ def wait_for_signal(
     jsonb containment, @>); the others are left for other waits.
 
     `look` is the fallback for a signal that never comes: it is called at once, after 5 s, 10 s, 20 s and so on, and
-    then every `look_every`; what it returns, but for None, is the answer, as the payload of a signal from "look".
+    then every `look_every`. Unless it returns None, its result is the answer, as the payload of a signal from "look".
 
     Raises WaitExpired when none has come in time. A signal that came late counts if no attempt has seen the deadline
     pass before it.

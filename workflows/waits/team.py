@@ -1,4 +1,4 @@
-"""Whom the engine's own questions are for: the team `operations`, and never nobody."""
+"""The team for the engine's own questions: `operations`, and never nobody."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SELECT EXISTS (SELECT FROM auth_group WHERE name = %s) AND EXISTS (
 
 
 def team_for_the_engine() -> str:
-    """The team `operations`; empty, which is everybody who may decide, where there is no such group or nobody in it.
+    """The team `operations`; empty, for everybody who may decide, if there is no such group or nobody in it.
 
-    A question of the engine's must not fail, or wait for somebody, for want of a group.
+    A question of the engine must not fail, or wait for ever, because a group is missing.
     """
     ((has_members,),) = attempt_log.execute(_HAS_MEMBERS, [OPERATIONS])
     return OPERATIONS if has_members else ""

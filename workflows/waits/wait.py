@@ -25,7 +25,8 @@ LONGEST = timedelta(days=36_500)
 
 
 def ensure_text(what: str, text: str, *, longest: int | None = None, empty: bool = True) -> None:
-    """Raise WaitError for a text that no column could hold. It is never sent: the error would not be the step's."""
+    """Raise WaitError for a text that no column could hold. It is not sent, because the database's error would not
+    count as the step's."""
     if not isinstance(text, str):
         raise WaitError(f"{what} is text, and not of type {type(text).__name__}.")
     if (longest is not None and len(text) > longest) or (not text and not empty):
@@ -50,14 +51,14 @@ def ensure_time(what: str, time: timedelta) -> None:
 
 
 class WaitError(StepError):
-    """A wait cannot be made as it is asked for, or has failed. Let it pass, and the workflow is FAILED.
+    """A wait cannot be made as requested, or has failed. Let the error pass, and the workflow is FAILED.
 
     In a `once` step it says nothing about a call that the step has made before it.
     """
 
 
 class WaitFailed(WaitError):
-    """A wait came to a bad end. Let the error pass, and the workflow is FAILED; a retry waits anew."""
+    """A wait has failed. Let the error pass, and the workflow is FAILED; a retry waits anew."""
 
     wait_id = 0  # for a step's own error class that does not call our __init__
 
@@ -172,7 +173,8 @@ def begin(
 
 
 def row_or_claim_lost(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The row of a fenced statement. Without one, the workflow is no longer ours, or was not only ours: ClaimLost."""
+    """The row of a fenced statement. Raises ClaimLost without one: the workflow is no longer ours, or was not only
+    ours."""
     if not rows:
         raise ClaimLost("the claim ended before the wait was written, or another worker has written it")
     return rows[0]
