@@ -16,8 +16,6 @@ from workflows.definition import definitions
 # The fixture `as_`, as tests take it.
 Login = Callable[..., Client]
 
-ROLES = ["support", "support lead", "approver", "engineer", "operations", "auditor", "superuser"]
-
 
 @pytest.fixture(autouse=True)
 def parcels(settings: Any) -> Iterator[None]:
