@@ -7,7 +7,7 @@ from collections import defaultdict
 from itertools import takewhile
 from pathlib import Path
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.tree import Mutant
 
 LIST = Path(__file__).with_name("named.txt")
 FENCE = "{FENCE}"
@@ -53,7 +53,9 @@ def _located(name: str, file: str, told: dict[str, list[str]], files: dict[str, 
     if missing := [test for test in told[">"] if not files[test.partition("[")[0]]] or not told[">"]:
         raise NamedMutantError(f"there is no test {missing}.")
     tests = tuple(f"{path}::{test}" for test in told[">"] for path in files[test.partition("[")[0]])
-    mutant = Mutant(name, file, *found[0].span(1), new[len(head) : len(new) - len(tail)], tests)
+    start, end = found[0].span(1)
+    lines = range(source.count("\n", 0, start) + 1, source.count("\n", 0, end) + 2)
+    mutant = Mutant(name, file, lines, start, end, new[len(head) : len(new) - len(tail)], tests)
     if mutant.applied_to(source) == source:
         raise NamedMutantError("it changes nothing.")
     return mutant

@@ -1,4 +1,4 @@
-"""The list of mutants fits the sources. The mutants themselves are run by `make mutants`, not here."""
+"""The list of mutants fits the sources, and the others are made and judged. `make mutants` runs them, not this."""
 
 from __future__ import annotations
 
@@ -9,12 +9,27 @@ import pytest
 
 from tests.mutants.__main__ import ROOT, judge
 from tests.mutants.conditions import mutants_of
-from tests.mutants.mutant import Mutant
 from tests.mutants.named import FENCE, NamedMutantError, read
+from tests.mutants.reach import Reach
 from tests.mutants.tree import copied
 
-SOURCE = "def area(width, height):\n    if width < 0:\n        return 0\n    return width * height\n"
-TESTS = "from shapes import area\n\ndef test_an_area():\n    assert area(3, 2) == 6\n"
+SHAPES = """\
+def area(width, height):
+    if width < 0:
+        return 0
+    return width * height
+
+
+def name(width):
+    return "square" if width else "point"
+"""
+TESTS = """\
+from workflows.shapes import area
+
+
+def test_an_area():
+    assert (area(3, 2), area(-3, 2)) == (6, 0)
+"""
 
 
 def test_every_fence_is_on_the_list_and_the_list_fits_the_sources() -> None:
@@ -33,26 +48,33 @@ def test_a_list_that_does_not_fit_says_where() -> None:
         read(ROOT, "== workflows/state/attempt_log.py\nno fence\n    - depth\n    > test_it_looks_nothing_up\n")
 
 
+@pytest.mark.parametrize(
+    ("source", "made"),
+    [
+        ("x = ä and not b", ["ä and not b -> (not b)", "ä and not b -> (ä)", "not b -> (b)"]),
+        ("x = a <= b == c", ["a <= b == c -> (a < b == c)", "a <= b == c -> (a <= b != c)"]),
+        ("x = [a for a in b if a]", ["a -> True", "a -> False"]),
+        ("while (a := b()): pass", ["a := b() -> ((a := b()) or True)", "a := b() -> ((a := b()) and False)"]),
+        ("if TYPE_CHECKING: import a", []),
+    ],
+)
+def test_each_kind_of_mutant_is_made(source: str, made: list[str]) -> None:
+    assert [mutant.name for mutant in mutants_of(source, "any.py")] == made
+
+
 def test_it_tells_what_is_seen_from_what_is_not(tmp_path: Path) -> None:
-    (tmp_path / "shapes.py").write_text(SOURCE)
-    (tmp_path / "test_shapes.py").write_text(TESTS)
+    for file, text in {"workflows/shapes.py": SHAPES, "tests/test_shapes.py": TESTS}.items():
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_text(text)
     with copied(tmp_path, with_server=False) as tree:
-        seen, unseen = (
-            judge(_replacing(old, new), tree, timeout=60) for old, new in [("width *", "width +"), ("< 0", "< 1")]
-        )
-    assert (seen.told, unseen.told) == ("test_shapes.py::test_an_area", "SURVIVED")
-    assert (tmp_path / "shapes.py").read_text() == SOURCE, "the checkout is not touched"
-
-
-def test_each_condition_is_taken_out_in_each_way() -> None:
-    source = "def some(a, b):\n    if a and not b:  # é\n        return [x for x in a if x < b]\n"
-    found = {mutant.applied_to(source) for mutant in mutants_of("some.py", source)}
-    conditions = ["True", "False", "(a)", "(not b)", "a and (b)"]
-    assert found == {source.replace("a and not b", each) for each in conditions} | {
-        source.replace("x < b", each) for each in ["True", "False", "(x) <= (b)"]
+        reach = Reach(tmp_path / "var" / "map.json", tree)
+        assert reach.update() == []
+        verdicts = [judge(reach.with_tests(mutant), tree, 60) for mutant in mutants_of(SHAPES, "workflows/shapes.py")]
+    assert {verdict.mutant.name: verdict.outcome for verdict in verdicts} == {
+        "width < 0 -> True": "killed",
+        "width < 0 -> False": "killed",
+        "width < 0 -> (width <= 0)": "survived",
+        "width -> True": "not-reached",
+        "width -> False": "not-reached",
     }
-
-
-def _replacing(old: str, new: str) -> Mutant:
-    start = SOURCE.index(old)
-    return Mutant(old, "shapes.py", start, start + len(old), new, ("test_shapes.py",))
+    assert (tmp_path / "workflows/shapes.py").read_text() == SHAPES, "the checkout is not touched"

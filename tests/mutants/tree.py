@@ -11,30 +11,53 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import NamedTuple
 
 from config.embedded.server import Server
-from tests.mutants.mutant import Mutant
 
-# What is made, and no source.
 NOT_COPIED = shutil.ignore_patterns(
-    *(".git", ".venv", ".env", "var", "staticfiles", "__pycache__", "*.egg-info", ".*_cache")
+    ".git", ".venv", ".env", "var", "staticfiles", "__pycache__", "*.egg-info", ".*_cache"
 )
 # What of the caller's environment the tests get: no other database, and no settings of a test that runs this.
 PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")
-
 PASSED, FAILED = 0, 1  # pytest's exit codes
 
 # In pytest's summary; a parameter may have spaces in it.
-_FAILED_TEST = re.compile(r"^(FAILED|ERROR) (\S+\.py(?:::.+?)?)(?: - .*)?$", re.MULTILINE)
+FAILED_TEST = re.compile(r"^(FAILED|ERROR) (\S+\.py(?:::.+?)?)(?: - .*)?$", re.MULTILINE)
 
 
 class TreeError(Exception):
     """The tests cannot be run at all; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One small change that takes something away: `new` stands in `file` from `start` to `end`.
+
+    `tests` are pytest's node ids; a mutant of the list has its own, and the others get theirs from the map.
+    """
+
+    name: str
+    file: str
+    lines: range
+    start: int
+    end: int
+    new: str
+    tests: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.lines[0]}: {self.name}"
+
+    def applied_to(self, source: str) -> str:
+        """The file with the mutant in it. Raises SyntaxError when that is no Python."""
+        mutated = source[: self.start] + self.new + source[self.end :]
+        compile(mutated, self.file, "exec", dont_inherit=True)
+        return mutated
 
 
 class Run(NamedTuple):
@@ -45,13 +68,10 @@ class Run(NamedTuple):
     seconds: float
 
     @property
-    def first_failure(self) -> str:
-        """The node id of the first test that failed; empty when none did.
-
-        Of one whose clean-up has failed too, pytest tells the error first.
-        """
-        found = sorted(_FAILED_TEST.findall(self.output), key=lambda line: line[0] != "FAILED")
-        return found[0][1] if found else ""
+    def failed(self) -> list[str]:
+        """The node ids of the tests that failed. Those where only the set-up or the clean-up did come last."""
+        found = sorted(FAILED_TEST.findall(self.output), key=lambda line: line[0] != "FAILED")
+        return [test for _, test in found]
 
 
 class Tree:
@@ -62,11 +82,11 @@ class Tree:
         self._server = server
 
     def run(self, arguments: Sequence[str], *, timeout: float) -> Run:
-        """Run pytest with these arguments, to the first test that fails; for so many seconds at most.
+        """Run pytest, for so many seconds at most.
 
         On a new database: what a mutant has left in the last one must not fail the tests of the next mutant.
         """
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
         log = self.root / "mutants.log"
         with log.open("wb") as output:
             started = monotonic()
@@ -111,18 +131,15 @@ def copied(root: Path, *, with_server: bool = True) -> Iterator[Tree]:
     The modules are compiled once, into caches that Python checks by the source and not by its age: a mutant is as long
     as what it replaces at times, and written in the same second.
     """
-    with TemporaryDirectory(prefix="onramp-mutants-") as folder:
+    with TemporaryDirectory(prefix="onramp-mutants-") as folder, ExitStack() as stack:
         copy = Path(folder) / "tree"
         shutil.copytree(root, copy, ignore=NOT_COPIED)
         compileall.compile_dir(copy, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
         server = Server(copy / "var" / "postgres") if with_server else None
-        try:
-            if server:
-                server.start()
-            yield Tree(copy, server)
-        finally:
-            if server:
-                server.remove()
+        if server:
+            stack.callback(server.remove)
+            server.start()
+        yield Tree(copy, server)
 
 
 def _environment() -> dict[str, str]:
