@@ -1,10 +1,10 @@
 """RETRY BUDGET: how often a step, an undo or a deferred step may fail, and whether this failure is one too many.
 
-Failures in a row at a service that was unavailable are none of those that the policy allows: of these there may be
-OUTAGE_ATTEMPTS at least, for an outage costs time, and never a verdict. No failure at all is what only passes time:
+Failures in a row at an unavailable service do not count against the policy: at least OUTAGE_ATTEMPTS of them are
+allowed, because an outage fails no workflow. No failure counts at all if
 
-- it is not known yet whether a call has happened (`Unsettled`): else a step whose calls time out would make half the
-  calls that its policy allows;
+- nobody knows yet whether a call has happened (`Unsettled`): else a step whose calls time out would make half the calls
+  that its policy allows;
 - the workflow is parked, unless its time there has run out.
 """
 

@@ -13,12 +13,12 @@ from workflows.management.capacity import Load, Plan, plan
 from workflows.wording import length
 
 HELP = """\
-How many workers, connections, cores and bytes do so many submissions a day need?
+How many workers, connections, cores and bytes a number of submissions a day needs.
 
 A worker runs one workflow at a time. With a 95th percentile of 3 seconds it does 20 a minute,
-and 1,000,000 a day keep 35 workers busy in the mean. More than that is a choice: workers for the
-busiest hour as well, or fewer, and the queue takes the peak and is worked off after it. The
-services downstream then never see the peak.
+and 1,000,000 a day keep 35 workers busy in the mean. You may start workers for the busiest hour,
+or fewer: then the queue takes the peak, workers finish it later, and the services downstream
+never see it.
 
 The bytes and transaction ids are those of an onboarding (21 steps, 15 recorded calls), as measured
 in docs/performance.md; the cores are a rough estimate. Measure yours: make bench.
@@ -71,14 +71,14 @@ class Command(BaseCommand):
             type=number(1, 24, "a number"),
             default=3.0,
             metavar="TIMES",
-            help="submissions of the busiest hour, in times the mean hour (default: 3; 24 is all in one hour)",
+            help="the busiest hour, as a multiple of the mean hour (default: 3; 24 means all in one hour)",
         )
         parser.add_argument(
             "--busy",
             type=number(1, 100, "a percentage"),
             default=80.0,
             metavar="PERCENT",
-            help="how much of their time the workers are to be used for (default: 80)",
+            help="how much of their time the workers may be busy (default: 80)",
         )
         parser.add_argument(
             "--keep",

@@ -27,10 +27,10 @@ class Command(BaseCommand):
         "The value of a message is a JSON object in UTF-8, up to 256 KiB: what has happened, for which workflow.\n\n"
         '    {"name": "account.created", "linking_id": "L-1", "payload": {"account": "A-7"}}\n'
         '    {"name": "card.verified", "workflow": "<idempotency key of the submission>", "payload": {}}\n\n'
-        "A header `id` (or `ce_id`) makes a repeated message one signal, wherever in the topic it stands; without one\n"
-        "a message counts once for its place. What can be no signal is kept as undelivered, with the\n"
-        "reason, for people to see in the console; it holds nothing up. A message without a value is skipped.\n\n"
-        "An offset is committed after the signal: killed at any moment, nothing is lost and nothing happens twice.\n"
+        "A header `id` (or `ce_id`) makes a repeated message one signal, anywhere in the topic; without it a message\n"
+        "counts once for its offset. A message that cannot become a signal is kept as undelivered, with the reason,\n"
+        "and shown in the console; the others go on. A message without a value is skipped.\n\n"
+        "The offset is committed after the signal: whenever it is killed, nothing is lost and nothing happens twice.\n"
         "SIGTERM or Ctrl-C: it stores the message in hand, commits its offset and leaves the group. To go faster\n"
         "start more of these, here or on other hosts: they share the partitions.\n\n"
         "Settings for SASL and TLS are librdkafka's, in the environment, as JSON:\n\n"
@@ -46,13 +46,13 @@ class Command(BaseCommand):
             action="append",
             dest="topics",
             metavar="NAME",
-            help="Whose messages to take; may be given several times (default: KAFKA_TOPICS, comma-separated).",
+            help="A topic to read; may be given several times (default: KAFKA_TOPICS, comma-separated).",
         )
         parser.add_argument("--brokers", metavar="HOST:PORT,...", help="Where Kafka is (default: KAFKA_BROKERS).")
         parser.add_argument(
             "--group", metavar="NAME", help="The consumer group that keeps our place (default: KAFKA_GROUP, or onramp)."
         )
-        parser.add_argument("--drain", action="store_true", help="Stop at the end of every partition that is ours.")
+        parser.add_argument("--drain", action="store_true", help="Stop at the end of every assigned partition.")
         parser.add_argument(
             "--max-runtime", type=seconds, metavar="SECONDS", help="Stop after this long, as on SIGTERM."
         )

@@ -11,7 +11,7 @@ class Command(DatabaseCommand):
     help = "Make an API key for a client. The key is the last line printed, and is never shown again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("name", help="the client; two keys of one name are the same client")
+        parser.add_argument("name", help="the client; two keys with one name are the same client")
 
     def handle(self, *args: Any, name: str, **options: Any) -> None:
         try:

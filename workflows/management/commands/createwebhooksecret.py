@@ -11,13 +11,14 @@ from workflows.management.database import DatabaseCommand
 class Command(DatabaseCommand):
     help = (
         "Make a secret for a source of webhooks (Standard Webhooks): it sends to /v1/signals/SOURCE. The secret "
-        "is the last line printed. All secrets of a source are good until they are revoked: to replace one, make "
+        "is the last line printed. All secrets of a source are valid until they are revoked: to replace one, make "
         "another, give it to the source, and when it signs with that, revoke the old one (revokewebhooksecret)."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "source", help="its name in the address: lowercase letters, digits and -_. (github, stripe-eu)"
+            "source",
+            help="its name in the address: lowercase letters, digits and -_. (github, stripe-eu)",
         )
         parser.add_argument(
             "--from-stdin",

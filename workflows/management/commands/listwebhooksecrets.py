@@ -8,7 +8,7 @@ from workflows.models import WebhookSecret
 class Command(DatabaseCommand):
     help = (
         "List the secrets that webhooks are signed with: number, start of the secret, source, when it was made and "
-        "revoked. A source with no secret that is good, or with none at all, is refused (401)."
+        "revoked. A source without a valid secret is refused (401)."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py migrate`: Django's own, for a database that is in use.
+"""`manage.py migrate`: Django's own, adapted to a database that is in use.
 
 A statement that changes a table waits for every transaction that has used it: a claim's is as long as its steps. And
 while it waits, all others wait behind it, also the INSERT of a submission. So a migration waits half a second for each
@@ -43,7 +43,7 @@ class Command(migrate.Command):
             type=seconds,
             default=LONGEST_WAIT,
             metavar="SECONDS",
-            help="How long to try a migration whose tables are in use, while workers take up nothing new (600).",
+            help="How long to try a migration whose tables are in use; meanwhile workers claim nothing new (600).",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

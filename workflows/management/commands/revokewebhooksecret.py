@@ -10,7 +10,7 @@ from workflows.management.database import DatabaseCommand
 class Command(DatabaseCommand):
     help = (
         "Revoke a secret that webhooks are signed with: deliveries that only this one has signed are refused at once "
-        "(401). What came before stays; other secrets of the source stay good."
+        "(401). Earlier deliveries stay; other secrets of the source stay valid."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

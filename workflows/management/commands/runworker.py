@@ -23,25 +23,29 @@ from workflows.management.database import refuse_unmigrated
 class Command(BaseCommand):
     help = (
         "Works through due workflows, one at a time in each process, until it is stopped.\n\n"
-        "SIGTERM or Ctrl-C: it claims nothing more; the workflow in hand is run to the end or, after --grace seconds,\n"
-        "given back at its next step. To go faster start more processes, here or on other hosts: they share the queue."
+        "SIGTERM or Ctrl-C: it claims nothing more, and finishes the workflow in hand or, after --grace seconds,\n"
+        "gives it back at its next step. To go faster start more processes, here or on other hosts: they share the queue."
     )
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
         return super().create_parser(prog_name, subcommand, formatter_class=RawDescriptionHelpFormatter, **kwargs)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--processes", type=_positive_int, default=1, help="How many (default: 1).")
-        parser.add_argument("--queue", default="default", help="Whose workflows to take (default: default).")
+        parser.add_argument("--processes", type=_positive_int, default=1, help="How many processes (default: 1).")
+        parser.add_argument("--queue", default="default", help="The queue whose workflows to take (default: default).")
         parser.add_argument(
             "--only",
             choices=[COMPENSATION],
             default="",
-            help="Take only workflows that are being undone: a pool for them.",
+            help="Take only workflows that are being undone.",
         )
         parser.add_argument("--drain", action="store_true", help="Stop when nothing is due.")
         parser.add_argument(
-            "--grace", type=seconds, default=30.0, metavar="SECONDS", help="For the workflow in hand (default: 30)."
+            "--grace",
+            type=seconds,
+            default=30.0,
+            metavar="SECONDS",
+            help="For the workflow in hand (default: 30).",
         )
         parser.add_argument(
             "--max-runtime", type=seconds, metavar="SECONDS", help="Stop after this long, as on SIGTERM."

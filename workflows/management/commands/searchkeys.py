@@ -16,14 +16,14 @@ from workflows.search.rows import Progress
 HELP = """\
 The search keys by which the console finds a workflow (an e-mail address, a phone number).
 
-They are stored with each submission as it comes in. What came in before a release with search
-keys, or under another key of the setting SEARCH_KEYS, is what these commands are for:
+They are stored with each submission. These commands are for submissions from before a release with
+search keys, or with another key of the setting SEARCH_KEYS:
 
   fill      give each workflow the search keys that it lacks, the newest first
   rotate    the same, and then remove those that were not made with the first of SEARCH_KEYS
 
-Both go in slices beside the intake and the workers, rest for as long as each slice took, and may
-be stopped (Ctrl-C) and run again at any time: what is there already stays.
+Both go in slices beside the intake and the workers, and rest for as long as each slice took. You
+may stop them (Ctrl-C) and run them again at any time: what is already there stays.
 
 To change the key without a gap:
 
@@ -34,7 +34,7 @@ To change the key without a gap:
                                   writes with another key, restart that one, and run it again.
   3. SEARCH_KEYS=<new>            and restart.
 
-Where SEARCH_KEYS was not set before, the old one is from-SECRET_KEY, spelled like that. A new
+If SEARCH_KEYS was not set before, the old one is from-SECRET_KEY, spelled like that. A new
 one: python -c "import secrets; print(secrets.token_urlsafe(32))"
 """
 

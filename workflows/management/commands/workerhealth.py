@@ -15,10 +15,10 @@ from workflows.management.arguments import seconds
 
 class Command(BaseCommand):
     help = (
-        "Says in one line whether the workers of a `runworker --health-file PATH` are well: 0 if they are, else 1.\n\n"
-        "They are when their supervisor is alive and none of them has been without the database for too long.\n"
-        "It reads the file and nothing else, so that it answers while the database is away, too.\n\n"
-        "As a liveness probe use --liveness: a database that is away is mended by no restart of the workers."
+        "Says in one line whether the workers of a `runworker --health-file PATH` are well; ends with 0 or 1.\n\n"
+        "They are well if their supervisor is alive and none of them has been without the database for too long.\n"
+        "The command reads only the file, so it also answers while the database is away.\n\n"
+        "As a liveness probe use --liveness: a restart of the workers does not bring the database back."
     )
     requires_system_checks = ()
 
@@ -30,7 +30,7 @@ class Command(BaseCommand):
             "--health-file",
             default=settings.WORKER_HEALTH_FILE,
             metavar="PATH",
-            help="That of the workers (default: WORKER_HEALTH_FILE of the environment).",
+            help="The file of the workers (default: WORKER_HEALTH_FILE of the environment).",
         )
         parser.add_argument(
             "--max-age",
@@ -46,7 +46,9 @@ class Command(BaseCommand):
             metavar="SECONDS",
             help=f"How long a worker may be without the database (default: {healthfile.MAX_SILENCE:.0f}).",
         )
-        parser.add_argument("--liveness", action="store_true", help="Only whether the workers' supervisor is alive.")
+        parser.add_argument(
+            "--liveness", action="store_true", help="Check only whether the supervisor is alive."
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not options["health_file"]:
