@@ -24,7 +24,7 @@ class Command(BaseCommand):
     help = (
         "Works through due workflows, one at a time in each process, until it is stopped.\n\n"
         "SIGTERM or Ctrl-C: it claims nothing more, and finishes the workflow in hand or, after --grace seconds,\n"
-        "gives it back at its next step. To go faster start more processes, here or on other hosts: they share the queue."
+        "gives it back at its next step. To go faster start more processes, on any host: they share the queue."
     )
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:

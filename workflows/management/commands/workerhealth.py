@@ -46,9 +46,7 @@ class Command(BaseCommand):
             metavar="SECONDS",
             help=f"How long a worker may be without the database (default: {healthfile.MAX_SILENCE:.0f}).",
         )
-        parser.add_argument(
-            "--liveness", action="store_true", help="Check only whether the supervisor is alive."
-        )
+        parser.add_argument("--liveness", action="store_true", help="Check only whether the supervisor is alive.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not options["health_file"]:
