@@ -100,6 +100,14 @@ def again(workflow: Workflow) -> Workflow:
     return work(workflow)
 
 
+def seconds_until_due(workflow: Workflow) -> float:
+    """By the clock of the server."""
+    with another_connection() as other:
+        due_in = "extract(epoch FROM invisible_until - clock_timestamp())::float"
+        ((seconds,),) = other.execute(f"SELECT {due_in} FROM workflows_workflow WHERE id = %s", [workflow.pk])
+    return float(seconds)
+
+
 def expire(workflow: Workflow) -> None:
     """Let the deadline of its wait have passed."""
     with connection.cursor() as cursor:

@@ -8,18 +8,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import connections
 from django.db.models import F
 
 from tests import engine
-from tests.engine import define, make_due, submit, work, worker
+from tests.engine import again, define, make_due, submit, work, worker
+from tests.workflows.downstream import fail_at_first
+from tests.workflows.undoing import ada, fail, states
 from workflows import operations
 from workflows.definition import Step
 from workflows.effects import KnownEffect
 from workflows.effects.rows import EffectRows
-from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
-from workflows.models import Attempt, Effect, ManualTask, Workflow
+from workflows.errors import ClaimLost, RetryableStepError, UnknownOutcome
+from workflows.models import Effect, ManualTask, Workflow
 from workflows.signals import store
 from workflows.state import attempt_log
 
@@ -66,32 +67,9 @@ def reserve(*, workflow: Workflow, context: Any) -> dict[str, Any]:
 def release(*, workflow: Workflow, context: Any, effect: Any) -> None: ...
 
 
-def fail(*, workflow: Workflow, context: Any) -> None:
-    raise StepError("No.", code="refused")
-
-
-def fail_at_first(*, workflow: Workflow, context: Any) -> None:
-    if Attempt.objects.filter(workflow=workflow.pk).count() < 2:
-        raise RetryableStepError
-
-
-def again(workflow: Workflow) -> Workflow:
-    make_due(workflow)
-    return work(workflow)
-
-
-def states() -> dict[str, str]:
-    """Of each effect, its undo as `undo name`."""
-    return {f"undo {e.step}" if e.undo else e.step: e.state for e in Effect.objects.order_by("id")}
-
-
 def age(*columns: str, by: timedelta) -> None:
     """Let these times of all effects be further back."""
     Effect.objects.update(**{column: F(column) - by for column in columns})
-
-
-def ada() -> User:
-    return User.objects.get_or_create(username="ada", is_superuser=True)[0]
 
 
 @contextmanager

@@ -8,7 +8,18 @@ from django.contrib.auth.models import User
 from django.db import connections
 
 from tests import engine
-from tests.engine import again, define, expire, last_attempt, outcomes, submit, terminate, work, worker
+from tests.engine import (
+    again,
+    define,
+    expire,
+    last_attempt,
+    outcomes,
+    seconds_until_due,
+    submit,
+    terminate,
+    work,
+    worker,
+)
 from tests.workflows.downstream import Downstream, call_step, fail_at_first, past_its_key, state, unknown
 from workflows import operations
 from workflows.definition import Retry, Step
@@ -135,28 +146,25 @@ def test_that_it_is_too_early_to_tell_is_no_failure_of_the_step() -> None:
     """The claim was lost in the call: the database's trouble, and the step has never failed."""
     service = Downstream()
     service.found = [None, None, {"number": 7}]
-    define([call_step(service, lookup=service.lookup, retry=Retry(max_attempts=1))])
+    define([call_step(service, lookup=service.lookup, settle=60, retry=Retry(max_attempts=1))])
     workflow = submit()
     Effect.objects.create(
         workflow=workflow, step="call", state="intent", attempt=1, idempotency_key=f"{workflow.key}:call"
     )
     for _ in range(2):
         workflow = again(workflow)
-        assert (workflow.status, workflow.last_error_code) == ("PENDING", "unsettled")
+        assert (workflow.status, workflow.last_error_code, workflow.retry_count) == ("PENDING", "unsettled", 0)
+        assert (state(), seconds_until_due(workflow)) == ("intent", pytest.approx(60, abs=5))
     assert (again(workflow).status, service.calls) == ("COMPLETE", [])
 
 
-def test_not_found_in_the_end_is_called_again_under_the_same_key() -> None:
+@pytest.mark.parametrize("found_out", ["by a lookup", "by its key"])
+def test_what_is_in_doubt_is_called_again_under_the_same_key(found_out: str) -> None:
+    """Not found in the end, or without a lookup, while the key is honoured."""
     service = Downstream()
-    workflow = unknown(service, lookup=service.lookup, settle=0)
+    policy = {"lookup": service.lookup, "settle": 0} if found_out == "by a lookup" else {"key_ttl": timedelta(hours=1)}
+    workflow = unknown(service, **policy)
     service.found = [None]
-    assert again(workflow).status == "COMPLETE"
-    assert service.calls == [f"{workflow.key}:call"] * 2
-
-
-def test_without_a_lookup_it_is_repeated_while_the_key_is_honoured() -> None:
-    service = Downstream()
-    workflow = unknown(service, key_ttl=timedelta(hours=1))
     assert again(workflow).status == "COMPLETE"
     assert service.calls == [f"{workflow.key}:call"] * 2
 
@@ -243,15 +251,6 @@ def test_a_retry_asks_again_what_nobody_has_said_in_time() -> None:
     assert work(workflow).waiting_for.startswith("Unclear call: did “Call” happen?")
     operations.approve(ManualTask.objects.open().get().pk, user=ada, answer={"number": 9})
     assert work(workflow).status == "COMPLETE"
-
-
-def test_a_renamed_step_keeps_its_effect_and_its_key() -> None:
-    service = Downstream()
-    define([call_step(service), fail_at_first])
-    workflow = work(submit())
-    define([Step(service.call, once=True, name="call_anew", formerly=("call",)), fail_at_first])
-    assert again(workflow).status == "COMPLETE"
-    assert len(service.calls) == 1
 
 
 @pytest.mark.parametrize("first", ["old", "new"])

@@ -11,10 +11,10 @@ from django.test import Client
 
 from tests import engine
 from tests.engine import again, define, submit
-from tests.workflows.downstream import Downstream, call_step, state
+from tests.workflows.downstream import Downstream, call_step
 from workflows.definition import Retry
 from workflows.errors import UnknownOutcome
-from workflows.models import Effect, Event, Workflow
+from workflows.models import Event, Workflow
 
 pytestmark = engine.ENGINE
 
@@ -23,13 +23,6 @@ def settle() -> None:
     """The call can no longer be on its way."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE workflows_effect SET begun_at = begun_at - interval '1 hour'")
-
-
-def seconds_until_due(workflow: Workflow) -> float:
-    with connection.cursor() as cursor:
-        due_in = "extract(epoch FROM invisible_until - clock_timestamp())::float"
-        cursor.execute(f"SELECT {due_in} FROM workflows_workflow WHERE id = %s", [workflow.pk])
-        return float(cursor.fetchone()[0])
 
 
 def times_out(service: Downstream, **policy: Any) -> Workflow:
@@ -55,17 +48,6 @@ def test_a_step_whose_calls_time_out_makes_as_many_as_its_policy_says(most: int)
     workflow = again(workflow)
     assert (workflow.status, len(service.calls)) == ("FAILED", most)
     assert counts == [count for number in range(1, most) for count in (number, number)]
-
-
-def test_one_whose_worker_died_in_the_call_has_not_failed_yet_and_waits_as_long_as_the_call_may_take() -> None:
-    service = Downstream()
-    workflow = times_out(service, retry=Retry(max_attempts=2))
-    Effect.objects.create(
-        workflow=workflow, step="call", state="intent", attempt=1, idempotency_key=f"{workflow.key}:call"
-    )
-    workflow = again(workflow)
-    assert (state(), workflow.retry_count, workflow.last_error_code) == ("intent", 0, "unsettled")
-    assert seconds_until_due(workflow) == pytest.approx(60, abs=5)
 
 
 def test_the_failures_of_another_step_before_it_are_not_its_own() -> None:

@@ -24,15 +24,6 @@ def test_it_says_that_nothing_is_due() -> None:
     assert worker().process_next() is False
 
 
-def test_it_takes_the_oldest_due_time_first() -> None:
-    define([say_one])
-    now = timezone.now()
-    later, sooner = (submit(invisible_until=now - timedelta(seconds=age)) for age in (5, 10))
-    work(sooner)
-    assert Workflow.objects.get(pk=sooner.pk).status == "COMPLETE"
-    assert Workflow.objects.get(pk=later.pk).status == "PENDING"
-
-
 def test_the_watermark_does_not_hide_what_becomes_due_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     define([say_one])
     ahead, behind = (submit(invisible_until=timezone.now() - timedelta(minutes=age)) for age in (1, 2))
@@ -44,28 +35,6 @@ def test_the_watermark_does_not_hide_what_becomes_due_behind_it(monkeypatch: pyt
     assert this.process_next(), "nothing is due ahead of the watermark, so it looks again from the start"
     assert Workflow.objects.get(pk=behind.pk).status == "COMPLETE"
     assert Workflow.objects.get(pk=ahead.pk).status == "COMPLETE"
-
-
-def test_the_watermark_sees_rows_that_are_due_at_the_same_time() -> None:
-    """As after a bulk operation: the time alone would skip, or repeat, all of them."""
-    define([say_one])
-    at = timezone.now() - timedelta(minutes=1)
-    for _ in range(5):
-        submit(invisible_until=at)
-    this = worker()
-    while this.process_next():
-        pass
-    assert Workflow.objects.filter(status="COMPLETE").count() == 5
-
-
-def test_a_type_that_this_release_does_not_know_is_put_back() -> None:
-    workflow = submit(workflow_type="of_the_next_release")
-    for _ in range(2):
-        make_due(workflow)
-        workflow = work(workflow)
-        assert (workflow.status, workflow.begun) == ("PENDING", False), "nothing of it has been done"
-        assert timedelta(seconds=50) < workflow.invisible_until - timezone.now() < timedelta(seconds=70)
-    assert kinds(workflow) == ["put_back"], "one event, not one a minute"
 
 
 def test_at_the_end_of_its_grace_a_worker_gives_back_at_the_next_step() -> None:

@@ -139,20 +139,10 @@ def test_an_undo_whose_claim_was_lost_is_recorded_and_not_repeated(world: World,
         this.process_next()
     this._close_lost_attempt()
     assert states()["charge"] == "undone"
+    assert "undo reserve" not in world.log, "a worker that has lost its row starts no further undo"
     assert to_rest(workflow).status == "FAILED"
     assert lost == [1]
     assert world.log[-1] == "undo reserve"
-
-
-def test_a_worker_that_lost_its_row_starts_no_further_undo(world: World) -> None:
-    def undo(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
-        terminate("default")
-
-    define([world.step("reserve"), world.step("charge", undo=undo), fail])
-    work(submit())
-    with pytest.raises((ClaimLost, OperationalError, InterfaceError, InternalError)):
-        worker().process_next()
-    assert "undo reserve" not in world.log
 
 
 def test_a_crash_in_an_undo_repeats_it_under_its_key(world: World) -> None:

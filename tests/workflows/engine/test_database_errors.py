@@ -44,18 +44,6 @@ def test_a_database_of_the_steps_own_that_is_away_is_tried_again() -> None:
     assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
 
 
-def test_a_read_only_server_a_missing_table_and_a_missing_column_are_not_the_steps_fault() -> None:
-    for sql in ("SET LOCAL transaction_read_only = on; DELETE FROM auth_group", "SELECT * FROM gone", "SELECT gone"):
-
-        def ask(*, workflow: Workflow, context: Any, sql: str = sql) -> None:
-            with connection.cursor() as cursor:
-                cursor.execute(sql)
-
-        define([Step(ask, name="ask")])
-        workflow = work(submit())
-        assert (workflow.status, workflow.retry_count) == ("PENDING", 1), sql
-
-
 def test_memory_that_runs_out_is_tried_again() -> None:
     def use_it_up(*, workflow: Workflow, context: Any) -> None:
         bytearray(2**62)

@@ -23,21 +23,18 @@ from tests.engine import (
     worker,
 )
 from tests.workflows.cancelling import BY_PHONE
+from tests.workflows.letting_go import HOUR, LATER, follow_up
 from tests.workflows.outages.services import Downstream, open_circuit, trial_is_due
 from workflows import effects
-from workflows.definition import Retry, Step
+from workflows.definition import Step
 from workflows.engine import deferred_steps
 from workflows.engine.deferred_steps import MAX_TRIES
 from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
 from workflows.models import Attempt, Effect, Event, FollowUp, Workflow
 from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.signals import store
-from workflows.waits import wait_for_signal
 
 pytestmark = engine.ENGINE
-
-HOUR = timedelta(hours=1)
-LATER = Retry(max_attempts=3, base_delay=60)
 
 
 @pytest.fixture
@@ -58,12 +55,6 @@ def let_go(service: Downstream, state: str = "down") -> Workflow:
     return workflow
 
 
-def follow_up() -> bool:
-    """Let its time have come, and a worker look."""
-    FollowUp.objects.filter(due_at__isnull=False).update(due_at=timezone.now() - timedelta(seconds=1))
-    return worker().process_deferred_step()
-
-
 def test_what_was_let_go_is_done_later_once(messages: Downstream) -> None:
     workflow = let_go(messages)
     row = FollowUp.objects.get()
@@ -80,16 +71,6 @@ def test_what_was_let_go_is_done_later_once(messages: Downstream) -> None:
     assert kinds(workflow) == ["best_effort_failed", "completed", "followed_up"]
     assert last_attempt(workflow).outcome == "followed_up"
     assert follow_up() is False
-
-
-def test_the_workflow_stays_as_it_is(messages: Downstream) -> None:
-    before = let_go(messages)
-    follow_up()
-    messages.state = "refusing"
-    follow_up()
-    after = Workflow.objects.get()
-    for field in Workflow._meta.fields:
-        assert getattr(after, field.name) == getattr(before, field.name), field.name
 
 
 def test_what_is_refused_is_not_followed_up(messages: Downstream) -> None:
@@ -187,14 +168,6 @@ def test_it_fails_as_often_as_its_policy_allows_and_is_given_up(messages: Downst
     assert Event.objects.filter(kind="follow_up_given_up").get().detail["error_code"] == "unreadable"
 
 
-def test_a_refusal_gives_it_up_at_once(messages: Downstream) -> None:
-    workflow = let_go(messages)
-    messages.state = "refusing"
-    follow_up()
-    assert FollowUp.objects.get().due_at is None
-    assert kinds(workflow)[-1] == "follow_up_given_up"
-
-
 def test_a_request_to_cancel_that_came_too_late_does_not_end_it(messages: Downstream) -> None:
     """It came as the workflow was completing, and maintenance has not said yet that it was too late."""
     workflow = let_go(messages)
@@ -234,22 +207,6 @@ def test_while_the_circuit_is_open_it_is_rescheduled_past_the_next_trial_and_cou
     messages.state = "well"
     follow_up()
     assert not FollowUp.objects.exists(), "it takes the lease, and tries it"
-
-
-def test_it_may_not_wait() -> None:
-    attempts = []
-
-    def confirm(*, workflow: Workflow, context: Any) -> None:
-        attempts.append(workflow.pk)
-        if len(attempts) == 1:
-            raise RetryableStepError
-        wait_for_signal(workflow, "reply", "reply", timeout=HOUR)
-
-    define([Step(confirm, best_effort=True, follow_up=LATER)])
-    workflow = work(submit())
-    follow_up()
-    assert "may not wait" in Event.objects.filter(kind="follow_up_failed").get().detail["error_message"]
-    assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
 
 
 def test_what_no_worker_comes_to_the_end_of_is_tried_later_each_time_and_given_up(
@@ -348,16 +305,12 @@ def test_one_of_a_type_that_this_release_does_not_know_is_left_to_another(messag
     assert FollowUp.objects.get().tries == 0
 
 
-def test_a_release_that_does_not_follow_it_up_leaves_it_to_one_that_does(messages: Downstream) -> None:
+def test_a_step_that_has_left_the_list_for_good_is_given_up(messages: Downstream) -> None:
     let_go(messages)
     define([Step(messages.step, name="another")])
-    follow_up()
-    row = FollowUp.objects.get()
-    assert row.due_at
-    assert row.due_at > timezone.now() + timedelta(minutes=7)
-    for _ in range(9):
+    for _ in range(10):
         follow_up()
-    assert FollowUp.objects.get().due_at is None, "it has left the list"
+    assert FollowUp.objects.get().due_at is None
 
 
 def test_a_worker_in_a_backlog_does_one_in_ten_turns(messages: Downstream) -> None:
@@ -379,12 +332,6 @@ def test_an_idle_worker_does_it_at_once(messages: Downstream) -> None:
     while this._take_up(thorough=False):
         pass
     assert not FollowUp.objects.exists()
-
-
-def test_a_worker_for_compensations_alone_does_none(messages: Downstream) -> None:
-    let_go(messages)
-    FollowUp.objects.update(due_at=timezone.now())
-    assert not worker(only="compensation").process_deferred_step()
 
 
 def test_a_claim_that_has_ended_starts_nothing(messages: Downstream) -> None:

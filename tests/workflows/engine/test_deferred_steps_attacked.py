@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from time import sleep
@@ -114,16 +113,6 @@ def test_a_hook_that_raises_changes_nothing_of_what_was_done() -> None:
     assert kinds(workflow)[-1] == "followed_up"
     assert last_attempt(workflow).outcome == "followed_up"
     assert a_neighbour_completes()
-
-
-@pytest.fixture
-def role() -> Iterator[str]:
-    name = f"onramp_reader_{uuid4().hex}"
-    with another_connection() as other:
-        other.execute(f"CREATE ROLE {name}")
-        yield name
-        connections.close_all()
-        other.execute(f"DROP ROLE {name}")
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -244,6 +233,7 @@ def test_what_it_may_not_wait_for_is_not_started(act: Act) -> None:
     assert follow_up()
     assert columns(workflow) == before
     assert kinds(workflow)[-1] == "follow_up_failed"
+    assert "may not wait" in workflow.events.get(kind="follow_up_failed").detail["error_message"]  # type: ignore[attr-defined]
     assert not Wait.objects.exists()
     assert not ManualTask.objects.exists()
     assert Workflow.objects.count() == 1

@@ -9,14 +9,12 @@ from django.db import transaction
 
 from tests import engine
 from tests.engine import define, submit, worker
+from tests.workflows.cancelling import nothing
 from workflows.engine import loop, process_status
 from workflows.engine.process_status import WorkerStatus
 from workflows.models import Workflow
 
 pytestmark = engine.ENGINE
-
-
-def nothing(*, workflow: Workflow, context: Any) -> None: ...
 
 
 def test_the_supervisor_knows_how_long_a_hook_may_take() -> None:

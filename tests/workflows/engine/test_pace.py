@@ -12,6 +12,7 @@ from django.utils import timezone
 from tests import engine
 from tests.clock import Clock, standing_still
 from tests.engine import define, submit, work, worker
+from tests.workflows.cancelling import nothing
 from workflows.models import Attempt, Workflow
 
 pytestmark = engine.ENGINE
@@ -29,9 +30,6 @@ def without_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
     given = connection.settings_dict.get("OPTIONS", {})
     monkeypatch.setitem(connection.settings_dict, "OPTIONS", {**given, "options": options})
     connection.close()
-
-
-def nothing(*, workflow: Workflow, context: Any) -> None: ...
 
 
 def taken() -> list[int]:

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from django.db import connection, connections, transaction
 
 from tests import engine
 from tests.engine import define, last_attempt, submit, work, worker
+from tests.workflows.cancelling import nothing
 from workflows.definition import Step
 from workflows.errors import RetryableStepError, StepError
 from workflows.models import Workflow
 from workflows.waits import wait_for_signal
 
 pytestmark = engine.ENGINE
-
-
-@pytest.fixture
-def role() -> Iterator[str]:
-    """A role that owns nothing, and may read and write nothing."""
-    name = f"onramp_reader_{uuid4().hex}"  # roles are the server's: another test may have one just now
-    with engine.another_connection() as other:
-        other.execute(f"CREATE ROLE {name}")
-        yield name
-        connections.close_all()
-        other.execute(f"DROP OWNED BY {name}")
-        other.execute(f"DROP ROLE {name}")
 
 
 def sql(*statements: str) -> Any:
@@ -100,18 +88,22 @@ def test_the_role_that_the_connection_asked_for_is_kept(role: str, monkeypatch: 
         connection.close()
 
 
-def test_a_temporary_table_is_gone_for_the_next_workflow() -> None:
-    define([sql("CREATE TEMP TABLE import (line text)")])
-    this = worker()
-    for _ in range(2):
-        workflow = submit()
-        assert this.process_next()
-        assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
+def after_the_commit(do: Callable[[], object]) -> Any:
+    return lambda *, workflow, context: transaction.on_commit(do)
 
 
-def test_a_cursor_that_outlives_its_transaction_is_gone_for_the_next_workflow() -> None:
-    """Another workflow failed for good: the name of its cursor was taken."""
-    define([sql("DECLARE lines CURSOR WITH HOLD FOR SELECT 1")])
+@pytest.mark.parametrize(
+    "step",
+    [
+        sql("CREATE TEMP TABLE import (line text)"),
+        sql("DECLARE lines CURSOR WITH HOLD FOR SELECT 1"),  # another workflow failed for good: its name was taken
+        after_the_commit(lambda: connection.cursor().execute("SELECT 1")),  # what was prepared is gone
+        after_the_commit(lambda: engine.terminate("default")),
+    ],
+    ids=["a table", "a cursor", "a hook", "a hook that ends its session"],
+)
+def test_what_a_step_leaves_is_gone_for_the_next_workflow(step: Any) -> None:
+    define([Step(step, name="step")])
     this = worker()
     for _ in range(2):
         workflow = submit()
@@ -140,9 +132,6 @@ def fail_for_now(*, workflow: Workflow, context: Any) -> None:
 
 def wait(*, workflow: Workflow, context: Any) -> None:
     wait_for_signal(workflow, "parcel")
-
-
-def nothing(*, workflow: Workflow, context: Any) -> None: ...
 
 
 LEAVE = ("PREPARE ours AS SELECT 1", "SELECT pg_advisory_lock(4711)")
@@ -214,16 +203,6 @@ def test_a_hook_leaves_nothing_for_the_next_workflow(leave: str, role: str) -> N
     assert len(set(seen)) == 1, seen
 
 
-def test_after_a_hook_the_next_workflow_is_claimed_although_what_was_prepared_is_gone() -> None:
-    """The step itself has sent nothing, so nothing was forgotten before its hook."""
-    define([lambda *, workflow, context: transaction.on_commit(lambda: connection.cursor().execute("SELECT 1"))])
-    this = worker()
-    for _ in range(2):
-        workflow = submit()
-        assert this.process_next()
-        assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
-
-
 def test_after_a_hook_a_session_that_was_told_something_is_told_it_again() -> None:
     def reset_later(*, workflow: Workflow, context: Any) -> None:
         transaction.on_commit(lambda: connection.cursor().execute("SET synchronous_commit = off"))
@@ -242,12 +221,3 @@ def test_after_a_hook_a_session_that_was_told_something_is_told_it_again() -> No
         with connection.cursor() as cursor:
             cursor.execute(f"ALTER DATABASE {name} RESET synchronous_commit")
         connections.close_all()
-
-
-def test_a_hook_that_ends_its_session_ends_nothing_else() -> None:
-    define([lambda *, workflow, context: transaction.on_commit(lambda: engine.terminate("default"))])
-    this = worker()
-    for _ in range(2):
-        workflow = submit()
-        assert this.process_next()
-        assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"

@@ -11,6 +11,7 @@ from django.db import connection, connections
 
 from tests import engine
 from tests.engine import define, last_attempt, submit, work, worker
+from tests.workflows.cancelling import nothing
 from tests.workflows.engine.steps import say_one
 from workflows import failpoints
 from workflows.definition import Step
@@ -19,9 +20,6 @@ from workflows.errors import ClaimLost, StepError
 from workflows.models import Workflow
 
 pytestmark = engine.ENGINE
-
-
-def nothing(*, workflow: Workflow, context: Any) -> None: ...
 
 
 def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:

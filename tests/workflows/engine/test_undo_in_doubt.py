@@ -109,14 +109,6 @@ def test_nobody_is_asked_while_the_call_may_still_be_on_its_way(world: World) ->
     assert not ManualTask.objects.exists()
 
 
-def test_a_question_that_a_lookup_has_answered_is_withdrawn(world: World) -> None:
-    workflow = work(in_doubt(world))
-    world.found["charge"] = {"number": 7}
-    define([world.step("reserve"), world.step("charge", lookup=world.lookup)])  # the next release
-    assert to_rest(workflow).status == "FAILED"
-    assert ManualTask.objects.get().state == "closed"
-
-
 def test_a_question_that_expires_is_asked_again(world: World) -> None:
     workflow = work(in_doubt(world))
     engine.expire(workflow)

@@ -9,7 +9,8 @@ from django.contrib.auth.models import User
 from django.db import connection, connections
 
 from tests import engine
-from tests.engine import define, kinds, make_due, submit, work, worker
+from tests.engine import define, kinds, make_due, seconds_until_due, submit, work, worker
+from tests.workflows.cancelling import nothing
 from workflows import operations
 from workflows.engine import unknown_types
 from workflows.models import Attempt, Event, Workflow
@@ -24,16 +25,6 @@ TYPE = "of_the_next_release"
 @pytest.fixture(autouse=True)
 def without_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unknown_types, "JITTER", 0.0)
-
-
-def nothing(*, workflow: Workflow, context: Any) -> None: ...
-
-
-def seconds_until_due(workflow: Workflow) -> float:
-    with connection.cursor() as cursor:
-        due_in = "extract(epoch FROM invisible_until - clock_timestamp())::float"
-        cursor.execute(f"SELECT {due_in} FROM workflows_workflow WHERE id = %s", [workflow.pk])
-        return float(cursor.fetchone()[0])
 
 
 def as_if_put_off_before(seconds: float) -> None:

@@ -24,6 +24,7 @@ from tests.engine import define, draining, submit, with_its_connections
 from tests.migrating.traces import applied, columns, taken_back, valid_indexes
 from tests.processes import until
 from tests.servers import ROOT, database_url
+from tests.workflows.cancelling import nothing
 from workflows.models import Attempt, Workflow
 from workflows.postgres.migrating import IDLE_LIMIT, NAME, Request, is_announced
 
@@ -35,9 +36,6 @@ def migrations(settings: Settings) -> Iterator[None]:
     settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "tests.migrating"]
     with taken_back():
         yield
-
-
-def nothing(*, workflow: Workflow, context: Any) -> None: ...
 
 
 @contextmanager

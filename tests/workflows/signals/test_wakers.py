@@ -11,12 +11,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, kinds, make_due, submit, sweep, work, worker
+from tests.workflows.cancelling import nothing
+from tests.workflows.waits.approvals import boss
 from workflows import operations
 from workflows.definition import Step
 from workflows.errors import RetryableStepError, StepError
@@ -28,9 +29,6 @@ pytestmark = engine.ENGINE
 
 HOUR = timedelta(hours=1)
 LINKED = pytest.mark.parametrize("linked", [False, True], ids=["to a workflow", "by linking id"])
-
-
-def nothing(*, workflow: Workflow, context: Any) -> None: ...
 
 
 def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
@@ -70,10 +68,6 @@ def asleep(steps: Sequence[Any], **fields: Any) -> Workflow:
     workflow = work(submit(**fields))
     assert workflow.invisible_until > timezone.now()
     return workflow
-
-
-def boss() -> User:
-    return User.objects.get_or_create(username="boss", is_superuser=True)[0]
 
 
 # --- The sender ---------------------------------------------------------------------------------------

@@ -20,18 +20,15 @@ def xid_of_an_ended_transaction() -> str:
         return str(cursor.fetchone()[0])
 
 
-def test_an_attempt_is_opened_only_while_the_claim_holds() -> None:
+def test_a_worker_that_lost_its_row_opens_no_attempt_and_does_not_close_that_of_the_rightful_one() -> None:
     workflow = submit()
+    lost = {"claim_xid": xid_of_an_ended_transaction(), "worker": "w", "release": "r"}
     with pytest.raises(ClaimLost):
-        attempt_log.open_attempt(workflow, claim_xid=xid_of_an_ended_transaction(), worker="w", release="r")
+        attempt_log.open_attempt(workflow, **lost)
     assert not Attempt.objects.exists()
-
-
-def test_a_worker_that_lost_its_row_does_not_close_the_attempt_of_the_rightful_one() -> None:
-    workflow = submit()
     Attempt.objects.create(workflow=workflow, number=1, worker="rightful:1")
     with pytest.raises(ClaimLost):
-        attempt_log.open_attempt(workflow, claim_xid=xid_of_an_ended_transaction(), worker="w", release="r")
+        attempt_log.open_attempt(workflow, **lost)
     assert Attempt.objects.get().closed_at is None
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests import engine
 from tests.engine import another_connection, define, last_attempt, submit, terminate, work, worker
+from tests.workflows.cancelling import nothing
 from workflows.definition import Step
 from workflows.errors import ClaimLost, RetryableStepError, StepError
 from workflows.models import Workflow
@@ -73,10 +74,6 @@ def test_of_a_text_that_cannot_be_read_what_is_told_in_full_is_told(in_short: st
 
 def say(*, workflow: Workflow, context: Any) -> dict[str, Any]:
     return {"number": 1}
-
-
-def nothing(*, workflow: Workflow, context: Any) -> None:
-    return None
 
 
 def refuse(*, workflow: Workflow, context: Any) -> None:

@@ -66,6 +66,7 @@ def test_it_suspends_until_a_person_has_approved() -> None:
     assert task.facts == [["Weight", "92 kg"], ["Age", "52"]]
     assert outcomes(workflow) == {"ask": "waiting"}
     assert last_attempt(workflow).outcome == "waiting"
+    assert worker().process_next() is False, "it is not due, and costs nothing"
 
     decide(task, approved=True, reason="Looks well")
     workflow = work(workflow)
@@ -120,21 +121,6 @@ def test_a_decision_that_won_against_the_expiry_is_taken() -> None:
 def test_a_step_cannot_swallow_the_suspension(step: WorkflowStep) -> None:
     define([step])
     assert work(submit()).waiting_for == "May it go on?"
-
-
-def test_the_waiting_row_is_not_due_and_costs_nothing() -> None:
-    define([ask])
-    work(submit())
-    assert engine.worker().process_next() is False
-
-
-def test_the_same_fact_told_twice_is_one_signal() -> None:
-    workflow = submit()
-    told = [
-        store.store(source="console", dedupe_key="decision:1", name="decision:1", workflow_id=workflow.pk, payload={})
-        for _ in range(2)
-    ]
-    assert told == [Signal.objects.get().pk, None]
 
 
 def test_a_signal_for_something_else_wakes_nobody() -> None:

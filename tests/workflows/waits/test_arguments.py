@@ -62,7 +62,7 @@ def start(
         *(ask(timeout=time) for time in (AGES_AGO, timedelta.max)),
         *(ask(on_expiry=word) for word in ("ignored", "expired at last", "", NUL)),
         ask(form=LONG),
-        *(start(name) for name in (NUL, "n" * 200, 7)),
+        *(start(name) for name in (NUL, "n" * 195, 7)),
         *(start(key=key) for key in (NUL, HALF, "k" * 201, 7)),
         start(timeout=timedelta.max),
     ],

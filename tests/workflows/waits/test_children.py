@@ -5,10 +5,10 @@ from typing import Any
 from uuid import uuid5
 
 import pytest
-from django.contrib.auth.models import User
 
 from tests import engine
 from tests.engine import Context, do_maintenance, make_due, submit, work, worker
+from tests.workflows.waits.approvals import boss
 from workflows import operations
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.errors import RetryableStepError, StepError
@@ -74,10 +74,6 @@ def drain() -> int:
 
 def attempts(workflow: Workflow) -> int:
     return Attempt.objects.filter(workflow=workflow).count()
-
-
-def boss() -> User:
-    return User.objects.get_or_create(username="boss", is_superuser=True)[0]
 
 
 def test_it_starts_many_and_goes_on_when_all_have_ended() -> None:
@@ -267,13 +263,3 @@ def test_nobody_can_take_the_key_of_a_child_before_it_is_started() -> None:
     drain()
     workflow.refresh_from_db()
     assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 1)
-
-
-def test_a_name_that_the_signal_of_their_end_could_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(*, workflow: Workflow, context: Any) -> None:
-        wait_for_children(workflow, "n" * 195, [Child("child", {})], timeout=HOUR)
-
-    monkeypatch.setattr(PARENT, "steps", WorkflowDefinition(name="x", steps=[start], context_class=Context).steps)
-    workflow = work(parent(0))
-    assert (workflow.status, workflow.last_error_class) == ("FAILED", "workflows.waits.wait.WaitError")
-    assert not workflow.children.exists()
