@@ -8,6 +8,7 @@ from typing import Any
 from workflows.definition import Step
 from workflows.errors import RetryableStepError
 from workflows.models import Workflow
+from workflows.signals import store
 from workflows.waits import require_approval
 
 BY_PHONE = "Asked for by phone."
@@ -36,3 +37,9 @@ CHARGE = Step(charge, once=True, undo=refund)
 
 def reread(workflow: Workflow) -> Workflow:
     return Workflow.objects.with_state().get(pk=workflow.pk)
+
+
+def request_cancellation(workflow: Workflow) -> None:
+    """As somebody does whose process dies before it wakes the workflow."""
+    told = {"by": "ada", "reason": BY_PHONE}
+    store.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=told)

@@ -38,7 +38,6 @@ from workflows.effects.rows import EffectRows
 from workflows.errors import ClaimLost, NotAllowed, RetryableStepError
 from workflows.models import Effect, ManualTask, Workflow
 from workflows.outages import call_to
-from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.signals import store as inbox
 
 pytestmark = engine.ENGINE
@@ -59,16 +58,20 @@ class NeverAgain(World):
         return super().step(name, undo=undo, **policy)
 
 
-def test_what_is_always_answered_with_an_outage_is_a_persons_question_at_last(books: Ledgers) -> None:
+def test_what_is_always_answered_with_an_outage_is_a_persons_question_at_last(
+    books: Ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience = 5
+    monkeypatch.setattr("workflows.engine.compensation.OUTAGE_ATTEMPTS", patience)
     world = NeverAgain()
     define([world.step("charge", undo_lookup=books.lookup), fail], retry=AT_ONCE)
     workflow = work(submit())
-    for _ in range(3 * OUTAGE_ATTEMPTS + 10):
+    for _ in range(3 * patience + 10):
         workflow = again(workflow)
-        if world.log.count("undo charge") >= 3 * OUTAGE_ATTEMPTS:
+        if world.log.count("undo charge") >= 3 * patience:
             break
     assert open_questions() == 1, f"{world.log.count('undo charge')} undos, and nobody is asked"
-    assert world.log.count("undo charge") == 2 * OUTAGE_ATTEMPTS
+    assert world.log.count("undo charge") == 2 * patience
 
 
 def test_what_did_not_happen_is_undone_when_it_has_happened_after_a_retry(world: World) -> None:

@@ -11,11 +11,10 @@ from django.db import transaction
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, make_due, submit, work, worker
-from tests.workflows.cancelling import BY_PHONE, CHARGE, ask, flaky, nothing, reread
+from tests.workflows.cancelling import BY_PHONE, CHARGE, ask, flaky, nothing, request_cancellation, reread
 from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import Attempt, Effect, Event, ManualTask, State
-from workflows.signals import store
 from workflows.state import attempt_log
 
 pytestmark = engine.ENGINE
@@ -117,27 +116,18 @@ def test_a_question_of_a_child_that_is_cancelled_with_its_parent_takes_no_answer
 def test_a_request_of_the_last_run_does_not_cancel_the_next(ada: User) -> None:
     workflow = submit(status="FAILED")
     define([nothing])
-    store.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
+    request_cancellation(workflow)
     operations.retry(workflow.pk, user=ada)
     assert work(workflow).status == "COMPLETE"
 
 
-def test_what_keeps_dying_can_be_cancelled(ada: User) -> None:
-    """Before it is judged: nobody has to wait for its back-off, or answer its question."""
+@pytest.mark.parametrize("deaths", [0, 3])
+def test_what_keeps_dying_or_is_of_an_unknown_type_is_cancelled_all_the_same(deaths: int) -> None:
+    """Before it is judged: nobody waits for its back-off; and rescheduled, the request would wake it in a loop."""
     define([nothing])
-    workflow = submit()
-    for number in range(1, 4):
+    workflow = submit() if deaths else submit(workflow_type="of the next release")
+    for number in range(1, deaths + 1):
         workflow.attempts.create(number=number, outcome="killed", closed_at=workflow.created_at)  # type: ignore[attr-defined]
-    payload = {"by": "ada", "reason": BY_PHONE}
-    store.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
-    work(workflow)
-    assert reread(workflow).state == State.CANCELLED
-
-
-def test_one_of_a_type_that_this_release_does_not_know_is_cancelled_too(ada: User) -> None:
-    """Put back for a minute, it would be woken by the request, and put back, in a loop."""
-    workflow = submit(workflow_type="of the next release")
-    payload = {"by": "ada", "reason": BY_PHONE}
-    store.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
+    request_cancellation(workflow)
     work(workflow)
     assert reread(workflow).state == State.CANCELLED

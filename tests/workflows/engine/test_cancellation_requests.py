@@ -26,14 +26,13 @@ from tests.engine import (
     work,
     worker,
 )
-from tests.workflows.cancelling import BY_PHONE, CHARGE, ask, charge, flaky, nothing, reread
+from tests.workflows.cancelling import BY_PHONE, CHARGE, ask, charge, flaky, nothing, request_cancellation, reread
 from workflows import operations
 from workflows.definition import Step
 from workflows.engine import compensation, worker_boundary
 from workflows.errors import NotAllowed, StepError
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.operations import guards
-from workflows.signals import store
 from workflows.stop_flag import Flag
 
 pytestmark = engine.ENGINE
@@ -160,8 +159,7 @@ def test_one_that_does_not_end_is_cancelled_after_its_run(
 def test_the_sweep_finds_a_request_that_both_missed(ada: User) -> None:
     define([ask])
     workflow = work(submit())
-    payload = {"by": "ada", "reason": BY_PHONE}
-    store.store(source="console", dedupe_key="cancel:1", name="cancel", workflow_id=workflow.pk, payload=payload)
+    request_cancellation(workflow)
     do_maintenance()
     work(workflow)
     assert reread(workflow).state == State.CANCELLED

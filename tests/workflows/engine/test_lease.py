@@ -31,18 +31,19 @@ def as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(database, "OPTIONS", database.get("OPTIONS", {}))
 
 
-@pytest.mark.parametrize("setting", ["idle_in_transaction_session_timeout", "statement_timeout"])
-def test_a_claim_may_be_silent_longer_than_the_longest_step(setting: str) -> None:
+@pytest.mark.parametrize(
+    ("alias", "setting", "value"),
+    [
+        ("default", "idle_in_transaction_session_timeout", "2min"),
+        ("default", "statement_timeout", "2min"),
+        ("attempt_log", "statement_timeout", "0"),
+        ("attempt_log", "idle_in_transaction_session_timeout", "10s"),
+    ],
+)
+def test_a_claim_may_be_silent_longer_than_the_longest_step(alias: str, setting: str, value: str) -> None:
     define([step, Step(step, timeout=90, name="longest"), Step(step, timeout=0.5, name="short")])
     lease.describe_connections("test-host:1")
-    assert session("default", setting) == "2min"
-    assert session("attempt_log", "statement_timeout") == "0"
-
-
-def test_a_attempt_log_that_is_stopped_in_a_transaction_holds_its_locks_for_ten_seconds() -> None:
-    define([Step(step, timeout=90)])
-    lease.describe_connections("test-host:1")
-    assert session("attempt_log", "idle_in_transaction_session_timeout") == "10s"
+    assert session(alias, setting) == value
 
 
 def test_a_lookup_before_the_call_takes_its_time_too() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from django.db import connection
 
 from tests import engine
@@ -12,11 +11,6 @@ from workflows.errors import RetryableStepError
 from workflows.models import Effect
 
 pytestmark = engine.ENGINE
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 def begun_earlier(step: str) -> None:

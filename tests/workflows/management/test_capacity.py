@@ -22,9 +22,6 @@ def test_workers_are_the_rate_times_the_time_with_room_to_spare() -> None:
     assert plan(86_400, 3, busy=0.8).mean.workers == 4
     assert plan(86_400, 3, busy=1, peak=5).peak.workers == 15
     assert plan(1, 0.001).mean.workers == 1
-
-
-def test_a_worker_has_two_connections() -> None:
     assert plan(86_400, 3, busy=1).mean.connections == 6
 
 
@@ -37,10 +34,8 @@ def test_what_the_busiest_hour_leaves_waits_until_the_rest_of_the_day_leaves_tim
 
 def test_nothing_waits_where_the_workers_are_enough() -> None:
     assert plan(86_400, 1, busy=0.5, peak=2).backlog == (type(plan(1, 1).backlog)(0, 0.0, 0.0))
-
-
-def test_an_even_day_that_takes_all_of_the_workers_time_leaves_nothing() -> None:
-    assert plan(86_400, 1, busy=1, peak=1).backlog.waiting == 0
+    assert plan(86_400, 1, busy=1, peak=1).backlog.waiting == 0, "an even day that takes all of their time"
+    assert "enough for the busiest hour" in said("--per-day", "100", "--p95", "3")
 
 
 def test_bytes_ids_and_cores_are_those_of_the_workflows() -> None:
@@ -69,10 +64,6 @@ def test_it_says_when_ids_run_fast() -> None:
     assert "autovacuum_freeze_max_age    1000000000" in said("--per-day", "5e6", "--p95", "1")
     assert "several clusters" not in said("--per-day", "5e6", "--p95", "1")
     assert "several clusters" in said("--per-day", "5e7", "--p95", "1")
-
-
-def test_it_says_when_the_workers_are_enough_for_the_busiest_hour() -> None:
-    assert "enough for the busiest hour" in said("--per-day", "100", "--p95", "3")
 
 
 @pytest.mark.parametrize(
