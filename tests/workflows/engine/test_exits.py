@@ -35,10 +35,7 @@ pytestmark = engine.ENGINE
 def test_a_crash_is_distinguished_from_a_kill(exit_code: int, ended_by_us: str, expected: tuple[str, str]) -> None:
     death = exits.death(WorkerStatus(attempt_id=1), exit_code, ended_by_us=ended_by_us)
     assert (death.outcome, death.how) == expected
-
-
-def test_a_worker_that_dies_after_it_has_lost_its_database_did_not_crash() -> None:
-    assert exits.death(WorkerStatus(attempt_id=1, lost=True), 0).outcome == "lost"
+    assert exits.death(WorkerStatus(attempt_id=1, lost=True), 0).outcome == "lost", "its worker had lost its database"
 
 
 def test_a_worker_that_has_lost_its_database_shows_that_to_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,16 +85,7 @@ def test_workers_that_take_compensation_only_share_their_looks_among_themselves(
     assert sorted(WorkerProcess.objects.values_list("only", flat=True)) == ["", "", "compensation"]
 
 
-def test_a_row_that_aged_out_is_made_anew() -> None:
-    this = worker()
-    this._beat()
-    WorkerProcess.objects.all().delete()
-    due(this)
-    this._beat()
-    assert WorkerProcess.objects.get().pk == this.status.now.worker_id
-
-
-def test_a_worker_that_was_given_up_too_early_is_back() -> None:
+def test_a_row_that_aged_out_or_was_given_up_too_early_is_made_anew() -> None:
     this = worker()
     this._beat()
     WorkerProcess.objects.update(stopped_at=timezone.now(), ended_how="overdue")
@@ -102,6 +93,10 @@ def test_a_worker_that_was_given_up_too_early_is_back() -> None:
     this._beat()
     row = WorkerProcess.objects.get()
     assert (row.stopped_at, row.ended_how) == (None, "")
+    row.delete()
+    due(this)
+    this._beat()
+    assert WorkerProcess.objects.get().pk == this.status.now.worker_id
 
 
 def test_it_stops_in_good_order() -> None:

@@ -4,11 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, kinds, make_due, submit, work, worker
+from tests.workflows.waits.approvals import boss
 from tests.workflows.waits.signals import HOUR, await_signals, tell
 from workflows import operations
 from workflows.definition import WorkflowStep
@@ -58,7 +58,7 @@ def test_after_an_expiry_a_retry_waits_anew() -> None:
     workflow = work(submit())
     engine.expire(workflow)
     assert work(workflow).status == "FAILED"
-    operations.retry(workflow.pk, user=User.objects.create(username="boss", is_superuser=True))
+    operations.retry(workflow.pk, user=boss())
     workflow = work(workflow)
     assert (workflow.status, workflow.wake_on) == ("PENDING", ["paid"])
     tell(workflow, "paid")
@@ -73,7 +73,7 @@ def test_a_deadline_that_no_worker_could_read_is_refused_and_shorter_it_waits() 
     workflow = work(submit())
     assert (workflow.status, workflow.last_error_class) == ("FAILED", "workflows.waits.wait.WaitError")
     define([await_for_days(30)])
-    operations.retry(workflow.pk, user=User.objects.create(username="boss", is_superuser=True))
+    operations.retry(workflow.pk, user=boss())
     assert work(workflow).waiting_for == "the signal paid"
 
 
