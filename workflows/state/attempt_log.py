@@ -19,7 +19,6 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -84,9 +83,6 @@ class OpenAttempt:
     told: list[Any] = field(default_factory=list)  # payloads of signals and people's answers that its steps know of
 
 
-_current: ContextVar[OpenAttempt | None] = ContextVar("current_attempt", default=None)
-
-
 def connect() -> None:
     """Open the connection unless it is open. Called before the claim starts, never after."""
     connections[ALIAS].ensure_connection()
@@ -107,7 +103,7 @@ def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
 @contextmanager
 def losing_the_claim() -> Iterator[None]:
     """Wraps statements on the attempt log: any database error means that the claim is lost. Raises ClaimLost."""
-    attempt = _current.get()
+    attempt = _in_hand()
     if attempt and attempt.lost:
         raise attempt.lost
     try:
@@ -344,17 +340,25 @@ _CORRECT_EVENT = """
 
 @contextmanager
 def in_hand(attempt: OpenAttempt) -> Iterator[None]:
-    """Let the waits find `attempt` until it is decided: a step is given its workflow and context only."""
-    token = _current.set(attempt)
+    """Until it is decided, this thread's connection writes the log of `attempt`: there the waits of its steps find it.
+
+    A thread that a step starts has another connection, which belongs to no attempt.
+    """
+    log: Any = connections[ALIAS]
+    log.attempt = attempt
     try:
         yield
     finally:
-        _current.reset(token)
+        log.attempt = None
+
+
+def _in_hand() -> OpenAttempt | None:
+    return getattr(connections[ALIAS], "attempt", None)
 
 
 def attempt_of(workflow: Workflow) -> OpenAttempt:
     """The attempt that is running `workflow` in this process. RuntimeError when there is none."""
-    attempt = _current.get()
+    attempt = _in_hand()
     if attempt is None or attempt.workflow_id != workflow.pk:
         raise RuntimeError("Waits work inside a step that a worker runs; here no worker runs this workflow.")
     return attempt
