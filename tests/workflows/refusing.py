@@ -47,7 +47,7 @@ def lose(workflow: Workflow) -> Workflow:
     this = worker()
     with pytest.raises((ClaimLost, Error)):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     return Workflow.objects.get(pk=workflow.pk)
 
 

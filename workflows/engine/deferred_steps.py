@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 from typing import Any
 
 from django.db import transaction
@@ -28,6 +29,7 @@ from workflows.definition import Step, definitions
 from workflows.effects.ledger import Ledger
 from workflows.engine import executor, retry_budget, step_session
 from workflows.engine.backoff import Policy, delay_seconds
+from workflows.engine.claim import Claim
 from workflows.engine.executor import Failed, WorkerStopping
 from workflows.engine.results import Results, describe_engine_error
 from workflows.engine.runner import leave, tried
@@ -51,17 +53,6 @@ LONGEST = timedelta(seconds=LONGEST_DELAY)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """a deferred step whose workflow's row is locked, by the transaction in which it was claimed."""
-
-    workflow: Workflow
-    step: str
-    id: int
-    xid: str
-    not_closed: list[Any] | None  # circuits: see workflows.outages.circuits
-
-
-@dataclass(frozen=True, slots=True)
 class Done:
     """The step has run."""
 
@@ -82,8 +73,7 @@ def add(workflow: Workflow, step: Step) -> None:
 def claim_next(queue: str) -> Claim | None:
     """Lock the workflow whose deferred step has been due the longest; None when none is due, or all are locked."""
     found: Any = Workflow.objects.raw(
-        f"""SELECT w.*, f.id AS follow_up_id, f.step AS follow_up_step, pg_current_xact_id()::text AS claim_xid,
-                   ({circuits.NOT_CLOSED}) AS not_closed
+        f"""SELECT w.*, f.id AS follow_up_id, pg_current_xact_id()::text AS xid, ({circuits.NOT_CLOSED}) AS not_closed
               FROM workflows_followup f JOIN workflows_workflow w ON w.id = f.workflow_id
              WHERE f.queue = %s AND f.due_at <= now() AND f.due_at IS NOT NULL
                AND w.status = 'COMPLETE' AND w.workflow_type = ANY (%s)
@@ -91,7 +81,7 @@ def claim_next(queue: str) -> Claim | None:
         [queue, list(definitions())],
     )
     for row in found:
-        return Claim(row, row.follow_up_step, row.follow_up_id, row.claim_xid, row.not_closed)
+        return Claim(row, row.xid, False, inf, row.not_closed, row.follow_up_id)
     return None
 
 
@@ -103,9 +93,9 @@ def begin(claim: Claim) -> FollowUp | None:
                    due_at = clock_timestamp() + make_interval(secs => least(
                        %(longest)s::float8, %(first)s::float8 * 2 ^ least(tries, 10)))
              WHERE id = %(id)s AND due_at <= clock_timestamp() AND {FENCE} RETURNING id""",  # noqa: S608 (ours)
-        {"id": claim.id, "first": FIRST_DELAY, "longest": LONGEST_DELAY, "claim_xid": claim.xid},
+        {"id": claim.follow_up_id, "first": FIRST_DELAY, "longest": LONGEST_DELAY, "claim_xid": claim.xid},
     )
-    return FollowUp.objects.get(pk=claim.id) if rows else None
+    return FollowUp.objects.get(pk=claim.follow_up_id) if rows else None
 
 
 # --- Run ----------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from django.db import connection, transaction
 
 from workflows import failpoints
-from workflows.engine import heartbeat
+from workflows.effects import reconcile
+from workflows.engine import heartbeat, unknown_types
 from workflows.outages import parking
 from workflows.postgres import sqlstates
 from workflows.postgres.round_trips import session_of
@@ -140,6 +141,14 @@ def _fail(name: str, error: Exception) -> None:
             WHERE name = %(name)s""",
         {"name": name, "rest": AFTER_FAILURE, "error": why},
     )
+
+
+def make_due_for_this_release(queue: str) -> None:
+    """As a worker starts: make due what waited for a release that knows its type, or that can look up a call."""
+    waited_for = {"a release that knows them": unknown_types.make_due, "a lookup": reconcile.make_answerable_due}
+    for what, make_due in waited_for.items():
+        if made := make_due(queue):
+            logger.info("%s workflows waited for %s, and are due now", made, what)
 
 
 def make_known() -> None:

@@ -7,8 +7,10 @@ from math import inf
 from time import monotonic
 
 from workflows.definition import Step
+from workflows.engine.claim import Claim
 from workflows.engine.process_status import PublishedStatus
 from workflows.errors import WorkflowCancelled, WorkflowExpired
+from workflows.models import Workflow
 from workflows.outages.calls import WorkersCalls
 from workflows.signals import store
 from workflows.state.boundary import Boundary, MustStop
@@ -28,14 +30,12 @@ class WorkersBoundary(Boundary):
         self._workflow_id, self._heeds_requests, self._expires_at = 0, True, inf
         self._checked_at = -inf
 
-    def of(self, workflow_id: int, *, expires_in: float = inf, heeds_requests: bool) -> WorkersBoundary:
-        """For the steps of this workflow, which expires in so many seconds.
-
-        What does not heed requests (a compensation, a deferred step) is interrupted by nothing but the worker's own
-        end.
-        """
-        self._workflow_id, self._heeds_requests = workflow_id, heeds_requests
-        self._expires_at = monotonic() + expires_in
+    def of(self, claim: Claim) -> WorkersBoundary:
+        """For the steps of this workflow. Only the worker's own end interrupts a compensation, or a deferred step."""
+        workflow = claim.workflow
+        self._workflow_id = workflow.pk
+        self._heeds_requests = workflow.status == Workflow.Status.PENDING and not workflow.compensating
+        self._expires_at = monotonic() + claim.expires_in
         return self
 
     def before(self, step: Step) -> None:

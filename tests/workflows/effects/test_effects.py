@@ -215,7 +215,7 @@ def test_a_result_that_could_not_be_written_with_the_next_intent_is_written_by_t
     with at("WITH before AS", lose_the_attempt_log), pytest.raises(ClaimLost):
         this.process_next()
     assert states() == {"pay": "intent"}
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert states() == {"pay": "done"}
 
 

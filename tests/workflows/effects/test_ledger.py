@@ -316,7 +316,7 @@ def test_the_result_of_a_call_is_written_also_when_the_claim_is_lost(alias: str)
     this = worker()
     with pytest.raises((ClaimLost, Exception)):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert state() == "done"
     assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
     assert work(workflow).context["number"] == 5

@@ -90,7 +90,7 @@ def test_a_call_that_is_being_begun_just_then_is_not_started_again_and_the_resul
             this.process_next()
         committing.join()
     assert not sqlstates.is_statement_error(lost.value)  # which the worker would report as a defect
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     connections.close_all()
     assert service.calls == []
     assert dict(Effect.objects.values_list("step", "state")) == {"before": "done", "call": "intent"}
@@ -145,7 +145,7 @@ def test_a_late_result_never_lands_on_the_effect_of_another_workflow(alias: str)
     this = worker()
     with pytest.raises((ClaimLost, Exception)):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     effect = Effect.objects.get()
     assert (effect.workflow_id, effect.state, effect.result) == (other.pk, "intent", None)
 
@@ -166,7 +166,7 @@ def test_a_late_undo_never_lands_on_the_effect_of_another_workflow(lost: bool) -
     this = worker()
     with contextlib.suppress(ClaimLost, Exception):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     states = dict(Effect.objects.values_list("undo", "state"))
     assert states == ({False: "done", True: "intent"} if lost else {False: "undone", True: "done"})
 

@@ -72,7 +72,7 @@ def test_that_an_attempt_vanished_is_told_also_when_the_next_one_is_lost() -> No
     this = worker()
     with pytest.raises((ClaimLost, OperationalError)):  # the server may take a moment to see that we are gone
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["vanished", "lost"]
     told = Event.objects.filter(workflow=workflow).order_by("id").values_list("kind", "attempt")
     assert list(told) == [("vanished", 1), ("lost", 2)]

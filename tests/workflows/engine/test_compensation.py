@@ -137,7 +137,7 @@ def test_an_undo_whose_claim_was_lost_is_recorded_and_not_repeated(world: World,
     this = worker()
     with pytest.raises((ClaimLost, OperationalError, InterfaceError, InternalError)):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert states()["charge"] == "undone"
     assert "undo reserve" not in world.log, "a worker that has lost its row starts no further undo"
     assert to_rest(workflow).status == "FAILED"

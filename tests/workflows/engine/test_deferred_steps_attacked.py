@@ -155,7 +155,7 @@ def test_a_connection_that_is_lost_in_it_decides_nothing_and_the_next_worker_rep
     come_due()
     with pytest.raises((ClaimLost, Error)):
         this.process_deferred_step()
-    this._close_lost_attempt(how="gone")
+    this.in_hand.close_lost(how="gone")
     assert columns(workflow) == before
     assert last_attempt(workflow).outcome == "lost"
     row = FollowUp.objects.get()

@@ -28,7 +28,7 @@ def test_nothing_is_decided_on_an_error_while_a_connection_is_gone(alias: str, e
     this = worker()
     with pytest.raises(ClaimLost):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     workflow = Workflow.objects.get(pk=workflow.pk)
     assert (workflow.status, workflow.retry_count, kinds(workflow)) == ("PENDING", 0, ["lost"])
     assert last_attempt(workflow).outcome == "lost"
@@ -44,7 +44,7 @@ def test_a_best_effort_step_does_not_swallow_the_loss_of_the_claim() -> None:
     this = worker()
     with pytest.raises(ClaimLost):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
 
 
@@ -60,7 +60,7 @@ def test_a_step_that_closes_the_connection_decides_nothing() -> None:
     this = worker()
     with pytest.raises((ClaimLost, OperationalError)):  # as the server has noticed yet, or not
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
     assert last_attempt(workflow).outcome == "lost"
 
@@ -81,6 +81,6 @@ def test_nothing_is_decided_while_the_attempt_is_not_to_be_seen(error: Exception
     this = worker()
     with pytest.raises(ClaimLost):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert work(workflow).status == "COMPLETE"
     assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["lost", "complete"]

@@ -261,7 +261,7 @@ def lose_it_again(workflow: Workflow) -> None:
     this = engine.worker()
     with pytest.raises((ClaimLost, OperationalError)):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert last_attempt(workflow).outcome == "lost", "it was tried"
     make_due(workflow)
 

@@ -85,7 +85,7 @@ def test_prepared_statements_that_are_gone_fail_nothing() -> None:
     workflow = submit()
     with pytest.raises(ClaimLost, match="26000"):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert work(workflow).status == "COMPLETE"
 
 
@@ -129,7 +129,7 @@ def test_a_loss_that_could_not_be_told_at_once_is_told_before_the_next_claim() -
     with a_column_ahead("workflows_event"):
         with pytest.raises(Error, match="ahead"):
             this.process_next()
-        this._close_lost_attempt()
+        this.in_hand.close_lost()
         assert last_attempt(first).outcome == ""
     assert this.process_next()
     assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["lost", "complete"]
@@ -157,7 +157,7 @@ def test_nor_is_the_time_zone_that_the_session_is_given_back(monkeypatch: pytest
         patched.setitem(connections["default"].__dict__, "timezone_name", "No/Where")
         with pytest.raises(ClaimLost, match="22023"):
             this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert_put_back(Workflow.objects.get(pk=workflow.pk))
     assert work(workflow).status == "COMPLETE"
 
@@ -190,7 +190,7 @@ def test_a_request_to_cancel_that_cannot_be_read_as_a_call_starts_is_no_failure_
     this._checked_at = float("inf")  # it does not look between the steps
     with refused("payload->>'by'", "default"), pytest.raises(ClaimLost):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert_put_back(Workflow.objects.get(pk=workflow.pk))
 
 

@@ -33,11 +33,11 @@ def test_a_result_that_a_read_only_server_refuses_is_written_when_it_takes_it() 
         try:
             with pytest.raises(ClaimLost):
                 this.process_next()
-            this._close_lost_attempt()
+            this.in_hand.close_lost()
             assert Attempt.objects.get().outcome == "", "it cannot be closed"
             with pytest.raises(ClaimLost, match="cannot be written"):
                 this.process_next()
-            this._close_lost_attempt()
+            this.in_hand.close_lost()
         finally:
             other.execute(f"ALTER DATABASE {database} RESET default_transaction_read_only")
             connections.close_all()
@@ -62,7 +62,7 @@ def test_a_result_that_is_refused_for_good_is_asked_about_and_its_worker_goes_on
         try:
             with pytest.raises(ClaimLost):
                 this.process_next()
-            this._close_lost_attempt()
+            this.in_hand.close_lost()
         finally:
             connections.close_all()
             other.execute("ALTER TABLE workflows_effect DROP CONSTRAINT never_done")
@@ -97,7 +97,7 @@ def test_a_result_that_cannot_be_written_just_now_is_kept_and_nothing_else_is_ta
     with results_refused(sqlstate):
         with pytest.raises(ClaimLost):
             this.process_next()
-        this._close_lost_attempt()
+        this.in_hand.close_lost()
         next_one = submit()
         with pytest.raises(ClaimLost, match="cannot be written"):
             this.process_next()

@@ -47,7 +47,7 @@ def test_a_result_that_comes_while_it_is_looked_up_is_the_truth(world: World) ->
     this = worker()
     with pytest.raises(ClaimLost):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert to_rest(workflow).status == "FAILED"
     assert world.log == ["reserve", "charge", "undo charge", "undo reserve"]
 

@@ -114,7 +114,7 @@ def test_a_lost_attempt_tells_what_ran_before_the_loss() -> None:
     workflow, this = submit(), worker()
     with pytest.raises(ClaimLost):
         this.process_next()
-    this._close_lost_attempt()
+    this.in_hand.close_lost()
     assert (last_attempt(workflow).outcome, stored(workflow)[0].split(" ")[0]) == ("lost", "say")
     assert [name for name, _ in names_and_outcomes(workflow)] == ["say", "lose_it"]
 

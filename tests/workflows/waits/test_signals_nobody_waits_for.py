@@ -84,7 +84,7 @@ def test_a_signal_does_not_wake_what_is_rescheduled_because_its_claim_is_lost_ag
     for _ in range(2):
         with pytest.raises((ClaimLost, OperationalError)):
             this.process_next()
-        this._close_lost_attempt()
+        this.in_hand.close_lost()
     do_maintenance()
     assert this.process_next() is False
     workflow.refresh_from_db()

@@ -1,0 +1,106 @@
+"""IN HAND: the attempt that a worker runs just now, and what becomes of it when the worker has lost its claim."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import sleep
+from typing import Any
+
+from django.conf import settings
+from django.db import connections, transaction
+from django.db.models.functions import Now
+
+from workflows.engine import poison
+from workflows.engine.backoff import Delay
+from workflows.engine.claim import Claim
+from workflows.engine.process_status import NEVER, PublishedStatus
+from workflows.errors import ClaimLost
+from workflows.models import Event, Workflow
+from workflows.postgres import sqlstates
+from workflows.state import attempt_log, history, transitions
+from workflows.state.attempt_log import OpenAttempt
+
+logger = logging.getLogger(__name__)
+
+# Seconds between attempts to reach a lost database, doubling.
+LOST_DELAY = 0.1
+# The longest of these while the worker stops and has a result to write: its grace may be over before the next attempt.
+MAX_LAST_DELAY = 1.0
+
+
+class InHand:
+    """The `attempt` of the worker `name`, from when it is opened until it is decided, or closed as lost."""
+
+    def __init__(self, name: str, status: PublishedStatus, must_stop: Callable[[], bool]) -> None:
+        self._name, self._status, self._must_stop = name, status, must_stop
+        self.attempt: OpenAttempt | None = None
+        self._why_unrecorded = ""  # how that was lost
+
+    def make_ready(self) -> None:
+        """Before a claim: close an attempt that was lost; open the attempt log. Raises ClaimLost if it cannot now."""
+        if self.attempt:  # forgotten, it would look like a death
+            self.close_lost()
+        if self.attempt:  # taking another workflow would forget it
+            raise ClaimLost(f"what came of the last attempt cannot be written yet: {self._why_unrecorded}")
+        attempt_log.connect()
+
+    def open(self, claim: Claim) -> OpenAttempt:
+        attempt = attempt_log.open_attempt(
+            claim.workflow, claim_xid=claim.xid, worker=self._name, release=settings.RELEASE
+        )
+        self.attempt = attempt
+        self._status.update(attempt_id=attempt.id, workflow_id=attempt.workflow_id)
+        return attempt
+
+    def clear(self, **changes: Any) -> None:
+        """Nothing is in hand any more."""
+        self.attempt = None
+        self._status.update(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)
+
+    def close_lost(self, *, how: str = "", reschedule_reason: str = "") -> None:
+        """Close both connections, and the attempt in hand as lost. If that fails, the worker tries again later.
+
+        The row is rescheduled after a fault of the engine (`reschedule_reason`), and from its second loss in a row on,
+        whichever workers lost it: the row is then a more likely cause than the database. If it were due at once, it
+        would be the first row again for every worker, and nothing else would run. A worker that takes the row before
+        this one has come back reschedules it instead (see `workflows.engine.poison`).
+        """
+        connections.close_all()
+        try:
+            if self.attempt:
+                attempt_log.close_as_lost(self.attempt, how)
+                losses = len(poison.losses(self.attempt)) + 1
+                if reschedule_reason or losses > 1:
+                    _back_off(self.attempt, losses, reschedule_reason or poison.describe_losses(losses))
+            self.clear()
+        except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
+            self._why_unrecorded = sqlstates.loggable(error).removeprefix("ClaimLost: ")
+            connections.close_all()
+
+    def write_what_is_left(self) -> None:
+        """As the worker stops, try to write a result that only this process knows, for as long as `must_stop` allows.
+
+        A result that still cannot be written is lost with this process, and the log says so.
+        """
+        delay = Delay(LOST_DELAY, MAX_LAST_DELAY)
+        while self.attempt and self.attempt.deferred and not self._must_stop():
+            sleep(delay.next())
+            self.close_lost()
+        if self.attempt and self.attempt.deferred:
+            logger.error(
+                "workflow %s: what came of the call of %s is lost, it could not be written before the end (%s); "
+                "the next attempt asks whether it happened",
+                self.attempt.workflow_id,
+                self.attempt.deferred_step,
+                self._why_unrecorded,
+            )
+
+
+def _back_off(attempt: OpenAttempt, losses: int, reason: str) -> None:
+    """Postpone the row, unless it is locked already. No signal cuts the delay short."""
+    due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
+    with transaction.atomic():
+        if due.select_for_update(skip_locked=True, no_key=True).first():
+            transitions.reschedule(attempt.workflow_id, poison.due_after_losses(losses))
+            history.record_in(attempt, Event.Kind.RESCHEDULED, reason=reason)
