@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Mapping
 from time import monotonic
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
+from onboarding.sandbox.services import OPERATIONS, Refused
 from onboarding.sandbox.store import Store
 
 
@@ -81,24 +81,19 @@ class ArmedFault(Fault):
         return True
 
 
-class BadFault(ValueError):
-    """Its message says what is wrong with the fault that was asked for."""
-
-
 class FaultBook:
     """The faults in force. The first one that concerns a request and strikes is the one it gets."""
 
-    def __init__(self, store: Store, operations: Mapping[str, frozenset[str]], seed: int | None = None) -> None:
+    def __init__(self, store: Store, seed: int | None = None) -> None:
         self._store = store
-        self._operations = operations
         self._random = random.Random(seed)  # noqa: S311
         self._lock = threading.Lock()
         self._faults = [ArmedFault.model_validate(data) for data in store.all("fault")]
         self._last_id = max((fault.id for fault in self._faults), default=0)
 
     def add(self, asked: Any) -> ArmedFault:
-        """Put a fault in force, or raise BadFault."""
-        fault = self._validated(asked)
+        """Put a fault in force."""
+        fault = _validated(asked)
         with self._lock:
             self._last_id += 1
             armed = ArmedFault(id=self._last_id, **fault.model_dump())
@@ -106,15 +101,15 @@ class FaultBook:
             self._keep(armed)
         return armed
 
-    def lift(self, id: str) -> ArmedFault | None:
-        """Take one fault out of force, and return it; None if there is none of this id. Keys that are stuck stay so."""
+    def lift(self, id: str) -> ArmedFault:
+        """Take one fault out of force, and return it. Keys that are stuck stay so."""
         with self._lock:
             for fault in self._faults:
                 if str(fault.id) == id:
                     self._faults.remove(fault)
                     self._store.delete("fault", _record_id(fault))
                     return fault
-        return None
+        raise Refused(404, "no_such_fault")
 
     def clear(self) -> None:
         """Take all faults out of force; keys that were answered with 500 every time are free again too."""
@@ -147,21 +142,23 @@ class FaultBook:
                 return fault
         return None
 
-    def _validated(self, asked: Any) -> Fault:
-        try:
-            fault = Fault.model_validate(asked)
-        except ValidationError as error:
-            detail = error.errors()[0]
-            raise BadFault(": ".join([*map(str, detail["loc"]), detail["msg"].removeprefix("Value error, ")])) from None
-        if fault.service not in self._operations:
-            raise BadFault(f"service: one of {', '.join(self._operations)}")
-        known = self._operations[fault.service]
-        if fault.operation is not None and fault.operation not in known:
-            raise BadFault(f"operation: null for all, or one of {', '.join(sorted(known))}")
-        return fault
-
     def _keep(self, fault: ArmedFault) -> None:
         self._store.put("fault", _record_id(fault), fault.model_dump())
+
+
+def _validated(asked: Any) -> Fault:
+    try:
+        fault = Fault.model_validate(asked)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        reason = ": ".join([*map(str, detail["loc"]), detail["msg"].removeprefix("Value error, ")])
+        raise Refused(400, "bad_fault", reason) from None
+    if fault.service not in OPERATIONS:
+        raise Refused(400, "bad_fault", f"service: one of {', '.join(OPERATIONS)}")
+    known = OPERATIONS[fault.service]
+    if fault.operation is not None and fault.operation not in known:
+        raise Refused(400, "bad_fault", f"operation: null for all, or one of {', '.join(sorted(known))}")
+    return fault
 
 
 def _record_id(fault: ArmedFault) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import select
 import signal
 import socket
@@ -21,14 +22,16 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from onboarding.sandbox.calls import CallLog
-from onboarding.sandbox.faults import BadFault, Fault, FaultBook
+from onboarding.sandbox.faults import Fault, FaultBook
 from onboarding.sandbox.services import OPERATIONS, ROUTES, Call, Refused, Route, arrange_account, check_token
-from onboarding.sandbox.store import EFFECT_FILTERS, Store, StoredAnswer
+from onboarding.sandbox.store import EFFECT_FILTERS, Performed, Store
 
 LARGEST_BODY = 1_000_000  # bytes
 MICROSECONDS = "%Y-%m-%dT%H:%M:%S.%fZ"  # one length, so that times compare as texts
 
 FAULT_CODES = {409: "idempotency_in_progress", 422: "refused", 429: "too_many_requests", 503: "unavailable"}
+# The status that a request gets in place of being performed, by the kind of its fault; 0 is never sent.
+INSTEAD = {"capacity": 503, "replay_500": 500, "silent": 0}
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,6 @@ class Response:
         return cls(refused.status, {"code": refused.code} | ({"detail": refused.detail} if refused.detail else {}))
 
 
-NEVER_SENT = Response(0, {})
-
-
 class Sandbox:
     """Everything but the sockets.
 
@@ -94,9 +94,9 @@ class Sandbox:
     def __init__(self, directory: Path, seed: int | None = None, *, key_ttl: float | None = None) -> None:
         self.store = Store(directory)
         self.key_ttl = key_ttl
-        self.faults = FaultBook(self.store, OPERATIONS, seed)
+        self.faults = FaultBook(self.store, seed)
         self.calls = CallLog()
-        self._routes = {_shape(route.service, route.method, route.path): route for route in ROUTES}
+        self._routes = [(route, _pattern(route)) for route in ROUTES]
 
     def answer(self, request: Request) -> tuple[Response, Fault | None]:
         """Answer a request; with the fault, if any, that says how the answer is to be sent."""
@@ -127,28 +127,24 @@ class Sandbox:
         if not call.idempotency_key:
             raise Refused(400, "idempotency_key_missing")
         with self.store.transaction():
-            known = self.store.answer(route.service, call.idempotency_key, self._remembers_since())
+            known = self.store.performed(route.service, call.idempotency_key, self._remembers_since())
             if known is None:
-                stored = StoredAnswer(request.fingerprint, 201, route.perform(call))
-                self.store.keep_answer(route.service, call.idempotency_key, stored)
-                patient = stored.body["patient_uuid"]
-                self.store.add_effect(route.service, route.operation, call.idempotency_key, patient, _now())
-                return Response(stored.status, stored.body)
+                performed = Performed(request.fingerprint, route.perform(call))
+                self.store.add(route.service, route.operation, call.idempotency_key, _now(), performed)
+                return Response(201, performed.answer)
         if known.fingerprint != request.fingerprint:
             raise Refused(422, "idempotency_key_reused")
-        return Response(known.status, known.body, replayed=True)
+        return Response(201, known.answer, replayed=True)
 
     def _remembers_since(self) -> str:
         """The time before which all keys are forgotten; empty when none ever is."""
         return "" if self.key_ttl is None else _now(ago=self.key_ttl)
 
     def _route(self, request: Request) -> tuple[Route, dict[str, str]]:
-        service, *path = request.path
-        for shape in _shapes(service, request.method, path):
-            if route := self._routes.get(shape):
-                parts = route.path.strip("/").split("/")
-                names = {part[1:-1]: value for part, value in zip(parts, path, strict=True) if part[0] == "{"}
-                return route, names
+        """The route of a request, and the names in its path."""
+        for route, pattern in self._routes:
+            if route.method == request.method and (found := pattern.fullmatch("/".join(request.path))):
+                return route, found.groupdict()
         raise Refused(404, "no_such_operation")
 
     # --- what the sandbox offers about itself ----------------------------------------------------
@@ -162,23 +158,18 @@ class Sandbox:
             case "GET", ("_calls",):
                 return Response(200, {"calls": self._calls(request.query)})
             case "GET", ("_answers", service, key):
-                if (stored := self.store.answer(service, key)) is None:
+                if (known := self.store.performed(service, key)) is None:
                     raise Refused(404, "no_such_answer")
-                return Response(200, {"status": stored.status, "body": stored.body})
+                return Response(200, {"status": 201, "body": known.answer})
             case "GET", ("_faults",):
                 return Response(200, {"faults": self.faults.all()})
             case "POST", ("_faults",):
-                try:
-                    return Response(201, self.faults.add(request.json).model_dump())
-                except BadFault as bad:
-                    raise Refused(400, "bad_fault", str(bad)) from None
+                return Response(201, self.faults.add(request.json).model_dump())
             case "DELETE", ("_faults",):
                 self.faults.clear()
                 return Response(200, {"faults": []})
             case "DELETE", ("_faults", id):
-                if (lifted := self.faults.lift(id)) is None:
-                    raise Refused(404, "no_such_fault")
-                return Response(200, lifted.model_dump())
+                return Response(200, self.faults.lift(id).model_dump())
             case "POST", ("_accounts",):
                 with self.store.transaction():
                     return Response(201, arrange_account(Call(self.store, {}, {}, request.json)))
@@ -282,17 +273,8 @@ def serve_until(server: SandboxServer, signals: set[signal.Signals]) -> None:
 
 def _instead(fault: Fault) -> Response | None:
     """What a request gets in place of being performed; None where the fault lets it be performed."""
-    match fault.kind:
-        case "status":
-            status = fault.status or 500
-            return Response(status, {"code": FAULT_CODES.get(status, "fault")})
-        case "capacity":
-            return Response(503, {"code": FAULT_CODES[503]})
-        case "replay_500":
-            return Response(500, {"code": "fault"})
-        case "silent":
-            return NEVER_SENT
-    return None
+    status = fault.status if fault.kind == "status" else INSTEAD.get(fault.kind)
+    return None if status is None else Response(status, {"code": FAULT_CODES.get(status, "fault")})
 
 
 def _filters(query: dict[str, str], known: Collection[str]) -> tuple[datetime | None, dict[str, str]]:
@@ -308,17 +290,9 @@ def _filters(query: dict[str, str], known: Collection[str]) -> tuple[datetime | 
     return at, {name: value for name, value in query.items() if name != "since"}
 
 
-def _shape(service: str, method: str, path: str) -> tuple[str, ...]:
-    """A route's place in the table: its path with every {name} as a star."""
-    return (service, method, *("*" if part.startswith("{") else part for part in path.strip("/").split("/")))
-
-
-def _shapes(service: str, method: str, path: list[str]) -> list[tuple[str, ...]]:
-    """The shapes a path can have: as it is, or with its second part as a name."""
-    shapes = [(service, method, *path)]
-    if len(path) > 1:
-        shapes.append((service, method, path[0], "*", *path[2:]))
-    return shapes
+def _pattern(route: Route) -> re.Pattern[str]:
+    """What the paths of a route look like, from its service on, with a group for each {name}."""
+    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", route.service + route.path))
 
 
 def _now(*, ago: float = 0) -> str:

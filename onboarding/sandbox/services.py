@@ -82,10 +82,10 @@ class Route:
 
 def search_accounts(call: Call) -> dict[str, Any]:
     if "linking_id" in call.body:
-        pointer = call.store.get("linking_id", call.text("linking_id"))
+        account = call.store.get("linking_id", call.text("linking_id"))
     else:
-        pointer = call.store.get("email", call.text("email").casefold())
-    return {"accounts": [call.record("account", pointer["patient_uuid"])] if pointer else []}
+        account = call.store.get("email", call.text("email").casefold())
+    return {"accounts": [account] if account else []}
 
 
 def create_account(call: Call) -> dict[str, Any]:
@@ -99,30 +99,23 @@ def open_account(store: Store, *, email: str, reference: str | None) -> dict[str
     patient = str(uuid4())
     account = {"patient_uuid": patient, "reference": reference}
     store.put("account", patient, account)
-    store.put("email", email.casefold(), {"patient_uuid": patient})
+    store.put("email", email.casefold(), account)
     return account
 
 
 def arrange_account(call: Call) -> dict[str, Any]:
     """Make the account of an existing patient, or one that another flow has created. Repeatable by its e-mail."""
     email = call.text("email")
-    pointer = call.store.get("email", email.casefold())
-    account = call.record("account", pointer["patient_uuid"]) if pointer else None
-    if account is None:
-        account = open_account(call.store, email=email, reference=None)
+    account = call.store.get("email", email.casefold()) or open_account(call.store, email=email, reference=None)
     patient = {"patient_uuid": account["patient_uuid"]}
     if "linking_id" in call.body:
-        call.store.put("linking_id", call.text("linking_id"), patient)
+        call.store.put("linking_id", call.text("linking_id"), account)
     session_token = call.text("session_token") if "session_token" in call.body else f"session_{uuid4().hex}"
     lifetime = call.body.get("session_expires_in_s", SESSION_TTL)
     if not isinstance(lifetime, int | float):
         raise Refused(400, "malformed", "session_expires_in_s: seconds are needed")
     call.store.put("session", session_token, {**patient, "expires_at": time.time() + lifetime})
     return {**patient, "session_token": session_token}
-
-
-def link_identity_verification(call: Call) -> dict[str, Any]:
-    return _keep(call, "identity_verification", {"verification_id": call.text("verification_id")})
 
 
 # --- tokens --------------------------------------------------------------------------------------
@@ -161,26 +154,7 @@ def _signature(store: Store, claim: str) -> str:
     return hmac.new(store.secret.encode(), claim.encode(), hashlib.sha256).hexdigest()
 
 
-# --- profiles, insurance, visits -----------------------------------------------------------------
-
-
-def update_personal_information(call: Call) -> dict[str, Any]:
-    names = ("first_name", "last_name", "date_of_birth", "sex")
-    return _keep(call, "personal_information", {name: call.text(name) for name in names})
-
-
-def update_phone_number(call: Call) -> dict[str, Any]:
-    return _keep(call, "phone", {"phone": call.text("phone")})
-
-
-def update_address(call: Call) -> dict[str, Any]:
-    names = ("line1", "city", "state", "postal_code")
-    return _keep(call, "address", {"line2": call.body.get("line2")} | {name: call.text(name) for name in names})
-
-
-def save_insurance(call: Call) -> dict[str, Any]:
-    policy = {"payer": call.text("payer"), "member_id": call.text("member_id")}
-    return _keep(call, "policy", policy | {"group_number": call.body.get("group_number")})
+# --- insurance, visits ---------------------------------------------------------------------------
 
 
 def verify_insurance(call: Call) -> dict[str, Any]:
@@ -191,13 +165,7 @@ def verify_insurance(call: Call) -> dict[str, Any]:
 
 
 def start_visit(call: Call) -> dict[str, Any]:
-    visit: dict[str, str] = {
-        "visit_uuid": str(uuid4()),
-        "patient_uuid": call.patient(),
-        "program": call.text("program"),
-    }
-    call.store.put("visit", visit["visit_uuid"], visit)
-    return visit
+    return _new(call, "visit", "visit_uuid", str(uuid4()), program=call.text("program"))
 
 
 def save_questionnaire(call: Call) -> dict[str, Any]:
@@ -217,13 +185,8 @@ def save_questionnaire(call: Call) -> dict[str, Any]:
 def attach_card(call: Call) -> dict[str, Any]:
     if call.text("card_token").startswith("tok_invalid"):
         raise Refused(422, "card_invalid")
-    card = {"card_id": f"card_{uuid4().hex}", "patient_uuid": call.patient(), "card_token": call.text("card_token")}
-    call.store.put("card", card["card_id"], card)
+    card = _new(call, "card", "card_id", f"card_{uuid4().hex}", card_token=call.text("card_token"))
     return {"card_id": card["card_id"], "patient_uuid": card["patient_uuid"]}
-
-
-def configure_billing(call: Call) -> dict[str, Any]:
-    return _keep(call, "billing", {name: call.text(name) for name in ("program", "plan", "postal_code")})
 
 
 def charge(call: Call) -> dict[str, Any]:
@@ -236,14 +199,7 @@ def charge(call: Call) -> dict[str, Any]:
         raise Refused(403, "another_patient")
     if card["card_token"].startswith("tok_declined"):
         raise Refused(402, "card_declined")
-    made: dict[str, Any] = {
-        "charge_id": f"ch_{uuid4().hex}",
-        "patient_uuid": patient,
-        "amount_cents": amount,
-    }
-    call.store.put("charge", made["charge_id"], made)
-    call.store.put("charge_by_key", call.idempotency_key, {"id": made["charge_id"]})
-    return made
+    return _new(call, "charge", "charge_id", f"ch_{uuid4().hex}", amount_cents=amount)
 
 
 def find_charge(call: Call) -> dict[str, Any]:
@@ -253,20 +209,15 @@ def find_charge(call: Call) -> dict[str, Any]:
 def refund(call: Call) -> dict[str, Any]:
     """Give back `amount_cents` of a charge; without it, all that is left of it."""
     made = call.record("charge", call.text("charge_id"))
-    left = made["amount_cents"] - sum(each["amount_cents"] for each in _refunds_of(call, made["charge_id"]))
+    refunds = _refunds_of(call, made["charge_id"])
+    left = made["amount_cents"] - sum(each["amount_cents"] for each in refunds)
     amount = call.body.get("amount_cents", left)
     if not left:
         raise Refused(409, "already_refunded")
     if not isinstance(amount, int) or not 0 < amount <= left:
         raise Refused(400, "malformed", f"amount_cents: from 1 to {left}, which is left of the charge")
-    given_back = {
-        "refund_id": f"re_{uuid4().hex}",
-        "charge_id": made["charge_id"],
-        "amount_cents": amount,
-        "patient_uuid": made["patient_uuid"],
-    }
-    refunds = [*_refunds_of(call, made["charge_id"]), given_back]
-    call.store.put("refunds", made["charge_id"], {"refunds": refunds})
+    given_back = {**made, "refund_id": f"re_{uuid4().hex}", "amount_cents": amount}
+    call.store.put("refunds", made["charge_id"], {"refunds": [*refunds, given_back]})
     return given_back
 
 
@@ -287,18 +238,17 @@ def enroll(call: Call) -> dict[str, Any]:
         raise Refused(400, "malformed", "payment_status: paid or payment_due")
     if call.text("program").startswith("full_"):
         raise Refused(409, "program_full")
-    enrollment: dict[str, Any] = {
-        "enrollment_id": f"enr_{uuid4().hex}",
-        "patient_uuid": call.patient(),
-        "visit_uuid": call.record("visit", call.text("visit_uuid"))["visit_uuid"],
-        "program": call.text("program"),
-        "plan": call.text("plan"),
-        "payment_status": call.body["payment_status"],
-        "withdrawn": False,
-    }
-    call.store.put("enrollment", enrollment["enrollment_id"], enrollment)
-    call.store.put("enrollment_by_key", call.idempotency_key, {"id": enrollment["enrollment_id"]})
-    return enrollment
+    return _new(
+        call,
+        "enrollment",
+        "enrollment_id",
+        f"enr_{uuid4().hex}",
+        visit_uuid=call.record("visit", call.text("visit_uuid"))["visit_uuid"],
+        program=call.text("program"),
+        plan=call.text("plan"),
+        payment_status=call.body["payment_status"],
+        withdrawn=False,
+    )
 
 
 def find_enrollment(call: Call) -> dict[str, Any]:
@@ -318,10 +268,6 @@ def find_withdrawal(call: Call) -> dict[str, Any]:
     return {"withdrawals": [enrollment] if enrollment and enrollment["withdrawn"] else []}
 
 
-def set_communication_preferences(call: Call) -> dict[str, Any]:
-    return _keep(call, "preferences", {name: bool(call.body.get(name)) for name in ("sms", "email")})
-
-
 def send_confirmation(call: Call) -> dict[str, Any]:
     return {"message_id": f"msg_{uuid4().hex}", "patient_uuid": call.patient(), "template": call.text("template")}
 
@@ -329,11 +275,22 @@ def send_confirmation(call: Call) -> dict[str, Any]:
 # --- shared --------------------------------------------------------------------------------------
 
 
-def _keep(call: Call, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Keep something that a patient has one of."""
-    patient = call.patient()
-    call.store.put(kind, patient, data)
-    return {"patient_uuid": patient}
+def keep(kind: str, *texts: str) -> Operation:
+    """An operation that keeps the body, as something that a patient has one of; it needs these texts."""
+
+    def keep_one(call: Call) -> dict[str, Any]:
+        call.store.put(kind, call.patient(), {**call.body, **{name: call.text(name) for name in texts}})
+        return {"patient_uuid": call.patient()}
+
+    return keep_one
+
+
+def _new(call: Call, kind: str, id_name: str, id: str, **fields: Any) -> dict[str, Any]:
+    """Keep something that a patient may have many of; it is found by its id, and by the call's key."""
+    made = {id_name: id, "patient_uuid": call.patient(), **fields}
+    call.store.put(kind, id, made)
+    call.store.put(f"{kind}_by_key", call.idempotency_key, {"id": id})
+    return made
 
 
 def _found_by_key(call: Call, kind: str) -> list[dict[str, Any]]:
@@ -346,19 +303,21 @@ ROUTES = [
     Route("accounts", "find_account", "POST", "/accounts/search", search_accounts, changes=False),
     Route("accounts", "create_account", "POST", "/accounts", create_account),
     Route("accounts", "link_identity_verification", "PUT", "/accounts/{patient}/identity-verification",
-          link_identity_verification),
+          keep("identity_verification", "verification_id")),
     Route("tokens", "exchange_session", "POST", "/exchange", exchange_session, changes=False),
     Route("tokens", "issue_token", "POST", "/issue", issue_token, changes=False),
     Route("profiles", "update_personal_information", "PUT", "/patients/{patient}/personal-information",
-          update_personal_information, token=True),
-    Route("profiles", "update_phone_number", "PUT", "/patients/{patient}/phone", update_phone_number, token=True),
-    Route("profiles", "update_address", "PUT", "/patients/{patient}/address", update_address, token=True),
-    Route("insurance", "save_insurance", "PUT", "/patients/{patient}/policy", save_insurance),
+          keep("personal_information", "first_name", "last_name", "date_of_birth", "sex"), token=True),
+    Route("profiles", "update_phone_number", "PUT", "/patients/{patient}/phone", keep("phone", "phone"), token=True),
+    Route("profiles", "update_address", "PUT", "/patients/{patient}/address",
+          keep("address", "line1", "city", "state", "postal_code"), token=True),
+    Route("insurance", "save_insurance", "PUT", "/patients/{patient}/policy", keep("policy", "payer", "member_id")),
     Route("insurance", "verify_insurance", "POST", "/patients/{patient}/verifications", verify_insurance),
     Route("visits", "start_visit", "POST", "/visits", start_visit, token=True),
     Route("visits", "save_questionnaire", "PUT", "/visits/{visit}/questionnaire", save_questionnaire, token=True),
     Route("payments", "attach_card", "POST", "/cards", attach_card),
-    Route("payments", "configure_billing", "PUT", "/billing/{patient}", configure_billing),
+    Route("payments", "configure_billing", "PUT", "/billing/{patient}",
+          keep("billing", "program", "plan", "postal_code")),
     Route("payments", "charge", "POST", "/charges", charge),
     Route("payments", "find_charge", "GET", "/charges", find_charge, changes=False),
     Route("payments", "refund", "POST", "/refunds", refund),
@@ -368,7 +327,7 @@ ROUTES = [
     Route("programs", "withdraw", "POST", "/withdrawals", withdraw),
     Route("programs", "find_withdrawal", "GET", "/withdrawals", find_withdrawal, changes=False),
     Route("messages", "set_communication_preferences", "PUT", "/patients/{patient}/preferences",
-          set_communication_preferences),
+          keep("preferences")),
     Route("messages", "send_confirmation", "POST", "/messages", send_confirmation),
 ]
 # fmt: on

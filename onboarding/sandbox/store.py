@@ -14,25 +14,24 @@ from typing import Any
 
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS record (kind TEXT, id TEXT, data TEXT NOT NULL, PRIMARY KEY (kind, id)) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS answer (
-        service TEXT, idempotency_key TEXT, fingerprint TEXT NOT NULL, status INTEGER NOT NULL, body TEXT NOT NULL,
-        PRIMARY KEY (service, idempotency_key)) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS effect (
+    CREATE TABLE IF NOT EXISTS performed (
         id INTEGER PRIMARY KEY, service TEXT NOT NULL, operation TEXT NOT NULL, idempotency_key TEXT NOT NULL,
-        patient_uuid TEXT NOT NULL, at TEXT NOT NULL);
-    CREATE INDEX IF NOT EXISTS effect_of_patient ON effect (patient_uuid);
-    CREATE INDEX IF NOT EXISTS effect_since ON effect (at);
-    CREATE INDEX IF NOT EXISTS effect_of_key ON effect (service, idempotency_key, at);
+        patient_uuid TEXT NOT NULL, at TEXT NOT NULL, fingerprint TEXT NOT NULL, answer TEXT NOT NULL);
+    CREATE INDEX IF NOT EXISTS performed_for_patient ON performed (patient_uuid);
+    CREATE INDEX IF NOT EXISTS performed_since ON performed (at);
+    CREATE INDEX IF NOT EXISTS performed_under_key ON performed (service, idempotency_key, id);
 """
 
 EFFECT_FILTERS = ("service", "operation", "idempotency_key", "patient_uuid")
+_EFFECT = (*EFFECT_FILTERS, "at")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredAnswer:
+class Performed:
+    """A change that was performed under a key: what was asked for, and the answer."""
+
     fingerprint: str
-    status: int
-    body: dict[str, Any]
+    answer: dict[str, Any]
 
 
 class Store:
@@ -70,8 +69,8 @@ class Store:
             self._db.execute("COMMIT")
 
     def get(self, kind: str, id: str) -> dict[str, Any] | None:
-        row = self._one("SELECT data FROM record WHERE kind = ? AND id = ?", kind, id)
-        return json.loads(row[0]) if row else None
+        rows = self._run("SELECT data FROM record WHERE kind = ? AND id = ?", kind, id)
+        return json.loads(rows[0][0]) if rows else None
 
     def put(self, kind: str, id: str, data: dict[str, Any]) -> None:
         self._run("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", kind, id, json.dumps(data))
@@ -80,54 +79,35 @@ class Store:
         self._run("DELETE FROM record WHERE kind = ? AND id = ?", kind, id)
 
     def all(self, kind: str) -> list[dict[str, Any]]:
-        with self._lock:
-            rows = self._db.execute("SELECT data FROM record WHERE kind = ? ORDER BY id", (kind,)).fetchall()
-        return [json.loads(data) for (data,) in rows]
+        return [json.loads(data) for (data,) in self._run("SELECT data FROM record WHERE kind = ? ORDER BY id", kind)]
 
     def clear(self, kind: str) -> None:
         self._run("DELETE FROM record WHERE kind = ?", kind)
 
-    def answer(self, service: str, idempotency_key: str, since: str = "") -> StoredAnswer | None:
-        """The answer to a key whose change was performed `at` or after `since`; an older one is forgotten."""
-        row = self._one(
-            """SELECT fingerprint, status, body FROM answer a WHERE service = ? AND idempotency_key = ? AND EXISTS (
-                   SELECT 1 FROM effect e
-                    WHERE e.service = a.service AND e.idempotency_key = a.idempotency_key AND e.at >= ?)""",
-            service,
-            idempotency_key,
-            since,
+    def performed(self, service: str, idempotency_key: str, since: str = "") -> Performed | None:
+        """What was last performed under a key, `at` or after `since`; an older one is forgotten."""
+        rows = self._run(
+            """SELECT fingerprint, answer FROM performed WHERE service = ? AND idempotency_key = ? AND at >= ?
+                ORDER BY id DESC LIMIT 1""",
+            *(service, idempotency_key, since),
         )
-        return StoredAnswer(row[0], row[1], json.loads(row[2])) if row else None
+        return Performed(rows[0][0], json.loads(rows[0][1])) if rows else None
 
-    def keep_answer(self, service: str, idempotency_key: str, answer: StoredAnswer) -> None:
-        """In the stead of one that is forgotten."""
+    def add(self, service: str, operation: str, idempotency_key: str, at: str, performed: Performed) -> None:
+        """Add what was performed to the effect log. Its answer names the patient."""
         self._run(
-            "INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?)",
-            service,
-            idempotency_key,
-            answer.fingerprint,
-            answer.status,
-            json.dumps(answer.body),
-        )
-
-    def add_effect(self, service: str, operation: str, idempotency_key: str, patient_uuid: str, at: str) -> None:
-        self._run(
-            "INSERT INTO effect (service, operation, idempotency_key, patient_uuid, at) VALUES (?, ?, ?, ?, ?)",
-            service,
-            operation,
-            idempotency_key,
-            patient_uuid,
-            at,
+            "INSERT INTO performed VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)",
+            *(service, operation, idempotency_key, performed.answer["patient_uuid"], at),
+            *(performed.fingerprint, json.dumps(performed.answer)),
         )
 
     def effects(self, since: str = "", **equal: str) -> list[dict[str, str]]:
         """Performed effects in their order, `at` or after `since`; `equal` are some of EFFECT_FILTERS."""
-        columns = ("service", "operation", "idempotency_key", "patient_uuid", "at")
-        conditions = " AND ".join(["at >= ?", *(f"{name} = ?" for name in EFFECT_FILTERS if name in equal)])
-        values = [since, *(equal[name] for name in EFFECT_FILTERS if name in equal)]
-        sql = f"SELECT {', '.join(columns)} FROM effect WHERE {conditions} ORDER BY id"  # noqa: S608 (our own names)
-        with self._lock:
-            return [dict(zip(columns, row, strict=True)) for row in self._db.execute(sql, values)]
+        names = [name for name in EFFECT_FILTERS if name in equal]
+        conditions = " AND ".join(["at >= ?", *(f"{name} = ?" for name in names)])
+        sql = f"SELECT {', '.join(_EFFECT)} FROM performed WHERE {conditions} ORDER BY id"  # noqa: S608 (our own names)
+        rows = self._run(sql, since, *(equal[name] for name in names))
+        return [dict(zip(_EFFECT, row, strict=True)) for row in rows]
 
     def _own_secret(self) -> str:
         """What tokens are signed with: they outlive a restart, as everything here does."""
@@ -136,11 +116,6 @@ class Store:
             self.put("secret", "tokens", kept)
         return str(kept["secret"])
 
-    def _one(self, sql: str, *values: Any) -> tuple[Any, ...] | None:
+    def _run(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
         with self._lock:
-            row: tuple[Any, ...] | None = self._db.execute(sql, values).fetchone()
-            return row
-
-    def _run(self, sql: str, *values: Any) -> None:
-        with self._lock:
-            self._db.execute(sql, values)
+            return self._db.execute(sql, values).fetchall()

@@ -16,7 +16,6 @@ from onboarding.demo.play import _crash_worker_of
 from onboarding.demo.scenes import OUTAGE, Scene, scenes, sights
 from onboarding.samples import samples
 from onboarding.sandbox.faults import FaultBook
-from onboarding.sandbox.services import OPERATIONS
 from onboarding.sandbox.store import Store
 from workflows.models import Attempt, Service, State, WorkerProcess, Workflow
 
@@ -37,7 +36,7 @@ def test_only_those_that_are_to_be_parked_need_the_service_that_is_down() -> Non
 
 
 def test_the_sandbox_knows_each_fault_and_a_scene_strikes_its_own_calls_only(tmp_path: Any) -> None:
-    book = FaultBook(Store(tmp_path), OPERATIONS)
+    book = FaultBook(Store(tmp_path))
     book.add(OUTAGE)
     for scene in scenes(7):
         for fault in scene.faults:

@@ -63,13 +63,11 @@ class Command(BaseCommand):
     def _open(self, *, state: Path, seed: int | None, key_ttl: float | None, **_: Any) -> Sandbox:
         try:
             return Sandbox(state, seed, key_ttl=key_ttl)
-        except sqlite3.OperationalError as error:
+        except (OSError, sqlite3.DatabaseError) as error:
             if "locked" in str(error):
                 raise CommandError(
                     f"Another sandbox is running on {state}. Stop it, or give another --state."
                 ) from None
-            raise CommandError(f"Cannot keep state in {state}: {error}. Give another --state.") from None
-        except (OSError, sqlite3.DatabaseError) as error:
             raise CommandError(f"Cannot keep state in {state}: {error}. Give another --state.") from None
 
     def _bind(self, host: str, port: int, sandbox: Sandbox) -> SandboxServer:

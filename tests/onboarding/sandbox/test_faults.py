@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from onboarding.sandbox import faults
-from onboarding.sandbox.services import OPERATIONS
 from onboarding.sandbox.store import Store
 from tests.onboarding.sandbox.test_server import attach_card, charge, new_patient
 from tests.sandbox_process import SandboxProcess
@@ -125,7 +124,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_capacity_holds_for_any_second_and_not_only_for_whole_ones(clock: Clock, tmp_path: Path) -> None:
-    book = faults.FaultBook(Store(tmp_path), OPERATIONS)
+    book = faults.FaultBook(Store(tmp_path))
     book.add({"service": "payments", "kind": "capacity", "per_second": 2})
     let_through = []
     for clock.now in (0.75, 0.875, 0.9375, 1.125, 1.625, 1.75, 1.8125, 1.875, 1.9375, 2.875):
@@ -136,7 +135,7 @@ def test_a_capacity_holds_for_any_second_and_not_only_for_whole_ones(clock: Cloc
 
 def test_within_a_capacity_the_next_fault_may_strike(clock: Clock, tmp_path: Path) -> None:
     """A service that is slow, and limited."""
-    book = faults.FaultBook(Store(tmp_path), OPERATIONS)
+    book = faults.FaultBook(Store(tmp_path))
     book.add({"service": "payments", "kind": "capacity", "per_second": 1})
     book.add({"service": "payments", "kind": "slow", "delay_s": 1})
     struck = [book.strike("payments", "charge", "") for _ in range(2)]

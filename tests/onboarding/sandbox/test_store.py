@@ -51,7 +51,7 @@ def test_a_change_and_its_effect_are_one(tmp_path: Path) -> None:
     account = sandbox.answer(Request("POST", "/_accounts", {}, b'{"email": "a@b.example"}'))[0].body
     body = f'{{"patient_uuid": "{account["patient_uuid"]}", "card_token": "tok_visa"}}'.encode()
     attach = Request("POST", "/payments/cards", {"idempotency-key": "key"}, body)
-    sandbox.store._run("CREATE TRIGGER full BEFORE INSERT ON effect BEGIN SELECT RAISE (ABORT, 'disk full'); END")
+    sandbox.store._run("CREATE TRIGGER full BEFORE INSERT ON performed BEGIN SELECT RAISE (ABORT, 'disk full'); END")
     with pytest.raises(Exception, match="disk full"):
         sandbox.answer(attach)
     assert sandbox.store.all("card") == []
