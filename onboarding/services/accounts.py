@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from onboarding.services.http import Confirmation, Service, ServiceAnswer
+from onboarding.payload import NewPatient
+from onboarding.services.http import Service, ServiceAnswer
 
 accounts = Service("accounts")
 # Nobody's account waits for it.
@@ -28,18 +29,15 @@ def find_by_linking_id(linking_id: str) -> Account | None:
     return _find({"linking_id": linking_id})
 
 
-def create(
-    *, email: str, password: str, first_name: str, last_name: str, reference: str, idempotency_key: str
-) -> Account:
+def create(patient: NewPatient, *, reference: str, idempotency_key: str) -> Account:
     return accounts.change(
         "create_account",
-        "POST",
         "/accounts",
         body={
-            "email": email,
-            "password": password,
-            "first_name": first_name,
-            "last_name": last_name,
+            "email": patient.email,
+            "password": patient.password.get_secret_value(),
+            "first_name": patient.first_name,
+            "last_name": patient.last_name,
             "reference": reference,
         },
         idempotency_key=idempotency_key,
@@ -48,13 +46,11 @@ def create(
 
 
 def link_identity_verification(patient: UUID, verification_id: str, *, idempotency_key: str) -> None:
-    identity.change(
+    identity.put(
         "link_identity_verification",
-        "PUT",
         f"/accounts/{patient}/identity-verification",
         body={"verification_id": verification_id},
         idempotency_key=idempotency_key,
-        answer=Confirmation,
     )
 
 

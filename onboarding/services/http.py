@@ -22,7 +22,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import httpx
@@ -94,19 +94,31 @@ class Service:
     def change(
         self,
         operation: str,
-        method: Literal["POST", "PUT"],
         path: str,
         *,
         answer: type[AnswerT],
         body: Mapping[str, Any],
         idempotency_key: str,
         token: str = "",
+        method: str = "POST",
     ) -> AnswerT:
         """Have something done, once for the key; with the patient's `token` where the service asks for it."""
         headers = {"Idempotency-Key": idempotency_key}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         return self._call(operation, method, path, answer, UnknownOutcome, json=body, headers=headers)
+
+    def put(self, operation: str, path: str, *, body: Mapping[str, Any], idempotency_key: str, token: str = "") -> None:
+        """Set something that there is one of, as `change`; the answer says no more than that it is set."""
+        self.change(
+            operation,
+            path,
+            answer=Confirmation,
+            body=body,
+            idempotency_key=idempotency_key,
+            token=token,
+            method="PUT",
+        )
 
     def _call(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from onboarding.services.http import Confirmation, Service, ServiceAnswer
+from onboarding.services.http import Service, ServiceAnswer
 from workflows.errors import StepError
 
 payments = Service("payments")
@@ -40,7 +40,6 @@ def attach_card(patient: UUID, card_token: str, *, idempotency_key: str) -> str:
     """Attach the card that the browser tokenised, and return its id. StepError `card_invalid` for a bad one."""
     return payments.change(
         "attach_card",
-        "POST",
         "/cards",
         body={"patient_uuid": str(patient), "card_token": card_token},
         idempotency_key=idempotency_key,
@@ -49,21 +48,14 @@ def attach_card(patient: UUID, card_token: str, *, idempotency_key: str) -> str:
 
 
 def configure_billing(patient: UUID, *, program: str, plan: str, postal_code: str, idempotency_key: str) -> None:
-    payments.change(
-        "configure_billing",
-        "PUT",
-        f"/billing/{patient}",
-        body={"program": program, "plan": plan, "postal_code": postal_code},
-        idempotency_key=idempotency_key,
-        answer=Confirmation,
-    )
+    body = {"program": program, "plan": plan, "postal_code": postal_code}
+    payments.put("configure_billing", f"/billing/{patient}", body=body, idempotency_key=idempotency_key)
 
 
 def charge(patient: UUID, card_id: str, *, amount_cents: int, currency: str, idempotency_key: str) -> str:
     """Charge the card, and return the charge's id. StepError `card_declined` when the bank says no."""
     return payments.change(
         "charge",
-        "POST",
         "/charges",
         body={"patient_uuid": str(patient), "card_id": card_id, "amount_cents": amount_cents, "currency": currency},
         idempotency_key=idempotency_key,
@@ -75,12 +67,7 @@ def refund(charge_id: str, *, idempotency_key: str) -> str | None:
     """Refund all of a charge, and return the refund's id; None when it had been refunded before."""
     try:
         return payments.change(
-            "refund",
-            "POST",
-            "/refunds",
-            body={"charge_id": charge_id},
-            idempotency_key=idempotency_key,
-            answer=_Refund,
+            "refund", "/refunds", body={"charge_id": charge_id}, idempotency_key=idempotency_key, answer=_Refund
         ).refund_id
     except StepError as error:
         if error.code == "already_refunded":

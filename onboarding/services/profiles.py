@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import date
-from typing import Any
 from uuid import UUID
 
-from onboarding.services.http import Confirmation, Service
+from onboarding.payload import Address, Patient
+from onboarding.services.http import Service
 
 profiles = Service("profiles")
 
+PERSONAL_INFORMATION = {"first_name", "last_name", "date_of_birth", "sex"}
 
-def update_personal_information(
-    patient: UUID,
-    *,
-    first_name: str,
-    last_name: str,
-    date_of_birth: date,
-    sex: str,
-    token: str,
-    idempotency_key: str,
-) -> None:
-    body = {
-        "first_name": first_name,
-        "last_name": last_name,
-        "date_of_birth": date_of_birth.isoformat(),
-        "sex": sex,
-    }
-    _save("update_personal_information", f"/patients/{patient}/personal-information", body, token, idempotency_key)
+
+def update_personal_information(patient: UUID, told: Patient, *, token: str, idempotency_key: str) -> None:
+    path = f"/patients/{patient}/personal-information"
+    body = told.model_dump(mode="json", include=PERSONAL_INFORMATION)
+    profiles.put("update_personal_information", path, body=body, token=token, idempotency_key=idempotency_key)
 
 
 def update_phone_number(patient: UUID, phone: str, *, token: str, idempotency_key: str) -> None:
-    _save("update_phone_number", f"/patients/{patient}/phone", {"phone": phone}, token, idempotency_key)
+    path = f"/patients/{patient}/phone"
+    profiles.put("update_phone_number", path, body={"phone": phone}, token=token, idempotency_key=idempotency_key)
 
 
-def update_address(
-    patient: UUID,
-    *,
-    line1: str,
-    line2: str | None,
-    city: str,
-    state: str,
-    postal_code: str,
-    token: str,
-    idempotency_key: str,
-) -> None:
-    body = {"line1": line1, "line2": line2, "city": city, "state": state, "postal_code": postal_code}
-    _save("update_address", f"/patients/{patient}/address", body, token, idempotency_key)
-
-
-def _save(operation: str, path: str, body: dict[str, Any], token: str, idempotency_key: str) -> None:
-    profiles.change(
-        operation, "PUT", path, body=body, token=token, idempotency_key=idempotency_key, answer=Confirmation
-    )
+def update_address(patient: UUID, address: Address, *, token: str, idempotency_key: str) -> None:
+    path = f"/patients/{patient}/address"
+    profiles.put("update_address", path, body=address.model_dump(), token=token, idempotency_key=idempotency_key)

@@ -26,7 +26,6 @@ def enroll(patient: UUID, visit: UUID, *, program: str, plan: str, payment_statu
     """Enrol a patient and return the enrolment's id."""
     return programs.change(
         "enroll",
-        "POST",
         "/enrollments",
         body={
             "patient_uuid": str(patient),
@@ -45,7 +44,6 @@ def withdraw(enrollment_id: str, *, idempotency_key: str) -> None:
     try:
         programs.change(
             "withdraw",
-            "POST",
             "/withdrawals",
             body={"enrollment_id": enrollment_id},
             idempotency_key=idempotency_key,

@@ -18,7 +18,6 @@ def start(patient: UUID, program: str, *, token: str, idempotency_key: str) -> U
     """Start a visit and return its id."""
     return visits.change(
         "start_visit",
-        "POST",
         "/visits",
         body={"patient_uuid": str(patient), "program": program},
         token=token,
@@ -28,12 +27,5 @@ def start(patient: UUID, program: str, *, token: str, idempotency_key: str) -> U
 
 
 def save_questionnaire(visit: UUID, answers: dict[str, Any], *, token: str, idempotency_key: str) -> None:
-    visits.change(
-        "save_questionnaire",
-        "PUT",
-        f"/visits/{visit}/questionnaire",
-        body={"answers": answers},
-        token=token,
-        idempotency_key=idempotency_key,
-        answer=_Visit,
-    )
+    path = f"/visits/{visit}/questionnaire"
+    visits.put("save_questionnaire", path, body={"answers": answers}, token=token, idempotency_key=idempotency_key)

@@ -42,12 +42,7 @@ def create_account(*, workflow: Workflow, context: OnboardingContext) -> dict[st
     if not isinstance(submission, NetNew):
         return None
     account = accounts.create(
-        email=submission.patient.email,
-        password=submission.patient.password.get_secret_value(),
-        first_name=submission.patient.first_name,
-        last_name=submission.patient.last_name,
-        reference=workflow.key,
-        idempotency_key=key_for(workflow, "create_account"),
+        submission.patient, reference=workflow.key, idempotency_key=key_for(workflow, "create_account")
     )
     return {"patient_uuid": str(account.patient_uuid)}
 

@@ -15,13 +15,7 @@ def save_insurance(*, workflow: Workflow, context: OnboardingContext) -> dict[st
     policy = submission_of(workflow).insurance
     if policy is None:
         return None
-    insurance.save(
-        context.patient,
-        payer=policy.payer,
-        member_id=policy.member_id,
-        group_number=policy.group_number,
-        idempotency_key=key_for(workflow, "save_insurance"),
-    )
+    insurance.save(context.patient, policy, idempotency_key=key_for(workflow, "save_insurance"))
     return {}
 
 

@@ -16,10 +16,7 @@ def set_communication_preferences(*, workflow: Workflow, context: OnboardingCont
     if preferences is None:
         return None
     messages.set_communication_preferences(
-        context.patient,
-        sms=preferences.sms,
-        email=preferences.email,
-        idempotency_key=key_for(workflow, "set_communication_preferences"),
+        context.patient, preferences, idempotency_key=key_for(workflow, "set_communication_preferences")
     )
     return {}
 

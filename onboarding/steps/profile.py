@@ -12,13 +12,9 @@ from workflows.models import Workflow
 
 
 def update_personal_information(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
-    patient = submission_of(workflow).patient
     profiles.update_personal_information(
         context.patient,
-        first_name=patient.first_name,
-        last_name=patient.last_name,
-        date_of_birth=patient.date_of_birth,
-        sex=patient.sex,
+        submission_of(workflow).patient,
         token=context.token,
         idempotency_key=key_for(workflow, "update_personal_information"),
     )
@@ -36,14 +32,9 @@ def update_phone_number(*, workflow: Workflow, context: OnboardingContext) -> di
 
 
 def update_address(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
-    address = submission_of(workflow).address
     profiles.update_address(
         context.patient,
-        line1=address.line1,
-        line2=address.line2,
-        city=address.city,
-        state=address.state,
-        postal_code=address.postal_code,
+        submission_of(workflow).address,
         token=context.token,
         idempotency_key=key_for(workflow, "update_address"),
     )
