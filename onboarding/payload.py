@@ -49,12 +49,6 @@ def _rule(pattern: str, sentence: LiteralString) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _us_state(value: str) -> str:
-    if value not in US_STATES.split():
-        raise PydanticCustomError("rule", "not a US state")
-    return value
-
-
 def _iso_date(value: Any) -> date:
     # Pydantic would also take a time of day, and seconds since 1970.
     if isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
@@ -80,7 +74,7 @@ Email = Annotated[
 ]
 Phone = Annotated[str, _rule(r"\+[1-9][0-9]{7,14}", "not a phone number in E.164 form")]
 PostalCode = Annotated[str, _rule(r"[0-9]{5}(-[0-9]{4})?", "not a US ZIP code")]
-State = Annotated[str, AfterValidator(_us_state)]
+State = Annotated[str, _rule("|".join(US_STATES.split()), "not a US state")]
 DateOfBirth = Annotated[date, BeforeValidator(_iso_date), AfterValidator(_plausible_birth)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 Word = Annotated[str, _rule(r"[a-z0-9][a-z0-9_-]{0,63}", "not a word of lower-case letters, digits, - and _")]
@@ -225,6 +219,7 @@ _SENTENCES = {
     "list_type": "not a list",
     "model_type": "not an object",
     "model_attributes_type": "not an object",
+    **dict.fromkeys(("greater_than", "greater_than_equal", "less_than_equal"), "not a plausible number"),
 }
 
 
@@ -235,11 +230,7 @@ def _sentence(detail: ErrorDetails) -> str:
     # The first part is the mode. The others are names of our own fields and places in a list.
     field = ".".join(str(part) for part in detail["loc"][1:]) or "payload"
     if kind == "rule":
-        rule = detail["msg"]
-    elif kind == "literal_error":
-        rule = f"not {detail['ctx']['expected']}"
-    elif kind in ("greater_than", "greater_than_equal", "less_than_equal"):
-        rule = "not a plausible number"
-    else:
-        rule = _SENTENCES.get(kind, "not valid")
-    return f"{field}: {rule}"
+        return f"{field}: {detail['msg']}"
+    if kind == "literal_error":
+        return f"{field}: not {detail['ctx']['expected']}"
+    return f"{field}: {_SENTENCES.get(kind, 'not valid')}"

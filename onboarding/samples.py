@@ -34,8 +34,7 @@ class Sample:
 
     `account` is the body for the sandbox's POST /_accounts that the submission counts on: before it is sent, except
     for a linked one, whose account may come any time later. `failed_step` and `code` are empty for one that completes.
-    `needs_review`: it first waits for a clinician, and is expected to be approved. `effects`: what the sandbox's log
-    holds when it is at rest, (service, operation) in order, once each.
+    `effects`: what the sandbox's log holds when it is at rest, (service, operation) in order, once each.
     """
 
     kind: Kind
@@ -44,12 +43,16 @@ class Sample:
     account: dict[str, Any] | None
     failed_step: str
     code: str
-    needs_review: bool
     effects: tuple[tuple[str, str], ...]
 
     @property
     def status(self) -> str:
         return "FAILED" if self.code else "COMPLETE"
+
+    @property
+    def needs_review(self) -> bool:
+        """Whether it first waits for a clinician, who is expected to approve it."""
+        return self.kind is Kind.CLINICAL_REVIEW
 
 
 # One of each first, so that a small number shows them all; then mostly what is ordinary.
@@ -61,6 +64,16 @@ FAILURES = {
     Kind.INVALID: ("validate_payload", "invalid_payload"),
     Kind.PROGRAM_FULL: ("enroll_in_program", "program_full"),
 }
+
+# The ways in which real payloads are invalid: a part, and what is wrong in it or instead of it.
+SPOILED: list[tuple[str, Any]] = [
+    ("patient", {"email": "not an address"}),
+    ("patient", {"phone": "202-555-0123"}),
+    ("patient", {"date_of_birth": "2090-02-28"}),
+    ("address", None),
+    ("checkout", {"amount_cents": -1}),
+    ("authentication_mode", "guest"),
+]
 
 
 def samples(count: int, seed: int = 1) -> Iterator[Sample]:
@@ -109,18 +122,10 @@ def _sample(kind: Kind, rng: random.Random) -> Sample:
         case Kind.EMAIL_TAKEN:
             account = {"email": email}
         case Kind.INVALID:
-            _spoil(payload, rng)
+            part, wrong = rng.choice(SPOILED)
+            payload[part] = payload[part] | wrong if isinstance(wrong, dict) else wrong
     failed_step, code = FAILURES.get(kind, ("", ""))
-    return Sample(
-        kind=kind,
-        idempotency_key=key,
-        payload=payload,
-        account=account,
-        failed_step=failed_step,
-        code=code,
-        needs_review=kind is Kind.CLINICAL_REVIEW,
-        effects=tuple(_effects(kind, payload)),
-    )
+    return Sample(kind, key, payload, account, failed_step, code, tuple(_effects(kind, payload)))
 
 
 def _payload(key: UUID, rng: random.Random) -> dict[str, Any]:
@@ -180,24 +185,6 @@ def _payload(key: UUID, rng: random.Random) -> dict[str, Any]:
         "preferences": rng.choice([None, {"sms": True, "email": True}, {"sms": False, "email": True}]),
         "identity_verification_id": rng.choice([None, f"idv_{key.hex}"]),
     }
-
-
-def _spoil(payload: dict[str, Any], rng: random.Random) -> None:
-    """Make a payload invalid in one of the ways that real ones are."""
-    patient = payload["patient"]
-    match rng.randrange(6):
-        case 0:
-            patient["email"] = "not an address"
-        case 1:
-            patient["phone"] = "202-555-0123"
-        case 2:
-            patient["date_of_birth"] = "2090-02-28"
-        case 3:
-            del payload["address"]
-        case 4:
-            payload["checkout"]["amount_cents"] = -1
-        case 5:
-            payload["authentication_mode"] = "guest"
 
 
 def _effects(kind: Kind, payload: dict[str, Any]) -> Iterator[tuple[str, str]]:
