@@ -219,8 +219,11 @@ class Workflow(models.Model):
                 name="workflow_unique_child", fields=["parent", "parent_wait", "child_key"], condition=~Q(parent=None)
             ),
         ]
+        # Above each index is the query that needs it. tests/workflows/admin/test_indexes.py runs these queries, and
+        # docs/performance.md says what they would cost without the index. Lists are in order of id: without an index in
+        # that order, a page of a few rows reads all rows.
         indexes = [
-            # The two that a worker claims from: what has started goes first, and has an index of its own.
+            # engine.claim: what has started goes first, and has an index of its own.
             models.Index(
                 name="workflow_begun",
                 fields=["queue", "invisible_until", "id"],
@@ -231,26 +234,27 @@ class Workflow(models.Model):
                 fields=["queue", "invisible_until", "id"],
                 condition=Q(status="PENDING", begun=False),
             ),
-            # Compensation's own, for a pool of workers that does nothing else (`runworker --only compensation`).
+            # engine.claim, `runworker --only compensation`; in_state(), which sorts these few.
             models.Index(
                 name="workflow_compensating",
                 fields=["queue", "invisible_until", "id"],
                 condition=Q(status="PENDING", compensating=True),
             ),
-            # Of definitions with `expires_after`, and no other. The second time tells which of them are due already.
+            # signals.waking.wake_expired. The second column tells which of them are due already.
             models.Index(
                 name="workflow_expiring_asleep",
                 fields=["expires_at", "invisible_until"],
                 condition=Q(status="PENDING", compensating=False) & ~Q(expires_at=None),
             ),
-            # The console's lists, newest first: without an index in that order, what is rare is looked for in all rows.
-            # A submission pays for the first two; the others are of rows that failed, wait, or are retried.
+            # console.workflow.TypeFilter. With the next one it is what a submission pays for the console.
             models.Index(name="workflow_of_type", fields=["workflow_type", "id"]),
+            # queued(), the first of its sets.
             models.Index(
                 name="workflow_queued",
                 fields=["id"],
                 condition=Q(status="PENDING", parked_on="", waiting_for="", retry_count=0),
             ),
+            # in_state(): failed, cancelled, waiting, retrying.
             models.Index(name="workflow_failed_newest", fields=["id"], condition=Q(status="FAILED", cancelled_at=None)),
             models.Index(
                 name="workflow_cancelled", fields=["id"], condition=Q(status="FAILED", cancelled_at__isnull=False)
@@ -265,44 +269,37 @@ class Workflow(models.Model):
                 fields=["id"],
                 condition=Q(status="PENDING", parked_on="", waiting_for="", retry_count__gt=0),
             ),
+            # console.workflow.PresetFilter, "attention": also of those that are parked, or wait.
             models.Index(name="workflow_failing", fields=["id"], condition=Q(status="PENDING", retry_count__gte=3)),
+            # in_state(): parked; console.workflow.ParkedFilter.
+            models.Index(name="workflow_parked_newest", fields=["parked_on", "id"], condition=PARKED),
+            # health.counts.failed_between.
             models.Index(
-                name="workflow_parked_newest",
-                fields=["parked_on", "id"],
-                condition=PARKED,
+                name="workflow_failed_at", fields=["completed_at"], condition=Q(status="FAILED", cancelled_at=None)
             ),
-            # What failed in the last hour, and in the last day: what Home's verdict compares.
-            models.Index(
-                name="workflow_failed_at",
-                fields=["completed_at"],
-                condition=Q(status="FAILED", cancelled_at=None),
-            ),
-            # What failed and needs somebody, the oldest first: as few rows as are left to be seen to.
+            # health.needs_a_person.failures, the oldest first.
             models.Index(name="workflow_unacknowledged", fields=["completed_at", "id"], condition=UNACKNOWLEDGED),
-            # Whether a parent has children that have not finished: looked up when each of them finishes.
+            # signals.waking.OPEN_JOIN, when each child finishes; signals.store.cancel_children.
             models.Index(
                 name="workflow_children_pending",
                 fields=["parent", "parent_wait"],
                 condition=Q(status="PENDING") & ~Q(parent=None),
             ),
-            # Which of those that wait for a signal of a linking id are asleep: those that were woken lie before them.
+            # signals.waking.wake_for. Those that were woken lie before those that are asleep.
             models.Index(
                 name="workflow_listening_asleep",
                 fields=["linking_id", "invisible_until"],
                 condition=Q(status="PENDING") & ~Q(linking_id=None) & ~Q(wake_on=[]),
             ),
-            # Of the types that a release did not know: a worker that knows them makes them due when it starts.
+            # state.transitions.make_known_due, when a worker starts.
             models.Index(
                 name="workflow_unknown_type",
                 fields=["workflow_type"],
                 condition=Q(status="PENDING", waiting_for__startswith="a release that knows the workflow type "),
             ),
-            # What waits for a service, the longest parked first; a release goes from name to name.
-            models.Index(
-                name="workflow_parked",
-                fields=["parked_on", "invisible_until", "id"],
-                condition=PARKED,
-            ),
+            # state.transitions.release_parked: the longest parked first. outages.parking.names goes from name to name.
+            models.Index(name="workflow_parked", fields=["parked_on", "invisible_until", "id"], condition=PARKED),
+            # search.find; signals.store.ignore_late_signals.
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),
         ]
 

@@ -134,33 +134,6 @@ def test_the_presets_find_what_people_come_for(as_: Login) -> None:
     assert listed(support, "?workflow_type=other") == []
 
 
-def plans(client: Client, query: str) -> list[str]:
-    """How PostgreSQL finds the workflows that the list shows, on a table of some size: the plan of each query."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, business_key, status)
-               SELECT gen_random_uuid(), 'parcel', '{}', 'b' || n, CASE n % 100 WHEN 0 THEN 'FAILED' ELSE 'COMPLETE' END
-                 FROM generate_series(1, 5000) n"""
-        )
-        cursor.execute("ANALYZE workflows_workflow")
-    with CaptureQueriesContext(connection) as queries:
-        client.get(LIST + query)
-    found = []
-    about = [query["sql"] for query in queries if 'FROM "workflows_workflow"' in query["sql"]]
-    for sql in [sql for sql in about if "attempt_number" not in sql]:  # that is of the rows that were found
-        with connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN {sql}")
-            found.append("\n".join(line for (line,) in cursor))
-    assert found
-    return found
-
-
-@pytest.mark.parametrize("query", ["?state=failed", "?preset=failed-today"])
-def test_what_failed_is_read_off_its_own_index(as_: Login, query: str) -> None:
-    for plan in plans(as_("support"), query):
-        assert "workflow_failed" in plan
-
-
 @pytest.mark.parametrize(("url", "make"), [(LIST, rows.waiting), (LIST, rows.failed), (TASKS, rows.waiting)])
 def test_a_list_takes_as_many_queries_for_fifty_rows_as_for_one(
     as_: Login, url: str, make: Callable[[], Workflow]

@@ -14,7 +14,6 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tests.plans import Plan, explained
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.outages.services import circuit, open_circuit, trial_is_due
@@ -242,24 +241,6 @@ def test_the_list_of_workflows_is_filtered_by_the_service_that_they_are_parked_o
     assert '<a href="?parked_on=payments">' in html
     assert list(client.get(listed + "tokens").context["cl"].result_list) == [], "a link that is too old shows none"
     assert f'href="{listed}programs"' in client.get(PROGRAMS).content.decode()
-
-
-def test_that_filter_reads_the_index_of_what_is_parked(as_: Login) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, parked_on, parked_at)
-               SELECT gen_random_uuid(), 'parcel', '{}', CASE n % 100 WHEN 0 THEN 'programs' ELSE '' END, now()
-                 FROM generate_series(1, 5000) n"""
-        )
-        cursor.execute("ANALYZE workflows_workflow")
-    plans: list[Plan] = []
-    with explained(plans, lambda sql: '"parked_on" = ' in sql):
-        as_("support").get("/admin/workflows/workflow/?parked_on=programs")
-    assert plans
-    found, shown = plans
-    assert found.indexes == ["workflow_parked_newest"]
-    assert "workflows_workflow_pkey" in shown.indexes, "the fifty that were found"
-    assert found.buffers < 100
 
 
 def test_the_page_of_a_parked_workflow_links_to_its_service(as_: Login) -> None:

@@ -14,7 +14,6 @@ from tests.workflows.cancelling import nothing
 from workflows import operations
 from workflows.engine import unknown_types
 from workflows.models import Attempt, Event, Workflow
-from workflows.postgres.statements import server_side_binding
 from workflows.state import transitions
 
 pytestmark = engine.ENGINE
@@ -160,28 +159,3 @@ def test_a_row_that_another_worker_holds_does_not_keep_it_waiting() -> None:
         started()
     assert Workflow.objects.get(pk=free.pk).status == "COMPLETE"
     assert Workflow.objects.get(pk=held.pk).status == "PENDING"
-
-
-def test_it_finds_them_by_their_index_among_many_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, invisible_until, waiting_for)
-               SELECT gen_random_uuid(), 'test', '{}', now() + interval '1 day',
-                      CASE WHEN n % 1000 = 0 THEN 'a release that knows the workflow type test' ELSE 'a signal' END
-                 FROM generate_series(1, 20000) n"""
-        )
-        cursor.execute("ANALYZE workflows_workflow")
-    define([nothing])
-    plans: list[str] = []
-
-    def explain(sql: str, parameters: Any) -> int:
-        with server_side_binding(), connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN {sql}", parameters)
-            plans.append(str(cursor.fetchall()))
-        return 0
-
-    with monkeypatch.context() as patched:
-        patched.setattr(transitions, "execute", explain)
-        unknown_types.make_due("default")
-    assert "workflow_unknown_type" in plans[0]
-    assert unknown_types.make_due("default") == 20
