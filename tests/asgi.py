@@ -15,7 +15,6 @@ from uuid import uuid4
 from django.db import connections
 from django.utils.datastructures import CaseInsensitiveMapping
 
-from config.intake import IntakeHandler
 from workflows.api.asgi import THREADS, Intake
 from workflows.definition import WorkflowDefinition
 
@@ -114,7 +113,7 @@ class AsgiClient:
 @contextmanager
 def served(definition: WorkflowDefinition, **limits: Any) -> Iterator[Served]:
     """The intake of a definition; its connections are closed at the end."""
-    intake = Intake(definition, IntakeHandler(), **limits)
+    intake = Intake(definition, **limits)
     with asyncio.Runner() as runner:
         try:
             yield Served(intake, runner)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 
+from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.db import connection
 from django.http import HttpRequest, JsonResponse
+from django.test import override_settings
 from django.urls import URLPattern, path
 
-from config.intake import IntakeHandler, IntakeRequest
+import config.wsgi  # noqa: F401 (sets Django up)
 from workflows.api.health import healthz
 
 _INSERT = """
@@ -34,13 +36,12 @@ def insert(request: HttpRequest) -> JsonResponse:
 urlpatterns: list[URLPattern] = [path("v1/submissions", insert), path("healthz", healthz)]
 
 
-class OneInsertRequest(IntakeRequest):
-    urlconf = "tests.benchmark.views"
+def _without_middleware(urlconf: str) -> WSGIHandler:
+    with override_settings(MIDDLEWARE=[]):
+        handler = WSGIHandler()
+    handler.request_class = type("Request", (WSGIRequest,), {"urlconf": urlconf})
+    return handler
 
 
-class OneInsertHandler(IntakeHandler):
-    request_class = OneInsertRequest
-
-
-one_insert = OneInsertHandler()
-django_view = IntakeHandler()
+one_insert = _without_middleware("tests.benchmark.views")
+django_view = _without_middleware("workflows.api.urls")

@@ -1,1 +1,1 @@
-"""The API's views: thin, and the same in both WSGI entries."""
+"""The API's views: thin, and the same in the intake and the console."""

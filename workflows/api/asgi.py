@@ -1,19 +1,20 @@
-"""The intake as an ASGI application: submissions go into groups; all else is answered by Django, on a few threads."""
+"""The intake as an ASGI application: submissions go into groups; views answer all else, on a few threads."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from django.core.handlers.asgi import ASGIRequest
 from django.db import DataError
 
-from workflows.api import problems, requests
+from workflows.api import problems, requests, urls
 from workflows.api.submissions import problem_for, receipt
 from workflows.definition import WorkflowDefinition
 from workflows.ingress import api_keys
@@ -38,10 +39,6 @@ ANSWERED_WITHIN = 15.0
 SUBMISSIONS = "/v1/submissions"
 
 
-class WsgiApplication(Protocol):
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Response:
     status: int
@@ -50,25 +47,27 @@ class Response:
 
 
 class Intake:
-    """Takes submissions of a definition. `django` answers what is no submission. `limits`: those of `Groups`."""
+    """Takes submissions of a definition. `limits`: those of `Groups`."""
 
-    def __init__(self, definition: WorkflowDefinition, django: WsgiApplication, **limits: Any) -> None:
+    def __init__(self, definition: WorkflowDefinition, **limits: Any) -> None:
         self.threads = ThreadPoolExecutor(THREADS, "intake")
         self._groups = Groups(definition, **limits)
-        self._django = django
         self._refreshing: asyncio.Future[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+            return
         try:
             if scope["path"] == SUBMISSIONS and scope["method"] == "POST":
                 answer = await self._take(scope, receive)
             elif scope["path"] == "/healthz":
-                answer = respond(self._django, scope)  # here: it says that this loop is alive, and asks nobody
+                answer = respond(scope)  # here: it says that this loop is alive, and asks nobody
             else:
-                answer = await self._in_thread(partial(respond, self._django, scope), ANSWERED_WITHIN)
+                answer = await self._in_thread(partial(respond, scope), ANSWERED_WITHIN)
         except Exception as error:
             answer = _refusal(error)
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
@@ -137,47 +136,16 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return headers
 
 
-def respond(application: WsgiApplication, scope: Scope) -> Response:
-    """The answer of a WSGI application, which does not read the body of the request."""
-    started: list[Any] = []
-    response = application(_environ(scope), lambda status, headers, *_: started.extend((status, headers)))
-    try:
-        body = b"".join(response)
-    finally:
-        close = getattr(response, "close", None)
-        if close is not None:
-            close()
-    status, headers = started
-    return Response(
-        int(status.partition(" ")[0]),
-        [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
-        body,
-    )
+def respond(scope: Scope) -> Response:
+    """The answer of a view, without any middleware: sessions, CSRF and static files are for people with browsers.
 
-
-def _environ(scope: Scope) -> dict[str, Any]:
-    host, port = scope.get("server") or ("localhost", 0)
-    environ = {
-        "REQUEST_METHOD": scope["method"],
-        "SCRIPT_NAME": "",
-        "PATH_INFO": scope["path"].encode().decode("latin-1"),
-        "QUERY_STRING": scope["query_string"].decode("latin-1"),
-        "SERVER_NAME": str(host),
-        "SERVER_PORT": str(port or 0),
-        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
-        "REMOTE_ADDR": str((scope.get("client") or ("",))[0]),
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": scope["scheme"],
-        "wsgi.input": BytesIO(),
-        "wsgi.errors": None,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": True,
-        "wsgi.run_once": False,
-    }
-    for name, value in headers_of(scope).items():
-        of_cgi = name.upper().replace("-", "_")
-        environ[of_cgi if of_cgi in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{of_cgi}"] = value
-    return environ
+    None of these views reads the body of its request.
+    """
+    request = ASGIRequest(scope, BytesIO())
+    match = urls.INTAKE.resolve(request.path_info)
+    response = match.func(request, *match.args, **match.kwargs)
+    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.items()]
+    return Response(response.status_code, headers, response.content)
 
 
 async def _read(receive: Receive, length: int) -> bytes:

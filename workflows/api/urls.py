@@ -1,8 +1,7 @@
-"""The API and the health of a process, under the root of the WSGI entries: the console has all of it, the intake
-only `INTAKE`.
-"""
+"""The API and the health of a process: the console has all of it, the intake only `INTAKE`."""
 
-from django.urls import URLPattern, path, re_path
+from django.urls import URLPattern, URLResolver, path, re_path
+from django.urls.resolvers import RegexPattern
 
 from workflows.api.health import healthz, readyz
 from workflows.api.metrics import metrics
@@ -11,7 +10,7 @@ from workflows.api.signals import send_signal, webhook
 from workflows.api.submissions import submission, submit
 from workflows.api.workflows import start_workflow, workflow
 
-INTAKE: list[URLPattern] = [
+_OF_BOTH: list[URLPattern] = [
     path("v1/submissions", submit, name="submissions"),
     path("v1/submissions/<str:key>", submission, name="submission"),
     path("healthz", healthz, name="healthz"),
@@ -19,7 +18,7 @@ INTAKE: list[URLPattern] = [
 ]
 
 urlpatterns: list[URLPattern] = [
-    *INTAKE,
+    *_OF_BOTH,
     path("metrics", metrics, name="metrics"),
     path("v1/workflows", start_workflow, name="workflows"),
     path("v1/workflows/<str:key>", workflow, name="workflow"),
@@ -27,3 +26,6 @@ urlpatterns: list[URLPattern] = [
     path("v1/signals/<str:source>", webhook, name="webhook"),
     re_path(r"^v1(?:/|$)", not_found),
 ]
+
+# Anything else is a 404 in the API's form.
+INTAKE = URLResolver(RegexPattern("^/"), [*_OF_BOTH, re_path("", not_found)])

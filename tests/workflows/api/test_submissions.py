@@ -6,9 +6,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from django.test import Client, override_settings
-from django.test.client import ClientHandler
 
-from config.intake import IntakeHandler
 from tests.asgi import AsgiClient, served
 from tests.workflows.api.answers import assert_problem
 from workflows.api import requests, submissions
@@ -21,40 +19,22 @@ pytestmark = pytest.mark.django_db
 URL = "/v1/submissions"
 
 
-class IntakeClientHandler(ClientHandler):
-    """Django's test client on what the intake answers by Django."""
-
-    def load_middleware(self, is_async: bool = False) -> None:
-        IntakeHandler.load_middleware(self)  # type: ignore[arg-type]
-
-    def get_response(self, request: Any) -> Any:
-        request.urlconf = "config.urls_intake"
-        return super().get_response(request)
-
-
-def django_client(entry: str) -> Client:
-    client = Client(enforce_csrf_checks=True)
-    if entry == "config.intake":
-        client.handler = IntakeClientHandler()
-    return client
-
-
 ASGI = pytest.param("asgi", marks=pytest.mark.django_db(transaction=True))  # it has a connection of its own
 
 
-@pytest.fixture(params=["config.wsgi", "config.intake", ASGI])
+@pytest.fixture(params=["config.wsgi", ASGI])
 def client(request: pytest.FixtureRequest) -> Iterator[Client | AsgiClient]:
     if request.param != "asgi":
-        yield django_client(request.param)
+        yield Client(enforce_csrf_checks=True)
         return
     with served(submission_definition()) as intake:
         yield AsgiClient(intake)
 
 
-@pytest.fixture(params=["config.wsgi", "config.intake"])
-def view(request: pytest.FixtureRequest) -> Client:
+@pytest.fixture
+def view() -> Client:
     """Django's view alone."""
-    return django_client(request.param)
+    return Client(enforce_csrf_checks=True)
 
 
 def post(client: Client, key: str, body: str | bytes = "{}", **headers: str) -> Any:
