@@ -14,13 +14,13 @@ intake = any(argument.partition(":")[0] == "config.intake" for argument in sys.a
 workers = int(os.environ.get("WEB_CONCURRENCY", "2"))
 if intake:
     # One thread serves all connections of a process: docs/adr/0019. Each takes a file descriptor.
-    worker_class = "config.asgi_server.Worker"
+    worker_class = "config.server.IntakeWorker"
     worker_connections = 1000
     asgi_loop = "uvloop"
 else:
     # A request waits for the database most of its time, so threads share a core well. Each has one connection to the
     # database, and each process one more to tell idle workers: workers x (threads + 1) of its max_connections.
-    worker_class = "config.server.Worker"
+    worker_class = "config.server.ConsoleWorker"
     threads = 8
 
 # Connections that wait to be accepted: a burst of clients, while a worker starts. (The kernel caps it: somaxconn.)
@@ -54,19 +54,21 @@ def when_ready(server):
         listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENCE_SECONDS, 0))
 
 
-def close_after_refused_body(worker, req):
+def pre_request(worker, req):
     """Close the connection after a body that will be refused unread, or could be read in two ways.
 
     Kept open, gunicorn would first read the rest of it to find the next request; closed, nothing that follows such a
     body can be taken for one.
     """
-    for name, value in req.headers:
-        if name == "TRANSFER-ENCODING" or (name == "CONTENT-LENGTH" and int(value) > MAX_BODY_BYTES):
-            req.force_close()
-
-
-if not intake:  # the intake's worker does that by itself
-    pre_request = close_after_refused_body
+    if intake:
+        refused = req.chunked or req.content_length > MAX_BODY_BYTES
+    else:
+        refused = any(
+            name == "TRANSFER-ENCODING" or (name == "CONTENT-LENGTH" and int(value) > MAX_BODY_BYTES)
+            for name, value in req.headers
+        )
+    if refused:
+        req.must_close = True
 
 
 def post_worker_init(worker):

@@ -1,5 +1,15 @@
-"""The HTTP server's worker: gunicorn's threads, which answer what is not HTTP without quoting it."""
+"""The HTTP servers: gunicorn's asgi worker for the intake, and its worker of threads for the console.
 
+In the intake no connection costs another one its turn. Gunicorn's own worker has no limit of time for a request, counts
+connections and does not bound them, waits for idle ones when it is told to stop, and gives a client that has closed its
+half no answer. Both workers of its own quote what they could not read.
+
+No other module knows the inner parts of gunicorn; tests/config/test_foreign_parts.py names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
 import json
 import traceback
 from http import HTTPStatus
@@ -7,8 +17,168 @@ from socket import socket
 from typing import Any
 
 from gunicorn import util
+from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.http import errors
+from gunicorn.workers import gasgi
 from gunicorn.workers.gthread import ThreadWorker
+
+# Seconds from the first byte of a request to its last: 256 KiB at 17 KiB a second. What takes longer is let go.
+REQUEST_SECONDS = 15.0
+# Seconds for a client to take an answer, and to close its half of a connection that we have closed.
+ANSWER_SECONDS = 15.0
+LINGER_SECONDS = 2.0
+# Seconds for requests that are on their way when the process is told to stop, on connections that seem idle.
+LAST_REQUEST_SECONDS = 1.0
+
+
+class Connection(ASGIProtocol):  # type: ignore[misc]
+    """A client of the intake. Its deadline runs while a request has started and is not whole."""
+
+    _closed: bool
+
+    def __init__(self, worker: IntakeWorker) -> None:
+        super().__init__(worker)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._half_closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """It waits for a request, of which nothing has come yet."""
+        return self._body_receiver is None and self._deadline is None and not self._closed
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._body_receiver is not None and self._body_receiver._complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        has_room = self.worker.has_room()
+        super().connection_made(transport)
+        if has_room:
+            self.worker.connections[self] = None
+            self._arm_keepalive_timer()  # for the first request as for the next ones
+        else:
+            self._send_error_response(HTTPStatus.SERVICE_UNAVAILABLE, "")
+            self._close_transport()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._closed:  # else it is what a client sends that has been answered already
+            super().data_received(data)
+        if self._is_whole:
+            self._stop_deadline()
+        elif self._deadline is None and not self._closed:
+            self._deadline = self.worker.loop.call_later(REQUEST_SECONDS, self._give_up_request)
+
+    def eof_received(self) -> bool:
+        """The client sends no more. True: it still gets its answers."""
+        self._half_closed = True
+        if self._closed or self.is_idle:
+            return False
+        if not self._is_whole:
+            self._give_up_request()
+        return not self._closed
+
+    def _give_up_request(self) -> None:
+        """The rest of the request does not come. The application refuses it, if it has started with it."""
+        self._stop_deadline()
+        if self._body_receiver is not None:
+            self._body_receiver.signal_disconnect()
+        else:
+            self._send_error_response(HTTPStatus.BAD_REQUEST if self._half_closed else HTTPStatus.REQUEST_TIMEOUT, "")
+            self.close_idle()
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _arm_keepalive_timer(self) -> None:
+        super()._arm_keepalive_timer()
+        if self._half_closed:  # all that it has sent is answered
+            self.close_idle()
+
+    def close_idle(self) -> None:
+        self._keepalive_timeout()
+
+    def _will_close(self, request: Any, response_requires_close: bool) -> bool:
+        """What is not read of a body would be taken for the next request."""
+        return not self._is_whole or super()._will_close(request, response_requires_close)
+
+    def _close_transport(self) -> None:
+        """Close our half, and the rest when the client has closed its own, or has had time to.
+
+        Closed at once with something unread, the kernel would reset the connection, and the client lose its answer.
+        """
+        if self._closed or self.transport is None:
+            return
+        nothing_unread = self._half_closed or self.is_idle
+        self._closed = True
+        self._stop_deadline()
+        if nothing_unread:
+            self.transport.close()
+            return
+        try:
+            self.transport.write_eof()
+            self.transport.resume_reading()
+        except (OSError, RuntimeError):
+            self.transport.close()
+            return
+        self.worker.loop.call_later(LINGER_SECONDS, self.transport.abort)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stuck = self.worker.loop.call_later(ANSWER_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stuck.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_deadline()
+        self.worker.connections.pop(self, None)
+        super().connection_lost(exc)
+
+    def _send_error_response(self, status: int, message: str, extra_headers: Any = ()) -> None:
+        """Gunicorn's own answer quotes the bytes that it could not read: they may be the rest of a submission."""
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.NOT_IMPLEMENTED:
+            self.log.warning("Refused what is not HTTP: %d", status)
+            code = "not_http"
+        else:
+            code = "overloaded" if status == HTTPStatus.SERVICE_UNAVAILABLE else "internal_error"
+        if not self._closed:
+            self.transport.write(problem(HTTPStatus(status), code))
+
+
+# What the worker makes of each connection that it accepts: there is no setting for it.
+gasgi.ASGIProtocol = Connection
+
+
+class IntakeWorker(gasgi.ASGIWorker):  # type: ignore[misc]
+    """Serves at most `worker_connections`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.connections: dict[Connection, None] = {}  # the oldest first
+
+    def has_room(self) -> bool:
+        """Whether one more connection is served. When all are taken, it gets the place of the oldest idle one."""
+        if len(self.connections) < self.worker_connections:
+            return True
+        idle = next((each for each in self.connections if each.is_idle), None)
+        if idle is not None:
+            idle.close_idle()
+        return idle is not None
+
+    async def _shutdown(self) -> None:
+        """Answer what has been sent, and close. On a connection that is in use the next answer is the last one."""
+        self.alive = False
+        self.loop.call_later(LAST_REQUEST_SECONDS, self._close_idle)
+        await super()._shutdown()
+
+    def _close_idle(self) -> None:
+        for connection in tuple(self.connections):
+            if connection.is_idle:
+                connection.close_idle()
+
 
 _STATUS: dict[type[Exception], HTTPStatus] = {
     errors.LimitRequestLine: HTTPStatus.REQUEST_URI_TOO_LONG,
@@ -18,27 +188,28 @@ _STATUS: dict[type[Exception], HTTPStatus] = {
 }
 
 
-class Worker(ThreadWorker):  # type: ignore[misc]
+class ConsoleWorker(ThreadWorker):  # type: ignore[misc]
     def handle_error(self, req: Any, client: socket, addr: Any, exc: Exception) -> None:
-        """Answer with a problem document and close the connection.
-
-        Gunicorn's own answer, and the line it logs, quote the bytes that it could not read. After a Content-Length that
-        was too short those bytes are the rest of a submission.
-        """
+        """Gunicorn's own answer, and the line it logs, quote the bytes that it could not read."""
         if isinstance(exc, errors.ParseException):
-            status, code = _STATUS.get(type(exc), HTTPStatus.BAD_REQUEST), "not_http"
             self.log.warning("Refused what is not HTTP: %s", type(exc).__name__)
+            answer = problem(_STATUS.get(type(exc), HTTPStatus.BAD_REQUEST), "not_http")
         else:
-            status, code = HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error"
             where = "".join(traceback.format_tb(exc.__traceback__))
             self.log.error("Error handling a request: %s\n%s", type(exc).__name__, where)
-        problem = {"type": "about:blank", "title": status.phrase, "status": int(status), "code": code}
-        body = json.dumps(problem).encode()
-        head = (
-            f"HTTP/1.1 {int(status)} {status.phrase}\r\nConnection: close\r\n"
-            f"Content-Type: application/problem+json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
+            answer = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error")
         try:
-            util.write_nonblock(client, head.encode() + body)
+            util.write_nonblock(client, answer)
         except OSError:
             self.log.debug("The client is gone.")
+
+
+def problem(status: HTTPStatus, code: str) -> bytes:
+    """An answer after which the connection is closed."""
+    body = json.dumps({"type": "about:blank", "title": status.phrase, "status": int(status), "code": code}).encode()
+    retry = "Retry-After: 5\r\n" if status == HTTPStatus.SERVICE_UNAVAILABLE else ""
+    head = (
+        f"HTTP/1.1 {int(status)} {status.phrase}\r\nConnection: close\r\n{retry}"
+        f"Content-Type: application/problem+json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body

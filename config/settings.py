@@ -94,10 +94,6 @@ SIGN_INS_KEPT_DAYS = env.int("SIGN_INS_KEPT_DAYS", default=365)
 # it appends to that header or sets it: with any other, whoever guesses passwords chooses what they are counted by.
 CLIENT_ADDRESS_HEADER = env.str("CLIENT_ADDRESS_HEADER", default="")
 
-# Connections that one client's address may have to a process of the intake; 0 is any number. Behind a proxy all of them
-# come from its address, and it is the proxy that can tell clients apart.
-CONNECTIONS_PER_ADDRESS = env.int("CONNECTIONS_PER_ADDRESS", default=0 if CLIENT_ADDRESS_HEADER else 256)
-
 # --- Sessions (staff/sessions.py) ---------------------------------------------------------------
 
 SESSION_ENGINE = "staff.session_store"

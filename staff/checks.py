@@ -1,4 +1,4 @@
-"""What a deployment may have forgotten, so that sign-ins and connections would be counted wrongly."""
+"""What a deployment may have forgotten, so that sign-ins would be counted wrongly."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ def proxy_tells_the_address(**kwargs: Any) -> list[CheckMessage]:
     return [
         Warning(
             "There is a proxy (SECURE_PROXY_SSL_HEADER), but CLIENT_ADDRESS_HEADER is not set: all sign-ins come from "
-            "the proxy's address, and twenty failed ones lock out everybody; and all clients of the intake have the "
-            "connections of one (CONNECTIONS_PER_ADDRESS).",
+            "the proxy's address, and twenty failed ones lock out everybody.",
             hint="Name the header that your proxy writes the client's address to, such as X-Forwarded-For.",
             id="staff.W001",
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 from unittest.mock import patch
 from urllib.parse import quote
 
@@ -241,6 +241,12 @@ def _close(sock: socket.socket) -> None:
     with suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
     sock.close()
+
+
+class Server(Protocol):
+    """What listens on a port of this machine."""
+
+    port: int
 
 
 class Gunicorn:

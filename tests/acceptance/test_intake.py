@@ -15,9 +15,9 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from config.asgi_server import LAST_REQUEST_SECONDS
+from config.server import LAST_REQUEST_SECONDS
 from tests.processes import until
-from tests.servers import Gunicorn, Proxy, database_url, gunicorn
+from tests.servers import Gunicorn, Proxy, Server, database_url, gunicorn
 from workflows.ingress import api_keys
 from workflows.models import ApiKey, Workflow
 
@@ -62,15 +62,15 @@ class Answer:
 
 
 @contextmanager
-def connected(server: Gunicorn) -> Iterator[HTTPConnection]:
+def connected(server: Server) -> Iterator[HTTPConnection]:
     with closing(HTTPConnection("127.0.0.1", server.port, timeout=60)) as http:
         yield http
 
 
 def post(
-    to: Gunicorn | HTTPConnection, key: str, body: str | bytes = "{}", idempotency_key: str = "", **headers: str
+    to: Server | HTTPConnection, key: str, body: str | bytes = "{}", idempotency_key: str = "", **headers: str
 ) -> Answer:
-    if isinstance(to, Gunicorn):
+    if not isinstance(to, HTTPConnection):
         with connected(to) as http:
             return post(http, key, body, idempotency_key, **headers)
     sent = {
@@ -89,7 +89,7 @@ def get(server: Gunicorn, path: str, key: str = "", method: str = "GET") -> Answ
         return Answer(http.getresponse())
 
 
-def send_raw(server: Gunicorn, data: bytes, *, half_close: bool = True) -> bytes:
+def send_raw(server: Server, data: bytes, *, half_close: bool = True) -> bytes:
     """Everything that the server answers to these bytes until it closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as sock:
         sock.sendall(data)

@@ -26,10 +26,9 @@ def key() -> str:
 
 
 @contextmanager
-def intake(folder: Path, *flags: str, **environment: str) -> Iterator[Gunicorn]:
+def intake(folder: Path, *flags: str) -> Iterator[Gunicorn]:
     """One process, so that it is known which one a connection reaches."""
-    environment = {"WEB_CONCURRENCY": "1", "CONNECTIONS_PER_ADDRESS": "0", **environment}
-    with Gunicorn("config.intake", folder / "gunicorn.log", database_url(), *flags, **environment) as server:
+    with Gunicorn("config.intake", folder / "gunicorn.log", database_url(), *flags, WEB_CONCURRENCY="1") as server:
         yield server
 
 
@@ -144,30 +143,6 @@ def test_a_client_that_has_closed_its_half_gets_its_answer_and_leaves_nothing_op
 
 def open_files(pid: int) -> int:
     return psutil.Process(pid).num_fds()
-
-
-def test_an_address_has_so_many_connections_and_no_more(key: str, tmp_path: Path) -> None:
-    with intake(tmp_path, CONNECTIONS_PER_ADDRESS="5") as server, ExitStack() as stack:
-        until(lambda: server.clients() == 0)  # what looked whether it runs is gone
-        held = [stack.enter_context(connect(server)) for _ in range(5)]
-        until(lambda: server.clients() == 5)
-        refused = answer_to(server)
-        assert status_of(refused) == 429
-        assert b"Retry-After: " in refused
-        assert b"too_many_connections" in refused
-        held[0].close()
-        until(lambda: get(server, "/healthz").status == 200)
-
-
-def test_behind_a_proxy_an_address_has_any_number(tmp_path: Path) -> None:
-    behind = {"WEB_CONCURRENCY": "1", "CLIENT_ADDRESS_HEADER": "X-Forwarded-For"}
-    with (
-        Gunicorn("config.intake", tmp_path / "gunicorn.log", database_url(), **behind) as server,
-        ExitStack() as stack,
-    ):
-        for _ in range(300):
-            stack.enter_context(connect(server))
-        assert get(server, "/healthz").status == 200
 
 
 def test_when_there_is_no_room_an_idle_connection_makes_it_and_one_in_use_does_not(key: str, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def key() -> str:
 
 @pytest.fixture
 def server(transactional_db: None, tmp_path: Path) -> Iterator[Gunicorn]:
-    with gunicorn("config.intake", tmp_path, PGAPPNAME=NAME, CONNECTIONS_PER_ADDRESS="0") as server:
+    with gunicorn("config.intake", tmp_path, PGAPPNAME=NAME) as server:
         yield server
 
 

@@ -119,7 +119,6 @@ def _serve(name: str, entry: str, url: str, folder: Path, processes: int) -> Gun
         "SEARCH_KEYS": "k" * 43,
         "ALLOWED_HOSTS": "localhost",
         "WEB_CONCURRENCY": str(processes),
-        "CONNECTIONS_PER_ADDRESS": "0",  # all clients have one
     }
     return Gunicorn(entry, folder / f"{name}.log", url, **environment)
 
