@@ -41,22 +41,16 @@ def summary(expected: Mapping[UUID, Expected], found: Mapping[UUID, Result]) -> 
     keys = {result.id: key for key, result in found.items()}
     sentences = []
     for service, workflows in sorted(parked(keys).items()):
-        results = [(found[keys[each]], expected[keys[each]]) for each in workflows]
-        still = sum(result.state == State.PARKED for result, _ in results)
-        failed = sum(result.state == State.FAILED and wanted.state != State.FAILED for result, wanted in results)
-        went_on = "All of them went on when it was back" if not still else f"{still} of them still wait for it"
-        verdict = "none has failed for it" if not failed else f"{failed} of them failed, and should not have"
-        sentences.append(
-            f"{_workflows(len(workflows))} parked while the {service} service was down. {went_on}; {verdict}."
-        )
-    refused = Counter(
-        result.code for key, result in found.items() if result.state == expected[key].state == State.FAILED
-    )
-    codes = ", ".join(f"{code} {number}" for code, number in refused.most_common())
-    return [
-        *(sentences or ["The outage was over before a workflow had to be parked for it."]),
-        *([f"Those that failed should have: they were refused ({codes})."] if refused else []),
-    ]
+        wrong = sum(found[keys[each]].state != expected[keys[each]].state for each in workflows)
+        verdict = f"{wrong} of them are not where they should be" if wrong else "All of them went on when it was back"
+        sentences.append(f"{_workflows(len(workflows))} parked while the {service} service was down. {verdict}.")
+    if not sentences:
+        sentences.append("The outage was over before a workflow had to be parked for it.")
+    refused = Counter(found[key].code for key in found if found[key].state == expected[key].state == State.FAILED)
+    if refused:
+        codes = ", ".join(f"{code} {number}" for code, number in refused.most_common())
+        sentences.append(f"Those that failed should have: they were refused ({codes}).")
+    return sentences
 
 
 def parked(workflows: Collection[int]) -> dict[str, set[int]]:

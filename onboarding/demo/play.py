@@ -11,11 +11,10 @@ from time import monotonic, sleep
 from uuid import UUID
 
 import httpx
-from django.contrib.auth.models import User
 
 from onboarding.demo import report, traffic
 from onboarding.demo.report import Result
-from onboarding.demo.scenes import OUTAGE, Act, Scene
+from onboarding.demo.scenes import OUTAGE, Act, Scene, Who
 from workflows.errors import NotAllowed
 from workflows.models import Attempt, WorkerProcess
 
@@ -29,13 +28,13 @@ def play(
     intake: str,
     api_key: str,
     sandbox: str,
-    who: Callable[[str], User],
+    who: Who,
     workers: Collection[int],
     check: Callable[[], None],
 ) -> dict[UUID, Result]:
     """Play the scenes to their ends; return the state of each. The insurance service stays down.
 
-    `who` gives the user who acts for a group. `workers` are the process ids of the supervisors whose workers may be
+    `workers` are the process ids of the supervisors whose workers may be
     crashed. `check` is called again and again: it raises when a process has ended by itself.
     """
     patience = monotonic() + PATIENCE
@@ -44,7 +43,7 @@ def play(
         client.post("/_faults", json=OUTAGE).raise_for_status()
         for fault in (fault for scene in scenes for fault in scene.faults):
             client.post("/_faults", json=fault).raise_for_status()
-        traffic.send_in_order(intake, api_key, samples)
+        traffic.send_all(intake, api_key, samples, connections=1)  # in their order
         to_do = {scene.key: scene.act for scene in scenes if scene.act}
         crashed = dict.fromkeys((scene.key for scene in scenes if scene.crashes), 0)
         while True:
@@ -56,9 +55,8 @@ def play(
             for key, times in crashed.items():
                 if _struck(client, key) > times and _crash_worker_of(found[key].id, workers):
                     crashed[key] += 1
-            if not to_do and all(_has_come_to_rest(found[scene.key], scene) for scene in scenes):
-                return found
-            if monotonic() > patience:
+            all_done = not to_do and all(_has_come_to_rest(found[scene.key], scene) for scene in scenes)
+            if all_done or monotonic() > patience:
                 return found
             sleep(0.1)
 
@@ -68,10 +66,10 @@ def _has_come_to_rest(result: Result, scene: Scene) -> bool:
     return planned and report.is_at_rest(result, scene.expected)
 
 
-def _act(act: Act, workflow: int, who: Callable[[str], User]) -> bool:
+def _act(act: Act, workflow: int, who: Who) -> bool:
     """Do it; False if a worker holds the workflow just now, or somebody at the console was quicker."""
     with suppress(NotAllowed):
-        act.do(workflow, who(act.group), who)
+        act.do(workflow, who)
         return True
     return False
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
 
 import httpx
 
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+from workflows.engine.supervisor import die_with
+
 # Longer than the grace of a worker, which may be in the middle of a slow call.
 STOP_WITHIN = 45.0
 
@@ -38,6 +39,15 @@ def require_free_ports(ports: Mapping[str, int]) -> None:
                 ) from None
 
 
+def ignore_interruptions() -> None:
+    """From now on: the second Ctrl-C of an impatient person must not leave half of the processes running.
+
+    What is started in order to stop something inherits that.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
 class Processes:
     """A context manager: at its end it stops whatever was started inside, the last one first.
 
@@ -55,18 +65,14 @@ class Processes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        # The second Ctrl-C of an impatient person must not leave half of them running.
-        restore = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            for process in reversed(self._running.values()):
-                process.terminate()
-                try:
-                    process.wait(STOP_WITHIN)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-        finally:
-            signal.signal(signal.SIGINT, restore)
+        ignore_interruptions()
+        for process in reversed(self._running.values()):
+            process.terminate()
+            try:
+                process.wait(STOP_WITHIN)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def start(self, name: str, arguments: Iterable[str], *, ready: str | None = None, **environment: str) -> int:
         """Start `python <arguments>`, with more environment; return its process id, which is that of its session, too.
@@ -81,7 +87,7 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 env={**self.environment, **environment},
                 start_new_session=True,
-                preexec_fn=_die_with_the_demo,
+                preexec_fn=partial(die_with, os.getpid()),
             )
         deadline = monotonic() + 30
         while ready:
@@ -108,11 +114,3 @@ class Processes:
 
     def _log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
-
-
-def _die_with_the_demo() -> None:
-    """Between fork and exec: let the kernel end this process when the demo is killed. Linux only."""
-    try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    except AttributeError:
-        return

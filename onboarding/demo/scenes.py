@@ -28,15 +28,15 @@ OUTAGE = {"service": "insurance", "operation": None, "kind": "status", "status":
 CRASHES = 3  # in a row, and a payload is poison
 
 Fault = Mapping[str, Any]
+Who = Callable[[str], User]  # the user who acts for a group
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What somebody of `group` does to the workflow, by its id, once it is in the state `when`."""
+    """What somebody does to the workflow, by its id, once it is in the state `when`. They are asked for by group."""
 
     when: State
-    group: str
-    do: Callable[[int, User, Callable[[str], User]], object]
+    do: Callable[[int, Who], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,19 @@ class Scene:
         return self.sample.idempotency_key
 
 
-def retry(workflow: int, user: User, who: Callable[[str], User]) -> None:
-    operations.retry(workflow, user=user, reason="The cause is mended.")
+def retry(workflow: int, who: Who) -> None:
+    operations.retry(workflow, user=who("support"), reason="The cause is mended.")
 
 
-def cancel(workflow: int, user: User, who: Callable[[str], User]) -> None:
-    operations.cancel(workflow, user=user, reason="Asked for by phone: the patient has moved abroad.")
+def cancel(workflow: int, who: Who) -> None:
+    reason = "Asked for by phone: the patient has moved abroad."
+    operations.cancel(workflow, user=who("support lead"), reason=reason)
 
 
-def assign(workflow: int, user: User, who: Callable[[str], User]) -> None:
+def assign(workflow: int, who: Who) -> None:
     task = ManualTask.objects.get(workflow=workflow, state=ManualTask.State.OPEN)
-    operations.assign(task.pk, user=user, to=who("approver").pk, seen=[], reason="The patient asks to hear today.")
+    reason = "The patient asks to hear today."
+    operations.assign(task.pk, user=who("support lead"), to=who("approver").pk, seen=[], reason=reason)
 
 
 def scenes(seed: int) -> list[Scene]:
@@ -119,21 +121,21 @@ def scenes(seed: int) -> list[Scene]:
             cancelled,
             Expected(State.CANCELLED, "cancelled", _refunded(cancelled)),
             (fault(cancelled, "programs", "enroll", "status", 2, status=503),),
-            Act(State.RETRYING, "support lead", cancel),
+            Act(State.RETRYING, cancel),
         ),
         Scene(
             "One that failed, was retried by support, and is complete",
             retried,
             Expected(State.COMPLETE, "", Counter(retried.effects)),
             (fault(retried, "profiles", "update_address", "status", 1, status=422),),
-            Act(State.FAILED, "support", retry),
+            Act(State.FAILED, retry),
         ),
         *(
             Scene(
                 "Reviews that wait for an approver; one is assigned to demo-approver",
                 review,
                 Expected(State.WAITING, "", _up_to(review, "visits", "save_questionnaire")),
-                act=Act(State.WAITING, "support lead", assign) if review is reviews[0] else None,
+                act=Act(State.WAITING, assign) if review is reviews[0] else None,
             )
             for review in reviews
         ),
@@ -160,16 +162,16 @@ def sights(played: Sequence[Scene], found: Mapping[UUID, Result]) -> Iterator[tu
     )
     if Service.objects.filter(name="visits").exists():
         yield "The story of the visits service, which was down", _service("visits")
-    abouts = Counter(scene.about for scene in played)
-    firsts = {scene.about: scene for scene in reversed(played)}
-    for about, times in abouts.items():
-        first = firsts[about]
-        page = reverse("admin:workflows_workflow_change", args=[found[first.key].id])
+    firsts: dict[str, Scene] = {}
+    for scene in played:
+        firsts.setdefault(scene.about, scene)
+    for about, first in firsts.items():
         if first.expected.state == State.PARKED:
-            page = _service(str(OUTAGE["service"]))
-        elif times > 1:
-            page = reverse("admin:workflows_manualtask_changelist")
-        yield about, page
+            yield about, _service(str(OUTAGE["service"]))
+        elif first.sample.needs_review:
+            yield about, reverse("admin:workflows_manualtask_changelist")
+        else:
+            yield about, reverse("admin:workflows_workflow_change", args=[found[first.key].id])
 
 
 def _service(name: str) -> str:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from time import time
 from typing import Any, Literal
 from uuid import UUID, uuid4
@@ -35,52 +35,37 @@ TRANSIENT_FAULTS = (
 )
 OUTAGE = {"service": "visits", "operation": None, "kind": "status", "status": 503, "rate": 1.0, "count": None}
 OUTAGE_BEGINS, OUTAGE_LASTS = 2.0, 6.0
-# The other flow is slower than the submission: some linked accounts are looked for in vain first.
-OTHER_FLOW_DELAY = 4.0
+# After the outage began. The other flow is slower than the submission: it is looked for some accounts in vain first.
+OTHER_FLOW_DELAY = 2.0
 # No signal is sent for the others: their submissions find them by looking.
 TOLD_EVERY = 2
 
 Decision = Literal["approve", "reject", "leave"]
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What the intake answered: the workflow's id for each key, and how many answers were replays."""
-
-    ids: dict[UUID, int]
-    replayed: int
+def hedged(samples: Sequence[Sample]) -> list[Sample]:
+    """The samples in their order, every seventh of them twice."""
+    return [sample for number, sample in enumerate(samples) for _ in range(1 + (number % HEDGED_EVERY == 0))]
 
 
-def send_all(intake: str, api_key: str, samples: Sequence[Sample]) -> Sent:
-    """Send every sample, from 16 connections, some of them twice at once. Raises DemoError on any answer but 202."""
-    limits = httpx.Limits(max_connections=CONNECTIONS)
+def send_all(
+    intake: str, api_key: str, samples: Sequence[Sample], *, connections: int = CONNECTIONS
+) -> tuple[int, int]:
+    """Send the samples, from so many connections. Raises DemoError on any answer but 202.
+
+    Returns how many submissions are stored, and how many answers were replays.
+    """
     headers = {"Authorization": f"Bearer {api_key}"}
-    with httpx.Client(base_url=intake, headers=headers, limits=limits, timeout=30) as client:
-
-        def send(sample: Sample, together: threading.Barrier | None) -> dict[str, Any]:
-            if together:
-                together.wait(timeout=30)
-            return _send(client, sample)
-
-        with ThreadPoolExecutor(CONNECTIONS) as pool:
-            waiting = []
-            for number, sample in enumerate(samples):
-                hedged = number % HEDGED_EVERY == 0
-                together = threading.Barrier(2) if hedged else None
-                waiting += [pool.submit(send, sample, together) for _ in range(2 if hedged else 1)]
-            answers = [future.result() for future in waiting]
+    with (
+        httpx.Client(base_url=intake, headers=headers, timeout=30) as client,
+        ThreadPoolExecutor(connections) as pool,
+    ):
+        answers = list(pool.map(partial(_send, client), samples))
     ids: dict[UUID, int] = {}
-    for answer in answers:
-        if ids.setdefault(answer["key"], answer["id"]) != answer["id"]:
-            raise DemoError(f"The key {answer['key']} was given two ids.")
-    return Sent(ids, sum(answer["replayed"] for answer in answers))
-
-
-def send_in_order(intake: str, api_key: str, samples: Sequence[Sample]) -> None:
-    """Send each sample once, one after the other. Raises DemoError on any answer but 202."""
-    with httpx.Client(base_url=intake, headers={"Authorization": f"Bearer {api_key}"}, timeout=30) as client:
-        for sample in samples:
-            _send(client, sample)
+    for sample, answer in zip(samples, answers, strict=True):
+        if ids.setdefault(sample.idempotency_key, answer["id"]) != answer["id"]:
+            raise DemoError(f"The key {sample.idempotency_key} was given two ids.")
+    return len(ids), sum(answer["replayed"] for answer in answers)
 
 
 def _send(client: httpx.Client, sample: Sample) -> dict[str, Any]:
@@ -88,7 +73,7 @@ def _send(client: httpx.Client, sample: Sample) -> dict[str, Any]:
     answer = client.post("/v1/submissions", json=sample.payload, headers=key)
     if answer.status_code != httpx.codes.ACCEPTED:
         raise DemoError(f"The intake answered {answer.status_code}: {answer.text}")
-    return {"key": sample.idempotency_key, **answer.json()}
+    return dict(answer.json())
 
 
 def arrange(sandbox: str, samples: Sequence[Sample]) -> None:
@@ -118,38 +103,33 @@ def bad_day(sandbox: str, samples: Sequence[Sample], *, door: str, secret: str) 
     """
     over = threading.Event()
 
-    def set_faults(client: httpx.Client, *faults: dict[str, Any]) -> None:
-        client.delete("/_faults").raise_for_status()
-        for fault in faults:
-            client.post("/_faults", json=fault).raise_for_status()
-
-    def outage() -> None:
+    def pass_the_day() -> None:
         with httpx.Client(base_url=sandbox, timeout=30) as client:
-            set_faults(client, *TRANSIENT_FAULTS)
-            if not over.wait(OUTAGE_BEGINS):
-                set_faults(client, *TRANSIENT_FAULTS, OUTAGE)
-                over.wait(OUTAGE_LASTS)
-            set_faults(client, *TRANSIENT_FAULTS)
+            for fault in TRANSIENT_FAULTS:
+                client.post("/_faults", json=fault).raise_for_status()
+            over.wait(OUTAGE_BEGINS)
+            outage = client.post("/_faults", json=OUTAGE).raise_for_status().json()
+            over.wait(OTHER_FLOW_DELAY)
+            other_flow(client)
+            over.wait(OUTAGE_LASTS - OTHER_FLOW_DELAY)
+            client.delete(f"/_faults/{outage['id']}").raise_for_status()
             over.wait()
-            set_faults(client)
+            client.delete("/_faults").raise_for_status()
 
-    def other_flow() -> None:
-        over.wait(OTHER_FLOW_DELAY)
-        with httpx.Client(base_url=sandbox, timeout=30) as client:
-            linked = [sample.account for sample in samples if sample.account and sample.kind is Kind.LINKED]
-            for number, account in enumerate(linked):
-                client.post("/_accounts", json=account).raise_for_status()
-                if number % TOLD_EVERY == 0:
-                    send_signal(door, secret, account["linking_id"])
+    def other_flow(client: httpx.Client) -> None:
+        linked = [sample.account for sample in samples if sample.account and sample.kind is Kind.LINKED]
+        for number, account in enumerate(linked):
+            client.post("/_accounts", json=account).raise_for_status()
+            if number % TOLD_EVERY == 0:
+                send_signal(door, secret, account["linking_id"])
 
-    with ThreadPoolExecutor(2) as pool:
-        running = [pool.submit(outage), pool.submit(other_flow)]
+    with ThreadPoolExecutor(1) as pool:
+        day = pool.submit(pass_the_day)
         try:
             yield
         finally:
             over.set()
-    for future in running:
-        future.result()
+    day.result()
 
 
 def plan_reviews(samples: Sequence[Sample]) -> dict[UUID, Decision]:

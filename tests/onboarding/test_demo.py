@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from time import sleep
@@ -25,36 +25,28 @@ from onboarding.demo import outages, report
 from onboarding.demo.report import Expected
 from onboarding.samples import Sample, samples
 from tests.groups import make_groups
-from tests.processes import children_of, is_alive, until
-from tests.servers import database_url
+from tests.processes import Runworker, children_of, is_alive, until
 from workflows.models import CircuitEvent, Event, State, WorkerProcess, Workflow
 
 PURPOSES = ("intake", "console", "sandbox")
 
 
-class Demo:
+class Demo(Runworker):
     """The command, with everything that it prints in the file `log`."""
 
-    def __init__(self, log: Path, *arguments: str, **ports: int) -> None:
-        self.log = log
-        flags = [text for purpose, port in ports.items() for text in (f"--{purpose}-port", str(port))]
-        with log.open("w") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "demo", *flags, *arguments],
-                cwd=settings.BASE_DIR,
-                env={**os.environ, "DEBUG": "1", "DATABASE_URL": database_url()},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+    command = "demo"
 
-    @property
-    def printed(self) -> str:
-        return self.log.read_text()
+    def __init__(self, log: Path, submissions: int, ports: dict[str, int]) -> None:
+        flags = [f"--{purpose}-port={port}" for purpose, port in ports.items()]
+        definitions = ("onboarding.demo.definition.DEMO",)
+        arguments = (f"--submissions={submissions}", *flags)
+        super().__init__(log, definitions, arguments, SUBMISSION_WORKFLOW="onboarding")
+
+    def until_it_prints(self, text: str) -> None:
+        until(lambda: text in self.output or self.process.poll() is not None, seconds=180, what=lambda: self.output)
 
     def descendants(self) -> list[int]:
-        found = [self.process.pid]
+        found = [self.pid]
         for pid in found:
             found += children_of(pid)
         return found[1:]
@@ -68,14 +60,19 @@ def ports() -> dict[str, int]:
 
 
 @pytest.fixture
-def demos() -> Iterator[list[Demo]]:
-    """What a test starts belongs in here: it is ended whatever happens, and its processes with it."""
+def start_demo(ports: dict[str, int], tmp_path: Path) -> Iterator[Callable[[int], Demo]]:
+    """Starts a demo of so many submissions; it is ended whatever happens, and its processes with it."""
     started: list[Demo] = []
-    yield started
+
+    def start(submissions: int) -> Demo:
+        started.append(Demo(tmp_path / "log", submissions, ports))
+        return started[-1]
+
+    yield start
     for demo in started:
         if demo.process.poll() is None:
-            demo.process.terminate()
-            demo.process.wait(60)
+            demo.signal(signal.SIGTERM)
+            demo.wait(60)
 
 
 @pytest.mark.parametrize("purpose", PURPOSES)
@@ -94,41 +91,29 @@ def test_a_port_that_is_taken_is_a_clear_message_before_anything_is_started(
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.django_db(transaction=True)
-def test_ctrl_c_while_the_queue_drains_ends_all_that_it_has_started(
-    ports: dict[str, int], demos: list[Demo], tmp_path: Path
-) -> None:
-    demo = Demo(tmp_path / "log", "--submissions", "20", **ports)
-    demos.append(demo)
-    until(
-        lambda: "stored in" in demo.printed or demo.process.poll() is not None, seconds=180, what=lambda: demo.printed
-    )
+def test_ctrl_c_while_the_queue_drains_ends_all_that_it_has_started(start_demo: Callable[[int], Demo]) -> None:
+    demo = start_demo(20)
+    demo.until_it_prints("stored in")
     started = demo.descendants()
     assert len(started) > 4  # a sandbox, two gunicorns, a supervisor, and what those have started
-    os.killpg(demo.process.pid, signal.SIGINT)
-    assert demo.process.wait(60) == 0
-    assert demo.printed.rstrip().endswith("Stopped.")
-    assert "Traceback" not in demo.printed
+    demo.interrupt()
+    assert demo.wait(60) == 0
+    assert demo.output.rstrip().endswith("Stopped.")
+    assert "Traceback" not in demo.output
     assert not [pid for pid in started if is_alive(pid)]
 
 
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.django_db(transaction=True)
-def test_it_runs_to_the_end_and_says_how_to_send_one_more_that_completes(
-    ports: dict[str, int], demos: list[Demo], tmp_path: Path
-) -> None:
+def test_it_runs_to_the_end_and_says_how_to_send_one_more_that_completes(start_demo: Callable[[int], Demo]) -> None:
     make_groups()
-    demo = Demo(tmp_path / "log", "--submissions", "9", **ports)
-    demos.append(demo)
-    until(
-        lambda: "Ctrl-C stops everything." in demo.printed or demo.process.poll() is not None,
-        seconds=180,
-        what=lambda: demo.printed,
-    )
-    assert "each once, none missing" in demo.printed
+    demo = start_demo(9)
+    demo.until_it_prints("Ctrl-C stops everything.")
+    assert "each once, none missing" in demo.output
     assert set(WorkerProcess.objects.filter(stopped_at=None).values_list("release", flat=True)) == {"2.3.0", "2.4.0"}
     see_the_sights(demo)
-    (command,) = re.findall(r"^  curl -i .*?(?=^Ctrl-C)", demo.printed, flags=re.M | re.S)
+    (command,) = re.findall(r"^  curl -i .*?(?=^Ctrl-C)", demo.output, flags=re.M | re.S)
     before = set(Workflow.objects.values_list("pk", flat=True))
     sent = subprocess.run(
         ["bash", "-c", command], cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=30, check=True
@@ -153,9 +138,9 @@ SAYS = {
 
 def see_the_sights(demo: Demo) -> None:
     """Sign in with a login of the table, and open each page that is named."""
-    passwords = dict(re.findall(r"│ (demo\S*) +│ (\S+) +│", demo.printed))
+    passwords = dict(re.findall(r"│ (demo\S*) +│ (\S+) +│", demo.output))
     assert len(passwords) == 7
-    links = re.findall(r"^  (.+)\n    (http://\S+/admin/\S*)$", demo.printed, flags=re.M)
+    links = re.findall(r"^  (.+)\n    (http://\S+/admin/\S*)$", demo.output, flags=re.M)
     assert len(links) >= len(SAYS) + 2
     with httpx.Client(follow_redirects=True, timeout=30) as client:
         sign_in(client, links[0][1], "demo-engineer", passwords["demo-engineer"])
@@ -196,35 +181,18 @@ def faults(sample: Sample, effects: dict[UUID, report.Effects]) -> list[str]:
     return report.faults(wanted, report.results([sample]), effects)
 
 
-def test_what_became_what_it_should_is_no_fault(sample: Sample) -> None:
-    complete(sample)
-    assert faults(sample, {sample.idempotency_key: Counter(sample.effects)}) == []
-
-
-def test_a_submission_that_is_not_there_is_a_fault(sample: Sample) -> None:
-    assert faults(sample, {}) == [f"{sample.idempotency_key} was accepted, and is not there."]
-
-
-def test_another_state_than_the_expected_is_a_fault(sample: Sample) -> None:
+def test_it_tells_of_each_submission_that_is_not_as_expected(sample: Sample) -> None:
+    key, effects = sample.idempotency_key, Counter(sample.effects)
+    assert faults(sample, {}) == [f"{key} was accepted, and is not there."]
     row = complete(sample)
-    Workflow.objects.update(status="FAILED", last_error_code="card_declined")
-    assert faults(sample, {sample.idempotency_key: Counter(sample.effects)}) == [
-        f"Workflow {row.pk} is failed card_declined; it should be complete."
-    ]
-
-
-def test_an_effect_that_is_missing_and_one_too_many_are_faults(sample: Sample) -> None:
-    row = complete(sample)
+    assert faults(sample, {key: effects, uuid4(): effects}) == []
     first, *rest = sample.effects
-    assert faults(sample, {sample.idempotency_key: Counter([*rest, rest[0]])}) == [
+    assert faults(sample, {key: Counter([*rest, rest[0]])}) == [
         f"Workflow {row.pk} has not performed {'/'.join(first)}.",
         f"Workflow {row.pk} has performed {'/'.join(rest[0])} 1 times too often.",
     ]
-
-
-def test_what_somebody_else_has_performed_is_not_counted(sample: Sample) -> None:
-    complete(sample)
-    assert faults(sample, {sample.idempotency_key: Counter(sample.effects), uuid4(): Counter(sample.effects)}) == []
+    Workflow.objects.update(status="FAILED", last_error_code="card_declined")
+    assert faults(sample, {key: effects}) == [f"Workflow {row.pk} is failed card_declined; it should be complete."]
 
 
 def test_a_review_that_is_left_open_should_be_waiting(sample: Sample) -> None:
@@ -259,19 +227,17 @@ def test_it_tells_once_that_a_service_is_down_and_that_it_answers_again(sample: 
     assert told.news([row.pk]) == []
 
 
+PARKED = {"status": "PENDING", "completed_at": None, "parked_on": "visits", "invisible_until": "2100-01-01T00:00Z"}
+
+
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({}, "All of them went on when it was back; none has failed for it."),
-        (
-            {"status": "PENDING", "completed_at": None, "parked_on": "visits", "invisible_until": "2100-01-01T00:00Z"},
-            "1 of them still wait for it; none has failed for it.",
-        ),
-        (
-            {"status": "FAILED", "last_error_code": "service_unavailable"},
-            "All of them went on when it was back; 1 of them failed, and should not have.",
-        ),
+        ({}, "All of them went on when it was back."),
+        (PARKED, "1 of them are not where they should be."),
+        ({"status": "FAILED", "last_error_code": "service_unavailable"}, "1 of them are not where they should be."),
     ],
+    ids=["complete", "parked", "failed"],
 )
 def test_it_says_what_became_of_those_that_were_parked(sample: Sample, fields: dict[str, Any], told: str) -> None:
     parked(sample, **fields)
@@ -280,19 +246,14 @@ def test_it_says_what_became_of_those_that_were_parked(sample: Sample, fields: d
     assert sentences == [f"1 workflow was parked while the visits service was down. {told}"]
 
 
-def test_where_nothing_was_parked_it_says_so(sample: Sample) -> None:
-    complete(sample)
-    wanted = {sample.idempotency_key: report.expect(sample, None)}
-    told = "The outage was over before a workflow had to be parked for it."
-    assert outages.summary(wanted, report.results([sample])) == [told]
-
-
-def test_it_says_why_those_have_failed_that_should_have(sample: Sample) -> None:
+def test_it_says_that_nothing_was_parked_and_why_those_have_failed_that_should_have(sample: Sample) -> None:
     complete(sample)
     Workflow.objects.update(status="FAILED", last_error_code="card_declined")
     wanted = {sample.idempotency_key: Expected(State.FAILED, "card_declined", Counter())}
-    *_, last = outages.summary(wanted, report.results([sample]))
-    assert last == "Those that failed should have: they were refused (card_declined 1)."
+    assert outages.summary(wanted, report.results([sample])) == [
+        "The outage was over before a workflow had to be parked for it.",
+        "Those that failed should have: they were refused (card_declined 1).",
+    ]
 
 
 # What the command does when it is interrupted, with a stop that takes its time and a process that it starts for it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from django.contrib.auth.models import Group, Permission, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.management import CommandError, call_command
 from django.test import Client
-from rich.console import Console
 
 from onboarding.demo import logins
 from onboarding.demo.processes import DemoError
@@ -71,18 +69,6 @@ def test_a_group_that_was_deleted_has_no_login_and_the_superuser_acts_for_it() -
     assert "demo-approver" not in {login.name for login in made}
     assert logins.someone(made, "approver").get_username() == "demo"
     assert logins.someone(made, "support lead").get_username() == "demo-support-lead"
-
-
-def test_the_table_shows_each_login_with_its_password_and_what_it_may() -> None:
-    made = logins.make_logins()
-    screen = Console(file=StringIO(), width=80)
-    screen.print(logins.table(made))
-    assert isinstance(screen.file, StringIO)
-    printed = screen.file.getvalue()
-    for login in made:
-        assert f"│ {login.name} " in printed
-        assert f"│ {login.password} │" in printed
-    assert "answer unclear calls" in " ".join(printed.split())
 
 
 def test_without_debug_there_are_no_logins(settings: Any) -> None:

@@ -80,12 +80,6 @@ def test_no_other_process_is_ended(stranger: subprocess.Popen[bytes], host: str)
 
 
 @pytest.mark.django_db
-def test_a_workflow_that_nobody_runs_ends_no_worker() -> None:
-    row = Workflow.objects.create(idempotency_key=uuid4(), workflow_type="onboarding", payload={})
-    assert not _crash_worker_of(row.pk, [1])
-
-
-@pytest.mark.django_db
 def test_each_scene_is_named_once_with_its_page() -> None:
     played = scenes(7)
     found = {scene.key: _Result(number) for number, scene in enumerate(played, 1)}

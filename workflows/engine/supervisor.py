@@ -248,7 +248,7 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _die_with(parent)  # after the child has its own handlers: the parent's set a flag that the child does not read
+    die_with(parent)  # after the child has its own handlers: the parent's set a flag that the child does not read
     name = f"{socket.gethostname()}:{os.getpid()}"
     lease.describe_connections(name)
     worker = Worker(
@@ -264,7 +264,7 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
     connections.close_all()
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Have the kernel send SIGTERM to this process when its parent dies: no child runs on unsupervised. Linux only."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -28,8 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from onboarding.demo import logins, outages, report, scenes, traffic
 from onboarding.demo.play import play
-from onboarding.demo.processes import DemoError, Processes, require_free_ports
-from onboarding.demo.scenes import Scene
+from onboarding.demo.processes import DemoError, Processes, ignore_interruptions, require_free_ports
 from onboarding.samples import Sample, samples
 from workflows.ingress import api_keys, webhooks
 from workflows.models import State
@@ -116,20 +115,20 @@ class Command(BaseCommand):
                     ["-m", "gunicorn", f"{entry}:application", "--bind", f"127.0.0.1:{ports[name]}"],
                     ready=f"http://127.0.0.1:{ports[name]}/healthz",
                 )
-            workers = [
-                processes.start(
-                    f"workers-{release}", ["manage.py", "runworker", "--processes", str(number)], RELEASE=release
-                )
-                for release, number in _releases(options["workers"])
-            ]
+            old = options["workers"] // 2  # half of them
+            workers = []
+            for release, number in ((OLD_RELEASE, old), (NEW_RELEASE, options["workers"] - old)):
+                if number:
+                    command = ["manage.py", "runworker", "--processes", str(number)]
+                    workers.append(processes.start(f"workers-{release}", command, RELEASE=release))
 
             traffic.arrange(sandbox, plan)
             with traffic.bad_day(sandbox, plan, door=f"{console}/v1/signals/accounts", secret=secret):
                 screen.print(f"Sending {len(plan)} submissions, every {traffic.HEDGED_EVERY}th twice at once …")
                 began = monotonic()
-                sent = traffic.send_all(intake, api_key, plan)
+                stored, replayed = traffic.send_all(intake, api_key, traffic.hedged(plan))
                 screen.print(
-                    f"{len(sent.ids)} stored in {monotonic() - began:.1f} s; {sent.replayed} duplicates recognised. "
+                    f"{stored} stored in {monotonic() - began:.1f} s; {replayed} duplicates recognised. "
                     "The visits service is about to go down for a while; nobody has to do anything about it."
                 )
                 expected = self._drain(screen, processes, plan, logins.someone(people, "approver"))
@@ -155,7 +154,9 @@ class Command(BaseCommand):
             screen.print(f"{total} effects performed downstream: {verdict}.")
             for fault in faults[:20]:
                 screen.print(f"  {fault}", style="red")
-            _show(screen, console, staged, played)
+            screen.print("\nWhat there is to look at:")
+            for about, page in scenes.sights(staged, played):
+                screen.print(f"  {about}\n    {console}{page}", highlight=False, soft_wrap=True)
             if options["exit"]:
                 return not faults
             screen.print(
@@ -232,26 +233,8 @@ def _database(screen: Console) -> Iterator[None]:
             subprocess.run([*embedded, "stop"], check=False, stdout=subprocess.DEVNULL)
 
 
-def _releases(workers: int) -> list[tuple[str, int]]:
-    """How many workers run which release: half of them the old one, none if there is only one worker."""
-    return [
-        (release, number)
-        for release, number in ((OLD_RELEASE, workers // 2), (NEW_RELEASE, -(-workers // 2)))
-        if number
-    ]
-
-
-def _show(screen: Console, console: str, staged: list[Scene], played: dict[UUID, report.Result]) -> None:
-    screen.print("\nWhat there is to look at:")
-    for about, page in scenes.sights(staged, played):
-        screen.print(f"  {about}\n    {console}{page}", highlight=False, soft_wrap=True)
-
-
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    # Once: the second Ctrl-C of an impatient person must not leave half of it running. What is started in order to
-    # stop something inherits that.
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, signal.SIG_IGN)
+    ignore_interruptions()
     raise KeyboardInterrupt
 
 
