@@ -272,9 +272,12 @@ _WRITE_INTENT_AGAIN = f"""{_INTENT}
     {_BEGUN}"""  # noqa: S608 (ours)
 
 
+# When the call was answered stays, whatever its undo comes to: that is another row, with a time of its own.
 _RESOLVE = f"""
     UPDATE workflows_effect
-       SET state = %(state)s, result = %(result)s, settled_by = %(settled_by)s, settled_at = clock_timestamp(),
+       SET state = %(state)s, result = %(result)s, settled_by = %(settled_by)s,
+           settled_at = CASE WHEN %(state)s::varchar IN ('undone', 'kept') THEN coalesce(settled_at, clock_timestamp())
+                             ELSE clock_timestamp() END,
            attempt = %(attempt)s, attempt_token = %(attempt_token)s
      WHERE id = %(effect_id)s AND state = %(expected)s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
 
@@ -367,7 +370,8 @@ def _undone_statement(
               SET state = CASE id WHEN %(undo_id)s THEN 'done' ELSE 'undone' END,
                   result = CASE id WHEN %(undo_id)s THEN %(result)s::jsonb ELSE result END,
                   error_class = '', error_code = '', error_message = '',
-                  settled_at = clock_timestamp(), settled_by = CASE id WHEN %(undo_id)s THEN 'call' ELSE 'undo' END
+                  settled_at = CASE id WHEN %(undo_id)s THEN clock_timestamp() ELSE settled_at END,
+                  settled_by = CASE id WHEN %(undo_id)s THEN 'call' ELSE 'undo' END
             WHERE id IN (%(undo_id)s, %(effect_id)s)
               AND EXISTS (
                   SELECT FROM workflows_effect u WHERE u.id = %(undo_id)s AND u.attempt_token = %(attempt_token)s)""",

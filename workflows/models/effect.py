@@ -49,7 +49,7 @@ class Effect(models.Model):
     begun_at = models.DateTimeField(db_default=ClockTimestamp())  # when the call was last started
     # Drawn as the call is started: calls are undone in the reverse order, whatever the clock says.
     call_number = models.BigIntegerField(null=True, db_default=NextCallNumber())
-    settled_at = models.DateTimeField(null=True)
+    settled_at = models.DateTimeField(null=True)  # when the answer to the call was known; an undo leaves it
     # How its state became known: call, lookup, or a person's name.
     settled_by = models.CharField(max_length=150, db_default="")
     has_undo = models.BooleanField(db_default=False)  # its step had an undo when the call was started

@@ -175,7 +175,8 @@ def _restore(answer: GivenAnswer) -> None:
     Effect.objects.filter(pk=answer.effect.pk).update(
         state=State.DONE if was_done else State.UNKNOWN,
         result=answer.effect.result if was_done else None,
-        **unsettled,
+        settled_at=answer.effect.settled_at if of_undo else None,
+        settled_by="",
     )
     new = [effect.pk for effect in answer.made if _is_started_since(effect, answer.wait)]
     Effect.objects.filter(pk__in=new).delete()

@@ -27,12 +27,14 @@ pytestmark = engine.ENGINE
 def test_it_undoes_in_reverse_order_and_fails_then(world: World) -> None:
     define([world.step("reserve"), world.step("charge"), fail])
     workflow = work(submit())
+    answered = dict(Effect.objects.values_list("step", "settled_at"))
     assert (workflow.status, workflow.compensating, workflow.completed_at) == ("PENDING", True, None)
     assert Workflow.objects.with_state().get(pk=workflow.pk).state == State.COMPENSATING
     workflow = work(workflow)
     assert (workflow.status, workflow.compensating) == ("FAILED", False)
     assert world.log == ["reserve", "charge", "undo charge", "undo reserve"]
     assert states() == {"reserve": "undone", "charge": "undone", "undo charge": "done", "undo reserve": "done"}
+    assert dict(Effect.objects.filter(undo=False).values_list("step", "settled_at")) == answered
     assert outcomes(workflow) == {"charge": "undone", "reserve": "undone"}
     assert kinds(workflow) == ["failed", "compensating", "compensated"]
 

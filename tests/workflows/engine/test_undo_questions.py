@@ -43,11 +43,12 @@ def test_after_three_failures_a_person_is_asked_and_the_earlier_ones_wait(world:
 
 def test_a_person_has_undone_it_by_hand(world: World) -> None:
     workflow, task = exhausted(world)
+    charged_at = Effect.objects.get(step="charge", undo=False).settled_at
     operations.approve(task.pk, user=ada(), reason="By phone.", answer=BY_HAND)
     assert to_rest(workflow).status == "FAILED"
     assert world.log[-1] == "undo reserve"
     charge = Effect.objects.get(step="charge", undo=False)
-    assert (charge.state, charge.settled_by) == ("undone", "ada")
+    assert (charge.state, charge.settled_by, charge.settled_at) == ("undone", "ada", charged_at)
     refund = Effect.objects.get(step="charge", undo=True)
     assert (refund.state, refund.settled_by, refund.result) == ("done", "ada", {"reference": "re-9"})
     assert (refund.error_code, refund.idempotency_key) == ("", charge.idempotency_key + ":undo")

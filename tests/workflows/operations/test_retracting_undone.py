@@ -142,12 +142,14 @@ def test_what_was_dealt_with_wrongly_is_asked_again_though_the_workflow_has_fail
 ) -> None:
     """Without the row of the undo the ledger would forget a refund that may have been paid."""
     workflow, task = undo_in_doubt(bank)
+    charged_at = Effect.objects.get(undo=False).settled_at
     answer(task, ada, said)
     assert to_rest(workflow).status == "FAILED"
     moved(set_back, minutes=10, where="undo")
     retract(task, ada)
     assert states() == {"pay 1": "done", "undo pay": "unknown" if said == BY_HAND else "not_done"}
-    assert Effect.objects.get(undo=False).result == {"number": 2}
+    paid = Effect.objects.get(undo=False)
+    assert (paid.result, paid.settled_at, charged_at is None) == ({"number": 2}, charged_at, False)
     assert Effect.objects.get(undo=True).result is None
     answer(asked_again(workflow), ada, None)
     assert to_rest(workflow).status == "FAILED"
