@@ -8,6 +8,7 @@ from typing import Any
 
 from workflows.console import words
 from workflows.definition import WorkflowDefinition, value_at, wording_of
+from workflows.effects import IN_DOUBT
 from workflows.models import Effect, State, Workflow
 from workflows.wording import Wording, words_for_code, words_for_step
 
@@ -23,8 +24,15 @@ LINES = {
     State.FAILED: "",
     State.COMPENSATING: "",
 }
+# Of a workflow that failed or was cancelled, what the patient hears of a charge. The ledger decides, not the state
+# alone: nobody is told of a refund that is not under way.
 REFUNDED = "What you paid was given back."
+NOT_REFUNDED = "What you paid was not given back."
+UNCLEAR = "We are finding out whether you were charged. If you were, you get it back."
 BEING_REFUNDED = "What you paid is being given back."
+REFUND_DELAYED = "What you paid is being given back; that takes longer than usual."
+REFUND_ASKED = "What you paid could not be given back yet. Our team is seeing to it."
+OF_MONEY = (REFUNDED, NOT_REFUNDED, UNCLEAR, BEING_REFUNDED, REFUND_DELAYED, REFUND_ASKED)
 
 
 def to_tell(
@@ -48,7 +56,7 @@ def to_tell(
         return waiting or own
     if state == State.COMPLETE:
         return " ".join([LINES[state], *(wording.codes[code].patient for code in passed_over if code in wording.codes)])
-    money = _money(wording, effects, state)
+    money = _money(wording, effects, workflow, asked=asked)
     if state == State.CANCELLED or workflow.cancelled_at:
         return f"{LINES[State.CANCELLED]} {money}".strip()
     if state in (State.FAILED, State.COMPENSATING):
@@ -56,18 +64,23 @@ def to_tell(
     return LINES[state]
 
 
-def _money(wording: Wording, effects: Sequence[Effect], state: State) -> str:
-    """A sentence about what was paid and is given back, or was; empty when nothing was, or when that is not known."""
-    if wording.money is None:
+def _money(wording: Wording, effects: Sequence[Effect], workflow: Workflow, *, asked: bool) -> str:
+    """A sentence about what was paid and what becomes of it; empty when nothing was."""
+    money = wording.money
+    if money is None:
         return ""
-    states = {
-        effect.state
-        for effect in effects
-        if effect.step == wording.money.step and not effect.undo and (effect.result or {}).get(wording.money.reference)
-    }
-    if Effect.State.DONE in states:
-        return BEING_REFUNDED if state == State.COMPENSATING else ""
-    return REFUNDED if Effect.State.UNDONE in states else ""
+    calls = [effect for effect in effects if effect.step == money.step and not effect.undo]
+    if any(effect.state in IN_DOUBT for effect in calls):
+        return UNCLEAR
+    charges = {effect.state: effect for effect in calls if (effect.result or {}).get(money.reference)}
+    if Effect.State.DONE in charges and workflow.state == State.COMPENSATING:
+        if asked:
+            return REFUND_ASKED
+        failed = charges[Effect.State.DONE].undo_failures or charges[Effect.State.DONE].undo_unavailable
+        return REFUND_DELAYED if failed or workflow.parked_on else BEING_REFUNDED
+    if charges.keys() & {Effect.State.DONE, Effect.State.KEPT}:
+        return NOT_REFUNDED
+    return REFUNDED if charges else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from onboarding.samples import Kind, sample
 from onboarding.workflow import ONBOARDING
 from tests.engine import Context
+from workflows.console import patient
 from workflows.console.money import amount, money_line
 from workflows.console.patient import caller, to_tell
 from workflows.console.phases import phases
@@ -30,7 +31,9 @@ SILENT = WorkflowDefinition(name="silent", steps=[], context_class=Context)
 def charge(state: str = "done", charge_id: Any = "ch_1a2b", **fields: Any) -> Effect:
     result = {"charge_id": charge_id, "payment_status": "paid"} if state in ("done", "undone", "kept") else None
     known = {"step": "execute_checkout", "result": result, "begun_at": AT, "settled_at": AT}
-    return Effect(**{**known, "generation": 1, "undo": False, "undo_failures": 0, "state": state, **fields})
+    return Effect(
+        **{**known, "generation": 1, "undo": False, "undo_failures": 0, "undo_unavailable": 0, "state": state, **fields}
+    )
 
 
 def refund(state: str = "done", result: Any = None, **fields: Any) -> Effect:
@@ -123,26 +126,42 @@ def test_every_state_has_something_to_tell() -> None:
     assert all(to_tell(None, workflow(state)).endswith(".") for state in State)
 
 
-def test_why_it_failed_and_what_became_of_the_money() -> None:
-    full = {"last_error_code": "program_full"}
-    assert told("failed", **full, effects=[charge("undone")]) == (
-        "The program is full, so we could not enrol you. What you paid was given back."
-    )
-    assert told("compensating", **full, effects=[charge()]).endswith("What you paid is being given back.")
-    for effects in ([], [charge(charge_id=None)], [charge("unknown")], [charge("kept")]):
-        assert told("failed", **full, effects=effects) == "The program is full, so we could not enrol you."
+FULL = "The program is full, so we could not enrol you."
 
 
-def test_what_the_reversal_returned_is_no_charge() -> None:
-    effects = [charge("undone"), refund(result={"refund_id": "re_9", "charge_id": "ch_1a2b"})]
-    assert told("compensating", last_error_code="program_full", effects=effects).endswith(
-        "What you paid was given back."
-    )
-
-
-def test_a_cancelled_one_that_is_still_being_undone_was_cancelled() -> None:
-    line = told("compensating", cancelled_at=AT, last_error_code="cancelled", effects=[charge()])
-    assert line == "This was cancelled. What you paid is being given back."
+@pytest.mark.parametrize(
+    ("state", "effects", "fields", "of_the_money"),
+    [
+        ("failed", [], {}, ""),
+        ("failed", [charge(charge_id=None)], {}, ""),
+        ("failed", [charge("undone"), refund()], {}, patient.REFUNDED),
+        ("failed", [charge("kept")], {}, patient.NOT_REFUNDED),
+        ("failed", [charge()], {}, patient.NOT_REFUNDED),
+        ("compensating", [charge("intent")], {}, patient.UNCLEAR),
+        ("compensating", [charge("unknown")], {}, patient.UNCLEAR),
+        ("compensating", [charge()], {}, patient.BEING_REFUNDED),
+        ("compensating", [charge(), refund("unknown")], {}, patient.BEING_REFUNDED),
+        ("compensating", [charge(undo_failures=2)], {}, patient.REFUND_DELAYED),
+        ("compensating", [charge(undo_unavailable=1)], {}, patient.REFUND_DELAYED),
+        ("compensating", [charge()], {"parked_on": "payments"}, patient.REFUND_DELAYED),
+        ("compensating", [charge(undo_failures=3)], {"asked": True}, patient.REFUND_ASKED),
+        ("compensating", [charge()], {"asked": True}, patient.REFUND_ASKED),
+        (
+            "compensating",
+            [charge("undone"), refund(result={"refund_id": "re_9", "charge_id": "ch_1"})],
+            {"asked": True},
+            patient.REFUNDED,
+        ),
+        ("compensating", [charge("kept")], {}, patient.NOT_REFUNDED),
+    ],
+)
+def test_the_sentence_of_the_money_follows_the_ledger(
+    state: str, effects: list[Effect], fields: dict[str, Any], of_the_money: str
+) -> None:
+    failed = {"parked_on": "", **fields, "effects": effects}
+    assert told(state, last_error_code="program_full", **failed) == f"{FULL} {of_the_money}".strip()
+    cancelled = told(state, cancelled_at=AT, last_error_code="cancelled", **failed)
+    assert cancelled == f"This was cancelled. {of_the_money}".strip()
 
 
 def test_what_was_passed_over_is_told_when_it_concerns_the_patient() -> None:
@@ -161,11 +180,11 @@ def test_while_it_waits_it_says_for_what() -> None:
 
 def test_a_caller_is_verified_by_parts_of_what_was_sent() -> None:
     shown = {field.label: field.shown for field in caller(ONBOARDING, PAYLOAD)}
-    patient = PAYLOAD["patient"]
-    assert shown["E-mail"] == f"{patient['email'][0]}•••@{patient['email'].partition('@')[2]}"
-    assert shown["Phone"] == f"ending {patient['phone'][-2:]}"
+    sent = PAYLOAD["patient"]
+    assert shown["E-mail"] == f"{sent['email'][0]}•••@{sent['email'].partition('@')[2]}"
+    assert shown["Phone"] == f"ending {sent['phone'][-2:]}"
     assert (shown["Program"], shown["Plan"]) == ("body", "monthly")
-    assert patient["email"] not in str(shown)
+    assert sent["email"] not in str(shown)
     assert (caller(ONBOARDING, {"patient": "?"}), caller(None, PAYLOAD)) == ([], [])
 
 

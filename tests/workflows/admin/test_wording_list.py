@@ -55,7 +55,7 @@ def shown() -> Iterator[tuple[str, str]]:
     yield from (("Home", level.word) for level in Level)
     yield from (("Home", label) for label in home.NUMBERS.values())
     yield from (("Pages", label) for label, _, _ in navigation.PAGES)
-    patients = [*patient.LINES.values(), patient.REFUNDED, patient.BEING_REFUNDED]
+    patients = [*patient.LINES.values(), *patient.OF_MONEY]
     yield from (("What to tell the patient", line) for line in patients if line)
     for heading, codes in (("Codes of the engine", ENGINE_CODES), ("Codes of onboarding", CODES)):
         for code in codes.values():
