@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from workflows.console.money import amount
+from workflows.console.money import total
 from workflows.definition import WorkflowDefinition, definitions, wording_of
 from workflows.effects import DONE, IN_DOUBT, UNDONE
 from workflows.models import Effect, Wait, Workflow
@@ -24,9 +24,16 @@ class Calls:
 
     @classmethod
     def of(cls, workflow: Workflow) -> Calls:
-        made = Effect.objects.filter(workflow=workflow.pk, undo=False).order_by("step", "-generation").distinct("step")
-        latest = sorted(made, key=lambda effect: effect.pk)
-        return cls(workflow, definitions().get(workflow.workflow_type), latest)
+        return cls.of_each([workflow])[0]
+
+    @classmethod
+    def of_each(cls, workflows: Sequence[Workflow]) -> list[Calls]:
+        made = Effect.objects.filter(workflow__in=workflows, undo=False)
+        latest = made.order_by("workflow", "step", "-generation").distinct("workflow", "step")
+        by_workflow: dict[int, list[Effect]] = {workflow.pk: [] for workflow in workflows}
+        for effect in sorted(latest, key=lambda effect: effect.pk):
+            by_workflow[effect.workflow_id].append(effect)
+        return [cls(each, definitions().get(each.workflow_type), by_workflow[each.pk]) for each in workflows]
 
     @property
     def wording(self) -> Wording:
@@ -52,14 +59,17 @@ class Calls:
         steps = [step for step in self.definition.steps if step.once and not made.intersection(step.names)]
         return [words_for_step(self.wording, step.name).title for step in steps]
 
-    def refunds(self) -> str:
-        """The amount that is given back if all is undone; empty if nothing is."""
+    def refunds(self) -> bool:
+        """Whether a charge is given back if all is undone."""
+        return any(map(self._is_charge, self.to_be_undone()))
+
+    def charges_again(self) -> bool:
+        """Whether a retry charges again what was refunded."""
+        return any(self._is_charge(effect) for effect in self.latest if effect.state == UNDONE)
+
+    def _is_charge(self, effect: Effect) -> bool:
         money = self.wording.money
-        if money is None:
-            return ""
-        paid = [e for e in self.to_be_undone() if e.step == money.step and (e.result or {}).get(money.reference)]
-        payload = Workflow.objects.values_list("payload", flat=True).get(pk=self.workflow.pk) if paid else {}
-        return amount(payload, money) if paid else ""
+        return money is not None and effect.step == money.step and bool((effect.result or {}).get(money.reference))
 
     def titles_of(self, effects: Iterable[Effect]) -> list[str]:
         return [self._title(effect.step) for effect in effects]
@@ -72,12 +82,21 @@ class Calls:
         return bool(step and step.undo)
 
 
+def _total(each: Iterable[Calls]) -> str:
+    """The sum of what these workflows charge, or have charged."""
+    money = {calls.workflow.pk: calls.wording.money for calls in each}
+    payloads = Workflow.objects.filter(pk__in=money).values_list("pk", "payload")
+    return total((payload, words) for pk, payload in payloads if (words := money[pk]))
+
+
 def of_retry(workflow: Workflow) -> Iterator[str]:
     """What a retry of this workflow does, in sentences."""
     calls = Calls.of(workflow)
     code = words_for_code(calls.wording, workflow.last_error_code)
     on_record, unclear, again = calls.titles(DONE, KEPT), calls.titles(*IN_DOUBT), calls.titles(UNDONE)
     yield "A worker takes it up before what is queued and has not started, and starts again from the first step."
+    if calls.charges_again():
+        yield f"{_total([calls])} is charged again: it was refunded."
     if on_record:
         yield f"{_number(on_record)} on record and not made again: {_list(on_record)}."
     if unclear:
@@ -91,6 +110,20 @@ def of_retry(workflow: Workflow) -> Iterator[str]:
     yield "A question that failed it (rejected, or expired) is asked again; every other keeps its answer."
 
 
+def of_bulk_retry(failed: Sequence[Workflow], chosen: int, *, may_charge_again: bool) -> Iterator[str]:
+    """What a retry of these does, of as many as were `chosen`, in sentences."""
+    yield f"{len(failed)} of the {chosen} selected have failed and start again; the others are left alone."
+    if again := [calls for calls in Calls.of_each(failed) if calls.charges_again()]:
+        yield (
+            f"{_total(again)} is charged again, for {len(again)} of them: it was refunded."
+            if may_charge_again
+            else f"{len(again)} of them were refunded, and are left alone: a support lead may retry and charge them."
+        )
+    yield "Each waits its turn behind what is queued, and starts again from the first step."
+    yield "What it has done in other systems stays done and is not done again; what was reversed is done anew."
+    yield "A question that failed it (rejected, or expired) is asked again; every other keeps its answer."
+
+
 def of_cancel(workflow: Workflow) -> Iterator[str]:
     """What cancelling this workflow does, in sentences."""
     calls = Calls.of(workflow)
@@ -99,8 +132,8 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
     yield "It is cancelled: at once, or, if a worker is running it just now, before its next step, if there is one."
     if not (undone or stays or unclear):
         yield "Nothing has been done in other systems, so nothing has to be reversed."
-    if refund := calls.refunds():
-        yield f"{refund} is given back."
+    if calls.refunds():
+        yield f"{_total([calls])} is given back."
     if undone:
         yield f"Reversed: {_list(undone)}."
     if unclear:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +58,8 @@ class _Charge:
             return f"Unclear: {self.amount} may have been charged at {words.clock(call.begun_at)}."
         if call.state not in (_DONE, _KEPT, _UNDONE) or not reference:
             return ""
-        return f"{self.amount} charged at {words.clock(call.settled_at)}, {reference}{self._since()}."
+        # Its start: what a lookup found was answered later.
+        return f"{self.amount} charged at {words.clock(call.begun_at)}, {reference}{self._since()}."
 
     def _since(self) -> str:
         """What became of it."""
@@ -85,9 +87,23 @@ class _Charge:
 
 def amount(payload: Mapping[str, Any], money: Money) -> str:
     """The amount with its currency, `$145.00`, or `1,200 JPY`; "An amount" where the payload does not say it."""
-    units, currency = value_at(payload, money.amount), value_at(payload, money.currency)
-    if not isinstance(units, int) or isinstance(units, bool) or not isinstance(currency, str):
-        return "An amount"
-    currency = currency.upper() if currency.isalpha() and len(currency) == 3 else ""
+    return total([(payload, money)])
+
+
+def total(charges: Iterable[tuple[Mapping[str, Any], Money]]) -> str:
+    """The sum of the amounts of several payloads, by currency: `$290.00 and 1,200 JPY`."""
+    sums: Counter[str] = Counter()
+    says_all = True
+    for payload, money in charges:
+        units, currency = value_at(payload, money.amount), value_at(payload, money.currency)
+        if isinstance(units, int) and not isinstance(units, bool) and isinstance(currency, str):
+            sums[currency.upper() if currency.isalpha() and len(currency) == 3 else ""] += units
+        else:
+            says_all = False
+    shown = [_shown(units, currency) for currency, units in sums.items()]
+    return " and ".join(shown if says_all else [*shown, "more"]) if shown else "An amount"
+
+
+def _shown(units: int, currency: str) -> str:
     number = f"{units:,}" if currency in WHOLE_UNITS else f"{units / 100:,.2f}"
     return f"{SIGNS[currency]}{number}" if currency in SIGNS else f"{number} {currency}".strip()

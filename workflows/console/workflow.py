@@ -34,11 +34,6 @@ from workflows.models import Attempt, ManualTask, State, Workflow
 from workflows.models.workflow import is_parked_on
 from workflows.outages import parking
 
-_WHAT_A_RETRY_DOES = (
-    "What it has done in other systems stays done and is not done again; what was reversed is done anew.",
-    "A question that failed it (rejected, or expired) is asked again; every other keeps its answer.",
-)
-
 RETRY = Verb(
     slug="retry",
     label="Retry",
@@ -48,6 +43,7 @@ RETRY = Verb(
     consequences=lambda row: list(consequences.of_retry(row)),
     seen=("seen", operations.ended_at),
     form=RetryForm,
+    why_not=lambda row, user: operations.why_not_retry(row.pk, user),
     done="It will be tried again from the first step.",
 )
 RUN_NOW = Verb(
@@ -301,11 +297,7 @@ class WorkflowAdmin(ConsoleAdmin):
     def _retry_each(self, request: HttpRequest, chosen: list[int], reason: str, seen: dict[int, list[int]]) -> None:
         assert isinstance(request.user, User)
         refusals: Counter[str] = Counter()
-        cancelled = set(Workflow.objects.filter(pk__in=chosen).exclude(cancelled_at=None).values_list("pk", flat=True))
         for pk in chosen:
-            if pk in cancelled:  # a person cancelled it: ticking a whole page must not bring it back
-                refusals["A cancelled workflow is retried on its own page."] += 1
-                continue
             try:
                 operations.retry(pk, user=request.user, reason=reason, in_bulk=True, seen=seen.get(pk, ()))
             except NotAllowed as refusal:
@@ -316,7 +308,9 @@ class WorkflowAdmin(ConsoleAdmin):
             self.message_user(request, f"{count} refused: {sentence}", messages.WARNING)
 
     def _confirm_retry(self, request: HttpRequest, chosen: list[int], form: ReasonForm) -> HttpResponse:
-        failed = list(Workflow.objects.in_state(State.FAILED).filter(pk__in=chosen).only("completed_at"))
+        failed = list(
+            Workflow.objects.in_state(State.FAILED).filter(pk__in=chosen).only("workflow_type", "completed_at")
+        )
         hidden = [
             *[("action", "retry_selected"), ("confirmed", "yes")],
             *((ACTION_CHECKBOX_NAME, pk) for pk in chosen),
@@ -330,12 +324,11 @@ class WorkflowAdmin(ConsoleAdmin):
                 "opts": self.opts,
                 "title": f"Retry {len(chosen)} workflows",
                 "verb": RETRY,
-                "consequences": [
-                    f"{len(failed)} of the {len(chosen)} selected have failed and start again; the others are left "
-                    "alone.",
-                    "Each waits its turn behind what is queued, and starts again from the first step.",
-                    *_WHAT_A_RETRY_DOES,
-                ],
+                "consequences": list(
+                    consequences.of_bulk_retry(
+                        failed, len(chosen), may_charge_again=request.user.has_perm(operations.CANCEL_PAID)
+                    )
+                ),
                 "form": form,
                 "hidden": hidden,
                 "back": request.get_full_path(),

@@ -39,7 +39,7 @@ from workflows.operations.tasks import (
     why_not_decide,
     why_not_release,
 )
-from workflows.operations.workflows import cancel, ended_at, retry, run_now, why_not_cancel
+from workflows.operations.workflows import cancel, ended_at, retry, run_now, why_not_cancel, why_not_retry
 
 __all__ = [
     "ACKNOWLEDGE",
@@ -84,4 +84,5 @@ __all__ = [
     "why_not_decide",
     "why_not_hold_until",
     "why_not_release",
+    "why_not_retry",
 ]

@@ -1,28 +1,47 @@
-"""Whether a workflow has taken money: the words of its definition say which step charges."""
+"""Whether a workflow has taken money, or would take it again: its definition's words say which step charges."""
 
 from __future__ import annotations
 
 from workflows.definition import definitions
 from workflows.postgres.statements import fetch_one
 
-# What is cancelled with the workflow counts: its children that are still under way, and theirs. Of a type that this
-# release does not know every call that stands may be a charge.
-_CHARGED = """
-WITH RECURSIVE family AS (
-    SELECT id, workflow_type FROM workflows_workflow WHERE id = %(workflow_id)s
-     UNION ALL
-    SELECT child.id, child.workflow_type
-      FROM family JOIN workflows_workflow child ON child.parent_id = family.id AND child.status = 'PENDING')
-SELECT EXISTS (
-    SELECT FROM family
-      JOIN workflows_effect e ON e.workflow_id = family.id AND NOT e.undo
-      LEFT JOIN unnest(%(types)s::text[], %(steps)s::text[], %(references)s::text[]) AS charge (type, step, reference)
-        ON charge.type = family.workflow_type AND charge.step = e.step
-     WHERE e.state IN ('intent', 'unknown')
-           AND (charge.step IS NOT NULL OR family.workflow_type <> ALL (%(known)s::text[]))
-        OR e.state IN ('done', 'kept')
-           AND (e.result ->> charge.reference <> '' OR family.workflow_type <> ALL (%(known)s::text[])))
-"""
+# A call that has charged something. Of a type that this release does not know any call may have.
+_HAS_CHARGED = "(e.result ->> charge.reference <> '' OR family.workflow_type <> ALL (%(known)s::text[]))"
+_MAY_HAVE_CHARGED = "(charge.step IS NOT NULL OR family.workflow_type <> ALL (%(known)s::text[]))"
+
+
+def _exists_call(*, child: str, call: str) -> str:
+    """Whether a workflow, or a child to which the same happens, and theirs, has made such a call."""
+    return f"""
+        WITH RECURSIVE family AS (
+            SELECT id, workflow_type, cancelled_at FROM workflows_workflow WHERE id = %(workflow_id)s
+             UNION ALL
+            SELECT child.id, child.workflow_type, child.cancelled_at
+              FROM family JOIN workflows_workflow child ON child.parent_id = family.id AND {child})
+        SELECT EXISTS (
+            SELECT FROM family
+              JOIN workflows_effect e ON e.workflow_id = family.id AND NOT e.undo
+              LEFT JOIN unnest(%(types)s::text[], %(steps)s::text[], %(references)s::text[])
+                        AS charge (type, step, reference)
+                ON charge.type = family.workflow_type AND charge.step = e.step
+             WHERE {call})"""  # noqa: S608 (ours)
+
+
+# What is cancelled with the workflow counts.
+_CHARGED = _exists_call(
+    child="child.status = 'PENDING'",
+    call=f"e.state IN ('intent', 'unknown') AND {_MAY_HAVE_CHARGED} OR e.state IN ('done', 'kept') AND {_HAS_CHARGED}",
+)
+
+# And what is retried with it: the children that were cancelled with it. What was charged again since, and stands, is
+# on record, and is not charged once more.
+_REFUNDED = _exists_call(
+    child="family.cancelled_at IS NOT NULL AND child.cancelled_at IS NOT NULL",
+    call=f"""e.state = 'undone' AND {_HAS_CHARGED}
+             AND NOT EXISTS (SELECT FROM workflows_effect later
+                              WHERE later.workflow_id = e.workflow_id AND later.step = e.step AND NOT later.undo
+                                AND later.generation > e.generation AND later.state IN ('done', 'kept'))""",
+)
 
 
 def may_have_been_charged(workflow_id: int) -> bool:
@@ -30,6 +49,15 @@ def may_have_been_charged(workflow_id: int) -> bool:
 
     Not one that was refunded, and not a call that charged nothing.
     """
+    return _exists(_CHARGED, workflow_id)
+
+
+def would_charge_again(workflow_id: int) -> bool:
+    """Whether a retry of the workflow charges again what was refunded, by itself or by a child that is retried, too."""
+    return _exists(_REFUNDED, workflow_id)
+
+
+def _exists(sql: str, workflow_id: int) -> bool:
     charges = [
         (definition.name, step, money.reference)
         for definition in definitions().values()
@@ -38,7 +66,7 @@ def may_have_been_charged(workflow_id: int) -> bool:
     ]
     types, steps, references = map(list, zip(*charges, strict=True)) if charges else ([], [], [])
     found = fetch_one(
-        _CHARGED,
+        sql,
         {
             "workflow_id": workflow_id,
             "types": types,

@@ -44,17 +44,23 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
     with the workflow are started again, too.
 
     It goes before what is queued and has not started. One of many that are retried `in_bulk` does not: a thousand would
-    hold up everything new.
+    hold up everything new. Nor is a cancelled one among them: ticking a whole page must not bring it back.
+
+    To charge again what was refunded takes the permission to cancel what has been charged.
 
     `seen` is the end that the user was shown (`ended_at`): of a workflow that somebody has retried since, and that has
     failed again, no call is made anew unseen. A caller who has looked at none leaves it empty.
     """
     require(user, RETRY)
-    _retry_children(workflow_id, user=user, reason=reason, in_bulk=in_bulk, seen=seen)
+    if not in_bulk:
+        _retry_children(workflow_id, user=user, reason=reason, seen=seen)
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         if workflow.status != Workflow.Status.FAILED:
             raise NotAllowed(f"Only a failed workflow can be retried; this one is {state.label.lower()}.")
+        if in_bulk and workflow.cancelled_at:
+            raise NotAllowed("A cancelled workflow is retried on its own page.")
+        _require_may_retry(workflow_id, user)
         if not _is_seen(workflow, seen):
             raise NotAllowed("It was retried since you looked, and has ended again: look at it again.")
         definition = definitions().get(workflow.workflow_type)
@@ -78,7 +84,19 @@ def _is_seen(workflow: Workflow, seen: Collection[int]) -> bool:
     return not seen or list(seen) == ended_at(workflow)
 
 
-def _retry_children(workflow_id: int, *, user: User, reason: str, in_bulk: bool, seen: Collection[int]) -> None:
+def why_not_retry(workflow_id: int, user: User) -> str:
+    """Why `user`, who may retry, may not retry this one: a sentence, empty if they may."""
+    if user.has_perm(CANCEL_PAID) or not payments.would_charge_again(workflow_id):
+        return ""
+    return "Its charge was refunded, and a retry charges again: ask a support lead to retry it."
+
+
+def _require_may_retry(workflow_id: int, user: User) -> None:
+    if refusal := why_not_retry(workflow_id, user):
+        raise NotAllowed(refusal)
+
+
+def _retry_children(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
     """Start the children again that were cancelled with their parent, or are about to be; each in its own transaction.
 
     They come before the parent: if this is interrupted, the parent can be retried once more.
@@ -87,12 +105,13 @@ def _retry_children(workflow_id: int, *, user: User, reason: str, in_bulk: bool,
     parent = parents.only("completed_at").first()
     if parent is None or not _is_seen(parent, seen):
         return
+    _require_may_retry(workflow_id, user)
     store.withdraw_cancellation_of_children(workflow_id)
     requested = Signal.objects.filter(workflow=OuterRef("pk"), name=store.CANCEL, source=store.ENGINE)
     cancelled = Workflow.objects.filter(Exists(requested), parent=workflow_id, cancelled_at__isnull=False)
     for child_id in cancelled.values_list("pk", flat=True):
         with suppress(NotAllowed):  # the child is being undone, or another user was quicker
-            retry(child_id, user=user, reason=reason, in_bulk=in_bulk)
+            retry(child_id, user=user, reason=reason)
 
 
 def _supersede_waits(workflow_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Cancelling what has been charged takes a permission of its own."""
+"""Cancelling what has been charged, and charging again what was refunded, takes a permission of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.utils import timezone
 
 from onboarding.samples import Kind, sample
 from tests.engine import another_connection
@@ -16,6 +17,7 @@ from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Signal, Workflow
 from workflows.operations.payments import may_have_been_charged
+from workflows.signals.store import CANCEL, ENGINE, store
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -169,3 +171,89 @@ def test_nor_does_its_address_help(as_: Login, sam: User) -> None:
         assert b"Say why" not in answer.content
     row.refresh_from_db()
     assert row.status == "PENDING"
+
+
+# --- Retrying what was refunded ---------------------------------------------------------------------------------
+
+
+REFUNDED = "Its charge was refunded, and a retry charges again: ask a support lead to retry it."
+
+
+def refunded(**fields: Any) -> Workflow:
+    row = onboarding(**{"status": "FAILED", "completed_at": timezone.now(), **fields})
+    call(row, state="undone", charge_id="ch_1")
+    return row
+
+
+@pytest.mark.parametrize("in_bulk", [False, True])
+def test_support_does_not_charge_again_what_was_refunded_and_a_lead_does(sam: User, in_bulk: bool) -> None:
+    row = refunded()
+    with pytest.raises(NotAllowed, match=REFUNDED):
+        operations.retry(row.pk, user=sam, in_bulk=in_bulk)
+    row.refresh_from_db()
+    assert row.status == "FAILED"
+    operations.retry(row.pk, user=member("support lead"), in_bulk=in_bulk)
+    row.refresh_from_db()
+    assert row.status == "PENDING"
+
+
+def test_nor_with_its_children(sam: User) -> None:
+    """Those that were cancelled with it are retried with it, or none of them is."""
+    ended = {"status": "FAILED", "completed_at": timezone.now(), "cancelled_at": timezone.now()}
+    parent = rows.workflow(workflow_type="parcel", **ended)
+    for name, make in [("a", onboarding), ("b", refunded)]:
+        child = make(parent=parent, parent_wait="w", child_key=name, **ended)
+        store(source=ENGINE, dedupe_key=name, name=CANCEL, workflow_id=child.pk, payload={"by": "ann", "reason": ""})
+    with pytest.raises(NotAllowed, match=REFUNDED):
+        operations.retry(parent.pk, user=sam)
+    assert set(Workflow.objects.values_list("status", flat=True)) == {"FAILED"}
+    Workflow.objects.filter(pk=parent.pk).update(cancelled_at=None)  # it failed by itself: no child is retried
+    operations.retry(parent.pk, user=sam)
+
+
+def test_a_child_that_failed_by_itself_is_not_retried_with_it(sam: User) -> None:
+    parent = onboarding(status="FAILED", completed_at=timezone.now(), cancelled_at=timezone.now())
+    refunded(parent=parent, parent_wait="w", child_key="a")
+    operations.retry(parent.pk, user=sam)
+
+
+@pytest.mark.parametrize("state", ["done", "kept"])
+def test_support_retries_what_has_been_charged_again_and_stands(sam: User, state: str) -> None:
+    row = refunded()
+    call(row, state=state, generation=2, charge_id="ch_2")
+    operations.retry(row.pk, user=sam)
+
+
+@pytest.mark.parametrize("result", [{"charge_id": None}, {"charge_id": ""}])
+def test_support_retries_what_was_reversed_without_a_charge(sam: User, result: dict[str, Any]) -> None:
+    row = onboarding(status="FAILED", completed_at=timezone.now())
+    call(row, state="undone", **result)
+    call(row, "enroll_in_program", "undone", enrollment_id="en_1")
+    operations.retry(row.pk, user=sam)
+
+
+def test_the_pages_of_a_retry_name_the_sum(as_: Login, sam: User) -> None:
+    both = [refunded(), refunded()]
+    lead, support = as_("support lead"), as_("support")
+    of_one = lead.get(f"/admin/workflows/workflow/{both[0].pk}/retry/").content.decode()
+    assert f"{amount_of(both[0])} is charged again" in of_one
+    form = {"action": "retry_selected", "_selected_action": [row.pk for row in both]}
+    of_both = lead.post("/admin/workflows/workflow/", form).content.decode()
+    assert f"{amount_of(*both)} is charged again, for 2 of them" in of_both
+    assert (
+        "2 of them were refunded, and are left alone"
+        in support.post("/admin/workflows/workflow/", form).content.decode()
+    )
+    page = support.get(f"/admin/workflows/workflow/{both[0].pk}/change/").content.decode()
+    assert (f"Retry: {REFUNDED}" in page, f"/{both[0].pk}/retry/" in page) == (True, False)
+
+
+def amount_of(*some: Workflow) -> str:
+    return f"${sum(row.payload['checkout']['amount_cents'] for row in some) / 100:.2f}"
+
+
+def test_a_bulk_retry_leaves_alone_what_a_person_has_cancelled(sam: User) -> None:
+    row = onboarding(status="FAILED", completed_at=timezone.now(), cancelled_at=timezone.now())
+    with pytest.raises(NotAllowed, match="on its own page"):
+        operations.retry(row.pk, user=sam, in_bulk=True)
+    operations.retry(row.pk, user=sam)
