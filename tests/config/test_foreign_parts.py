@@ -7,9 +7,15 @@ from __future__ import annotations
 import inspect
 from types import SimpleNamespace
 
+import psycopg
+import pytest
+from django.db import connection
+from django.utils.log import log_response
 from gunicorn.asgi.parser import CallbackRequest
 from gunicorn.asgi.protocol import ASGIProtocol, BodyReceiver
 from gunicorn.workers.gasgi import ASGIWorker
+from psycopg import errors, generators
+from psycopg.adapt import Transformer
 
 
 def missing(part: object, *names: str) -> list[str]:
@@ -30,3 +36,29 @@ def test_gunicorn_has_the_parts_that_config_server_uses() -> None:
     assert not gone, f"config/server.py needs what gunicorn has no longer: {gone}"
     made = "gunicorn.workers.gasgi makes its connections of something else than ASGIProtocol"
     assert "ASGIProtocol(self)" in inspect.getsource(ASGIWorker._serve), made
+
+
+@pytest.mark.django_db
+def test_psycopg_has_the_parts_that_workflows_postgres_wire_uses() -> None:
+    connection.ensure_connection()
+    gone = missing(Transformer, "dump_sequence", "types", "formats", "set_pgresult", "load_rows")
+    gone += [name for name in ("send", "fetch_many") if not hasattr(generators, name)]
+    gone += [] if hasattr(errors, "error_from_result") else ["errors.error_from_result"]
+    gone += [] if "timeout" in inspect.signature(psycopg.Connection.wait).parameters else ["Connection.wait(timeout=)"]
+    assert not gone, f"workflows/postgres/wire.py needs what psycopg has no longer: {gone}"
+    waited: list[object] = []
+    raw = psycopg.connect(connection.connection.info.dsn, password=connection.connection.info.password)
+    with raw:
+        raw.wait = lambda *args, **kwargs: waited.append(args) or psycopg.Connection.wait(raw, *args, **kwargs)  # type: ignore[method-assign,func-returns-value]
+        raw.execute("SELECT 1")
+    assert waited, "psycopg sends past Connection.wait: workflows/postgres/wire.py would not hear of it"
+
+
+@pytest.mark.django_db
+def test_django_has_the_parts_that_workflows_postgres_round_trips_uses() -> None:
+    parts = ["savepoint_ids", "savepoint_state", "needs_rollback", "closed_in_transaction", "execute_wrappers"]
+    parts += ["wrap_database_errors"]  # and of workflows/postgres/statements.py, workflows/engine/listening.py
+    parts += ["run_on_commit", "health_check_done"]  # of workflows/engine/commit.py, workflows/postgres/deadlines.py
+    gone = missing(connection, *parts)
+    assert not gone, f"workflows/postgres/round_trips.py needs what Django's connection has no longer: {gone}"
+    assert "_has_been_logged" in inspect.getsource(inspect.getmodule(log_response)), "of workflows/api/problems.py"

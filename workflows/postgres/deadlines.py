@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import psycopg
 from django.db import DataError, Error, IntegrityError, connection
+
+from workflows.postgres import sqlstates
+from workflows.postgres.wire import wire_of
 
 logger = logging.getLogger(__name__)
 
@@ -46,45 +47,13 @@ def _run(query: Callable[[], Result], deadline: float) -> Result:
         connection.ensure_connection()
         # Else Django would test the connection first, and might continue on a new one that has no limit.
         connection.health_check_done = True  # type: ignore[attr-defined]  # unknown to django-stubs
-        with answers_until(connection.connection, deadline):
+        with wire_of(connection.connection).answers_until(deadline):
             return query()
     except (DataError, IntegrityError):
         raise
     except Error as error:
-        cause = error.__cause__
         # Neither the message nor DETAIL is logged: they quote stored values.
-        logger.warning("The database did not answer: %s %s", type(cause or error).__name__, _sqlstate(cause))
+        logger.warning("The database did not answer: %s", sqlstates.loggable(error))
         if not connection.in_atomic_block:
             connection.close()
         raise DatabaseUnavailable from None
-
-
-@contextmanager
-def answers_until(raw: Any, deadline: float) -> Iterator[None]:
-    """Wait for the server's answers to this psycopg connection until `deadline` (of the monotonic clock), not longer.
-
-    The server's own `statement_timeout` is no help against a server, or a network, that has fallen silent. Psycopg
-    waits for every answer in `Connection.wait`, which takes a timeout; nothing passes one. In a step, the engine's
-    session has its own in that place (`workflows.postgres.round_trips`), which goes on hearing of each statement.
-    """
-    waits, of_the_session = raw.wait, "wait" in vars(raw)
-
-    def wait(generator: Any, *args: Any, **kwargs: Any) -> Any:
-        return waits(generator, timeout=max(0.0, deadline - monotonic()))
-
-    raw.wait = wait
-    try:
-        yield
-    finally:
-        if of_the_session:
-            raw.wait = waits
-        else:
-            del raw.wait
-        if raw.info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
-            # A statement is still running. One that waits for a lock would go on waiting, and nobody reads its answer.
-            with suppress(psycopg.Error):
-                raw.cancel_safe(timeout=1.0)
-
-
-def _sqlstate(error: BaseException | None) -> str:
-    return (error.sqlstate if isinstance(error, psycopg.Error) else None) or ""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from django.db import DEFAULT_DB_ALIAS
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from workflows.postgres.deadlines import answers_until
+from workflows.postgres.wire import wire_of
 
 # Seconds. As long as connecting may take.
 CONNECT_TIMEOUT = 3.0
@@ -55,7 +55,7 @@ def tell(connection: BaseDatabaseWrapper, **_: Any) -> None:
     """Tell a session that has just been opened: the receiver of `connection_created`. If that fails, it is closed."""
     wrapper: Any = connection
     try:
-        with answers_until(wrapper.connection, monotonic() + CONNECT_TIMEOUT):
+        with wire_of(wrapper.connection).answers_until(monotonic() + CONNECT_TIMEOUT):
             wrapper.told_settings = dict(wrapper.connection.execute(sql(wrapper.alias)).fetchall())
     except BaseException:
         wrapper.close()

@@ -16,7 +16,6 @@ from workflows.effects import KnownEffect
 from workflows.engine import poison
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt, Effect, Wait, Workflow
-from workflows.postgres.round_trips import session_of
 from workflows.signals import store
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("nothing_called")]
@@ -80,7 +79,7 @@ def test_prepared_statements_that_are_gone_fail_nothing() -> None:
         submit()
         assert this.process_next()
     raw: Any = connections["attempt_log"].connection
-    assert session_of("attempt_log")._prepared, "nothing is prepared, so nothing is proven"
+    assert raw.execute("SELECT FROM pg_prepared_statements").rowcount, "nothing is prepared, so nothing is proven"
     raw.pgconn.exec_(b"DEALLOCATE ALL")
     workflow = submit()
     with pytest.raises(ClaimLost, match="26000"):

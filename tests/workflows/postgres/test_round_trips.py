@@ -16,6 +16,7 @@ from tests.clock import standing_still
 from workflows.errors import ClaimLost
 from workflows.postgres.deadlines import query_in_time
 from workflows.postgres.round_trips import Session, session_of
+from workflows.postgres.wire import Wire
 from workflows.timeouts import StepTimeout, call_within
 
 pytestmark = engine.ENGINE
@@ -109,7 +110,7 @@ def prepared() -> list[str]:
 
 def test_a_statement_is_prepared_and_anew_after_a_minute(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its plan is that of the table as it was."""
-    clock = standing_still(monkeypatch, "workflows.postgres.round_trips")
+    clock = standing_still(monkeypatch, "workflows.postgres.wire")
     kept = []
     for _ in range(3):
         session.run(PREPARED, {"any": True})
@@ -123,19 +124,19 @@ def test_a_statement_is_prepared_and_anew_after_a_minute(session: Session, monke
 
 def test_what_takes_long_is_prepared_anew_a_second_later(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan made on an empty table, for one, which has grown since."""
-    clock = standing_still(monkeypatch, "workflows.postgres.round_trips")
-    send = session._send
+    clock = standing_still(monkeypatch, "workflows.postgres.wire", "workflows.postgres.round_trips")
+    exchange = Wire.exchange
 
-    def take_long(*commands: Any, **options: Any) -> Any:
+    def take_long(*arguments: Any) -> Any:
         clock.now += 0.1
-        return send(*commands, **options)
+        return exchange(*arguments)
 
     session.run(PREPARED, {"any": True})
     first = prepared()
     clock.now += 2
     session.run(PREPARED, {"any": True})
     assert prepared() == first
-    monkeypatch.setattr(session, "_send", take_long)
+    monkeypatch.setattr(Wire, "exchange", take_long)
     session.run(PREPARED, {"any": True})
     session.run(PREPARED, {"any": True})
     assert prepared() != first
@@ -346,7 +347,8 @@ def test_a_query_with_a_deadline_in_a_step_is_rolled_back_with_it_and_so_is_what
     assert groups() == {"by ada"}
 
 
-def test_a_query_with_a_deadline_leaves_a_connection_of_nobodys_as_it_was() -> None:
+def test_the_deadline_of_a_query_ends_with_it() -> None:
     connection.close()
-    query_in_time(writing_with_django)
-    assert "wait" not in vars(connection.connection)
+    query_in_time(writing_with_django, seconds=0.5)
+    execute("SELECT pg_sleep(0.6)")
+    assert groups() == {"by a step"}

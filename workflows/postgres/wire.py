@@ -1,0 +1,213 @@
+"""WIRE: statements that the server keeps prepared, and several of which share one trip to it.
+
+A statement is parsed once a minute, and BEGIN and COMMIT travel with the statement beside them: libpq's pipeline mode,
+with one flush. (Psycopg's own `pipeline()` flushes after each command.)
+
+No other module knows the inner parts of psycopg; tests/config/test_foreign_parts.py names them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from itertools import accumulate
+from time import monotonic
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import generators
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
+
+from workflows.postgres.statements import Parameters
+
+# Seconds. A plan that is kept was made for the table as it was: a claim's, made on an empty table, took 100 ms each
+# time when 60,000 rows had come. So one that takes long is made anew a second later.
+PREPARED_FOR, IF_SLOW = 60.0, 1.0
+
+_PARAMETER = re.compile(r"%(?:\((\w+)\))?s|%%")
+
+Row = tuple[Any, ...]
+
+
+class Command(NamedTuple):
+    """A statement and its parameters; without parameters it is sent as it is, and not prepared."""
+
+    sql: str
+    parameters: Parameters | None = None
+
+
+class Bound(NamedTuple):
+    """A command as the server takes it; `values` is None for one that is not prepared."""
+
+    text: bytes
+    values: Sequence[Any] | None = None
+    types: tuple[int, ...] = ()
+    formats: Sequence[Any] | None = None
+
+
+_DROP_PREPARED = Bound(b"DEALLOCATE ALL")
+
+
+class Prepared(NamedTuple):
+    """A statement that the server keeps under a name; when it was prepared, and is to be prepared anew."""
+
+    name: bytes
+    since: float
+    until: float
+
+
+class Wire:
+    """A psycopg connection, as long as it is open: see `wire_of`."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self._values = Transformer(raw)
+        self._prepared: dict[tuple[bytes, tuple[int, ...]], Prepared] = {}
+        self._names = 0
+        self._is_unsure = False  # an exchange failed: some of what it was to prepare, and to drop, it has
+        self._deadline: float | None = None
+        self.before_others: Callable[[], None] = lambda: None  # is called before anybody else sends something
+        raw.wait = self._carry
+
+    def exchange(self, commands: Sequence[Command]) -> list[list[Row]]:
+        """Send these commands in one trip; the rows of each."""
+        bound = [self._bind(command) for command in commands]  # before anything is sent, for it may fail
+        first = [_DROP_PREPARED] if self._is_unsure else []
+        results = self._wait(self._talk([*first, *bound]))
+        for result in results:
+            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+                self._prepared.clear()  # what was to be prepared after it is not
+                self._is_unsure = True
+                raise error_from_result(result)
+        self._is_unsure = False
+        return [self._rows(result) for result in results[len(first) :]]
+
+    def prepare_anew(self) -> None:
+        """A statement took long: make all plans anew that are older than a second by then."""
+        for key, known in self._prepared.items():
+            self._prepared[key] = known._replace(until=min(known.until, known.since + IF_SLOW))
+
+    def forget_prepared(self) -> None:
+        """After a DEALLOCATE ALL."""
+        self._prepared.clear()
+        self._is_unsure = False
+
+    @contextmanager
+    def answers_until(self, deadline: float) -> Iterator[None]:
+        """Wait for the server's answers until `deadline` (of the monotonic clock), not longer.
+
+        The server's own `statement_timeout` is no help against a server, or a network, that has fallen silent.
+        """
+        before, self._deadline = self._deadline, deadline
+        try:
+            yield
+        finally:
+            self._deadline = before
+            if self._raw.info.transaction_status == TransactionStatus.ACTIVE:
+                # A statement is still running. One that waits for a lock would go on waiting, and nobody reads its
+                # answer.
+                with suppress(psycopg.Error):
+                    self._raw.cancel_safe(timeout=1.0)
+
+    def _carry(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
+        """In place of the connection's own `wait`, by which psycopg sends all that anybody sends on this connection."""
+        self.before_others()
+        return self._wait(generator, *args, **kwargs)
+
+    def _wait(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._deadline is not None:
+            kwargs["timeout"] = max(0.0, self._deadline - monotonic())
+        return type(self._raw).wait(self._raw, generator, *args, **kwargs)
+
+    def _bind(self, command: Command) -> Bound:
+        if command.parameters is None:
+            return Bound(command.sql.encode())
+        text, names = _numbered(command.sql)
+        values = command.parameters
+        if isinstance(values, Mapping):
+            values = [values[name] for name in names]
+        dumped = self._values.dump_sequence(values, [PyFormat.AUTO] * len(values))
+        return Bound(text, dumped, tuple(self._values.types or ()), self._values.formats)
+
+    def _talk(self, commands: Sequence[Bound]) -> Any:
+        """Send them, and return their results, or the one that failed: then those after it are not carried out.
+
+        A generator: where it yields, psycopg waits for the socket.
+        """
+        pgconn, results, failed = self._raw.pgconn, [], None
+        if pgconn.pipeline_status != PipelineStatus.OFF:  # its results would be taken for ours
+            raise psycopg.OperationalError("a statement was interrupted, and its answer never read")
+        pgconn.enter_pipeline_mode()
+        places = list(accumulate(self._put(command) for command in commands))
+        pgconn.pipeline_sync()
+        yield from generators.send(pgconn)
+        try:
+            while result := (yield from _fetch(pgconn)):
+                failed = result if result.status == ExecStatus.FATAL_ERROR else failed
+                results.append(result)
+            pgconn.exit_pipeline_mode()
+        except psycopg.OperationalError:
+            if not failed:
+                raise  # else the server has said why, and closed the connection
+        return [failed] if failed else [results[place - 1] for place in places]
+
+    def _put(self, command: Bound) -> int:
+        """Put a command into libpq's buffer; how many results it has, the last one being its own."""
+        pgconn = self._raw.pgconn
+        if command.values is None:
+            pgconn.send_query_params(command.text, None)
+            return 1
+        known, others, now = self._prepared.get((command.text, command.types)), 0, monotonic()
+        if known is None or now >= known.until:
+            if known:
+                pgconn.send_query_params(b"DEALLOCATE " + known.name, None)
+                others += 1
+            self._names += 1
+            known = Prepared(b"onramp_%d" % self._names, now, now + PREPARED_FOR)
+            pgconn.send_prepare(known.name, command.text, command.types)
+            others += 1
+            self._prepared[command.text, command.types] = known
+        pgconn.send_query_prepared(known.name, command.values, command.formats)
+        return others + 1
+
+    def _rows(self, result: Any) -> list[Row]:
+        if result.status != ExecStatus.TUPLES_OK:
+            return []
+        self._values.set_pgresult(result)
+        return self._values.load_rows(0, result.ntuples, tuple)
+
+
+def wire_of(raw: Any) -> Wire:
+    """The wire of a psycopg connection, which is kept with it."""
+    wire: Wire | None = getattr(raw, "onramp_wire", None)
+    if wire is None:
+        wire = raw.onramp_wire = Wire(raw)
+    return wire
+
+
+def _fetch(pgconn: Any) -> Any:
+    """The result of the next statement; None after the last one."""
+    fetched = yield from generators.fetch_many(pgconn)
+    if not fetched:
+        raise psycopg.OperationalError("the connection is lost")
+    return None if fetched[0].status == ExecStatus.PIPELINE_SYNC else fetched[0]
+
+
+@lru_cache(maxsize=256)
+def _numbered(sql: str) -> tuple[bytes, list[str]]:
+    """The statement with its parameters by number, as the server knows them, and their names in that order."""
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        if found[0] == "%%":
+            return "%"
+        name = found[1] or str(len(names))
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}"
+
+    return _PARAMETER.sub(number, sql).encode(), names
