@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from onboarding.services import http
 from tests.sandbox_process import SandboxProcess, SandboxThread
-from workflows.models import Workflow
 
 
 @pytest.fixture(scope="session")
@@ -36,9 +34,3 @@ def own_sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
     yield process
     if process.process.poll() is None:
         process.kill()
-
-
-@pytest.fixture
-def new_workflow() -> Callable[..., Workflow]:
-    """A workflow that no database knows: steps need no more than its key and its payload."""
-    return lambda payload, key=None: Workflow(idempotency_key=key or uuid4(), payload=payload)

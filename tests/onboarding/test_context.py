@@ -17,23 +17,17 @@ def test_the_copy_for_people_holds_no_token() -> None:
     assert context.token == "at.secret"
 
 
-def test_a_result_gets_the_fields_type() -> None:
+def test_a_result_gets_the_fields_type_or_is_refused() -> None:
     context = OnboardingContext()
     patient = uuid4()
     context.patient_uuid = str(patient)  # type: ignore[assignment]
     assert context.patient == patient
-
-
-def test_a_result_of_another_type_is_refused() -> None:
-    context = OnboardingContext()
     with pytest.raises(ValidationError):
         context.patient_uuid = "nobody"  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize(
-    ("name", "field"), [("patient", "patient_uuid"), ("token", "access_token"), ("visit", "visit_uuid")]
-)
-def test_a_step_that_came_too_early_is_told_what_is_missing(name: str, field: str) -> None:
-    with pytest.raises(StepError, match=f"No earlier step has provided {field}") as error:
+@pytest.mark.parametrize("name", ["patient", "token", "visit"])
+def test_a_step_that_came_too_early_is_told_what_is_missing(name: str) -> None:
+    with pytest.raises(StepError, match=f"{name}_uuid|access_{name}") as error:
         getattr(OnboardingContext(), name)
     assert error.value.code == "steps_out_of_order"

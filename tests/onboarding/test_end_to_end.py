@@ -12,7 +12,7 @@ from django.db import connections
 
 from onboarding.samples import Kind, Sample, sample, samples
 from onboarding.services import payments
-from tests.engine import make_due, outcomes, work
+from tests.engine import again, outcomes, work
 from tests.sandbox_process import SandboxProcess
 from tests.workflows.outages.services import open_circuit, trial_is_due
 from workflows import operations
@@ -43,8 +43,7 @@ def test_each_kind_comes_to_rest_where_it_should_with_its_effects_once(sample: S
     if sample.kind is Kind.LINKED:
         assert (workflow.status, workflow.current_step, workflow.retry_count) == ("PENDING", "await_linked_account", 0)
         sandbox.account(**sample.account or {})
-        make_due(workflow)
-        workflow = work(workflow)
+        workflow = again(workflow)
     if sample.needs_review:
         assert (workflow.status, workflow.current_step) == ("PENDING", "request_clinical_review")
         clinician = User.objects.create_superuser(f"dr-{uuid4()}")
@@ -90,8 +89,7 @@ def test_a_call_whose_answer_never_came_is_looked_up_and_not_repeated(
     assert (effect.state, workflow.current_step) == ("unknown", step)
     # Repeated, it would be answered like this for ever.
     sandbox.fault(service, operation, "status", status=500)
-    make_due(workflow)
-    workflow = work(workflow)
+    workflow = again(workflow)
     assert workflow.status == "COMPLETE"
     effect.refresh_from_db()
     assert (effect.state, effect.settled_by) == ("done", "lookup")
@@ -113,8 +111,7 @@ def test_a_failure_late_in_the_list_repeats_no_call_of_a_once_step(sandbox: Sand
     assert workflow.current_step == "enroll_in_program"
     done = set(Effect.objects.filter(workflow=workflow, state="done").values_list("step", flat=True))
     assert done >= {"create_account", "start_visit", "update_address", "attach_payment_card", "execute_checkout"}
-    make_due(workflow)
-    workflow = work(workflow)
+    workflow = again(workflow)
     assert workflow.status == "COMPLETE"
     assert {name for name, outcome in outcomes(workflow).items() if outcome == "recorded"} == done
 
@@ -140,8 +137,7 @@ def test_an_attempt_hours_later_does_not_need_the_session_of_the_patient(
     exchanges = sandbox.fault("tokens", "exchange_session", "slow", delay_s=0)
     workflow = stopped_at_the_enrolment(sandbox, returning_patient)
     sandbox.account(**returning_patient.account or {}, session_expires_in_s=0)
-    make_due(workflow)
-    workflow = work(workflow)
+    workflow = again(workflow)
     assert (workflow.status, outcomes(workflow)["look_up_account"]) == ("COMPLETE", "recorded")
     assert sandbox.effects_of(workflow.key) == list(returning_patient.effects)
     [fired] = [each["fired"] for each in sandbox.http.get("/_faults").json()["faults"] if each["id"] == exchanges["id"]]
@@ -155,8 +151,7 @@ def test_an_attempt_hours_later_leaves_the_bill_as_it_was_changed_meanwhile(
     workflow = stopped_at_the_enrolment(sandbox, returning_patient)
     performed = sandbox.effects_of(workflow.key)
     assert performed.index(("payments", "configure_billing")) < performed.index(("payments", "charge"))
-    make_due(workflow)
-    workflow = work(workflow)
+    workflow = again(workflow)
     assert (workflow.status, outcomes(workflow)["configure_billing"]) == ("COMPLETE", "recorded")
     [fired] = [each["fired"] for each in sandbox.http.get("/_faults").json()["faults"] if each["id"] == set_bills["id"]]
     assert fired == 1, "also under a key that the service has forgotten by then"
@@ -170,8 +165,7 @@ def test_a_session_that_cannot_be_checked_for_an_outage_is_checked_afterwards_an
     workflow = work(enter(returning_patient))
     assert (workflow.status, workflow.parked_on, workflow.current_step) == ("PENDING", "tokens", "look_up_account")
     trial_is_due("tokens")
-    make_due(workflow)
-    workflow = work(workflow)
+    workflow = again(workflow)
     assert (workflow.status, workflow.parked_on) == ("COMPLETE", "")
     assert sandbox.effects_of(workflow.key) == list(returning_patient.effects)
     assert not ManualTask.objects.filter(workflow=workflow).exists()
@@ -198,12 +192,20 @@ def test_what_nobody_waits_for_is_in_an_outage_alone_where_the_rest_of_its_servi
     assert [each.name for each in Service.objects.filter(since__isnull=False)] == [circuit]
 
 
-def test_a_session_that_is_over_before_it_was_checked_changes_nothing_anywhere(
-    sandbox: SandboxProcess, returning_patient: Sample
+@pytest.mark.parametrize("code", ["account_not_found", "session_unknown", "session_expired", "session_mismatch"])
+def test_a_patient_whose_session_does_not_prove_whose_account_it_is_changes_nothing_anywhere(
+    code: str, sandbox: SandboxProcess
 ) -> None:
-    sandbox.account(**returning_patient.account or {}, session_expires_in_s=0)
-    workflow = work(enter(returning_patient))
-    assert (workflow.status, workflow.last_error_code) == ("FAILED", "session_expired")
+    returning = sample(Kind.EXISTING, seed=int(uuid4()))
+    email, session = returning.payload["patient"]["email"], returning.payload["session_token"]
+    if code != "account_not_found":
+        sandbox.account(email=email)
+    if code == "session_expired":
+        sandbox.account(email=email, session_token=session, session_expires_in_s=0)
+    if code == "session_mismatch":
+        sandbox.account(email=f"another.{email}", session_token=session)
+    workflow = work(enter(returning))
+    assert (workflow.status, workflow.last_error_code) == ("FAILED", code)
     assert workflow.current_step == "look_up_account"
     assert sandbox.effects_of(workflow.key) == []
 
@@ -217,8 +219,7 @@ def test_a_workflow_that_an_older_release_has_started_goes_on(
     """
     workflow = stopped_at_the_enrolment(sandbox, returning_patient)
     Effect.objects.filter(workflow=workflow, step__in=["look_up_account", "configure_billing"]).delete()
-    make_due(workflow)
-    workflow = work(workflow)
+    workflow = again(workflow)
     assert workflow.status == "COMPLETE"
     assert sandbox.effects_of(workflow.key) == list(returning_patient.effects)
     done = set(Effect.objects.filter(workflow=workflow, state="done").values_list("step", flat=True))
@@ -242,8 +243,7 @@ def test_who_was_enrolled_as_unpaid_is_not_charged_when_the_card_can_be_attached
     sandbox.fault("programs", "enroll", "drop_after", count=1)
     workflow = work(enter(next(samples(1, seed=int(uuid4())))))
     assert workflow.current_step == "enroll_in_program"
-    make_due(workflow)
-    workflow = work(workflow)
+    workflow = again(workflow)
     assert (workflow.status, workflow.context["payment_status"]) == ("COMPLETE", "payment_due")
     performed = sandbox.effects_of(workflow.key)
     assert ("payments", "charge") not in performed
@@ -276,8 +276,7 @@ def test_a_refund_whose_answer_never_came_is_sent_again_and_made_once(kind: str,
     sandbox.fault("payments", "refund", kind, count=1)
     workflow = work(workflow)
     assert workflow.compensating
-    make_due(workflow)
-    assert work(workflow).status == "FAILED"
+    assert again(workflow).status == "FAILED"
     assert sandbox.effects_of(workflow.key).count(("payments", "refund")) == 1
 
 
@@ -329,8 +328,7 @@ def failed_in_its_refund(sandbox: SandboxProcess, seed: int) -> Workflow:
     full = next(each for each in samples(300, seed) if each.kind is Kind.PROGRAM_FULL)
     workflow = work(enter(full))
     for _ in range(MAX_UNDO_FAILURES + 1):
-        make_due(workflow)
-        workflow = work(workflow)
+        workflow = again(workflow)
     assert ManualTask.objects.filter(workflow=workflow, state="open").count() == 1
     return workflow
 
@@ -340,8 +338,7 @@ def test_a_refund_that_was_made_by_hand_is_found_and_nobody_has_to_say_so(sandbo
     charge = Effect.objects.get(workflow=workflow, step="execute_checkout", undo=False)
     assert charge.result is not None
     by_hand = payments.refund(charge.result["charge_id"], idempotency_key=str(uuid4()))
-    make_due(workflow)
-    workflow = work(workflow)
+    workflow = again(workflow)
     assert workflow.status == "FAILED"
     undo = Effect.objects.get(workflow=workflow, step="execute_checkout", undo=True)
     assert (undo.state, undo.settled_by, undo.result) == ("done", "lookup", {"refund_id": by_hand})
@@ -350,7 +347,6 @@ def test_a_refund_that_was_made_by_hand_is_found_and_nobody_has_to_say_so(sandbo
 
 def test_a_refund_that_was_refused_stays_a_question_while_nobody_has_made_it(sandbox: SandboxProcess) -> None:
     workflow = failed_in_its_refund(sandbox, seed=1302)
-    make_due(workflow)
-    workflow = work(workflow)
+    workflow = again(workflow)
     assert (workflow.compensating, ManualTask.objects.get(workflow=workflow).state) == (True, "open")
     assert ("payments", "refund") not in sandbox.effects_of(workflow.key)

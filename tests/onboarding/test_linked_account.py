@@ -8,7 +8,7 @@ from django.db import connections
 from django.utils import timezone
 
 from onboarding.samples import Kind, Sample, sample
-from tests.engine import expire, make_due, work, worker
+from tests.engine import again, expire, work, worker
 from tests.sandbox_process import SandboxProcess
 from workflows.models import Signal, Wait, Workflow
 from workflows.signals import store
@@ -51,12 +51,6 @@ def test_it_goes_on_when_it_is_told_that_the_account_is_there(sandbox: SandboxPr
     assert not Signal.objects.get().ignored
 
 
-def test_an_account_that_is_there_already_is_not_waited_for(sandbox: SandboxProcess) -> None:
-    submission = sample(Kind.LINKED, seed=405)
-    sandbox.account(**submission.account or {})
-    assert work(enter(submission)).status == "COMPLETE"
-
-
 def test_the_accounts_service_may_be_down_for_a_while_and_the_signal_is_heard_all_the_same(
     sandbox: SandboxProcess,
 ) -> None:
@@ -74,12 +68,10 @@ def test_it_finds_the_account_by_itself_when_nobody_tells(sandbox: SandboxProces
     submission = sample(Kind.LINKED, seed=402)
     workflow = enter(submission)
     for _ in range(3):
-        make_due(workflow)
-        workflow = work(workflow)
+        workflow = again(workflow)
         assert (workflow.status, workflow.retry_count) == ("PENDING", 0), "a look is no failure"
     sandbox.account(**submission.account or {})
-    make_due(workflow)
-    assert work(workflow).status == "COMPLETE"
+    assert again(workflow).status == "COMPLETE"
     assert Wait.objects.get().outcome == "found"
 
 
@@ -92,8 +84,7 @@ def test_told_before_the_account_can_be_seen_it_tries_again_and_does_not_run_in_
     assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
     assert worker().process_next() is False
     sandbox.account(**submission.account or {})
-    make_due(workflow)
-    assert work(workflow).status == "COMPLETE"
+    assert again(workflow).status == "COMPLETE"
 
 
 def test_after_two_days_without_it_is_failed(sandbox: SandboxProcess) -> None:

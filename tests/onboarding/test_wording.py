@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,12 @@ OF_THE_SANDBOXS_PAGES = {"bad_fault", "no_such_fault", "no_such_answer", "no_suc
 NO_FAILURES = {"already_refunded", "already_withdrawn"}
 
 
-def test_every_step_has_a_title_and_a_phase() -> None:
+def test_every_step_has_words_and_a_phase_is_a_run_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(STEPS) == [step.name for step in ONBOARDING.steps]
     assert all(words.title and words.phase for words in STEPS.values())
-    assert checks.check_wording(None) == []
-
-
-def test_a_phase_is_a_run_of_steps() -> None:
     runs = [phase for phase, _ in groupby(STEPS.values(), key=lambda words: words.phase)]
     assert len(runs) == len(set(runs))
-
-
-def test_a_step_without_words_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.check_wording(None) == []
     monkeypatch.delitem(STEPS, "exchange_token")
     (message,) = checks.check_wording(None)
     assert (message.id, message.is_serious()) == ("onboarding.E003", True)
@@ -73,12 +67,9 @@ def test_the_lines_are_sentences_and_those_for_patients_use_none_of_our_words(co
     assert not re.search(ours, words.patient, re.IGNORECASE), words.patient
 
 
-def test_what_a_call_returns_has_a_label() -> None:
+def test_what_a_call_returns_has_a_label_and_what_is_shown_of_the_caller_is_in_the_payload() -> None:
     returned = {name for step in ONBOARDING.steps for name in step.returns or ()}
     assert returned <= set(RESULTS)
-
-
-def test_the_fields_of_the_caller_and_of_the_money_are_in_the_payload() -> None:
     assert WORDING.money
     paths = [field.path for field in CALLER] + [WORDING.money.amount, WORDING.money.currency]
     for each in samples(20, seed=5):
@@ -86,25 +77,18 @@ def test_the_fields_of_the_caller_and_of_the_money_are_in_the_payload() -> None:
 
 
 @pytest.mark.parametrize(
-    ("email", "shown"),
+    ("mask", "value", "shown"),
     [
-        ("ada@example.com", "a•••@example.com"),
-        ("x@y", "•••"),
-        ("@y", "•••"),
-        ("ada", "•••"),
-        (None, "•••"),
-        ("", "•••"),
+        (masked_email, "ada@example.com", "a•••@example.com"),
+        *((masked_email, hidden, "•••") for hidden in ("x@y", "@y", "ada", None, "")),
+        (phone_ending, "+15550102323", "ending 23"),
+        *((phone_ending, hidden, "•••") for hidden in ("23", None, {"a": 1})),
     ],
 )
-def test_of_an_address_the_first_letter_and_the_domain_are_shown(email: Any, shown: str) -> None:
-    assert masked_email(email) == shown
-
-
-@pytest.mark.parametrize(
-    ("phone", "shown"), [("+15550102323", "ending 23"), ("23", "•••"), (None, "•••"), ({"a": 1}, "•••")]
-)
-def test_of_a_number_the_last_two_digits_are_shown(phone: Any, shown: str) -> None:
-    assert phone_ending(phone) == shown
+def test_of_an_address_and_of_a_number_only_that_is_shown_by_which_a_caller_is_verified(
+    mask: Callable[[Any], str], value: Any, shown: str
+) -> None:
+    assert mask(value) == shown
 
 
 def test_a_code_of_nobodys_is_something_unforeseen() -> None:

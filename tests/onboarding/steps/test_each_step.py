@@ -1,23 +1,28 @@
-"""The steps that every type runs: what each changes downstream, and that a second run changes nothing more."""
+"""The steps that change something, and are repeated under their key: a second run changes nothing more."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from pydantic import SecretStr
 
-from onboarding.samples import Kind
-from onboarding.steps import insurance, messages, payment, profile, program, visit
-from tests.onboarding.steps.conftest import Prepare
+from onboarding.context import OnboardingContext
+from onboarding.samples import Kind, sample
+from onboarding.services import tokens, visits
+from onboarding.steps import account, insurance, messages, payment, profile, program, visit
 from tests.sandbox_process import SandboxProcess
-from workflows.errors import StepError
+from workflows.models import Workflow
 
-POLICY = {"payer": "Acme Health", "member_id": "M1", "group_number": None}
-CHOICES = {"insurance": POLICY, "preferences": {"sms": True, "email": True}}
+CHOICES = {
+    "insurance": {"payer": "Acme Health", "member_id": "M1", "group_number": None},
+    "preferences": {"sms": True, "email": True},
+    "identity_verification_id": "idv_1",
+}
 
 
-@pytest.mark.parametrize("kind", [Kind.NET_NEW, Kind.EXISTING, Kind.LINKED])
 @pytest.mark.parametrize(
     ("step", "effect", "adds"),
     [
@@ -30,19 +35,16 @@ CHOICES = {"insurance": POLICY, "preferences": {"sms": True, "email": True}}
         (payment.attach_payment_card, ("payments", "attach_card"), {"payment_card_id"}),
         (payment.configure_billing, ("payments", "configure_billing"), set()),
         (messages.set_communication_preferences, ("messages", "set_communication_preferences"), set()),
+        (account.link_identity_verification, ("accounts", "link_identity_verification"), set()),
         (program.enroll_in_program, ("programs", "enroll"), {"enrollment_id"}),
         (messages.send_confirmation, ("messages", "send_confirmation"), set()),
     ],
 )
 def test_it_has_its_one_effect_once_however_often_it_runs(
-    kind: Kind,
-    step: Callable[..., Any],
-    effect: tuple[str, str],
-    adds: set[str],
-    sandbox: SandboxProcess,
-    prepare: Prepare,
+    step: Callable[..., Any], effect: tuple[str, str], adds: set[str], sandbox: SandboxProcess
 ) -> None:
-    workflow, context = prepare(kind, **CHOICES)
+    workflow = Workflow(idempotency_key=uuid4(), payload=sample(Kind.NET_NEW).payload | CHOICES)
+    context = in_mid_list(workflow, sandbox)
     first = step(workflow=workflow, context=context)
     assert first.keys() == adds
     assert step(workflow=workflow, context=context) == first
@@ -52,32 +54,10 @@ def test_it_has_its_one_effect_once_however_often_it_runs(
     assert performed["patient_uuid"] == str(context.patient)
 
 
-@pytest.mark.parametrize(
-    ("step", "absent"),
-    [
-        (insurance.save_insurance, "insurance"),
-        (insurance.verify_insurance, "insurance"),
-        (messages.set_communication_preferences, "preferences"),
-    ],
-)
-def test_it_does_not_apply_without_what_it_is_about(
-    step: Callable[..., Any], absent: str, sandbox: SandboxProcess, prepare: Prepare
-) -> None:
-    workflow, context = prepare(**CHOICES | {absent: None})
-    assert step(workflow=workflow, context=context) is None
-    assert sandbox.effects_of(workflow.key) == []
-
-
-def test_insurance_is_verified_once_it_is_saved(sandbox: SandboxProcess, prepare: Prepare) -> None:
-    workflow, context = prepare(**CHOICES)
-    insurance.save_insurance(workflow=workflow, context=context)
-    assert insurance.verify_insurance(workflow=workflow, context=context) == {"insurance_verified": True}
-
-
-def test_insurance_that_does_not_cover_the_program_is_an_error_of_its_own(prepare: Prepare) -> None:
-    workflow, context = prepare(insurance=POLICY | {"member_id": "INELIGIBLE1"})
-    insurance.save_insurance(workflow=workflow, context=context)
-    with pytest.raises(StepError) as error:
-        insurance.verify_insurance(workflow=workflow, context=context)
-    assert error.value.code == "insurance_not_eligible"
-    assert "INELIGIBLE1" not in str(error.value)
+def in_mid_list(workflow: Workflow, sandbox: SandboxProcess) -> OnboardingContext:
+    """What a step finds there: its patient has an account, a token and a visit."""
+    patient = sandbox.account(email=f"{workflow.key}@example.com")["patient_uuid"]
+    token = tokens.issue(patient).access_token.get_secret_value()  # type: ignore[arg-type]
+    context = OnboardingContext(patient_uuid=patient, access_token=SecretStr(token))  # type: ignore[arg-type]
+    context.visit_uuid = visits.start(context.patient, "body", token=token, idempotency_key=workflow.key)
+    return context
