@@ -1,8 +1,22 @@
-"""Types of arguments that several commands have in common."""
+"""What several commands have in common: types of arguments, and help that keeps its lines."""
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+
+class HelpInLines(BaseCommand):
+    """A command whose help is shown with the lines that it is written in; `examples` follow the options."""
+
+    examples = ""
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        return super().create_parser(
+            prog_name, subcommand, epilog=self.examples, formatter_class=RawDescriptionHelpFormatter, **kwargs
+        )
 
 
 def seconds(text: str) -> float:

@@ -1,15 +1,17 @@
-"""`manage.py capacity`: what a number of submissions a day needs. It asks no database."""
+"""`manage.py capacity`: what a number of submissions a day needs. Arithmetic: it asks no database.
+
+A worker runs one workflow at a time, so by Little's law as many workers are busy as workflows arrive a second times the
+seconds that one takes. With the 95th percentile in place of the mean there is room for what takes longer.
+"""
 
 from __future__ import annotations
 
 import math
-from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.core.management.base import BaseCommand
-
-from workflows.management.capacity import Load, Plan, plan
+from workflows.management.arguments import HelpInLines
 from workflows.wording import length
 
 HELP = """\
@@ -30,7 +32,63 @@ examples:
   manage.py capacity --per-day 200000 --p95 8 --peak 12 --keep 365
 """
 
+# What one onboarding costs, of 21 steps with 15 recorded calls: measured by `make bench` (docs/performance.md). Other
+# definitions differ by their recorded calls most of all.
+TABLE_BYTES, WAL_BYTES, XIDS = 8_600, 20_300, 22
+# Seconds of processor time of one workflow: rough, for with what the steps need they seldom decide on a host.
+WORKER_CPU, SERVER_CPU, INTAKE_CPU = 0.020, 0.010, 0.0015
+# Bytes of memory of one more worker process, beside what all of a host share; and its sessions.
+WORKER_BYTES, SESSIONS = 11e6, 2
+# PostgreSQL's default. https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND
+FREEZE_MAX_AGE = 200_000_000
+
+DAY, HOUR = 86_400.0, 3_600.0
 GIGA, MEGA = 1e9, 1e6
+
+
+class Load(NamedTuple):
+    """Submissions a second, the workers that are enough for them, and the share of their time that these are busy."""
+
+    rate: float
+    workers: int
+    busy: float
+
+
+class Backlog(NamedTuple):
+    """What the busiest hour leaves to workers that are enough for the mean.
+
+    `waiting`: workflows when the hour ends. `drained_after`: seconds from then until none waits.
+    `longest_wait`: of the last that came in that hour, seconds.
+    """
+
+    waiting: int
+    drained_after: float
+    longest_wait: float
+
+
+def load(rate: float, p95: float, busy: float) -> Load:
+    return Load(rate, max(1, math.ceil(rate * p95 / busy)), busy)
+
+
+def backlog(rate: float, peak: float, capacity: float) -> Backlog:
+    """What arrives in the busiest hour beyond `capacity` waits; the rest of the day arrives evenly. Rates a second."""
+    waiting = max(0.0, rate * peak - capacity) * HOUR
+    if waiting == 0:
+        return Backlog(0, 0.0, 0.0)
+    return Backlog(round(waiting), waiting / (capacity - rate * (24 - peak) / 23), waiting / capacity)
+
+
+SHOWN: list[tuple[str, Callable[[Load], str]]] = [
+    ("submissions a second", lambda load: f"{load.rate:,.1f}"),
+    ("worker processes", lambda load: f"{load.workers:,}"),
+    ("their connections", lambda load: f"{load.workers * SESSIONS:,}"),
+    ("their memory, GB", lambda load: f"{load.workers * WORKER_BYTES / GIGA:,.1f}"),
+    ("cores: workers", lambda load: f"{load.rate * WORKER_CPU / load.busy:,.1f}"),
+    ("cores: PostgreSQL", lambda load: f"{load.rate * SERVER_CPU / load.busy:,.1f}"),
+    ("cores: intake", lambda load: f"{load.rate * INTAKE_CPU / load.busy:,.1f}"),
+    ("commits a second", lambda load: f"{load.rate * XIDS:,.0f}"),
+    ("WAL, MB a second", lambda load: f"{load.rate * WAL_BYTES / MEGA:,.1f}"),
+]
 
 
 def number(least: float, most: float, what: str) -> Callable[[str], float]:
@@ -46,14 +104,10 @@ def number(least: float, most: float, what: str) -> Callable[[str], float]:
     return read
 
 
-class Command(BaseCommand):
+class Command(HelpInLines):
     help = HELP
+    examples = EXAMPLES
     requires_system_checks = ()
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        return super().create_parser(
-            prog_name, subcommand, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter, **kwargs
-        )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
@@ -89,66 +143,55 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, per_day: float, p95: float, peak: float, busy: float, keep: float, **_: Any) -> None:
-        found = plan(per_day, p95, peak=peak, busy=busy / 100, keep_days=keep)
+        mean, busiest = (load(per_day / DAY * times, p95, busy / 100) for times in (1, peak))
         self.stdout.write(
             f"{per_day:,.0f} submissions a day of {p95:g} s each; a worker does {60 / p95:,.1f} a minute.\n\n"
         )
         self.stdout.write(f"{'':32}{'the mean':>12}{'busiest hour':>16}\n")
-        for label, mean, busiest in _loads(found):
-            self.stdout.write(f"{label:32}{mean:>12}{busiest:>16}\n")
-        self.stdout.write("\n" + "\n".join(_words(found, keep)) + "\n")
+        for label, show in SHOWN:
+            self.stdout.write(f"{label:32}{show(mean):>12}{show(busiest):>16}\n")
+        words = [_busiest_hour(mean, peak, p95), *_a_day(per_day, keep), "", *_settings(per_day, busiest)]
+        self.stdout.write("\n" + "\n".join(words) + "\n")
 
 
-def _loads(found: Plan) -> Iterator[tuple[str, str, str]]:
-    shown: list[tuple[str, Callable[[Load], str]]] = [
-        ("submissions a second", lambda load: f"{load.rate:,.1f}"),
-        ("worker processes", lambda load: f"{load.workers:,}"),
-        ("their connections", lambda load: f"{load.connections:,}"),
-        ("their memory, GB", lambda load: f"{load.memory_bytes / GIGA:,.1f}"),
-        ("cores: workers", lambda load: f"{load.worker_cores:,.1f}"),
-        ("cores: PostgreSQL", lambda load: f"{load.server_cores:,.1f}"),
-        ("cores: intake", lambda load: f"{load.intake_cores:,.1f}"),
-        ("commits a second", lambda load: f"{load.commits:,.0f}"),
-        ("WAL, MB a second", lambda load: f"{load.wal_bytes / MEGA:,.1f}"),
-    ]
-    for label, show in shown:
-        yield label, show(found.mean), show(found.peak)
-
-
-def _words(found: Plan, keep: float) -> Iterator[str]:
-    backlog, workers = found.backlog, found.mean.workers
-    if backlog.waiting == 0:
-        yield f"{workers:,} workers are enough for the busiest hour, too."
-    else:
-        yield (
-            f"With {workers:,} workers the busiest hour leaves {backlog.waiting:,} waiting, of which the last waits "
-            f"{_time(backlog.longest_wait)}. {_time(backlog.drained_after)} after that hour none waits."
-        )
-    yield (
-        f"A day takes {found.table_bytes_a_day / GIGA:,.1f} GB of tables and {found.wal_bytes_a_day / GIGA:,.1f} GB of "
-        f"WAL. {keep:g} days of it are {found.kept_bytes / GIGA:,.0f} GB."
+def _busiest_hour(mean: Load, peak: float, p95: float) -> str:
+    left = backlog(mean.rate, peak, mean.workers / p95)
+    if left.waiting == 0:
+        return f"{mean.workers:,} workers are enough for the busiest hour, too."
+    return (
+        f"With {mean.workers:,} workers the busiest hour leaves {left.waiting:,} waiting, of which the last waits "
+        f"{_time(left.longest_wait)}. {_time(left.drained_after)} after that hour none waits."
     )
-    yield (
-        f"A day takes {found.xids_a_day / MEGA:,.0f} million transaction ids: PostgreSQL freezes all tables every "
-        f"{found.days_between_freezes:,.1f} days."
-    )
-    yield from _advice(found)
 
 
 def _time(seconds: float) -> str:
     """Hours to a tenth: a whole one would be too coarse to plan by."""
-    return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else length(seconds)
+    return f"{seconds / HOUR:,.1f} h" if seconds >= HOUR else length(seconds)
 
 
-def _advice(found: Plan) -> Iterator[str]:
-    yield ""
+def _a_day(per_day: float, keep: float) -> Iterator[str]:
+    yield (
+        f"A day takes {per_day * TABLE_BYTES / GIGA:,.1f} GB of tables and {per_day * WAL_BYTES / GIGA:,.1f} GB of "
+        f"WAL. {keep:g} days of it are {per_day * TABLE_BYTES * keep / GIGA:,.0f} GB."
+    )
+    yield (
+        f"A day takes {per_day * XIDS / MEGA:,.0f} million transaction ids: PostgreSQL freezes all tables every "
+        f"{_days_between_freezes(per_day):,.1f} days."
+    )
+
+
+def _days_between_freezes(per_day: float) -> float:
+    return FREEZE_MAX_AGE / (per_day * XIDS)
+
+
+def _settings(per_day: float, busiest: Load) -> Iterator[str]:
     yield "Settings of PostgreSQL:"
     # Intake, console, replication, and people: see "How many connections" in docs/deployment.md.
-    yield f"  max_connections              {found.peak.connections + 100}   the workers', and 100 for all others"
-    wal = math.ceil(found.peak.wal_bytes * 900 * 2 / GIGA)
+    yield f"  max_connections              {busiest.workers * SESSIONS + 100}   the workers', and 100 for all others"
+    wal = math.ceil(busiest.rate * WAL_BYTES * 900 * 2 / GIGA)
     yield f"  max_wal_size                 {wal}GB   two checkpoints of 15 minutes in the busiest hour"
     yield "  checkpoint_timeout           15min   fewer full pages in the WAL"
-    if found.days_between_freezes < 7:
+    if _days_between_freezes(per_day) < 7:
         yield "  autovacuum_freeze_max_age    1000000000   a freeze each week or less often costs less than one a day"
-    if found.xids_a_day > 1e9:
+    if per_day * XIDS > 1e9:
         yield "  More than a thousand million ids a day: share the submissions among several clusters by key."

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import signal
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser
 from types import ModuleType
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
-from workflows.management.arguments import seconds
+from workflows.management.arguments import HelpInLines, seconds
 from workflows.management.database import refuse_unmigrated
 from workflows.postgres import session_settings
 from workflows.redaction import frames
@@ -21,7 +21,7 @@ from workflows.stop_flag import Flag
 logger = logging.getLogger(__name__)
 
 
-class Command(BaseCommand):
+class Command(HelpInLines):
     help = (
         "Turns messages of Kafka topics into signals, until it is stopped.\n\n"
         "The value of a message is a JSON object in UTF-8, up to 256 KiB: what has happened, for which workflow.\n\n"
@@ -36,9 +36,6 @@ class Command(BaseCommand):
         "Settings for SASL and TLS are librdkafka's, in the environment, as JSON:\n\n"
         '    KAFKA_OPTIONS={"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "onramp", ...}'
     )
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        return super().create_parser(prog_name, subcommand, formatter_class=RawDescriptionHelpFormatter, **kwargs)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

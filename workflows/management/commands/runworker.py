@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import os
 import socket
-from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from workflows.engine import healthfile, sessions
 from workflows.engine.claim import COMPENSATION
 from workflows.engine.healthfile import Report
 from workflows.engine.supervisor import Options, Supervisor
-from workflows.management.arguments import seconds
+from workflows.management.arguments import HelpInLines, seconds
 from workflows.management.database import refuse_unmigrated
 
 
-class Command(BaseCommand):
+class Command(HelpInLines):
     help = (
         "Works through due workflows, one at a time in each process, until it is stopped.\n\n"
         "SIGTERM or Ctrl-C: it claims nothing more, and finishes the workflow in hand or, after --grace seconds,\n"
         "gives it back at its next step. To go faster start more processes, on any host: they share the queue."
     )
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        return super().create_parser(prog_name, subcommand, formatter_class=RawDescriptionHelpFormatter, **kwargs)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--processes", type=_positive_int, default=1, help="How many processes (default: 1).")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import Error
 
+from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
 from workflows.postgres import sqlstates
 from workflows.search import rows
@@ -49,13 +50,9 @@ examples:
 SAY_EVERY = 5.0
 
 
-class Command(DatabaseCommand):
+class Command(HelpInLines, DatabaseCommand):
     help = HELP
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        return super().create_parser(
-            prog_name, subcommand, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter, **kwargs
-        )
+    examples = EXAMPLES
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="fill | rotate")

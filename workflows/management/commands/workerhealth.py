@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from workflows.engine import healthfile
-from workflows.management.arguments import seconds
+from workflows.management.arguments import HelpInLines, seconds
 
 
-class Command(BaseCommand):
+class Command(HelpInLines):
     help = (
         "Says in one line whether the workers of a `runworker --health-file PATH` are well; ends with 0 or 1.\n\n"
         "They are well if their supervisor is alive and none of them has been without the database for too long.\n"
@@ -21,9 +21,6 @@ class Command(BaseCommand):
         "As a liveness probe use --liveness: a restart of the workers does not bring the database back."
     )
     requires_system_checks = ()
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        return super().create_parser(prog_name, subcommand, formatter_class=RawDescriptionHelpFormatter, **kwargs)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
