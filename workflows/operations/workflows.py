@@ -107,7 +107,7 @@ def _retry_children(workflow_id: int, *, user: User, reason: str, seen: Collecti
         return
     _require_may_retry(workflow_id, user)
     store.withdraw_cancellation_of_children(workflow_id)
-    requested = Signal.objects.filter(workflow=OuterRef("pk"), name=store.CANCEL, source=store.ENGINE)
+    requested = Signal.objects.filter(workflow=OuterRef("pk"), name=store.CANCEL_SIGNAL, source=store.ENGINE)
     cancelled = Workflow.objects.filter(Exists(requested), parent=workflow_id, cancelled_at__isnull=False)
     for child_id in cancelled.values_list("pk", flat=True):
         with suppress(NotAllowed):  # the child is being undone, or another user was quicker
@@ -209,7 +209,7 @@ def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tas
         store.store(
             source="console",
             dedupe_key=f"cancel:{uuid4()}",
-            name=store.CANCEL,
+            name=store.CANCEL_SIGNAL,
             workflow_id=workflow_id,
             payload={"by": user.get_username(), "reason": reason.strip()},
         )

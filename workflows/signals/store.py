@@ -22,10 +22,10 @@ from workflows.signals import waking
 from workflows.signals.waking import OPEN_JOIN, Slice, leave_the_rest_to_maintenance
 
 # Names of signals from outside. Those with a colon are the engine's own (decision:1, child:parcels), as is `cancel`.
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]{0,198}")
+SIGNAL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]{0,198}")
 
 # A request to cancel is a signal that every workflow listens to, until it is being compensated.
-CANCEL = "cancel"
+CANCEL_SIGNAL = "cancel"
 # The source of the engine's own signals.
 ENGINE = "engine"
 
@@ -39,7 +39,7 @@ class DedupeKeyReused(Exception):
 
 def is_name(text: str) -> bool:
     """Whether a signal from outside may have this name, and a step may wait for it."""
-    return bool(NAME.fullmatch(text)) and text != CANCEL
+    return bool(SIGNAL_NAME.fullmatch(text)) and text != CANCEL_SIGNAL
 
 
 def send(
@@ -138,7 +138,7 @@ def store(
 def cancel_requested_sql(workflow_id: str) -> str:
     """SQL for whether a person has asked to cancel the workflow; `workflow_id` is SQL too, of one row at a time."""
     return f"""EXISTS (SELECT FROM workflows_signal s
-                       WHERE s.workflow_id = {workflow_id} AND s.name = '{CANCEL}' AND s.closed_at IS NULL)"""
+                       WHERE s.workflow_id = {workflow_id} AND s.name = '{CANCEL_SIGNAL}' AND s.closed_at IS NULL)"""
 
 
 def cancellation(workflow_id: int) -> WorkflowCancelled | None:
@@ -258,13 +258,13 @@ def ignore_late_signals(after: int = 0) -> Slice:
         late AS (
             UPDATE workflows_signal s SET closed_at = clock_timestamp(), ignored = true
              WHERE {in_slice} AND s.workflow_id IS NOT NULL
-               AND (s.workflow_id IN (SELECT id FROM finished) OR s.name = '{CANCEL}' AND (
+               AND (s.workflow_id IN (SELECT id FROM finished) OR s.name = '{CANCEL_SIGNAL}' AND (
                     SELECT w.compensating FROM workflows_workflow w WHERE w.id = s.workflow_id))
             RETURNING s.workflow_id, s.name, s.payload)
         INSERT INTO workflows_event (workflow_id, kind, actor, detail)
         SELECT workflow_id, 'cancel_too_late', payload->>'by',
                jsonb_build_object('reason', 'It had finished, or failed by itself, before the request was seen.')
-          FROM late WHERE name = '{CANCEL}'
+          FROM late WHERE name = '{CANCEL_SIGNAL}'
         """,  # noqa: S608 (the name is ours)
         slice_,
     )

@@ -13,14 +13,13 @@ from django.contrib.auth import get_user_model
 from pydantic import BaseModel, RootModel, ValidationError
 
 from workflows.errors import RetryableStepError
-from workflows.models import ManualTask, Workflow
+from workflows.models import ManualTask, Wait, Workflow
 from workflows.redaction import field_errors
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.waits.team import team_for_the_engine
 from workflows.waits.wait import (
     INSERT_WAIT,
-    Kind,
     WaitError,
     WaitExpired,
     WaitFailed,
@@ -33,6 +32,7 @@ from workflows.waits.wait import (
     row_or_claim_lost,
     suspension,
     with_outcome,
+    write,
 )
 
 OnExpiry = Literal["expired", "approved", "rejected"]
@@ -148,14 +148,15 @@ class Answer:
 def withdraw(workflow: Workflow, name: str) -> None:
     """Withdraw a question: its answer no longer counts, and the next `ask` of this name is a new question."""
     attempt = attempt_log.attempt_of(workflow)
-    attempt_log.execute(
+    write(
+        attempt,
         f"""
         WITH asked AS (
             UPDATE workflows_wait SET superseded = true
              WHERE workflow_id = %(workflow_id)s AND name = %(name)s AND NOT superseded AND {FENCE} RETURNING id)
         UPDATE workflows_manualtask SET state = 'closed' FROM asked WHERE wait_id = asked.id AND state = 'open'
         """,  # noqa: S608 (FENCE is ours)
-        {"workflow_id": attempt.workflow_id, "name": name, "claim_xid": attempt.claim_xid},
+        name=name,
     )
 
 
@@ -166,7 +167,8 @@ def withdraw_unanswered(workflow: Workflow, name: str, *, even_claimed: bool = T
     changes it from open, too.
     """
     attempt = attempt_log.attempt_of(workflow)
-    rows = attempt_log.execute(
+    rows = write(
+        attempt,
         f"""
         WITH unanswered AS (
             UPDATE workflows_manualtask SET state = 'closed'
@@ -176,12 +178,8 @@ def withdraw_unanswered(workflow: Workflow, name: str, *, even_claimed: bool = T
             RETURNING wait_id)
         UPDATE workflows_wait SET superseded = true FROM unanswered WHERE id = unanswered.wait_id RETURNING id
         """,  # noqa: S608 (FENCE is ours)
-        {
-            "workflow_id": attempt.workflow_id,
-            "name": name,
-            "claim_xid": attempt.claim_xid,
-            "even_claimed": even_claimed,
-        },
+        name=name,
+        even_claimed=even_claimed,
     )
     return bool(rows)
 
@@ -223,11 +221,11 @@ class _Task:
 
 def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta, look_every: timedelta | None = None) -> Answer:
     attempt = attempt_log.attempt_of(workflow)
-    wait = find(attempt, Kind.APPROVAL, name, look_every=look_every)
+    wait = find(attempt, Wait.Kind.APPROVAL, name, look_every=look_every)
     if wait is None:
         wait = _begin(attempt, name, task, timeout)
         if look_every:  # what has just been made looks no sooner than its deadline
-            wait = find(attempt, Kind.APPROVAL, name, look_every=look_every) or wait
+            wait = find(attempt, Wait.Kind.APPROVAL, name, look_every=look_every) or wait
     if not wait.outcome:
         asked = _task_of(wait)
         wait = _answer(attempt, wait, asked) or _expire(attempt, wait, asked) or wait
@@ -238,7 +236,7 @@ def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta, look_ev
 
 def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> WaitRow:
     """Make the wait and its manual task in one statement."""
-    wait = insert_parameters(attempt, Kind.APPROVAL, name, task.question, timeout)
+    wait = insert_parameters(attempt, Wait.Kind.APPROVAL, name, task.question, timeout)
     _ensure_storable(task)
     assignee, requester = _user_id(task.assignee), _user_id(task.requested_by)
     if task.four_eyes and requester is None:
@@ -249,7 +247,8 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
         raise NobodyToAsk("The assignee is no user of the console.", code="assignee_unknown")
     if task.team and not attempt_log.execute("SELECT 1 FROM auth_group WHERE name = %s", [task.team]):
         raise NobodyToAsk(f"It is for the team {task.team}, and there is no such group.", code="team_unknown")
-    rows = attempt_log.execute(
+    rows = write(
+        attempt,
         f"""
         WITH wait AS ({INSERT_WAIT} RETURNING id, deadline)
         INSERT INTO workflows_manualtask (
@@ -260,19 +259,17 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
                %(requested_by_id)s::bigint, %(four_eyes)s FROM wait
         RETURNING wait_id, expires_at, expires_at <= clock_timestamp(), expires_at
         """,  # noqa: S608 (INSERT_WAIT is ours)
-        {
-            **wait,
-            "task_type": task.task_type,
-            "question": task.question,
-            "facts": json.dumps(list(task.facts.items())),
-            "answer_model": _path_of(task.form),
-            "team": team_for_the_engine() if task.of_engine else task.team,
-            "assignee_id": assignee,
-            "due": task.due,
-            "on_expiry": task.on_expiry,
-            "requested_by_id": requester,
-            "four_eyes": bool(task.four_eyes),
-        },
+        **wait,
+        task_type=task.task_type,
+        question=task.question,
+        facts=json.dumps(list(task.facts.items())),
+        answer_model=_path_of(task.form),
+        team=team_for_the_engine() if task.of_engine else task.team,
+        assignee_id=assignee,
+        due=task.due,
+        on_expiry=task.on_expiry,
+        requested_by_id=requester,
+        four_eyes=bool(task.four_eyes),
     )
     return WaitRow(*row_or_claim_lost(rows))
 
@@ -292,7 +289,8 @@ def _ensure_storable(task: _Task) -> None:
 
 def _answer(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | None:
     """Record the decision, if it has come, as the wait's outcome, before any step sees it."""
-    rows = attempt_log.execute(
+    rows = write(
+        attempt,
         f"""
         WITH decision AS (
             SELECT id, payload, CASE WHEN (payload->>'approved')::boolean THEN 'approved' ELSE 'rejected' END AS outcome
@@ -308,12 +306,8 @@ def _answer(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | 
           FROM answered, decision WHERE s.id = decision.id
         RETURNING answered.outcome, answered.result::text
         """,  # noqa: S608 (FENCE is ours)
-        {
-            "workflow_id": attempt.workflow_id,
-            "wait_id": wait.id,
-            "name": task.signal_name,
-            "claim_xid": attempt.claim_xid,
-        },
+        wait_id=wait.id,
+        name=task.signal_name,
     )
     return with_outcome(wait, rows)
 
@@ -326,7 +320,8 @@ def _expire(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | 
     """
     if not wait.overdue:
         return None
-    rows = attempt_log.execute(
+    rows = write(
+        attempt,
         f"""
         WITH task AS (
             UPDATE workflows_manualtask SET state = 'expired' WHERE id = %(task_id)s AND state = 'open' AND {FENCE}
@@ -338,13 +333,9 @@ def _expire(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | 
         UPDATE workflows_wait w SET outcome = task.on_expiry, result = %(result)s, resolved_at = clock_timestamp()
           FROM task WHERE w.id = task.wait_id RETURNING w.outcome, w.result::text
         """,  # noqa: S608 (FENCE is ours)
-        {
-            "workflow_id": attempt.workflow_id,
-            "attempt": attempt.number,
-            "task_id": task.pk,
-            "result": json.dumps(_EXPIRED),
-            "claim_xid": attempt.claim_xid,
-        },
+        attempt=attempt.number,
+        task_id=task.pk,
+        result=json.dumps(_EXPIRED),
     )
     if expired := with_outcome(wait, rows):
         return expired

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.models import Workflow
+from workflows.models import Wait, Workflow
 from workflows.postgres.jsonb import as_json
 from workflows.search import search_keys
 from workflows.signals import store
@@ -19,7 +19,6 @@ from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.waits.wait import (
     INSERT_WAIT,
-    Kind,
     WaitError,
     WaitExpired,
     WaitRow,
@@ -30,6 +29,7 @@ from workflows.waits.wait import (
     row_or_claim_lost,
     suspension,
     with_outcome,
+    write,
 )
 
 
@@ -77,7 +77,7 @@ def wait_for_children(
     finished; it starts only those with new keys.
     """
     attempt = attempt_log.attempt_of(workflow)
-    wait = find(attempt, Kind.CHILDREN, name) or _start(attempt, workflow, name, list(children), timeout)
+    wait = find(attempt, Wait.Kind.CHILDREN, name) or _start(attempt, workflow, name, list(children), timeout)
     if not wait.outcome:
         wait = _join(attempt, name, wait) or expire(attempt, wait)
     match wait.outcome:
@@ -105,7 +105,8 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
     rows = [_row(child, child.key or str(place)) for place, child in enumerate(children)]
     if twice := [key for key, count in Counter(row["child_key"] for row in rows).items() if count > 1]:
         raise WaitError(f"{len(twice)} keys of children are used twice, the first is {twice[0]!r}.")
-    started = attempt_log.execute(
+    started = write(
+        attempt,
         f"""
         WITH wait AS ({INSERT_WAIT} RETURNING id, deadline),
         started AS (
@@ -129,12 +130,10 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
                    jsonb_array_elements_text(search_hashes) AS hash)
         SELECT id, deadline, deadline <= clock_timestamp(), deadline FROM wait
         """,  # noqa: S608 (INSERT_WAIT is ours)
-        {
-            **insert_parameters(attempt, Kind.CHILDREN, name, _waiting_for(name), timeout),
-            "tenant": workflow.tenant,
-            "children": to_json(rows).decode(),
-            "search_key_id": search_keys.keys()[0].id,
-        },
+        **insert_parameters(attempt, Wait.Kind.CHILDREN, name, _waiting_for(name), timeout),
+        tenant=workflow.tenant,
+        children=to_json(rows).decode(),
+        search_key_id=search_keys.keys()[0].id,
     )
     return WaitRow(*row_or_claim_lost(started))
 
@@ -166,7 +165,8 @@ def _join(attempt: OpenAttempt, name: str, wait: WaitRow) -> WaitRow | None:
     This is one statement with one snapshot: it sees the end of each child whose signal it closes. Left open, the signal
     would wake the workflow again and again if a person has retried that child since.
     """
-    rows = attempt_log.execute(
+    rows = write(
+        attempt,
         f"""
         WITH closed AS (
             UPDATE workflows_signal SET closed_at = clock_timestamp()
@@ -183,12 +183,8 @@ def _join(attempt: OpenAttempt, name: str, wait: WaitRow) -> WaitRow | None:
              WHERE parent_id = %(workflow_id)s AND parent_wait = %(name)s AND status = 'PENDING')
         RETURNING outcome, result::text
         """,  # noqa: S608 (FENCE is ours)
-        {
-            "workflow_id": attempt.workflow_id,
-            "wait_id": wait.id,
-            "name": name,
-            "signal": store.child_signal(name),
-            "claim_xid": attempt.claim_xid,
-        },
+        wait_id=wait.id,
+        name=name,
+        signal=store.child_signal(name),
     )
     return with_outcome(wait, rows)

@@ -9,13 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from workflows.errors import RetryableStepError
-from workflows.models import Workflow
+from workflows.models import Wait, Workflow
 from workflows.postgres.jsonb import as_json
 from workflows.signals import store
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.waits.wait import (
-    Kind,
     WaitError,
     WaitExpired,
     WaitRow,
@@ -25,9 +24,10 @@ from workflows.waits.wait import (
     row_or_claim_lost,
     suspension,
     with_outcome,
+    write,
 )
 
-LOOK_EVERY = timedelta(minutes=15)
+DEFAULT_LOOK_EVERY = timedelta(minutes=15)
 
 SHORTEST_LOOK = timedelta(seconds=1)
 
@@ -57,7 +57,7 @@ def wait_for_signal(
     timeout: timedelta,
     matching: Mapping[str, Any] | None = None,
     look: Callable[[], Mapping[str, Any] | None] | None = None,
-    look_every: timedelta = LOOK_EVERY,
+    look_every: timedelta = DEFAULT_LOOK_EVERY,
     waiting_for: str = "",
 ) -> Received:
     """Go on only when a signal with a name of `signals` has come. The first one to come is the answer.
@@ -81,8 +81,8 @@ def wait_for_signal(
     attempt = attempt_log.attempt_of(workflow)
     waiting_for = waiting_for or f"the signal {' or '.join(names)}"
     every = look_every if look else None
-    wait = find(attempt, Kind.SIGNAL, name, look_every=every) or begin(
-        attempt, Kind.SIGNAL, name, waiting_for=waiting_for, timeout=timeout, look_every=every
+    wait = find(attempt, Wait.Kind.SIGNAL, name, look_every=every) or begin(
+        attempt, Wait.Kind.SIGNAL, name, waiting_for=waiting_for, timeout=timeout, look_every=every
     )
     wanted = as_json(matching or {})
     if not wait.outcome:
@@ -111,7 +111,8 @@ def _answer(
     """
     # The pairs are compared by >= and <=: an ORDER BY leaves out a column for which the query says `=`, and PostgreSQL
     # may then take the order from the index of all open signals, and read them all.
-    rows = attempt_log.execute(
+    rows = write(
+        attempt,
         f"""
         WITH candidate AS (
             SELECT first.* FROM unnest(%(names)s::text[]) wanted (name), LATERAL (
@@ -142,14 +143,10 @@ def _answer(
               FROM answered WHERE s.id = answered.signal_id AND s.workflow_id IS NOT NULL)
         SELECT outcome, result::text FROM answered
         """,  # noqa: S608 (FENCE is ours)
-        {
-            "workflow_id": workflow.pk,
-            "linking_id": workflow.linking_id,
-            "names": names,
-            "matching": json.dumps(matching),
-            "wait_id": wait.id,
-            "claim_xid": attempt.claim_xid,
-        },
+        linking_id=workflow.linking_id,
+        names=names,
+        matching=json.dumps(matching),
+        wait_id=wait.id,
     )
     return with_outcome(wait, rows)
 
@@ -165,10 +162,12 @@ def _look(attempt: OpenAttempt, wait: WaitRow, look: Callable[[], Mapping[str, A
         found = None
     if found is None:
         return None
-    rows = attempt_log.execute(
+    rows = write(
+        attempt,
         f"""UPDATE workflows_wait SET outcome = 'found', resolved_at = clock_timestamp(), result = jsonb_build_object(
                    'name', '', 'payload', %(payload)s::jsonb, 'source', 'look', 'at', clock_timestamp())
              WHERE id = %(wait_id)s AND outcome = '' AND {FENCE} RETURNING outcome, result::text""",  # noqa: S608 (ours)
-        {"wait_id": wait.id, "payload": json.dumps(as_json(found)), "claim_xid": attempt.claim_xid},
+        wait_id=wait.id,
+        payload=json.dumps(as_json(found)),
     )
     return with_outcome(wait, [row_or_claim_lost(rows)])

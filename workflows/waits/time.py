@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from workflows.models import Workflow
+from workflows.models import Wait, Workflow
 from workflows.state import attempt_log
-from workflows.waits.wait import Kind, begin, expire, find, suspension
+from workflows.waits.wait import begin, expire, find, suspension
 
 
 def wait_for_time(
@@ -19,8 +19,8 @@ def wait_for_time(
     """
     attempt = attempt_log.attempt_of(workflow)
     waiting_for = waiting_for or f"a time that was set ({name})"
-    wait = find(attempt, Kind.TIME, name, look_every=look_every) or begin(
-        attempt, Kind.TIME, name, waiting_for=waiting_for, timeout=delay, look_every=look_every
+    wait = find(attempt, Wait.Kind.TIME, name, look_every=look_every) or begin(
+        attempt, Wait.Kind.TIME, name, waiting_for=waiting_for, timeout=delay, look_every=look_every
     )
     if not expire(attempt, wait, "elapsed").outcome:
         raise suspension(attempt, wait, waiting_for)

@@ -16,12 +16,10 @@ from workflows.postgres.jsonb import Unstorable, ensure_storable
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
 
-Kind = Wait.Kind
-
 # A look that may be early comes this soon, and then after as long again as the wait has lasted: 5 s, 10 s, 20 s ...
 FIRST_LOOK = timedelta(seconds=5)
 # Longer than any wait, and well before the year 10000, which Python cannot read.
-LONGEST = timedelta(days=36_500)
+LONGEST_TIMEOUT = timedelta(days=36_500)
 
 
 def ensure_text(what: str, text: str, *, longest: int | None = None, empty: bool = True) -> None:
@@ -46,8 +44,8 @@ def ensure_time(what: str, time: timedelta) -> None:
     """Raise WaitError for a time from now on that the database cannot hold, or Python cannot read."""
     if not isinstance(time, timedelta):
         raise WaitError(f"{what} is a timedelta, and not of type {type(time).__name__}.")
-    if abs(time) > LONGEST:
-        raise WaitError(f"{what} is within {LONGEST.days} days: a wait has an end.")
+    if abs(time) > LONGEST_TIMEOUT:
+        raise WaitError(f"{what} is within {LONGEST_TIMEOUT.days} days: a wait has an end.")
 
 
 class WaitError(StepError):
@@ -145,14 +143,7 @@ def insert_parameters(
         attempt.suspended = Suspend(waiting_for, wake_on=(), until=timezone.now())
         raise attempt.suspended
     ensure_time("A wait's timeout", timeout)
-    return {
-        "workflow_id": attempt.workflow_id,
-        "kind": kind,
-        "name": name,
-        "waiting_for": waiting_for,
-        "timeout": timeout,
-        "claim_xid": attempt.claim_xid,
-    }
+    return {"kind": kind, "name": name, "waiting_for": waiting_for, "timeout": timeout}
 
 
 def begin(
@@ -165,11 +156,19 @@ def begin(
     look_every: timedelta | None = None,
 ) -> WaitRow:
     """Make the wait. The deadline is the database's clock plus `timeout`."""
-    rows = attempt_log.execute(
+    rows = write(
+        attempt,
         f"{INSERT_WAIT} RETURNING id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}",
-        {**insert_parameters(attempt, kind, name, waiting_for, timeout), "look_every": look_every},
+        look_every=look_every,
+        **insert_parameters(attempt, kind, name, waiting_for, timeout),
     )
     return WaitRow(*row_or_claim_lost(rows))
+
+
+def write(attempt: OpenAttempt, sql: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+    """Run a statement with a FENCE; return its rows, none if the workflow is no longer ours."""
+    ours = {"workflow_id": attempt.workflow_id, "claim_xid": attempt.claim_xid}
+    return attempt_log.execute(sql, {**ours, **parameters})
 
 
 def row_or_claim_lost(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -191,10 +190,12 @@ def expire(attempt: OpenAttempt, wait: WaitRow, outcome: str = "expired") -> Wai
     """Record that the deadline has passed, if it has."""
     if wait.outcome or not wait.overdue:
         return wait
-    rows = attempt_log.execute(
+    rows = write(
+        attempt,
         f"""UPDATE workflows_wait SET outcome = %(outcome)s, resolved_at = clock_timestamp()
              WHERE id = %(wait_id)s AND outcome = '' AND {FENCE} RETURNING outcome""",  # noqa: S608 (FENCE is ours)
-        {"wait_id": wait.id, "outcome": outcome, "claim_xid": attempt.claim_xid},
+        wait_id=wait.id,
+        outcome=outcome,
     )
     return replace(wait, outcome=row_or_claim_lost(rows)[0])
 

@@ -87,7 +87,7 @@ def test_retry_refuses_an_end_that_the_user_was_not_shown_and_starts_no_child_ag
     parent = rows.cancelled()
     child = rows.cancelled(parent=parent, parent_wait="parcels", child_key="first")
     store.store(
-        source=store.ENGINE, dedupe_key="cancel", name=store.CANCEL, workflow_id=child.pk, payload={"by": "boss"}
+        source=store.ENGINE, dedupe_key="cancel", name=store.CANCEL_SIGNAL, workflow_id=child.pk, payload={"by": "boss"}
     )
     parent.refresh_from_db()
     (ended,) = operations.ended_at(parent)
