@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from django.db import connection
 from tests import engine
 from tests.concurrency.backlogs import WAITING, analyze, say_one, store
 from tests.engine import define, sweep
+from tests.plans import Plan, explained
 from workflows.models import Signal, Workflow
 from workflows.signals import store as inbox
 from workflows.signals import waking
@@ -22,19 +22,10 @@ pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
 def buffers_of(what: Callable[[], Any]) -> int:
     """How many pages `what` reads by its statements on the claim's connection."""
-    pages = []
-
-    def explain(execute: Any, sql: str, parameters: Sequence[Any], *rest: Any) -> Any:
-        with connection.cursor() as cursor:
-            cursor.cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", parameters)
-            ((found,),) = cursor.cursor.fetchall()
-        plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
-        pages.append(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
-        return execute(sql, parameters, *rest)
-
-    with connection.execute_wrapper(explain):
+    plans: list[Plan] = []
+    with explained(plans, which=lambda sql: True):
         what()
-    return sum(pages)
+    return sum(plan.buffers for plan in plans)
 
 
 def test_waking_reads_a_few_pages_whatever_waits(no_vacuum: None) -> None:

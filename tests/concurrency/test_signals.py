@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from itertools import combinations_with_replacement
 from threading import Thread
 from typing import Any
@@ -22,12 +23,9 @@ from django.utils import timezone
 from tests import engine
 from tests.engine import Context, define, do_maintenance, elsewhere, no_maintenance, submit, work, worker
 from workflows import operations
-from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.engine.loop import Worker
 from workflows.errors import RetryableStepError
 from workflows.models import Attempt, Signal, Wait, Workflow
 from workflows.signals import store, waking
-from workflows.stop_flag import Flag
 from workflows.waits import Child, wait_for_children, wait_for_signal
 
 pytestmark = engine.ENGINE
@@ -276,93 +274,34 @@ def test_a_signal_that_maintenance_puts_aside_while_its_workflow_is_retried_is_h
     assert completes(workflow, boss)
 
 
-def test_a_request_to_cancel_that_was_stored_as_the_workflow_ended_is_told_to_have_come_too_late() -> None:
-    workflow = submit(status="COMPLETE", completed_at=timezone.now())
-    store.store(source="console", dedupe_key="1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
-    do_maintenance()
-    assert engine.kinds(workflow) == ["cancel_too_late"]
-
-
 # --- Children that end at once ------------------------------------------------------------------------
 
 
-def end(*, workflow: Workflow, context: Context) -> None: ...
-
-
-def join(*, workflow: Workflow, context: Context) -> dict[str, Any]:
-    children = [Child("child", {}) for _ in range(2)]
-    return {"number": len(wait_for_children(workflow, "both", children, timeout=timedelta(hours=1)))}
-
-
-CHILD = WorkflowDefinition(name="child", steps=[end], context_class=Context, queue="children")
-PARENT = WorkflowDefinition(name="parent", steps=[Step(join)], context_class=Context)
-FAMILIES = 200
-
-
-@pytest.fixture
-def families(engine: None, settings: Any) -> None:
-    settings.WORKFLOWS = [f"{__name__}.CHILD", f"{__name__}.PARENT"]
-    definitions.cache_clear()
-
-
-def drain(queue: str, *, workers: int = 1) -> None:
-    def run() -> None:
-        Worker(name="thread:1", queue=queue, stopping=Flag()).run(drain=True)
-
-    threads = [Thread(target=engine.with_its_connections, args=[run]) for _ in range(workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-
-
-@pytest.mark.slow
-def test_of_two_last_children_that_end_at_once_one_tells_the_parent(families: None) -> None:
-    """Two workers, two children each time: the siblings lie side by side in the queue, and are run at the same time."""
-    for _ in range(FAMILIES):
-        submit(workflow_type="parent")
-    with no_maintenance():
-        drain("default")
-        drain("children", workers=2)
-        drain("default")
-    parents = Workflow.objects.filter(workflow_type="parent")
-    assert list(parents.exclude(status="COMPLETE")) == []
-    assert Attempt.objects.filter(workflow__in=parents).count() == 2 * FAMILIES
-
-
-def test_the_one_that_looks_second_sees_both(families: None) -> None:
-    """Forced: both have committed before either looks; and each looks before the other has committed."""
-    for commits_first in (True, False):
-        parent = work(submit(workflow_type="parent"))
-        this = worker(queue="children")
-
-        def run_the_other() -> None:
-            elsewhere(lambda: worker(queue="children").process_next())
-
-        place = ("pg_try_advisory", "default", True) if commits_first else DECIDES
-        with ExitStack() as stack:
-            if commits_first:
-                stack.enter_context(_before_telling(run_the_other))
-            else:
-                stack.enter_context(at(place, run_the_other))
-            assert this.process_next()
-        assert work(parent).status == "COMPLETE"
-        assert worker().process_next() is False, "woken once"
+def join(*, workflow: Workflow, context: Context) -> None:
+    if workflow.parent_id is None:
+        wait_for_children(workflow, "both", [Child("test", {}), Child("test", {})], timeout=timedelta(hours=1))
 
 
 @contextmanager
-def _before_telling(do: Callable[[], None]) -> Iterator[None]:
+def before_telling(do: Callable[[], None]) -> Iterator[None]:
     """`do` it when the worker has committed, and not yet looked whether it was the last."""
-    usual = store.notify_parent
-    left = [do]
+    usual, left = store.notify_parent, [do]
 
     def tell(child_id: int) -> None:
         if left:
             left.pop()()
         usual(child_id)
 
-    store.notify_parent = tell
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "notify_parent", tell)
         yield
-    finally:
-        store.notify_parent = usual
+
+
+@pytest.mark.parametrize("moment", [before_telling, partial(at, DECIDES)], ids=["both have committed", "neither has"])
+def test_the_one_that_looks_second_sees_both(moment: Callable[..., AbstractContextManager[None]]) -> None:
+    define([join])
+    parent = work(submit())
+    with moment(lambda: elsewhere(lambda: worker().process_next())):
+        assert worker().process_next()
+    assert work(parent).status == "COMPLETE"
+    assert worker().process_next() is False, "woken once"

@@ -1,8 +1,9 @@
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.core.checks import ERROR, WARNING
+from django.core.checks import ERROR, WARNING, CheckMessage
 from django.db import connection, transaction
 from django.db.models.functions import Now
 from pydantic import BaseModel, Field
@@ -14,38 +15,13 @@ from workflows.checks import check_definitions, check_submission_workflow, check
 from workflows.definition import Step, WorkflowDefinition, WorkflowStep, definitions
 from workflows.models import Workflow
 
+DAY = timedelta(hours=24)
+
 
 def one(*, workflow: Workflow, context: Context) -> None: ...
-
-
 def two(*, workflow: Workflow, context: Context) -> None: ...
-
-
-def definition(steps: list[Step | WorkflowStep], name: str = "good") -> WorkflowDefinition:
-    return WorkflowDefinition(name=name, steps=steps, context_class=Context)
-
-
-GOOD = definition([one, two])
-TWIN = definition([one], name="good")
-EMPTY = definition([], name="empty")
-SAME_STEP = definition([one, Step(two, name="one")], name="same_step")
-OLD_NAME = definition([one, Step(two, formerly=("one",))], name="old_name")
-NOT_ONCE = definition([Step(one, key_ttl=timedelta(hours=1))], name="not_once")
-
-
 def undo(*, workflow: Workflow, context: Context, effect: Any) -> None: ...
 def lookup(*, workflow: Workflow, context: Context, effect: Any) -> None: ...
-
-
-NOTHING_TO_LOOK_UP = WorkflowDefinition(
-    name="nothing_to_look_up",
-    steps=[Step(one, once=True, undo_lookup=one, key_ttl=timedelta(days=1), returns=())],
-    context_class=Context,
-)
-UNDO_NOT_ONCE = definition([Step(one, undo=undo)], name="undo_not_once")
-DAY = timedelta(hours=24)
-UNDO_IN_DOUBT = definition([Step(one, once=True, undo=undo, key_ttl=DAY, returns=())], name="undo_in_doubt")
-UNDONE = definition([Step(one, once=True, undo=undo, lookup=lookup, returns=("number", "text"))], name="undone")
 
 
 class Demanding(BaseModel):
@@ -57,30 +33,43 @@ class Secretive(BaseModel):
     number: int | None = None
 
 
-HIDDEN = WorkflowDefinition(
-    name="hidden",
-    steps=[Step(one, once=True, key_ttl=timedelta(hours=24), returns=("token", "number"))],
-    context_class=Secretive,
-)
-DEMANDING = WorkflowDefinition(name="demanding", steps=[one], context_class=Demanding)
-NEITHER = definition([Step(one, once=True, returns=())], name="neither")
-SHORT_KEY = definition([Step(one, once=True, key_ttl=timedelta(minutes=5), returns=())], name="short_key")
-LONG_KEY = definition([Step(one, once=True, key_ttl=DAY, returns=()), two], name="long_key")
-SAYS_NOTHING = definition([Step(one, once=True, key_ttl=DAY)], name="says_nothing")
-MISSPELT = definition([Step(one, once=True, key_ttl=DAY, returns=("numbr", "text"))], name="misspelt")
-LONG_NAME = definition([Step(one, name="x" * 101)], name="long_name")
-BOTH = definition([Step(one, once=True, repeatable=True, lookup=lookup, returns=()), two], name="both")
-MAILS = definition([Step(one, best_effort=True), two], name="mails")
-MAILS_LAST = definition([two, Step(one, best_effort=True)], name="mails_last")
-MAILS_ONCE = definition([Step(one, best_effort=True, once=True, key_ttl=DAY, returns=()), two], name="mails_once")
-MAILS_REPEATABLY = definition([Step(one, best_effort=True, repeatable=True), two], name="mails_repeatably")
+def definition(
+    *steps: Step | WorkflowStep, name: str = "good", context_class: type[BaseModel] = Context
+) -> WorkflowDefinition:
+    return WorkflowDefinition(name=name, steps=steps, context_class=context_class)
+
+
+def once(**options: Any) -> Step:
+    return Step(one, once=True, **{"key_ttl": DAY, "returns": (), **options})
+
+
+GOOD = definition(one, two)
+TWIN = definition(one)
 NO_DEFINITION = "a string"
+TRIED = GOOD  # what the test tries
 
 
-def test_a_good_definition_passes(settings: Settings) -> None:
-    good = ("GOOD", "LONG_KEY", "UNDONE", "MAILS_LAST", "MAILS_ONCE", "MAILS_REPEATABLY")
-    settings.WORKFLOWS = [f"{__name__}.{name}" for name in good]
-    assert check_definitions() == []
+def checked(tried: WorkflowDefinition, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[CheckMessage]:
+    monkeypatch.setitem(globals(), "TRIED", tried)
+    settings.WORKFLOWS = [f"{__name__}.TRIED"]
+    return check_definitions()
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (one, two),
+        (once(), two),
+        (once(undo=undo, lookup=lookup, returns=("number", "text")),),
+        (two, Step(one, best_effort=True)),
+        (once(best_effort=True), two),
+        (Step(one, best_effort=True, repeatable=True), two),
+    ],
+)
+def test_a_good_definition_passes(
+    steps: Sequence[Step | WorkflowStep], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert checked(definition(*steps), settings, monkeypatch) == []
 
 
 @pytest.mark.parametrize(("entered", "warned"), [("good", False), ("", False), ("onboarding", True)])
@@ -104,28 +93,45 @@ def test_the_definition_that_submissions_enter_is_one_of_the_releases(
         (["MISSING"], "workflows.E001", "cannot be imported"),
         (["NO_DEFINITION"], "workflows.E002", "is a str"),
         (["GOOD", "TWIN"], "workflows.E003", "named 'good'"),
-        (["EMPTY"], "workflows.E004", "no steps"),
-        (["SAME_STEP"], "workflows.E005", "named 'one'"),
-        (["OLD_NAME"], "workflows.E005", "named 'one'"),
-        (["NOT_ONCE"], "workflows.E006", "is not once"),
-        (["UNDO_NOT_ONCE"], "workflows.E006", "has an undo"),
-        (["NOTHING_TO_LOOK_UP"], "workflows.E006", "an undo_lookup and no undo"),
-        (["UNDO_IN_DOUBT"], "workflows.W003", "has an undo and no lookup"),
-        (["DEMANDING"], "workflows.E008", "requires number before any step has run"),
-        (["LONG_NAME"], "workflows.E007", "longer than its column"),
-        (["NEITHER"], "workflows.W001", "neither a lookup nor a key_ttl"),
-        (["SHORT_KEY"], "workflows.W002", "longer than its key is honoured"),
-        (["SAYS_NOTHING"], "workflows.W010", "does not say what it returns"),
-        (["MISSPELT"], "workflows.E010", "returns numbr: not declared in Context"),
-        (["HIDDEN"], "workflows.E011", "returns token, which Secretive keeps out"),
-        (["MAILS"], "workflows.W005", "'one' of 'mails' is best effort and stands before others"),
-        (["BOTH"], "workflows.E009", "'one' of 'both' is once and repeatable"),
     ],
 )
-def test_a_bad_one_is_named(settings: Settings, names: list[str], expected: str, words: str) -> None:
+def test_a_bad_path_is_named(settings: Settings, names: list[str], expected: str, words: str) -> None:
     settings.WORKFLOWS = [f"{__name__}.{name}" for name in names]
     (message,) = check_definitions()
-    assert (message.id, message.level) == (expected, WARNING if ".W" in expected else ERROR)
+    assert (message.id, message.level) == (expected, ERROR)
+    assert words in message.msg
+
+
+@pytest.mark.parametrize(
+    ("bad", "expected", "words"),
+    [
+        (definition(), "E004", "no steps"),
+        (definition(one, Step(two, name="one")), "E005", "named 'one'"),
+        (definition(one, Step(two, formerly=("one",))), "E005", "named 'one'"),
+        (definition(Step(one, key_ttl=DAY)), "E006", "is not once"),
+        (definition(Step(one, undo=undo)), "E006", "has an undo"),
+        (definition(once(undo_lookup=one)), "E006", "an undo_lookup and no undo"),
+        (definition(Step(one, name="x" * 101)), "E007", "longer than its column"),
+        (definition(one, context_class=Demanding), "E008", "requires number before any step has run"),
+        (definition(once(repeatable=True, lookup=lookup), two), "E009", "'one' of 'good' is once and repeatable"),
+        (definition(once(returns=("numbr", "text"))), "E010", "returns numbr: not declared in Context"),
+        (
+            definition(once(returns=("token", "number")), context_class=Secretive),
+            "E011",
+            "returns token, which Secreti",
+        ),
+        (definition(once(key_ttl=None)), "W001", "neither a lookup nor a key_ttl"),
+        (definition(once(key_ttl=timedelta(minutes=5))), "W002", "longer than its key is honoured"),
+        (definition(once(undo=undo)), "W003", "has an undo and no lookup"),
+        (definition(Step(one, best_effort=True), two), "W005", "'one' of 'good' is best effort and stands before"),
+        (definition(once(returns=None)), "W010", "does not say what it returns"),
+    ],
+)
+def test_a_bad_definition_is_named(
+    bad: WorkflowDefinition, expected: str, words: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (message,) = checked(bad, settings, monkeypatch)
+    assert (message.id, message.level) == (f"workflows.{expected}", WARNING if expected[0] == "W" else ERROR)
     assert words in message.msg
 
 

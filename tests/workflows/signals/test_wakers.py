@@ -73,14 +73,6 @@ def asleep(steps: Sequence[Any], **fields: Any) -> Workflow:
 # --- The sender ---------------------------------------------------------------------------------------
 
 
-@LINKED
-def test_whoever_sends_wakes(linked: bool) -> None:
-    workflow = asleep([await_paid], linking_id="acc")
-    address: dict[str, Any] = {"linking_id": "acc"} if linked else {"workflow_id": workflow.pk}
-    store.send(source="shop", dedupe_key="1", name="paid", payload={"n": 7}, **address)
-    assert work(workflow).status == "COMPLETE"
-
-
 def test_the_signal_is_committed_before_anybody_is_woken() -> None:
     """The worker that takes the row up at once must find it: else it sleeps again, and nobody wakes it any more."""
     seen: list[Any] = []
@@ -152,14 +144,6 @@ def test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_
         after = work(each)
         assert (after.status, after.invisible_until) == ("FAILED", each.invisible_until)
     assert not first.attempts.exists()  # type: ignore[attr-defined]
-
-
-def test_what_a_clock_that_was_ahead_has_stored_is_due_when_it_is_woken() -> None:
-    workflow = asleep([await_paid])
-    Workflow.objects.filter(pk=workflow.pk).update(created_at=timezone.now() + HOUR)
-    tell(workflow)
-    assert waking.wake(workflow.pk)
-    assert work(workflow).status == "COMPLETE"
 
 
 # --- Whom nobody wakes --------------------------------------------------------------------------------
@@ -304,9 +288,10 @@ def test_maintenance_leaves_what_a_workflow_under_way_has_been_told() -> None:
 
 
 def test_a_request_that_came_as_the_workflow_failed_by_itself_is_told_to_have_come_too_late() -> None:
-    workflow = submit(compensating=True, invisible_until=timezone.now() + HOUR)
+    undone = submit(compensating=True, invisible_until=timezone.now() + HOUR)
+    ended = submit(status="COMPLETE", completed_at=timezone.now())
     other = submit(invisible_until=timezone.now() + HOUR)
-    requests = [tell(each, "cancel", payload={"by": "ada"}) for each in (workflow, other)]
+    requests = [tell(each, "cancel", payload={"by": "ada"}) for each in (undone, ended, other)]
     store.ignore_late_signals()
-    assert (kinds(workflow), kinds(other)) == (["cancel_too_late"], [])
-    assert [Signal.objects.get(pk=request.pk).ignored for request in requests] == [True, False]
+    assert [kinds(each) for each in (undone, ended, other)] == [["cancel_too_late"], ["cancel_too_late"], []]
+    assert [Signal.objects.get(pk=request.pk).ignored for request in requests] == [True, True, False]

@@ -21,7 +21,7 @@ def ask(*, workflow: Workflow, context: Any) -> dict[str, Any]:
     return {"text": f"{approval.decided_by}: {approval.reason}"}
 
 
-def decide(task: ManualTask, *, approved: bool, reason: str = "") -> None:
+def decide(task: ManualTask, *, approved: bool, reason: str = "", **answer: Any) -> None:
     """What an operation does: the task and the signal in one transaction, the wake-up after it."""
     user, _ = User.objects.get_or_create(username="ada")
     state = ManualTask.State.APPROVED if approved else ManualTask.State.REJECTED
@@ -29,9 +29,9 @@ def decide(task: ManualTask, *, approved: bool, reason: str = "") -> None:
         ManualTask.objects.filter(pk=task.pk, state="open").update(
             state=state, decided_by=user, decided_at=timezone.now(), reason=reason
         )
-        answer = {"approved": approved, "by": "ada", "reason": reason}
+        told = {"approved": approved, "by": "ada", "reason": reason, **answer}
         name = task.signal_name
-        store.store(source="console", dedupe_key=name, name=name, workflow_id=task.workflow_id, payload=answer)
+        store.store(source="console", dedupe_key=name, name=name, workflow_id=task.workflow_id, payload=told)
     waking.wake(task.workflow_id)
 
 

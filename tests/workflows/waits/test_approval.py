@@ -15,7 +15,6 @@ from workflows.errors import ClaimLost
 from workflows.models import ManualTask, Signal, Wait, Workflow
 from workflows.signals import store, waking
 from workflows.state import attempt_log
-from workflows.waits import ApprovalRejected
 
 pytestmark = engine.ENGINE
 
@@ -83,38 +82,6 @@ def test_a_rejection_fails_it_with_the_reason() -> None:
     workflow = work(workflow)
     assert (workflow.status, workflow.last_error_code) == ("FAILED", "approval_rejected")
     assert workflow.last_error_message == "May it go on? Rejected by ada: Too light"
-
-
-def test_a_step_may_take_a_rejection_for_an_answer() -> None:
-    def ask_and_go_on(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        try:
-            return ask(workflow=workflow, context=context)
-        except ApprovalRejected:
-            return {"text": "then not"}
-
-    define([ask_and_go_on])
-    workflow = work(submit())
-    decide(ManualTask.objects.get(), approved=False, reason="No")
-    assert work(workflow).context["text"] == "then not"
-
-
-def test_nobody_in_time_fails_it_and_closes_the_task() -> None:
-    define([ask])
-    workflow = work(submit())
-    engine.expire(workflow)
-    workflow = work(workflow)
-    assert (workflow.status, workflow.last_error_code) == ("FAILED", "approval_expired")
-    assert ManualTask.objects.get().state == "expired"
-
-
-def test_a_decision_that_won_against_the_expiry_is_taken() -> None:
-    """Decided in time, and the worker comes by after the deadline."""
-    define([ask])
-    workflow = work(submit())
-    decide(ManualTask.objects.get(), approved=True)
-    engine.expire(workflow)
-    assert work(workflow).status == "COMPLETE"
-    assert ManualTask.objects.get().state == "approved"
 
 
 @pytest.mark.parametrize("step", [ask_and_swallow, ask_and_swallow_everything])

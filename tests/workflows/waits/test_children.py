@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 from typing import Any
-from uuid import uuid5
 
 import pytest
 
@@ -106,15 +105,6 @@ def test_a_failed_child_is_a_value() -> None:
 def test_none_to_wait_for_is_over_at_once() -> None:
     workflow = work(parent(0))
     assert (workflow.status, outcomes) == ("COMPLETE", [[]])
-
-
-@pytest.mark.slow
-def test_a_thousand_children_wake_their_parent_once() -> None:
-    workflow = parent(1000)
-    assert drain() == 1002
-    workflow.refresh_from_db()
-    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 1000)
-    assert attempts(workflow) == 2
 
 
 def test_met_again_it_starts_none_again() -> None:
@@ -255,11 +245,3 @@ def test_children_of_two_waits_are_two_however_they_are_called(monkeypatch: pyte
     drain()
     workflow.refresh_from_db()
     assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
-
-
-def test_nobody_can_take_the_key_of_a_child_before_it_is_started() -> None:
-    workflow = parent(1)
-    submit({"policy": "other"}, workflow_type="child", idempotency_key=uuid5(workflow.idempotency_key, "checks/c0"))
-    drain()
-    workflow.refresh_from_db()
-    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 1)

@@ -9,72 +9,26 @@ from django.utils import timezone
 from tests import engine
 from tests.engine import define, kinds, make_due, submit, work, worker
 from tests.workflows.waits.approvals import boss
-from tests.workflows.waits.signals import HOUR, await_signals, tell
+from tests.workflows.waits.signals import await_signals, tell
 from workflows import operations
-from workflows.definition import WorkflowStep
 from workflows.errors import RetryableStepError
 from workflows.models import Wait, Workflow
-from workflows.waits import WaitExpired, wait_for_signal
 
 pytestmark = engine.ENGINE
 
 
-def test_nothing_in_time_fails_it() -> None:
+def test_nothing_in_time_fails_it_and_a_retry_waits_anew() -> None:
     define([await_signals("paid")])
     workflow = work(submit())
     engine.expire(workflow)
     workflow = work(workflow)
     assert (workflow.status, workflow.last_error_code) == ("FAILED", "wait_expired")
     assert Wait.objects.get().outcome == "expired"
-
-
-def test_a_step_may_take_nothing_in_time_for_an_answer() -> None:
-    def give_up(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        try:
-            wait_for_signal(workflow, "payment", "paid", timeout=HOUR)
-        except WaitExpired:
-            return {"text": "then not"}
-        return {}
-
-    define([give_up])
-    workflow = work(submit())
-    engine.expire(workflow)
-    assert work(workflow).context["text"] == "then not"
-
-
-def test_the_deadline_does_not_move_over_ten_attempts() -> None:
-    define([await_signals("paid", look=lambda: None)])
-    workflow = submit()
-    deadlines = set()
-    for _ in range(10):
-        make_due(workflow)
-        workflow = work(workflow)
-        deadlines.add(Wait.objects.get().deadline)
-    assert len(deadlines) == 1
-
-
-def test_after_an_expiry_a_retry_waits_anew() -> None:
-    define([await_signals("paid")])
-    workflow = work(submit())
-    engine.expire(workflow)
-    assert work(workflow).status == "FAILED"
     operations.retry(workflow.pk, user=boss())
     workflow = work(workflow)
     assert (workflow.status, workflow.wake_on) == ("PENDING", ["paid"])
     tell(workflow, "paid")
     assert work(workflow).status == "COMPLETE"
-
-
-def test_a_deadline_that_no_worker_could_read_is_refused_and_shorter_it_waits() -> None:
-    def await_for_days(days: int) -> WorkflowStep:
-        return await_signals("paid", timeout=timedelta(days=days))
-
-    define([await_for_days(3_000_000)])
-    workflow = work(submit())
-    assert (workflow.status, workflow.last_error_class) == ("FAILED", "workflows.waits.wait.WaitError")
-    define([await_for_days(30)])
-    operations.retry(workflow.pk, user=boss())
-    assert work(workflow).waiting_for == "the signal paid"
 
 
 # --- Looks --------------------------------------------------------------------------------------------

@@ -21,20 +21,6 @@ pytestmark = engine.ENGINE
 # --- A retry ------------------------------------------------------------------------------------------
 
 
-def test_a_signal_for_a_later_step_does_not_burn_the_retries_of_this_one() -> None:
-    def fail(*, workflow: Workflow, context: Any) -> None:
-        raise RetryableStepError("Not yet.", base_delay=300)
-
-    define([fail, await_signals("paid")])
-    workflow = work(submit())
-    for n in range(3):
-        tell(workflow, "paid", n)
-        do_maintenance()
-        assert worker().process_next() is False
-    workflow.refresh_from_db()
-    assert (workflow.retry_count, Attempt.objects.count()) == (1, 1)
-
-
 def fail_until_told(*, workflow: Workflow, context: Any) -> None:
     raise RetryableStepError("Not yet.", wake_on="account.created", base_delay=300)
 
@@ -55,19 +41,6 @@ def test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_h
     workflow = work(workflow)
     assert workflow.retry_count == 2
     do_maintenance()
-    assert worker().process_next() is False
-
-
-def test_a_signal_that_comes_during_the_attempt_cuts_its_back_off_short() -> None:
-    def fail_as_it_comes(*, workflow: Workflow, context: Any) -> None:
-        if workflow.retry_count == 0:
-            elsewhere(lambda: tell(workflow, "account.created"))
-        fail_until_told(workflow=workflow, context=context)
-
-    define([fail_as_it_comes])
-    workflow = work(submit())
-    assert workflow.invisible_until <= timezone.now()
-    assert work(workflow).retry_count == 2
     assert worker().process_next() is False
 
 

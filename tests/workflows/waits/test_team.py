@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,39 +51,19 @@ def test_the_permission_of_a_user_alone_counts_too() -> None:
     assert asked() == "operations"
 
 
-def nobody_is_in_it() -> None:
-    User.objects.create_superuser("boss")
-
-
-def there_is_no_such_group() -> None:
-    member("support lead")
-    Group.objects.get(name="operations").delete()
-
-
-def its_only_member_is_inactive() -> None:
-    member("support lead", is_active=False)
-
-
-def its_only_member_is_no_staff() -> None:
-    member("support lead", is_staff=False)
-
-
-def there_are_no_groups_at_all() -> None:
-    Group.objects.all().delete()
-
-
 @pytest.mark.parametrize(
-    "made",
+    ("group", "fields", "gone"),
     [
-        nobody_is_in_it,
-        there_is_no_such_group,
-        its_only_member_is_inactive,
-        its_only_member_is_no_staff,
-        there_are_no_groups_at_all,
+        pytest.param("", {"is_superuser": True}, [], id="nobody is in it"),
+        pytest.param("support lead", {}, ["operations"], id="there is no such group"),
+        pytest.param("support lead", {"is_active": False}, [], id="its only member is inactive"),
+        pytest.param("support lead", {"is_staff": False}, [], id="its only member is no staff"),
+        pytest.param("", {}, Group.objects.values("name"), id="there are no groups at all"),
     ],
 )
-def test_without_the_team_everybody_who_may_decide_is_asked(made: Callable[[], None]) -> None:
-    made()
+def test_without_the_team_everybody_who_may_decide_is_asked(group: str, fields: dict[str, Any], gone: Any) -> None:
+    member(group, **fields)
+    Group.objects.filter(name__in=gone).delete()
     assert asked() == ""
 
 

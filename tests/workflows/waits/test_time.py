@@ -4,11 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, kinds, make_due, submit, work, worker
+from tests.workflows.waits.approvals import boss
 from workflows import operations
 from workflows.models import Wait, Workflow
 from workflows.waits import wait_for_time
@@ -38,7 +38,7 @@ def test_run_early_it_waits_on_to_the_same_moment() -> None:
     workflow = work(submit())
     deadline = workflow.invisible_until
     for _ in range(10):
-        operations.run_now(workflow.pk, user=User.objects.get_or_create(username="boss", is_superuser=True)[0])
+        operations.run_now(workflow.pk, user=boss())
         workflow = work(workflow)
         assert workflow.invisible_until == deadline
     make_due(workflow)
@@ -55,11 +55,10 @@ def test_no_time_at_all_is_over_at_once() -> None:
 
 def test_a_time_that_has_passed_while_the_workflow_was_cancelled_is_over() -> None:
     define([cool_down])
-    boss = User.objects.create(username="boss", is_superuser=True)
     workflow = work(submit())
-    operations.cancel(workflow.pk, user=boss, reason="a mistake")
+    operations.cancel(workflow.pk, user=boss(), reason="a mistake")
     engine.expire(workflow)
-    operations.retry(workflow.pk, user=boss)
+    operations.retry(workflow.pk, user=boss())
     assert work(workflow).status == "COMPLETE"
 
 
