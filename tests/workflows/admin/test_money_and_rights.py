@@ -17,7 +17,7 @@ from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Signal, Workflow
 from workflows.operations.payments import may_have_been_charged
-from workflows.signals.store import CANCEL, ENGINE, store
+from workflows.signals.store import CANCEL_SIGNAL, ENGINE, store
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -203,7 +203,13 @@ def test_nor_with_its_children(sam: User) -> None:
     parent = rows.workflow(workflow_type="parcel", **ended)
     for name, make in [("a", onboarding), ("b", refunded)]:
         child = make(parent=parent, parent_wait="w", child_key=name, **ended)
-        store(source=ENGINE, dedupe_key=name, name=CANCEL, workflow_id=child.pk, payload={"by": "ann", "reason": ""})
+        store(
+            source=ENGINE,
+            dedupe_key=name,
+            name=CANCEL_SIGNAL,
+            workflow_id=child.pk,
+            payload={"by": "ann", "reason": ""},
+        )
     with pytest.raises(NotAllowed, match=REFUNDED):
         operations.retry(parent.pk, user=sam)
     assert set(Workflow.objects.values_list("status", flat=True)) == {"FAILED"}
