@@ -12,14 +12,13 @@ from io import BytesIO
 from typing import Any, TypeVar
 
 from django.core.handlers.asgi import ASGIRequest
-from django.db import DataError
 
 from workflows.api import problems, requests, urls
-from workflows.api.submissions import problem_for, receipt
+from workflows.api.submissions import receipt
 from workflows.definition import WorkflowDefinition
 from workflows.ingress import api_keys
-from workflows.intake.batching import Groups, Overloaded
-from workflows.intake.submissions import Entry, KeyReused, KeyTaken, Submission
+from workflows.intake.batching import Groups
+from workflows.intake.submissions import Submission
 from workflows.postgres import jsonb
 from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
 
@@ -96,7 +95,7 @@ class Intake:
             payload = jsonb.parse(body)
         else:
             payload = await self._in_thread(partial(jsonb.parse, body), ANSWERED_WITHIN)
-        entry = await self._enter(Submission(key, payload, client))
+        entry = await self._groups.enter(Submission(key, payload, client))
         return _answer(202, receipt(entry), b"application/json", [(b"location", f"{SUBMISSIONS}/{key}".encode())])
 
     async def _client_of(self, headers: requests.Headers) -> str:
@@ -108,14 +107,6 @@ class Intake:
         elif api_keys.table.wants_refresh and (self._refreshing is None or self._refreshing.done()):
             self._refreshing = asyncio.get_running_loop().run_in_executor(self.threads, api_keys.table.refresh)
         return requests.known_client(client)
-
-    async def _enter(self, submission: Submission) -> Entry:
-        try:
-            return await self._groups.enter(submission)
-        except Overloaded:
-            raise problems.overloaded() from None
-        except (KeyTaken, KeyReused, DataError) as error:
-            raise problem_for(error) from None
 
     async def _in_thread(self, function: Callable[[], T], seconds: float) -> T:
         """What the function returns. Raises DatabaseUnavailable if that takes longer: nothing else takes so long."""

@@ -9,10 +9,13 @@ from functools import wraps
 from http import HTTPStatus
 from typing import Any, Concatenate, ParamSpec
 
+from django.db import DataError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from workflows.ingress.signal_bodies import NoSuchWorkflow
+from workflows.intake.batching import Overloaded
+from workflows.intake.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken
 from workflows.postgres.deadlines import DatabaseUnavailable
 from workflows.postgres.jsonb import InputRefused, Malformed
 
@@ -83,46 +86,41 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
 
 def problem_of(error: Exception) -> Problem:
     """The answer to a request that ended in this error. One that nobody foresaw is logged."""
+    retry_after = str(RETRY_AFTER_SECONDS)
     match error:
         case Problem():
             return error
-        case InputRefused():
-            return Problem(_status_of(error), error.code, str(error))
-        case DatabaseUnavailable():
-            return database_unavailable()
-        case _:
-            return internal_error(error)
-
-
-def _status_of(refusal: InputRefused) -> int:
-    match refusal:
         case Malformed():
-            return 400
+            return Problem(400, error.code, str(error))
         case NoSuchWorkflow():
-            return 404
+            return Problem(404, error.code, str(error))
+        case InputRefused():
+            return Problem(422, error.code, str(error))
+        case InputInvalid():
+            return Problem(422, "input_invalid", str(error))
+        case DataError():
+            return Problem(422, "not_storable", "The body is JSON, but PostgreSQL cannot keep it.")
+        case KeyReused():
+            text = "You have used this Idempotency-Key before, for another payload."
+            return Problem(422, "idempotency_key_reused", text)
+        case KeyTaken():
+            return Problem(409, "idempotency_key_taken", "This Idempotency-Key is in use by another client.")
+        case BusinessKeyTaken():
+            text = (
+                "This tenant has a workflow of this type and business key, with another input or from another client."
+            )
+            return Problem(409, "business_key_taken", text)
+        case Overloaded():
+            text = "More arrives than can be stored now, and nothing of this was. Send it again with the same key."
+            return Problem(503, "overloaded", text, Retry_After=retry_after)
+        case DatabaseUnavailable():
+            text = "Nothing was stored as far as we know. Send it again with the same key."
+            return Problem(503, "database_unavailable", text, Retry_After=retry_after)
         case _:
-            return 422
+            return _internal_error(error)
 
 
-def database_unavailable() -> Problem:
-    return Problem(
-        503,
-        "database_unavailable",
-        "Nothing was stored as far as we know. Send it again with the same key.",
-        Retry_After=str(RETRY_AFTER_SECONDS),
-    )
-
-
-def overloaded() -> Problem:
-    return Problem(
-        503,
-        "overloaded",
-        "More arrives than can be stored now, and nothing of this was. Send it again with the same key.",
-        Retry_After=str(RETRY_AFTER_SECONDS),
-    )
-
-
-def internal_error(error: Exception) -> Problem:
+def _internal_error(error: Exception) -> Problem:
     """Log where the error happened, but not its message, which may quote the request."""
     where = "".join(traceback.format_tb(error.__traceback__))
     logger.error("Error handling a request: %s\n%s", type(error).__name__, where)

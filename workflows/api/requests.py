@@ -61,10 +61,6 @@ def idempotency_key_of(headers: Headers) -> UUID:
     return key
 
 
-def optional_idempotency_key_of(headers: Headers) -> UUID | None:
-    return idempotency_key_of(headers) if headers.get("idempotency-key") else None
-
-
 def json_object_of(request: HttpRequest) -> jsonb.Document:
     """The body. A request that can be refused by its headers is refused before any of the body is read."""
     ensure_json(request.headers)

@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from django.db import DataError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from workflows.api.problems import Problem, api
-from workflows.api.requests import (
-    body_of,
-    client_of,
-    ensure_json,
-    idempotency_key_of,
-    json_object_of,
-)
-from workflows.api.submissions import problem_for
+from workflows.api.requests import body_of, client_of, ensure_json, idempotency_key_of, json_object_of
 from workflows.ingress import signal_bodies, webhooks
 from workflows.postgres import jsonb
 from workflows.postgres.deadlines import query_in_time
@@ -99,6 +91,4 @@ def _store(send: Callable[[], bool], *, reused: Problem) -> HttpResponse:
         stored = query_in_time(send)
     except store.DedupeKeyReused:
         raise reused from None
-    except DataError as error:
-        raise problem_for(error) from None
     return JsonResponse({"replayed": not stored}, status=202)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import DataError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.ingress.signal_bodies import uuid_of
-from workflows.intake.submissions import Entry, KeyReused, KeyTaken, enter, submission_definition
+from workflows.intake.submissions import Entry, enter, submission_definition
 from workflows.models import Workflow
 from workflows.postgres.deadlines import query_in_time
 
@@ -21,10 +20,7 @@ def submit(request: HttpRequest) -> HttpResponse:
     client = client_of(request.headers)
     key = idempotency_key_of(request.headers)
     payload = json_object_of(request)
-    try:
-        entry = enter(submission_definition(), idempotency_key=key, payload=payload, submitted_by=client)
-    except (KeyTaken, KeyReused, DataError) as error:
-        raise problem_for(error) from None
+    entry = enter(submission_definition(), idempotency_key=key, payload=payload, submitted_by=client)
     return JsonResponse(receipt(entry), status=202, headers={"Location": f"{request.path}/{key}"})
 
 
@@ -40,19 +36,6 @@ def submission(request: HttpRequest, key: str) -> HttpResponse:
 def receipt(entry: Entry) -> dict[str, Any]:
     """What the sender of a submission is told of it."""
     return {"id": entry.id, "status": entry.status, "state": entry.state, "replayed": entry.replayed}
-
-
-def problem_for(error: KeyTaken | KeyReused | DataError) -> Problem:
-    """The answer when a row could not be stored."""
-    match error:
-        case KeyTaken():
-            return Problem(409, "idempotency_key_taken", "This Idempotency-Key is in use by another client.")
-        case KeyReused():
-            return Problem(
-                422, "idempotency_key_reused", "You have used this Idempotency-Key before, for another payload."
-            )
-        case _:
-            return Problem(422, "not_storable", "The body is JSON, but PostgreSQL cannot keep it.")
 
 
 def find_sent_by(client: str, key: str) -> dict[str, Any] | None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from django.db import DataError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from workflows.api.problems import Problem, api
-from workflows.api.requests import client_of, json_object_of, optional_idempotency_key_of
-from workflows.api.submissions import find_sent_by, problem_for
+from workflows.api.requests import client_of, idempotency_key_of, json_object_of
+from workflows.api.submissions import find_sent_by, receipt
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.ingress.signal_bodies import refuse_other_fields, text_of
-from workflows.intake.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken, start
+from workflows.intake.submissions import start
 from workflows.postgres.jsonb import Document
 
 
@@ -18,33 +17,20 @@ from workflows.postgres.jsonb import Document
 def start_workflow(request: HttpRequest) -> HttpResponse:
     """Store a workflow; 202 with its key and status. Sent again, it gets the same answer with `replayed`."""
     client = client_of(request.headers)
-    idempotency_key = optional_idempotency_key_of(request.headers)
+    idempotency_key = idempotency_key_of(request.headers) if request.headers.get("idempotency-key") else None
     body = json_object_of(request)
     refuse_other_fields(body, "workflow_type", "tenant", "business_key", "input")
     definition = _definition_of(body)
-    try:
-        entry = start(
-            definition,
-            tenant=_tenant_of(body),
-            business_key=_business_key_of(body),
-            payload=_input_of(body),
-            submitted_by=client,
-            idempotency_key=idempotency_key,
-        )
-    except InputInvalid as error:
-        raise Problem(422, "input_invalid", f"The input is not what {definition.name} takes: {error}.") from None
-    except BusinessKeyTaken:
-        raise Problem(
-            409,
-            "business_key_taken",
-            "This tenant has a workflow of this type and business key, with another input or from another client.",
-        ) from None
-    except (KeyTaken, KeyReused, DataError) as error:
-        raise problem_for(error) from None
+    entry = start(
+        definition,
+        tenant=_tenant_of(body),
+        business_key=_business_key_of(body),
+        payload=_input_of(body),
+        submitted_by=client,
+        idempotency_key=idempotency_key,
+    )
     return JsonResponse(
-        {"id": entry.id, "key": entry.key, "status": entry.status, "state": entry.state, "replayed": entry.replayed},
-        status=202,
-        headers={"Location": f"{request.path}/{entry.key}"},
+        {"key": entry.key, **receipt(entry)}, status=202, headers={"Location": f"{request.path}/{entry.key}"}
     )
 
 

@@ -22,13 +22,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from django.db import connection
 
 from workflows import failpoints
@@ -227,10 +221,7 @@ class Relay:
 
     def _commit(self, *, asynchronous: bool) -> None:
         try:
-            if asynchronous:
-                self._client.commit(asynchronous=True)
-            else:
-                self._client.commit(asynchronous=False)
+            self._client.commit(asynchronous=asynchronous)  # type: ignore[call-overload]
         except KafkaException as error:
             self._on_commit(_error_in(error), [])
 

@@ -39,15 +39,7 @@ class ContendedKeys:
 
     def knows(self, key: UUID) -> bool:
         """Whether another transaction held this key a moment ago."""
-        if not self._known:
-            return False
-        until = self._known.get(key)
-        if until is None:
-            return False
-        if until > asyncio.get_running_loop().time():
-            return True
-        del self._known[key]
-        return False
+        return bool(self._known) and self._known.get(key, 0.0) > asyncio.get_running_loop().time()
 
     def put(self, rows: Iterable[Row]) -> None:
         self._new.extend(rows)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 from uuid import UUID, uuid4
 
-import psycopg
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError
@@ -19,6 +17,7 @@ from pydantic import ValidationError
 
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.models import State, Workflow
+from workflows.postgres import sqlstates
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import Document
 from workflows.postgres.statements import fetch_one
@@ -39,19 +38,16 @@ _VALUES = f"""
             {Document.SQL}, statement_timestamp() + %(expires_after)s::interval,
             %(tenant)s, %(business_key)s)
 """
-_INSERT_SUBMISSION = INSERT.format(rows=_VALUES, target=SUBMITTED_BEFORE)
-_INSERT_STARTED = INSERT.format(
-    rows=_VALUES, target="(business_key, workflow_type, tenant) WHERE business_key IS NOT NULL"
-)
-
 # The search keys are stored with the row or not at all, and cost no statement and no commit of their own.
-# A SELECT for each hash: an array of them costs the server, and psycopg, twice as much.
 _WITH_SEARCH_KEYS = """
     WITH entered AS ({insert}),
-    keyed AS (INSERT INTO workflows_searchkey (hash, workflow_id, key_id) {keys})
+    keyed AS (INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
+              SELECT hash, id, %(search_key_id)s::int FROM entered, unnest(%(search_hashes)s::bytea[]) AS hash)
     SELECT id FROM entered
 """
-_SEARCH_KEY = "SELECT %(search_hash_{number})s::bytea, id, %(search_key_id)s::int FROM entered"
+_INSERT_SUBMISSION = _WITH_SEARCH_KEYS.format(insert=INSERT.format(rows=_VALUES, target=SUBMITTED_BEFORE))
+_STARTED_BEFORE = "(business_key, workflow_type, tenant) WHERE business_key IS NOT NULL"
+_INSERT_STARTED = _WITH_SEARCH_KEYS.format(insert=INSERT.format(rows=_VALUES, target=_STARTED_BEFORE))
 
 # The name that PostgreSQL gave the constraint of `Workflow.idempotency_key`.
 _IDEMPOTENCY_KEY_CONSTRAINT = "workflows_workflow_idempotency_key_key"
@@ -109,7 +105,7 @@ def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Doc
     Raises KeyTaken, KeyReused, DatabaseUnavailable, and DataError for values that `jsonb` did not foresee.
     """
     inserted = query_in_time(
-        lambda: _insert(_INSERT_SUBMISSION, _parameters(definition, idempotency_key, payload, submitted_by))
+        lambda: fetch_one(_INSERT_SUBMISSION, _parameters(definition, idempotency_key, payload, submitted_by))
     )
     if inserted is not None:
         return _new(definition, inserted[0], idempotency_key)
@@ -135,10 +131,10 @@ def start(
     _check_input(definition, payload)
     parameters = _parameters(definition, idempotency_key or uuid4(), payload, submitted_by, tenant, business_key)
     try:
-        inserted = query_in_time(lambda: _insert(_INSERT_STARTED, parameters))
+        inserted = query_in_time(lambda: fetch_one(_INSERT_STARTED, parameters))
     except IntegrityError as error:
         # The business key is new, or was taken just now: PostgreSQL checks one constraint after the other.
-        if not _violates_idempotency_key(error):
+        if not sqlstates.violates(error, _IDEMPOTENCY_KEY_CONSTRAINT):
             raise
         inserted = None
     if inserted is not None:
@@ -146,20 +142,6 @@ def start(
     return query_in_time(
         lambda: _replay_start(definition, tenant, business_key, payload, submitted_by, idempotency_key)
     )
-
-
-def _insert(statement: str, parameters: dict[str, Any]) -> tuple[Any, ...] | None:
-    hashes = parameters["search_hashes"]
-    if not hashes:
-        return fetch_one(statement, parameters)
-    numbered = {f"search_hash_{number}": each for number, each in enumerate(hashes)}
-    return fetch_one(_with_search_keys(statement, len(hashes)), {**parameters, **numbered})
-
-
-@cache
-def _with_search_keys(statement: str, count: int) -> str:
-    keys = " UNION ALL ".join(_SEARCH_KEY.format(number=number) for number in range(count))
-    return _WITH_SEARCH_KEYS.format(insert=statement, keys=keys)
 
 
 def _parameters(
@@ -202,14 +184,8 @@ def _check_input(definition: WorkflowDefinition, payload: Document) -> None:
         # As JSON: where a model is strict, dates and UUIDs are strings there, and nowhere else.
         definition.input_class.model_validate_json(json.dumps(payload.value))
     except ValidationError as error:
-        raise InputInvalid(field_errors_for_senders(error, definition.input_class)) from None
-
-
-def _violates_idempotency_key(error: IntegrityError) -> bool:
-    cause = error.__cause__
-    return (
-        isinstance(cause, psycopg.errors.UniqueViolation) and cause.diag.constraint_name == _IDEMPOTENCY_KEY_CONSTRAINT
-    )
+        fields = field_errors_for_senders(error, definition.input_class)
+        raise InputInvalid(f"The input is not what {definition.name} takes: {fields}.") from None
 
 
 @dataclass(frozen=True, slots=True)
