@@ -58,19 +58,10 @@ def test_what_can_be_no_signal_is_kept_as_undelivered_and_the_next_goes_through(
 ) -> None:
     poison: list[tuple[str, Any, dict[str, Any]]] = [
         ("malformed_json", CANARY.encode(), {}),
-        ("not_utf8", b"\xff\xfe" + CANARY.encode(), {}),
-        ("not_an_object", [CANARY], {}),
         ("null_character", fact(payload={"x": f"{CANARY}\0"}), {}),
         ("field_unknown", fact(canary=1), {}),
-        ("signal_name_invalid", {"linking_id": "L-1"}, {}),
         ("signal_name_invalid", fact("decision:1"), {}),
-        ("signal_name_invalid", fact("cancel"), {}),
-        ("signal_address_invalid", fact(linking_id=None), {}),
-        ("signal_address_invalid", fact(workflow=str(uuid.uuid4())), {}),
-        ("linking_id_invalid", fact(linking_id=7), {}),
-        ("workflow_not_found", fact(linking_id=None, workflow=CANARY), {}),
         ("workflow_not_found", fact(linking_id=None, workflow=str(uuid.uuid4())), {}),
-        ("signal_payload_invalid", fact(payload=CANARY), {}),
         ("too_large", fact(payload={"x": "x" * 256 * 1024}), {}),
         ("message_id_reused", fact(payload={"account": "another"}), {"id": "e-1"}),
         ("id_invalid", fact(), {"id": "x" * 201}),
@@ -88,7 +79,7 @@ def test_what_can_be_no_signal_is_kept_as_undelivered_and_the_next_goes_through(
     ]
     assert all(row.reason and CANARY not in row.reason for row in undelivered)
     assert bytes(undelivered[0].value) == CANARY.encode(), "it is kept"
-    assert undelivered[17].headers == [["ce_id", "/w=="]]
+    assert undelivered[len(poison) - 1].headers == [["ce_id", "/w=="]]
     assert told() == [("account.created", "e-1"), ("last", f"0\t{len(poison) + 1}")]
     assert cluster.committed(topic, group=topic) == len(poison) + 2
     assert CANARY not in relay.output
@@ -154,19 +145,3 @@ def test_without_its_package_it_says_what_to_install() -> None:
     )
     assert ended.returncode == 1
     assert ended.stderr == "CommandError: Kafka's client is not installed: pip install -c constraints.txt '.[kafka]'\n"
-
-
-def test_help_teaches_the_messages_and_the_flags(consume: Consume) -> None:
-    relay = consume("--help")
-    assert relay.wait() == 0
-    for word in (
-        '"linking_id"',
-        '"workflow"',
-        "--topic",
-        "--drain",
-        "--group",
-        "KAFKA_OPTIONS",
-        "SIGTERM",
-        "undelivered",
-    ):
-        assert word in relay.output

@@ -45,6 +45,7 @@ def test_the_intake_takes_nothing_but_submissions(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "status"),
     [
+        ("/metrics", "403 Forbidden"),
         ("/v1/submissions", "405 Method Not Allowed"),
         ("/v1/signals/parcels", "405 Method Not Allowed"),
         ("/v1/workflows", "405 Method Not Allowed"),

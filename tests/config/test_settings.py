@@ -55,10 +55,6 @@ def test_it_runs_in_debug_with_nothing_set() -> None:
     assert settings_of(DEBUG="1")["DATABASES"]["default"]["ENGINE"] == "config.embedded"
 
 
-def test_the_environment_names_what_submissions_enter() -> None:
-    assert settings_of(DEBUG="1", SUBMISSION_WORKFLOW="shipping")["SUBMISSION_WORKFLOW"] == "shipping"
-
-
 def test_a_socket_folder_can_stand_in_the_database_url() -> None:
     url = "postgres://onramp@%2Fvar%2Frun%2Fpostgresql/onramp"
     database = settings_of(**{**PRODUCTION, "DATABASE_URL": url})["DATABASES"]["default"]

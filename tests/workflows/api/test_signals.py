@@ -25,15 +25,8 @@ pytestmark = pytest.mark.django_db
 A_KEY = "5d0f6c1e-8a53-4a6b-9c55-0e6f1b7d2a94"
 
 BODIES: list[tuple[bytes | dict[str, Any], int, str]] = [
-    (b" ", 400, "malformed_json"),
     (b'{"canary-7f3a"', 400, "malformed_json"),
-    (b'["canary-7f3a"]', 400, "not_an_object"),
-    (b'{"a":"canary-7f3a\xff"}', 400, "not_utf8"),
     (b'{"name":"a","linking_id":"a","payload":{"a":"canary-7f3a\\u0000"}}', 422, "null_character"),
-    (b'{"name":"a","linking_id":"a\\ud800"}', 422, "lone_surrogate"),
-    (b'{"name":"a","linking_id":"a","payload":{"a":NaN}}', 422, "not_finite"),
-    (b'{"name":"a","name":"b","linking_id":"a"}', 422, "duplicate_name"),
-    (b'{"name":"a","linking_id":"a","payload":{"a":' + b"[" * 70 + b"]" * 70 + b"}}", 422, "too_deep"),
     ({"linking_id": "a"}, 422, "signal_name_invalid"),
     ({"name": 1, "linking_id": "a"}, 422, "signal_name_invalid"),
     *(

@@ -1,10 +1,7 @@
 """A webhook becomes a signal, once for each delivery, and only if its source has signed it."""
 
 import json
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -82,22 +79,6 @@ def test_the_same_id_of_two_sources_is_two_signals(client: Client, secret: str) 
     for source, of in (("parcels", secret), ("others", other)):
         assert deliver(client, of, DELIVERED, source=source).json() == {"replayed": False}
     assert Signal.objects.count() == 2
-
-
-def test_the_same_delivery_at_once_is_one_signal(client: Client, transactional_db: None) -> None:
-    secret = webhooks.create("parcels")
-    barrier = threading.Barrier(8, timeout=20)
-
-    def send(_: int) -> Any:
-        with closing(connection):
-            barrier.wait()
-            return deliver(Client(), secret, DELIVERED)
-
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(send, range(8)))
-    assert [answer.status_code for answer in answers] == [202] * 8
-    assert sorted(answer.json()["replayed"] for answer in answers) == [False] + [True] * 7
-    assert Signal.objects.count() == 1
 
 
 def test_every_digit_of_a_number_is_kept(client: Client, secret: str) -> None:

@@ -1,14 +1,14 @@
 import base64
 import io
 import time
-from io import StringIO
 
 import psycopg
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from tests.workflows.ingress.test_commands import run
 from workflows.ingress import webhooks
 from workflows.ingress.webhooks import Delivery, key_of, keys_of
 from workflows.models import WebhookSecret
@@ -23,12 +23,6 @@ BODY = b'{"test": 2432232314}'
 SIGNATURE = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 OTHER_SECRET = "whsec_" + base64.b64encode(b"x" * 24).decode()
-
-
-def run(command: str, *arguments: str) -> tuple[str, str]:
-    out, err = StringIO(), StringIO()
-    call_command(command, *arguments, stdout=out, stderr=err)
-    return out.getvalue(), err.getvalue()
 
 
 def is_signed(signatures: str = SIGNATURE, *secrets: str, body: bytes = BODY) -> bool:
@@ -99,18 +93,6 @@ def test_a_time_is_whole_seconds(timestamp: str) -> None:
     assert not Delivery(ID, timestamp.replace("{now}", str(int(time.time()))), SIGNATURE).is_current
 
 
-def test_a_new_secret_stands_alone_on_stdout_and_is_good_at_once() -> None:
-    out, err = run("createwebhooksecret", "parcels")
-    secret = out.strip()
-    assert out == f"{secret}\n"
-    assert secret.startswith("whsec_")
-    assert len(key_of(secret)) == 32
-    assert "parcels" in err
-    assert secret not in err
-    assert keys_of("parcels") == [key_of(secret)]
-    assert keys_of("others") == []
-
-
 def test_a_secret_that_the_source_has_chosen_is_read_and_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{SECRET}\n"))
     out, err = run("createwebhooksecret", "parcels", "--from-stdin")
@@ -172,40 +154,8 @@ def test_a_new_secret_is_not_in_the_text_of_a_statement() -> None:
         rows = other.execute("SELECT query FROM pg_stat_activity WHERE pid = %s", [backend]).fetchall()
     [(shown,)] = rows
     assert "INSERT INTO workflows_webhooksecret" in shown
+    assert len(key_of(secret)) == 32
     assert secret not in shown
-
-
-def test_secrets_are_listed_without_what_would_open_the_door() -> None:
-    secret = webhooks.create("parcels")
-    out, _ = run("listwebhooksecrets")
-    assert secret[: webhooks.PREFIX_LENGTH] in out
-    assert "parcels" in out
-    assert secret not in out
-
-
-def test_a_secret_is_revoked_by_number_by_its_start_or_whole_and_the_others_stay() -> None:
-    kept = webhooks.create("parcels")
-    for name_of in (lambda secret, row: str(row.pk), lambda secret, row: secret[:12], lambda secret, row: secret):
-        secret = webhooks.create("parcels")
-        row = WebhookSecret.objects.latest("id")
-        out, _ = run("revokewebhooksecret", name_of(secret, row))
-        assert "is revoked" in out
-        assert secret not in out
-        assert keys_of("parcels") == [key_of(kept)]
-        out, _ = run("revokewebhooksecret", name_of(secret, row))
-        assert "already" in out
-    assert "revoked 2" in run("listwebhooksecrets")[0]
-
-
-def test_revoking_needs_to_know_which() -> None:
-    webhooks.create("parcels")
-    webhooks.create("parcels")
-    with pytest.raises(CommandError, match="More than one"):
-        run("revokewebhooksecret", "whsec_")
-    for unknown in ("whsec_nothing", "whsec_%", "999999", "9" * 30, "", "parcels"):
-        with pytest.raises(CommandError, match="no such secret"):
-            run("revokewebhooksecret", unknown)
-    assert not WebhookSecret.objects.exclude(revoked_at=None).exists()
 
 
 def test_a_source_has_a_secret_once_so_that_revoking_it_means_something() -> None:

@@ -102,7 +102,7 @@ def test_a_duplicate_is_answered_as_the_view_answers_it_and_harms_nobody() -> No
     ids = [entry.id for entry in enter_together(*stored)]
     replay = submission({"a": 1.0}, key=stored[0].key)
     reuse = submission({"a": 2}, key=stored[1].key)
-    theft = submission({"a": 1}, key=stored[2].key, client="another")
+    theft = submission({"a": 2}, key=stored[2].key, client="another")
     beside = [submission() for _ in range(5)]
     replayed, reused, taken, *others = enter_together(replay, reuse, theft, *beside)
     assert replayed == Entry(ids[0], replay.key, "PENDING", "queued", replayed=True)

@@ -4,7 +4,6 @@ import psycopg
 import pytest
 from django.db import Error, connection, transaction
 
-from tests.servers import connecting_to
 from workflows.errors import ClaimLost
 from workflows.postgres import sqlstates
 
@@ -35,13 +34,6 @@ def test_it_names_the_sqlstate_and_what_of_the_schema_but_no_value(sql: str, tol
     with pytest.raises(ClaimLost) as raised:
         raise ClaimLost from error
     assert sqlstates.loggable(raised.value) == told
-
-
-@pytest.mark.django_db(transaction=True)
-def test_of_a_connection_that_fails_it_names_the_cause() -> None:
-    with connecting_to(port=1), pytest.raises(Error) as raised:
-        connection.ensure_connection()
-    assert sqlstates.loggable(raised.value) == "OperationalError: connection refused"
 
 
 @pytest.mark.parametrize(

@@ -214,9 +214,3 @@ def test_keys_of_a_type_that_is_unknown_here_stay_and_are_told(settings: Any) ->
     assert found("email", CANARY) == [mine]
     Workflow.objects.filter(pk=mine).delete()
     assert "2 search keys of other keys are removed" in run("rotate")
-
-
-def test_help_teaches_how_to_change_the_key() -> None:
-    help_ = searchkeys.Command().create_parser("manage.py", "searchkeys").format_help()
-    for taught in ("SEARCH_KEYS=<new>,<old>", "searchkeys rotate", "from-SECRET_KEY", "fill --below"):
-        assert taught in help_

@@ -131,11 +131,6 @@ def test_what_cannot_be_normalised_gets_no_key_and_is_taken_as_any_other(payload
     assert not SearchKeyHash.objects.exists()
 
 
-def test_a_definition_without_search_keys_stores_none() -> None:
-    send(definition=PLAIN)
-    assert not SearchKeyHash.objects.exists()
-
-
 def test_an_author_s_mistake_refuses_nobody_and_the_log_holds_no_value(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         send(definition=BROKEN)
