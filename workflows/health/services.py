@@ -14,7 +14,7 @@ from workflows.health import bounded
 from workflows.health.bounded import Count, Link
 from workflows.models import CircuitEvent, Service, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.workflow import is_parked_on
+from workflows.models.workflow import PARKED_SQL, is_parked_on
 from workflows.outages import circuits, parking
 from workflows.outages.circuits import CircuitState
 from workflows.postgres.statements import fetch_one
@@ -98,13 +98,13 @@ def _parked(names: Sequence[str]) -> dict[str, tuple[Count, int | None, datetime
     They are counted in the order in which they are released.
     """
     columns: Any = fetch_one(
-        """SELECT coalesce(array_agg(name), '{}'), array_agg(number), array_agg(longest), array_agg(since)
+        f"""SELECT coalesce(array_agg(name), '{{}}'), array_agg(number), array_agg(longest), array_agg(since)
              FROM unnest(%s::text[]) name
             CROSS JOIN LATERAL (
                 SELECT count(*) number, (array_agg(id ORDER BY parked_at, id))[1] longest, min(parked_at) since
                   FROM (SELECT id, parked_at FROM workflows_workflow
-                         WHERE status = 'PENDING' AND parked_on = name AND parked_on <> ''
-                         ORDER BY invisible_until, id LIMIT %s) next) parked""",
+                         WHERE {PARKED_SQL} AND parked_on = name
+                         ORDER BY invisible_until, id LIMIT %s) next) parked""",  # noqa: S608 (ours)
         (list(names), bounded.COUNT_LIMIT + 1),
     )
     return {

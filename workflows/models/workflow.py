@@ -35,7 +35,7 @@ UNACKNOWLEDGED = Q(status="FAILED", cancelled_at=None, completed_at__isnull=Fals
 )
 
 # What waits for a service. Beside a service's name it is said again, for the planner to find the indexes of it.
-PARKED = Q(status="PENDING") & ~Q(parked_on="")
+PARKED, PARKED_SQL = Q(status="PENDING") & ~Q(parked_on=""), "status = 'PENDING' AND parked_on <> ''"
 
 
 def is_parked_on(service: str) -> Q:

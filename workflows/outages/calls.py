@@ -179,10 +179,9 @@ class WorkersCalls:
 
     def _may_try(self, service: str) -> bool:
         """A workflow that was released from parking may, for all its calls; else one worker at a time."""
-        assert self.workflow is not None
         if monotonic() < self.known[service].trial_at:
             return False
-        if self.workflow.parked_on == service or service in self.trying:
+        if self._was_parked_on(service) or service in self.trying:
             return True
         return self._take_trial(service)
 
@@ -196,9 +195,12 @@ class WorkersCalls:
 
     def _may_try_in_earnest(self, service: str) -> bool:
         """Whether a step that needs the service may start, to try it: alone, and long after the circuit opened."""
-        was_released = self.workflow is not None and self.workflow.parked_on == service
-        is_due = was_released and monotonic() >= self.known[service].trial_at
+        is_due = self._was_parked_on(service) and monotonic() >= self.known[service].trial_at
         return is_due and self._take_trial(service, in_earnest=True)
+
+    def _was_parked_on(self, service: str) -> bool:
+        """Whether the workflow was released to call it."""
+        return self.workflow is not None and self.workflow.parked_on == service
 
     def _take_trial(self, service: str, *, in_earnest: bool = False) -> bool:
         """Take the lease for a trial, if there is one to be had; `in_earnest`, only one of a stubborn circuit."""
@@ -228,11 +230,10 @@ class WorkersCalls:
         A workflow that was released from parking also tells of each call in vain: the release goes by that. On the
         attempt log, so that it outlives the attempt. Raises ClaimLost when the attempt log fails.
         """
-        assert self.workflow is not None
         for service, met in list(self.met.items()):  # a step may have left a thread that goes on calling
             self.unvoted[service] = self.unvoted.get(service, Met()).plus(met)
             if monotonic() < self.voted_at.get(service, float("-inf")) + VOTE_EVERY and not self.is_open(service):
-                if met.unavailable and self.workflow.parked_on == service:
+                if met.unavailable and self._was_parked_on(service):
                     self._tell_the_release(service)
                 continue
             for _ in range(TRIES if self.is_open(service) else 1):

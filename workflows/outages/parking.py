@@ -22,7 +22,7 @@ from workflows import failpoints
 from workflows.errors import ServiceUnavailable, error_chain
 from workflows.models import Service, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.workflow import is_parked_on
+from workflows.models.workflow import PARKED_SQL, is_parked_on
 from workflows.outages import circuits
 from workflows.outages.calls import unavailable_service
 from workflows.outages.circuits import HOUR
@@ -75,7 +75,7 @@ def release_parked(after: int = 0) -> Slice:
     return Slice(sum(_release(name) for name in services), rest=0.0 if services else UNTIL_PARKED)
 
 
-_NAMES = skip_scan("parked", "workflows_workflow", "status = 'PENDING' AND parked_on <> ''", "parked_on")
+_NAMES = skip_scan("parked", "workflows_workflow", PARKED_SQL, "parked_on")
 
 
 def names() -> list[str]:

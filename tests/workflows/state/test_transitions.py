@@ -101,8 +101,9 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
     )
     transitions.reopen(row.pk, expires_after=None, begun=False)
     assert schedule_of(row) == ("PENDING", False, False, False, "", [], {}, None, "", "pay", 0, 0)
-    transitions.reschedule(row.pk, transitions.AT_ONCE, waiting_for="a release", begun=transitions.UNCHANGED)
-    assert schedule_of(row) == ("PENDING", False, False, False, "a release", [], {}, None, "", "pay", 0, 0)
+    transitions.await_release(row.pk, transitions.AT_ONCE, workflow_type="of tomorrow")
+    release = "a release that knows the workflow type of tomorrow"
+    assert schedule_of(row) == ("PENDING", False, False, False, release, [], {}, None, "", "pay", 0, 0)
     transitions.schedule_retry(
         row.pk,
         transitions.AT_ONCE,
