@@ -24,10 +24,14 @@ class Policy(NamedTuple):
     jitter_factor: float
 
     def due_after(self, failures: int) -> CombinedExpression:
-        """When the workflow is due again, as `calculate_invisible_until`."""
-        return calculate_invisible_until(
-            failures, base_delay=self.base_delay, max_delay=self.max_delay, jitter_factor=self.jitter_factor
-        )
+        """When a workflow with so many failures in a row (1 or more) is due again, by the database's clock.
+
+        It is SQL, because the database compares it: a worker's clock may be wrong, and `now()` is the start of the
+        transaction: after 3 s of steps, a 2 s back-off would be over already.
+        """
+        _, base_delay, max_delay, jitter_factor = self
+        seconds = delay_seconds(failures, base_delay=base_delay, max_delay=max_delay, jitter_factor=jitter_factor)
+        return ClockTimestamp() + timedelta(seconds=seconds)
 
 
 # 2 s doubling to 300 s: ten attempts span about 13.5 minutes, longer than a deploy or a failover of a downstream.
@@ -61,18 +65,6 @@ def delay_seconds(failures: int, *, base_delay: float, max_delay: float, jitter_
     delay = min(base_delay * 2.0 ** min(failures - 1, 63), max_delay)
     delay *= 1 + random.uniform(-jitter_factor, jitter_factor)  # noqa: S311 (no secret depends on it)
     return min(max(0.0, delay), LONGEST)  # in this order a NaN is 0
-
-
-def calculate_invisible_until(
-    retry_count: int, *, base_delay: float, max_delay: float, jitter_factor: float
-) -> CombinedExpression:
-    """When a workflow with `retry_count` failures in a row (1 or more) is due again, as an SQL expression.
-
-    It is SQL, because the database compares it: a worker's clock may be wrong, and `now()` is the start of the
-    transaction: after 3 s of steps, a 2 s back-off would be over already.
-    """
-    seconds = delay_seconds(retry_count, base_delay=base_delay, max_delay=max_delay, jitter_factor=jitter_factor)
-    return ClockTimestamp() + timedelta(seconds=seconds)
 
 
 class Delay:

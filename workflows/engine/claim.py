@@ -1,15 +1,10 @@
-"""CLAIM: find the next due workflow, and lock its row.
-
-What has started goes first, in three of four claims (docs/adr/0012): these are two pools. Each is read in the order in
-which its rows became due, by its own index.
-"""
+"""CLAIM: find the next due workflow, and lock its row (docs/internals/claim.md)."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Sequence
-from datetime import datetime
 from functools import cache
 from time import monotonic
 from typing import Any, NamedTuple
@@ -78,10 +73,7 @@ class DueWorkflows:
     def claim_next(self, *, thorough: bool = True) -> Claim | None:
         """Lock the next due row; None when other workers hold every due row, or none is due.
 
-        The oldest due time of a pool first, not the oldest row: by creation, each claim walks over every row that
-        waits. The watermark, the pair last claimed, spares the walk over the entries that the drain so far has left
-        dead and that a held claim keeps vacuum from removing; a full look finds what became due behind it. Not
-        `thorough`, None may also be said of rows behind the watermark, until the next full look.
+        Not `thorough`, None may also be said of rows behind the watermark, until the next full look.
         """
         if monotonic() < self._full_look_at + self._full_look_every():
             claim = self._look()
@@ -101,21 +93,12 @@ class DueWorkflows:
         parameters: dict[str, Any] = {"queue": self._queue}
         for pool in pools:
             parameters[f"{pool}_due"], parameters[f"{pool}_id"] = self._watermarks.get(pool, THE_START)
-        (row,) = session_of().run(_sql_of(tuple(pools)), parameters)
-        return self._taken(pools, *row)
+        (found,) = session_of().run(_sql_of(tuple(pools)), parameters)
+        return self._taken(pools, found)
 
-    def _taken(
-        self,
-        pools: Sequence[str],
-        found_in: str | None,
-        looked_at: datetime,
-        xid: str,
-        cancelled: bool,
-        expires_in: float | None,
-        not_closed: list[Any] | None,
-        *row: Any,
-    ) -> Claim | None:
+    def _taken(self, pools: Sequence[str], found: Sequence[Any]) -> Claim | None:
         """What a look has found, in the first of the `pools` that had a due row; and the watermarks from now on."""
+        found_in, looked_at, xid, cancelled, expires_in, not_closed, *row = found
         for pool in pools:
             if found_in == pool:
                 self._claims += 1

@@ -1,25 +1,13 @@
 """UNDO: when a workflow fails for good, is cancelled or expires, its calls are undone, newest first.
 
-The workflow stays PENDING, with `compensating` set: compensation is work like any other, claimed, retried and resumed.
-For each effect that may have happened and whose step has an `undo`, in the reverse order of the ledger:
-
-1. The engine finds out whether the effect happened, by the step's lookup or by asking a person; never by repeating the
-   call: no patient is charged in order to be refunded.
-2. The undo is called, under the effect's key and `:undo`, and its outcome is written on the ledger.
-3. A person is asked about an undo (or a lookup before it) that has failed three times or has killed three workers, and
-   about an undo that this release does not have. The order is strict: the effects before it wait for the answer. While
-   its service is unavailable there is more patience, and the workflow may be parked (`workflows.outages`).
-4. Such a question may answer itself: the step's `lookup`, if the call is in doubt, or its `undo_lookup`, if the undo
-   has failed, is asked again every hour and, after an outage, when the service is back. An effect that has been undone
-   is UNDONE. One that still stands, and whose undo failed only for an outage, is undone now, once. Else the question
-   stays.
-
-Then the workflow is FAILED. A retry starts new generations of the undone effects.
+docs/internals/ledger.md ("Undoing") says how. A question to a person about an undo may answer itself: the step's
+`lookup`, if the call is in doubt, or its `undo_lookup`, if the undo has failed, is asked again every hour and, after an
+outage, when the service is back. An effect that has been undone is UNDONE. One that still stands, and whose undo failed
+only for an outage, is undone now, once. Else the question stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -33,11 +21,11 @@ from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
 from workflows.effects.ledger import Ledger
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, found_by
 from workflows.engine import retry_budget, step_session
-from workflows.engine.executor import WorkerStopping
+from workflows.engine.executor import Held, WorkerStopping
 from workflows.engine.results import Results, describe, describe_engine_error
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, leave, tried
 from workflows.errors import StepError, Suspend
-from workflows.models import Effect, ManualTask, StepOutcome, Wait, Workflow
+from workflows.models import Attempt, Effect, ManualTask, StepOutcome, Wait, Workflow
 from workflows.outages.parking import OUTAGE_ATTEMPTS, find_parking
 from workflows.signals import store
 from workflows.state import attempt_log, transitions
@@ -79,16 +67,7 @@ class UndoFailed:
     parking: Parking | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UndoWaiting:
-    """A person has to say how the compensation goes on. `parking`: a lookup that may say so waits for its service."""
-
-    step: Step
-    suspend: Suspend
-    parking: Parking | None = None
-
-
-UndoOutcome = Compensated | UndoFailed | UndoWaiting | WorkerStopping
+UndoOutcome = Compensated | UndoFailed | Held | WorkerStopping
 
 
 def fail_or_compensate(
@@ -189,7 +168,7 @@ class _Compensation:
                 case MustStop():
                     return WorkerStopping(self.results.context_json, step)
                 case Suspend():
-                    return UndoWaiting(step, ended_by, self.parking)
+                    return Held(step.name, ended_by, Attempt.Outcome.WAITING, self.parking)
             self.attempt.boundary.after()  # if that opens the circuit, the workflow is parked
             if ended_by is not None:
                 return self._failed(step, effect, ended_by)
@@ -215,16 +194,13 @@ class _Compensation:
         step_session.reset(self.attempt)
 
     def _deal_with(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> str:
-        """Have a person decide, or find out whether the effect happened and undo it. Returns its state after that.
-
-        The person comes first: else an effect that cannot be reconciled would be tried for ever, and no person
-        would know.
-        """
+        """Have a person decide, or find out whether the effect happened and undo it. Returns its state after that."""
         if give_up:  # written down, for a later attempt gets the person's answer
             effect = self.ledger.rows.set_undo_failures(
                 effect, Failures(MAX_UNDO_FAILURES), describe_engine_error(give_up)
             )
-        while not step.undo or _has_failed_too_often(effect):
+        # The person comes first: else what cannot be reconciled would be tried for ever, and no person would know.
+        while not step.undo or self._has_failed_too_often(effect):
             effect = self._ask_or_find_out(step, effect)
             if effect.state not in MAY_HAVE_HAPPENED:
                 return effect.state
@@ -235,14 +211,12 @@ class _Compensation:
         self._call(step, step.undo, effect)
         return Effect.State.UNDONE
 
+    def _has_failed_too_often(self, effect: KnownEffect) -> bool:
+        return retry_budget.is_spent(self.ledger.rows.failures_of_undo(effect), allowed=MAX_UNDO_FAILURES)
+
     def _call(self, step: Step, undo: Undo, effect: KnownEffect) -> None:
-        context = self._context()
-
-        def call() -> Mapping[str, Any] | None:
-            return call_in_time(
-                step, self.attempt, lambda: undo(workflow=self.workflow, context=context, effect=effect)
-            )
-
+        arguments = {"workflow": self.workflow, "context": self._context(), "effect": effect}
+        call = partial(call_in_time, step, self.attempt, undo, **arguments)
         self.ledger.undo(effect, call, lambda error: describe(error, self.results))
 
     def _context(self) -> Any:
@@ -298,9 +272,7 @@ class _Compensation:
             # The failures first: a retry may make this very call, and its undo has not failed.
             return reconciler.settle(rows.set_undo_failures(effect, NONE), found)
         assert lookup is not None
-        result = call_in_time(
-            step, self.attempt, lambda: lookup(workflow=self.workflow, context=context, effect=effect)
-        )
+        result = call_in_time(step, self.attempt, lookup, workflow=self.workflow, context=context, effect=effect)
         with attempt_log.attribute_to_step(self.attempt):
             result = found_by("undo_lookup", step, result)
         ensure_sound(f"The lookup of the undo of {step.name}")
@@ -353,10 +325,6 @@ class _Compensation:
         # undoing again after a retry, and its undo may fail again.
         waits.withdraw(self.workflow, _question(effect))
         return effect
-
-
-def _has_failed_too_often(effect: KnownEffect) -> bool:
-    return effect.undo_failures >= MAX_UNDO_FAILURES or effect.undo_unavailable >= OUTAGE_ATTEMPTS
 
 
 def _may_answer_itself(step: Step, effect: KnownEffect) -> bool:

@@ -1,9 +1,7 @@
 """DEFERRED STEP: a best-effort step that was passed over runs later. Its workflow is COMPLETE, and stays so.
 
-A step asks for it by `Step(..., best_effort=True, follow_up=Retry(...))`. If it fails for a reason that passes, a row
-is written when the workflow completes. A worker takes that row like a workflow: it locks the workflow's row, opens an
-attempt, and runs the one step, with the same ledger and the same keys. The outcome is written only on the deferred
-step.
+A worker takes it like a workflow: it locks the workflow's row, opens an attempt, and runs the one step, with the same
+ledger and the same keys. The outcome is written only on the deferred step.
 
 The context is the recorded copy. No earlier step runs again: it would overwrite what the patient has changed since. So
 a step that needs a token, which is never recorded, gets one itself. And it may not wait.
@@ -15,9 +13,6 @@ Then either a decision follows, or a later try; after ten undecided tries the de
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
 from typing import Any
@@ -30,8 +25,8 @@ from workflows.effects.ledger import Ledger
 from workflows.engine import executor, retry_budget, step_session
 from workflows.engine.backoff import Policy, delay_seconds
 from workflows.engine.claim import Claim
-from workflows.engine.executor import Failed, WorkerStopping
-from workflows.engine.results import Results, describe_engine_error
+from workflows.engine.executor import Complete, Failed, WorkerStopping
+from workflows.engine.results import Results
 from workflows.engine.runner import leave, tried
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.models import Attempt, Event, FollowUp, Workflow
@@ -52,14 +47,7 @@ FIRST_DELAY, LONGEST_DELAY = 60.0, 3600.0
 LONGEST = timedelta(seconds=LONGEST_DELAY)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The step has run."""
-
-    step: Step
-
-
-TryOutcome = Done | Failed | WorkerStopping
+TryOutcome = Complete | Failed | WorkerStopping
 
 
 def add(workflow: Workflow, step: Step) -> None:
@@ -107,19 +95,16 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOut
     definition = definitions()[workflow.workflow_type]
     step = definition.find_or_removed_step(follow_up.step)
     if follow_up.tries > MAX_TRIES:
-        return _failed_by(
-            step, StepError(f"{follow_up.tries - 1} workers started it, none finished it.", code="poison")
-        )
+        error = StepError(f"{follow_up.tries - 1} workers started it, none finished it.", code="poison")
+        return executor.failed_by_engine(step, error)
     if definition.find_step(follow_up.step) is None or not (step.follow_up or follow_up.asked_by):
-        return _failed_by(
-            step, _for_another_release(f"This release does not follow up {step.name}.", "step_undeclared")
-        )
+        error = _for_another_release(f"This release does not follow up {step.name}.", "step_undeclared")
+        return executor.failed_by_engine(step, error)
     results = Results(definition, workflow, attempt)
 
     def run_step() -> None:
         attempt.boundary.before(step)
-        with _reading_the_context(attempt):
-            results.resume(workflow.context)
+        _resume(results, workflow, attempt)
         executor.run_step(step, results, attempt, Ledger(definition, results.workflow_copy, attempt))
         step_session.reset(attempt)
 
@@ -127,20 +112,20 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOut
     leave(attempt, rolled_back=ended_by is not None)
     match ended_by:
         case None:
-            return Done(step)
+            return Complete({})
         case MustStop():
             return WorkerStopping({}, step)
         case Suspend():
-            return _failed_by(step, RetryableStepError(f"{step.name} may not wait when it is followed up: {ended_by}"))
+            error = RetryableStepError(f"{step.name} may not wait when it is followed up: {ended_by}")
+            return executor.failed_by_engine(step, error)
     return executor.failed(step, ended_by, results)
 
 
-@contextmanager
-def _reading_the_context(attempt: OpenAttempt) -> Iterator[None]:
+def _resume(results: Results, workflow: Workflow, attempt: OpenAttempt) -> None:
     """A context that this release cannot read, the one that recorded it can. What its model says may hold any value."""
     try:
         with attempt_log.attribute_to_step(attempt):
-            yield
+            results.resume(workflow.context)
     except Exception as error:
         why = str(error) if isinstance(error, StepError) else class_name(error)
         raise _for_another_release(f"This release cannot read the context: {why}", "context_unreadable") from None
@@ -151,11 +136,6 @@ def _for_another_release(message: str, code: str) -> RetryableStepError:
     return RetryableStepError(message, code=code, max_attempts=10, base_delay=600, max_delay=3600)
 
 
-def _failed_by(step: Step, error: StepError) -> Failed:
-    """The outcome for an error of the engine's own."""
-    return Failed(None, step, error, retry_budget.may_pass(error), describe_engine_error(error))
-
-
 # --- Decide -------------------------------------------------------------------------------------------
 
 
@@ -164,7 +144,7 @@ def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: TryOutcome) -> No
     with server_side_binding():
         error = None
         match outcome:
-            case Done():
+            case Complete():
                 ended = _finish(follow_up, attempt)
             case WorkerStopping():
                 FollowUp.objects.filter(pk=follow_up.pk).update(due_at=ClockTimestamp(), tries=F("tries") - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -16,7 +17,7 @@ from workflows.engine import retry_budget, step_session
 from workflows.engine.results import Results, describe, describe_engine_error
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, leave, tried
 from workflows.errors import StepError, Suspend, WorkflowCancelled
-from workflows.models import StepOutcome, Workflow
+from workflows.models import Attempt, StepOutcome, Workflow
 from workflows.outages import unavailable_service
 from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.postgres.jsonb import as_json
@@ -24,6 +25,7 @@ from workflows.postgres.round_trips import session_of
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
 from workflows.state.boundary import MustStop
+from workflows.state.transitions import Parking
 from workflows.timeouts import StepTimeout
 
 NO_SAVEPOINT = nullcontext()
@@ -58,6 +60,16 @@ class Waiting:
     context: Mapping[str, Any]
     step: Step
     suspend: Suspend
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A person is asked how the workflow goes on. `parking`: a lookup that may say so waits for its service."""
+
+    step: str
+    suspend: Suspend
+    ended: Attempt.Outcome
+    parking: Parking | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +129,12 @@ def failed_before_any_step(definition: WorkflowDefinition | None, workflow: Work
     `definition` is None for a type that this release does not know.
     """
     known = definition and (definition.find_step(workflow.current_step) or definition.steps[0])
-    step = known or removed_step(workflow.current_step)
-    return Failed(None, step, error, retryable=False, description=describe_engine_error(error))
+    return failed_by_engine(known or removed_step(workflow.current_step), error)
+
+
+def failed_by_engine(step: Step, error: StepError) -> Failed:
+    """The outcome for an error of the engine's own, and not of a step that has run."""
+    return Failed(None, step, error, retry_budget.may_pass(error), describe_engine_error(error))
 
 
 def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
@@ -170,12 +186,8 @@ def run_step(
 
 def _call(step: Step, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> StepOutcome:
     """Call the step, within its time, and merge what it returns."""
-
-    def call() -> Result | None:
-        return call_in_time(
-            step, attempt, lambda: step.function(workflow=results.workflow_copy, context=results.context)
-        )
-
+    arguments = {"workflow": results.workflow_copy, "context": results.context}
+    call = partial(call_in_time, step, attempt, step.function, **arguments)
     result: Result | None
     recorded_before = False
     if step.once and ledger:

@@ -1,8 +1,4 @@
-"""DEATHS: how a worker process ended, written to the database by its supervisor.
-
-The supervisor holds no connection over a fork: each write opens its own connection and closes it. The supervisor must
-go on reaping and replacing children while the database is away, so it keeps a death that it cannot write now.
-"""
+"""DEATHS: how a worker process ended, written to the database by its supervisor, or kept while it is away."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ from typing import Any, NamedTuple
 
 from django.db import Error, connections
 
+from workflows.engine.backoff import Delay
 from workflows.engine.process_status import WorkerStatus
 from workflows.models import Attempt
 from workflows.postgres.statements import Parameters
@@ -44,10 +41,7 @@ class Death(NamedTuple):
 
 
 def death(status: WorkerStatus, exit_code: int, *, ended_by_us: str = "") -> Death:
-    """Distinguish a crash from a kill.
-
-    `exit_code` is that of `os.waitstatus_to_exitcode`; `ended_by_us` says why the supervisor killed the process.
-    """
+    """Distinguish a crash from a kill. `ended_by_us` says why the supervisor killed the process."""
     if status.lost:
         return Death(status, Attempt.Outcome.LOST, "")
     if exit_code >= 0:
@@ -72,7 +66,7 @@ class DeathRegister:
         self.name = name  # of the supervisor's connection, in pg_stat_activity
         self._unwritten: deque[Death] = deque(maxlen=MOST_KEPT)
         self._try_again_at = float("-inf")
-        self._delay = RETRY_DELAY
+        self._delay = Delay(RETRY_DELAY, MAX_RETRY_DELAY)
 
     def __len__(self) -> int:
         return len(self._unwritten)
@@ -103,10 +97,9 @@ class DeathRegister:
                     self._unwritten.popleft()
         except Error as error:
             logger.warning("cannot record how a worker ended, and will try again: %s", type(error).__name__)
-            self._try_again_at = monotonic() + self._delay
-            self._delay = min(self._delay * 2, MAX_RETRY_DELAY)
+            self._try_again_at = monotonic() + self._delay.next()
         else:
-            self._delay = RETRY_DELAY
+            self._delay.reset()
 
     def _connect(self) -> Any:
         """A connection of its own: the children inherit neither the connection nor its settings."""

@@ -1,16 +1,9 @@
-"""HEARTBEAT: which workers run, where, since when and on what: a row for each worker process, for people to read.
-
-The workers count these rows to share the full looks at their queue; they decide nothing else.
-
-The worker writes its row on the attempt log, at most once a second: between steps, and when idle. While it is inside a
-long step, its row grows old, but for no longer than its lease.
-"""
+"""HEARTBEAT: which workers run, where, since when and on what: a row for each worker process, for people to read."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
 from time import monotonic
 
 from django.conf import settings
@@ -35,6 +28,20 @@ _OTHERS = f"""(
      WHERE queue = %(queue)s AND stopped_at IS NULL AND id <> %(row_id)s AND "only" = %(only)s
        AND last_seen > clock_timestamp() - interval '{LOOKS_FOR} s')"""  # noqa: S608 (ours)
 
+# This also opens the row again, if the supervisor has closed it too early.
+_UPDATE = f"""
+    UPDATE workflows_workerprocess
+       SET last_seen = clock_timestamp(), stopped_at = NULL, ended_how = '',
+           workflow_id = %(workflow_id)s, attempt = %(attempt)s, step = %(step)s,
+           since = clock_timestamp() - %(seconds)s * interval '1 second'
+     WHERE id = %(row_id)s RETURNING id, {_OTHERS}"""  # noqa: S608 (ours)
+
+_INSERT = f"""
+    INSERT INTO workflows_workerprocess
+           (name, host, pid, release, queue, "only", workflow_id, attempt, step, since)
+    VALUES (%(name)s, %(host)s, %(pid)s, %(release)s, %(queue)s, %(only)s, %(workflow_id)s, %(attempt)s, %(step)s,
+            clock_timestamp() - %(seconds)s * interval '1 second') RETURNING id, {_OTHERS}"""  # noqa: S608 (ours)
+
 
 class Heartbeat:
     """This process's row. The first beat makes the row; a later beat makes it anew if maintenance has deleted it."""
@@ -51,14 +58,21 @@ class Heartbeat:
         if monotonic() < self._beaten_at + EVERY:
             return
         self._beaten_at = monotonic()
-        at = {
+        row = {
+            "row_id": self.row_id,
+            "name": self.name,
+            "host": socket.gethostname()[:150],
+            "pid": os.getpid(),
+            "release": settings.RELEASE,
+            "queue": self.queue,
+            "only": self.only,
             "workflow_id": status.workflow_id or None,
             "attempt": attempt.number if attempt else None,
             "step": status.step[:100],
             "seconds": monotonic() - status.since if status.since else None,
         }
-        if not self._update(at):
-            self._insert(at)
+        ((self.row_id, others),) = attempt_log.execute(_UPDATE, row) or attempt_log.execute(_INSERT, row)
+        self.live_workers = others + 1
 
     def stop(self) -> None:
         """Write that this worker has stopped in good order."""
@@ -72,39 +86,6 @@ class Heartbeat:
             [self.row_id],
         )
         self.row_id = 0
-
-    def _update(self, at: Mapping[str, object]) -> bool:
-        # This also opens the row again, if the supervisor has closed it too early.
-        rows = attempt_log.execute(
-            f"""UPDATE workflows_workerprocess
-                  SET last_seen = clock_timestamp(), stopped_at = NULL, ended_how = '',
-                      workflow_id = %(workflow_id)s, attempt = %(attempt)s, step = %(step)s,
-                      since = clock_timestamp() - %(seconds)s * interval '1 second'
-                WHERE id = %(row_id)s RETURNING {_OTHERS}""",  # noqa: S608 (ours)
-            {**at, "row_id": self.row_id, "queue": self.queue, "only": self.only},
-        )
-        for (others,) in rows:
-            self.live_workers = others + 1
-        return bool(rows)
-
-    def _insert(self, at: Mapping[str, object]) -> None:
-        ((self.row_id, others),) = attempt_log.execute(
-            f"""INSERT INTO workflows_workerprocess
-                      (name, host, pid, release, queue, "only", workflow_id, attempt, step, since)
-               VALUES (%(name)s, %(host)s, %(pid)s, %(release)s, %(queue)s, %(only)s, %(workflow_id)s, %(attempt)s,
-                       %(step)s, clock_timestamp() - %(seconds)s * interval '1 second') RETURNING id, {_OTHERS}""",  # noqa: S608 (ours)
-            {
-                **at,
-                "name": self.name,
-                "host": socket.gethostname()[:150],
-                "pid": os.getpid(),
-                "release": settings.RELEASE,
-                "queue": self.queue,
-                "only": self.only,
-                "row_id": 0,
-            },
-        )
-        self.live_workers = others + 1
 
 
 def delete_stale(after: int = 0) -> Slice:

@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from workflows.engine import poison
 from workflows.engine.backoff import Delay
 from workflows.engine.claim import Claim
+from workflows.engine.poison import Rescheduled
 from workflows.engine.process_status import NEVER, PublishedStatus
 from workflows.errors import ClaimLost
 from workflows.models import Event, Workflow
@@ -61,10 +62,9 @@ class InHand:
     def close_lost(self, *, how: str = "", reschedule_reason: str = "") -> None:
         """Close both connections, and the attempt in hand as lost. If that fails, the worker tries again later.
 
-        The row is rescheduled after a fault of the engine (`reschedule_reason`), and from its second loss in a row on,
-        whichever workers lost it: the row is then a more likely cause than the database. If it were due at once, it
-        would be the first row again for every worker, and nothing else would run. A worker that takes the row before
-        this one has come back reschedules it instead (see `workflows.engine.poison`).
+        The row is rescheduled after a fault of the engine (`reschedule_reason`), and from its second loss in a row on:
+        it is then a more likely cause than the database, and due at once it would be the first row again for every
+        worker. A worker that takes the row before this one has come back reschedules it instead (`engine.poison`).
         """
         connections.close_all()
         try:
@@ -72,7 +72,7 @@ class InHand:
                 attempt_log.close_as_lost(self.attempt, how)
                 losses = len(poison.losses(self.attempt)) + 1
                 if reschedule_reason or losses > 1:
-                    _back_off(self.attempt, losses, reschedule_reason or poison.describe_losses(losses))
+                    _back_off(self.attempt, poison.reschedule_as_lost(losses, reason=reschedule_reason))
             self.clear()
         except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
             self._why_unrecorded = sqlstates.loggable(error).removeprefix("ClaimLost: ")
@@ -97,10 +97,10 @@ class InHand:
             )
 
 
-def _back_off(attempt: OpenAttempt, losses: int, reason: str) -> None:
+def _back_off(attempt: OpenAttempt, to: Rescheduled) -> None:
     """Postpone the row, unless it is locked already. No signal cuts the delay short."""
     due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
     with transaction.atomic():
         if due.select_for_update(skip_locked=True, no_key=True).first():
-            transitions.reschedule(attempt.workflow_id, poison.due_after_losses(losses))
-            history.record_in(attempt, Event.Kind.RESCHEDULED, reason=reason)
+            transitions.reschedule(attempt.workflow_id, to.due)
+            history.record_in(attempt, Event.Kind.RESCHEDULED, reason=to.reason)

@@ -1,7 +1,6 @@
 """THE LOOP of a worker: claim the next due workflow, run it, decide it, do maintenance, and start again.
 
-One workflow at a time, on two connections (docs/internals/claim.md): the claim (`default`) holds the row's lock in a
-transaction until the outcome is committed, the attempt log writes what must outlive it.
+One workflow at a time, on two connections: docs/internals/claim.md.
 """
 
 from __future__ import annotations

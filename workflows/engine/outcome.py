@@ -16,9 +16,9 @@ from workflows import waits
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.engine import compensation, deferred_steps, poison, retry_budget
 from workflows.engine.backoff import Policy
-from workflows.engine.compensation import Compensated, UndoFailed, UndoWaiting
-from workflows.engine.executor import Complete, Failed, RunOutcome, Waiting, WorkerStopping
-from workflows.engine.poison import Held, Rescheduled
+from workflows.engine.compensation import Compensated, UndoFailed
+from workflows.engine.executor import Complete, Failed, Held, RunOutcome, Waiting, WorkerStopping
+from workflows.engine.poison import Rescheduled
 from workflows.engine.results import last_error
 from workflows.errors import RetryableStepError, Suspend, WorkflowCancelled, signal_names
 from workflows.models import Attempt, Event, StepOutcome, Workflow
@@ -62,15 +62,11 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Non
         case Rescheduled():
             ended = _reschedule(workflow, attempt, outcome)
         case Held():
-            ended = _await_a_person(workflow, attempt, outcome.step, outcome.suspend, Attempt.Outcome.HELD)
+            ended = _await_a_person(workflow, attempt, outcome)
         case Compensated():
             ended = _end_compensation(workflow, attempt, outcome)
         case UndoFailed():
             ended, error = _retry_undo(workflow, attempt, outcome), outcome.error
-        case UndoWaiting():
-            ended = _await_a_person(
-                workflow, attempt, outcome.step.name, outcome.suspend, Attempt.Outcome.WAITING, outcome.parking
-            )
     if not isinstance(outcome, Complete):  # whose statement does all of that
         history.close_attempt(attempt, ended, error)
     logger.info(
@@ -277,18 +273,11 @@ def _reschedule(workflow: Workflow, attempt: OpenAttempt, outcome: Rescheduled) 
     return Attempt.Outcome.RESCHEDULED
 
 
-def _await_a_person(
-    workflow: Workflow,
-    attempt: OpenAttempt,
-    step: str,
-    suspend: Suspend,
-    ended: Attempt.Outcome,
-    parking: Parking | None = None,
-) -> Attempt.Outcome:
+def _await_a_person(workflow: Workflow, attempt: OpenAttempt, outcome: Held) -> Attempt.Outcome:
     """Wait for a person's answer to the engine. The row keeps the error that it failed with, and the count."""
-    transitions.suspend_for_answer(workflow.pk, suspend, parking=parking)
-    _record_waiting(workflow, attempt, step, suspend)
-    return ended
+    transitions.suspend_for_answer(workflow.pk, outcome.suspend, parking=outcome.parking)
+    _record_waiting(workflow, attempt, outcome.step, outcome.suspend)
+    return outcome.ended
 
 
 def _context(outcome: RunOutcome) -> dict[str, Any]:

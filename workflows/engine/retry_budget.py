@@ -51,6 +51,12 @@ def judge(error: BaseException, before: Failures, *, allowed: int, parking: Park
     return Verdict(failures, counts, failures.number - failures.unavailable, allowed)
 
 
+def is_spent(failures: Failures, *, allowed: int) -> bool:
+    """Whether the last of these failures was one too many."""
+    refused = failures.number - failures.unavailable
+    return refused >= allowed or failures.unavailable >= max(allowed, OUTAGE_ATTEMPTS)
+
+
 def failures_in_a_row(workflow: Workflow, step: Step) -> Failures:
     """Those of the step that the workflow's row counts: none, if it was another step that failed last."""
     if workflow.current_step not in step.names:

@@ -1,14 +1,14 @@
-"""RUNNER: one try at a step author's code, be it the steps of a workflow, an undo, or a step that is followed up.
+"""RUNNER: one try at a step author's code, be it the steps of a workflow, an undo, or a deferred step.
 
-A try runs in a savepoint of the claim's transaction. The savepoint is what lets a failed attempt leave nothing behind
-and yet keep the row's lock. It is released, or rolled back, before anything is decided: the row is updated outside it
-(docs/internals/claim.md, "Update after the release").
+A try runs in a savepoint of the claim's transaction, which is released, or rolled back, before anything is decided: the
+row is updated outside it (docs/internals/claim.md, "Update after the release").
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -53,11 +53,13 @@ def leave(attempt: OpenAttempt, *, rolled_back: bool) -> None:
     attempt.boundary.after()
 
 
-def call_in_time(step: Step, attempt: OpenAttempt, function: Callable[[], Result | None]) -> Result | None:
+def call_in_time(
+    step: Step, attempt: OpenAttempt, function: Callable[..., Result | None], **arguments: Any
+) -> Result | None:
     """Call a step author's code within the step's time. A wait suspends the workflow, whatever the code catches."""
     attempt.boundary.calling()
     with attempt_log.attribute_to_step(attempt):
-        result = call_within(step.timeout, function)
+        result = call_within(step.timeout, partial(function, **arguments))
     if attempt.lost:
         raise attempt.lost
     if attempt.suspended:

@@ -1,7 +1,6 @@
 """UNKNOWN TYPES: a workflow whose type this release does not know is left to a release that does. It never fails by it.
 
-No attempt is opened for a look that decides nothing: 10,000 such rows would make 14 million attempts a day. The row is
-rescheduled by the claim's transaction alone. A worker that knows the type makes such rows due when it starts.
+No attempt is opened for a look that decides nothing: 10,000 such rows would make 14 million attempts a day.
 """
 
 from __future__ import annotations
@@ -53,12 +52,9 @@ def _seconds_since(workflow_id: int, reason: str) -> float:
 
 
 def make_due(queue: str) -> int:
-    """Make the rows of `queue` due that waited for a release such as this one; how many. Each slice is a commit.
-
-    Not until none is left: a worker of the other release may be putting them off again.
-    """
+    """Make the rows of `queue` due that waited for a release such as this one; how many. Each slice is a commit."""
     known = list(definitions())
-    made: list[int] = []
-    while not made or made[-1] == SLICE:
-        made.append(transitions.make_known_due(queue, known, limit=SLICE))
-    return sum(made)
+    made = last = transitions.make_known_due(queue, known, limit=SLICE)
+    while last == SLICE:  # not until none is left: a worker of the other release may be putting them off again
+        made += (last := transitions.make_known_due(queue, known, limit=SLICE))
+    return made

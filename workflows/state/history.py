@@ -31,15 +31,8 @@ def record(
     with connection.cursor() as cursor:
         cursor.execute(
             """INSERT INTO workflows_event (workflow_id, kind, attempt, step, actor, detail)
-               VALUES (%(workflow_id)s, %(kind)s, %(attempt)s, %(step)s, %(actor)s, %(detail)s)""",
-            {
-                "workflow_id": workflow_id,
-                "kind": kind,
-                "attempt": attempt,
-                "step": step,
-                "actor": actor,
-                "detail": json.dumps(detail),
-            },
+               VALUES (%s, %s, %s, %s, %s, %s)""",
+            [workflow_id, kind, attempt, step, actor, json.dumps(detail)],
         )
 
 

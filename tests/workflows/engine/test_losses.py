@@ -21,6 +21,7 @@ pytestmark = engine.ENGINE
 STEPS: dict[str, str] = {
     "ends its own backend": "SELECT pg_terminate_backend(pg_backend_pid())",
     "ends the claim's transaction": "ROLLBACK",
+    "commits it": "COMMIT",
 }
 
 
@@ -33,7 +34,7 @@ def run_sql(*, workflow: Workflow, context: Any) -> None:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is rescheduled is due at once, and a worker that has lost its database goes on at once."""
-    monkeypatch.setattr(poison, "PUT_OFF_DELAY", 0.0)
+    monkeypatch.setattr(poison, "LOSSES", poison.LOSSES._replace(base_delay=0.0))
     monkeypatch.setattr(loop, "LOST_DELAY", 0.0)
     yield
     connections.close_all()
