@@ -1,8 +1,6 @@
 """A time limit on synchronous code: a timer of the process that raises in the main thread.
 
-It reaches Python code, and SQL (psycopg answers a KeyboardInterrupt by cancelling the query on the server; any other
-exception raised inside it would leave the connection unusable). Code that blocks in C without ever looking at signals
-is left to the supervisor.
+It reaches Python code, and SQL. Code that blocks in C without ever looking at signals is left to the supervisor.
 """
 
 from __future__ import annotations

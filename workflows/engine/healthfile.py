@@ -1,9 +1,4 @@
-"""HEALTH FILE: what a supervisor knows of its worker processes, for a health check that must not need the database.
-
-The supervisor writes the file every few seconds, from the status that each process writes into the memory that they
-share. An old file means that the supervisor itself hangs, or has ended. Its content says for how long no process has
-had the database, and why.
-"""
+"""HEALTH FILE: what a supervisor knows of its worker processes, for a health check that must not need the database."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""LEASE: how long a worker may be silent before it loses its row, set as a worker opens its two connections.
+"""LEASE: how long a worker may be silent before it loses its row.
 
-The lock of a row ends with the connection that holds it. When a worker is killed, its kernel closes the connection at
-once. But a host that vanishes closes nothing, a worker that hangs keeps its connection open, and a server that runs a
-long statement does not check whether the worker is still there. With these settings each side of a connection soon
-notices that the other is gone.
+It is set as a worker opens its two connections, and so is how soon each side of them notices that the other is gone.
 """
 
 from __future__ import annotations
@@ -41,8 +38,7 @@ _ATTEMPT_LOG = {
     # Its few transactions hold a service's row, and their statements are milliseconds apart. A worker that is stopped
     # in one would keep all others from voting, and what is parked from its release, for as long as it is stopped.
     "idle_in_transaction_session_timeout": "10000",
-    # The attempt log's statements are prepared. A plan that was made while a table was small would go on reading the
-    # whole table when it has grown; and each of these statements can find its rows by an index.
+    # Its statements are prepared: docs/internals/claim.md.
     "enable_seqscan": "off",
 }
 
@@ -50,8 +46,7 @@ _ATTEMPT_LOG = {
 def lease_seconds() -> float:
     """How long the server lets a claim be silent, or run one statement, before the server ends the claim's session.
 
-    A worker that hangs, is stopped or is cut off keeps its row no longer than this. A worker that is well uses its
-    claim between steps, so it is never silent for as long. A transaction that the server has ended can never commit.
+    A worker that is well uses its claim between steps, so it is never silent for as long.
     """
     longest = max((step.longest for definition in definitions().values() for step in definition.steps), default=0.0)
     return float(settings.WORKER_LEASE_SECONDS) or longest + MARGIN

@@ -1,8 +1,4 @@
-"""STATUS of each worker process: what it is doing, in memory that it shares with its supervisor.
-
-The supervisor has to know, without the database, what a child was doing when it died, and when its step is overdue.
-Nothing here waits: the child writes at each step boundary, in microseconds.
-"""
+"""STATUS of each worker process: what it is doing, in memory that it shares with its supervisor. Nothing here waits."""
 
 from __future__ import annotations
 

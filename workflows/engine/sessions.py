@@ -1,9 +1,7 @@
 """SESSIONS: before a worker claims anything, it checks that its two sessions are what the engine relies on.
 
-Behind a pooler that lends a backend for one transaction only, or drops a client's startup options, everything seems to
-work, until a lease does not end, or a prepared statement turns out to be another session's. So a worker checks the
-sessions that it opens, and refuses to work where no restart would help. A server that is read-only is in the middle of
-a failover: the worker waits for it as for a server that is away.
+Behind a pooler none of that is certain. The worker refuses to work where no restart would help. A server that is
+read-only is in the middle of a failover: the worker waits for it as for a server that is away.
 """
 
 from __future__ import annotations
@@ -107,8 +105,8 @@ def _open(wrapper: Any, place: str) -> Any:
 def _is_one_backend_each(claim: Any, writer: Any) -> bool:
     """Whether each of the two sessions keeps one backend, its own.
 
-    A pool lends the backend that was free last, or lends them in turns. In the first case the second session gets the
-    backend of the first one; in the other case the first session gets another backend with its next statement.
+    A pool that lends the backend that was free last gives the second session that of the first one; a pool that lends
+    them in turns gives the first session another one with its next statement.
     """
     mark, lock = token_hex(8), randbits(62)
     whose = "SELECT pg_backend_pid(), current_setting('onramp.session', true)"

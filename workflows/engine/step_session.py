@@ -28,13 +28,9 @@ _RESET = f"CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; DISCAR
 
 
 def reset(attempt: OpenAttempt) -> None:
-    """After the last step, undo what a step did to the session: it would stay for the decision and the next workflows.
-
-    As another role we could not write the decision, and would be lost again at each attempt, or could write it, and run
-    the next workflow with the rights of that role. Where nothing was sent, there is nothing to check or to undo.
-    """
+    """After the last step, undo what a step did to the session: it would outlive the attempt."""
     if not session_of().is_used:
-        return
+        return  # where nothing was sent, there is nothing to check or to undo
     check_deferred_constraints(attempt, also=_RESET + session_settings.again_sql(connection))
     session_of().forget_prepared()
     connection.ensure_timezone()  # Django's own setting; it queries the server only if the server's setting differs

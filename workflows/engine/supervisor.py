@@ -1,6 +1,6 @@
 """The supervisor of `runworker`: it forks worker processes, replaces those that die, and stops them in good order.
 
-The supervisor has no threads, and holds no database connection over a fork, so a child inherits neither.
+It has no threads, and holds no database connection over a fork, so a child inherits neither.
 """
 
 from __future__ import annotations
@@ -161,10 +161,8 @@ class Supervisor:
     def _end_overdue(self) -> None:
         """Kill the children whose step, or on_commit hook, does not return.
 
-        The supervisor writes the death first, while the child still holds the row: so the next worker knows that the
-        step has failed; after a hook that changes nothing, for what was decided stands. If the death cannot be written
-        now, the database does not answer the supervisor, and perhaps the child waits for nothing else: the supervisor
-        leaves the child alone.
+        The death is written first, while the child still holds the row: so the next worker knows that the step has
+        failed. If it cannot be written now, perhaps the child waits for nothing but the database, and is left alone.
         """
         for pid, child in self._children.items():
             status = child.slot.read()

@@ -1,16 +1,8 @@
 """THE ATTEMPT LOG: a second connection, in autocommit, for the facts that must survive a rollback or a crash.
 
-**The fence.** This connection cannot see whether the claim still holds its row. So a statement that only the holder may
-run has the condition `WHERE pg_xact_status(<the claim's transaction>) = 'in progress'`. If the statement writes
-nothing, the row is no longer ours.
-
-**Losing the attempt log is losing the claim**: the attempt log is opened before the claim, and never opened again
-within an attempt. A server that restarted may have given the claim's transaction id to another transaction, which would
-then look like our own.
-
-**A statement that the database refuses says nothing about the step.** A server that has become read-only, a column that
-is ahead of this release, a pooler that has lost a prepared statement: with each of these errors the claim is lost, and
-nothing is decided. So a step's value that no row could hold is refused before a statement is sent.
+docs/internals/claim.md tells of the fence, and of errors that are no step's fault. **Losing the attempt log is losing
+the claim**: it is opened before the claim, and never again within an attempt. A server that restarted may have given
+the claim's transaction id to another transaction, which would then look like our own.
 """
 
 from __future__ import annotations
@@ -91,10 +83,8 @@ def connect() -> None:
 def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     """Run one statement on the attempt log, with its parameters sent apart from its text, and return its rows.
 
-    Raises ClaimLost when the database refuses the statement for any reason: the connection is gone, a lock is not given
-    within the session's `lock_timeout`, or the statement does not fit the database as it is now. From then on nothing
-    more is sent while the attempt runs: a step, or its lookup, may have swallowed the error and opened a new
-    connection.
+    Raises ClaimLost when the database refuses the statement, for any reason. From then on nothing more is sent while
+    the attempt runs: a step, or its lookup, may have swallowed the error and opened a new connection.
     """
     with losing_the_claim():
         return session_of(ALIAS).run(sql, parameters)
@@ -152,16 +142,10 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
     """Record that an attempt starts. An earlier one that is still open has lost its worker: it is closed as vanished.
 
     Returns the new attempt with the attempts since the last decision, or since a person cancelled or retried the
-    workflow; they are found by the index of the attempts' numbers. Deaths are counted by how those attempts ended, for
-    a counter written in an `except` never counts a death.
+    workflow; they are found by the index of the attempts' numbers.
     """
-    opened = {
-        "workflow_id": workflow.pk,
-        "due_since": workflow.invisible_until,
-        "claim_xid": claim_xid,
-        "worker": worker,
-        "release": release,
-    }
+    opened = {"workflow_id": workflow.pk, "due_since": workflow.invisible_until, "claim_xid": claim_xid}
+    opened |= {"worker": worker, "release": release}
     # Of a workflow that has not started there are attempts only if a worker has died: the first statement finds them.
     rows = (not workflow.begun and execute(_OPEN_FIRST, opened)) or execute(_OPEN, opened)
     if not rows:
