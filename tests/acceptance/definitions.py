@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import resource
 import signal
 import time
 from datetime import timedelta
@@ -86,8 +85,6 @@ DEADLY = WorkflowDefinition(name="deadly", context_class=Context, steps=[begin, 
 def do_harm(*, workflow: Workflow, context: Context) -> None:
     """What payloads do to the process that handles them: the payload says which."""
     match workflow.payload["harm"]:
-        case "raise":
-            raise ValueError("no")
         case "exit":
             os._exit(3)
         case "exit as if all were well":
@@ -96,13 +93,6 @@ def do_harm(*, workflow: Workflow, context: Context) -> None:
             ctypes.string_at(0)
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        case "memory":
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (used + 200_000_000, resource.RLIM_INFINITY))
-            try:
-                bytearray(10**9)
-            finally:
-                resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def never_return(*, workflow: Workflow, context: Context) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, connections
 
 from tests import engine
 from tests.acceptance.conftest import Start
@@ -139,19 +139,6 @@ def test_a_stopped_worker_loses_its_row_and_starts_nothing_more(runworker: Start
     next_one = submit("held", effects)
     until(lambda: now(next_one).status == "COMPLETE", what=lambda: stopped.output)
     assert stopped.children() == [holder], "the same process"
-
-
-def test_a_attempt_log_that_has_to_wait_for_a_lock_gives_up(runworker: Start, effects: Path) -> None:
-    """The claim may hold what it waits for: two sessions of one process, a deadlock that no detector sees."""
-    workflow = submit("counted", effects)
-    attempt = Attempt.objects.create(workflow=workflow, number=1, worker="gone:1")
-    with transaction.atomic():
-        Attempt.objects.select_for_update(of=["self"], no_key=True).get(pk=attempt.pk)
-        worker = runworker("COUNTED")
-        until(lambda: "lost the database, nothing is decided" in worker.output, what=lambda: worker.output)
-        assert attempts(workflow) == [""]
-    until(lambda: now(workflow).status == "COMPLETE", what=lambda: worker.output)
-    assert attempts(workflow) == ["vanished", "complete"]
 
 
 @contextmanager

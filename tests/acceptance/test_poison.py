@@ -53,22 +53,6 @@ def test_a_drain_goes_on_after_a_step_that_exits_as_if_all_were_well(runworker: 
     assert at_rest(*neighbours), worker.output
 
 
-@pytest.mark.parametrize(
-    ("harm", "error", "status", "ended"),
-    [("raise", "ValueError", "FAILED", "failed"), ("memory", "MemoryError", "PENDING", "retry")],
-)
-def test_what_its_worker_survives_is_decided_at_once(
-    runworker: Start, effects: Path, harm: str, error: str, status: str, ended: str
-) -> None:
-    """Memory that runs out is the host's trouble, or its neighbours': it is tried again, as often as others."""
-    workflow, neighbour = submit("harmful", effects, {"harm": harm}), submit("counted", effects)
-    worker = runworker("HARMFUL", "COUNTED", arguments=("--drain",))
-    assert worker.wait() == 0
-    workflow = now(workflow)
-    assert (workflow.status, workflow.last_error_class, attempts(workflow)) == (status, error, [ended])
-    assert now(neighbour).status == "COMPLETE"
-
-
 def test_what_gets_its_worker_killed_backs_off_and_in_the_end_a_person_is_asked(
     runworker: Start, effects: Path
 ) -> None:

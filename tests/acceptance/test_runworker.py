@@ -43,30 +43,26 @@ def test_two_processes_run_each_of_2000_workflows_exactly_once(runworker: Start,
     assert len(shares) == 2, "and both had their share"
 
 
-def test_told_to_stop_it_finishes_the_workflow_in_hand_and_takes_no_other(runworker: Start, effects: Path) -> None:
+@pytest.mark.parametrize("by", ["SIGTERM", "Ctrl-C"])
+def test_told_to_stop_it_finishes_the_workflow_in_hand_and_takes_no_other(
+    runworker: Start, effects: Path, by: str
+) -> None:
+    """Ctrl-C reaches the whole process group at once, and impatient people press it twice."""
     in_hand = submit("held", effects)
     worker = runworker("HELD")
     until(begun(in_hand, effects), what=lambda: worker.output)
     next_one = submit("held", effects)
-    worker.signal(signal.SIGTERM)
+    if by == "SIGTERM":
+        worker.signal(signal.SIGTERM)
+    else:
+        worker.interrupt()
+        worker.interrupt()
     time.sleep(0.5)
     assert worker.process.poll() is None, "it waits for the workflow in hand"
     open_gate(effects)
     assert worker.wait(10) == 0, worker.output
     assert now(in_hand).status == "COMPLETE"
     assert (now(next_one).status, attempts(next_one)) == ("PENDING", [])
-
-
-def test_ctrl_c_finishes_the_workflow_in_hand(runworker: Start, effects: Path) -> None:
-    """It reaches the whole process group at once, and impatient people press it twice."""
-    in_hand = submit("held", effects)
-    worker = runworker("HELD", arguments=("--processes", "2"))
-    until(begun(in_hand, effects), what=lambda: worker.output)
-    worker.interrupt()
-    worker.interrupt()
-    open_gate(effects)
-    assert worker.wait(10) == 0, worker.output
-    assert now(in_hand).status == "COMPLETE"
     assert "Traceback" not in worker.output
 
 
@@ -88,16 +84,10 @@ def test_after_its_grace_it_gives_back_at_the_next_step_and_another_goes_on(runw
     assert done(effects, "end") == [in_hand.pk]
 
 
-def test_an_idle_pool_stops_within_moments(runworker: Start) -> None:
-    worker = runworker("COUNTED", arguments=("--processes", "2"))
-    until(lambda: len(worker.children()) == 2)
-    until(lambda: len(backends(worker.children())) == 4, what=lambda: worker.output)
-    worker.signal(signal.SIGTERM)
-    assert worker.wait(10) == 0, worker.output
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_child_that_ends_is_replaced(runworker: Start, effects: Path, number: signal.Signals) -> None:
+def test_a_child_that_ends_is_replaced_and_an_idle_pool_stops_within_moments(
+    runworker: Start, effects: Path, number: signal.Signals
+) -> None:
     worker = runworker("COUNTED", arguments=("--processes", "2"))
     until(lambda: len(backends(worker.children())) == 4, what=lambda: worker.output)
     victim = min(worker.children())
@@ -107,6 +97,8 @@ def test_a_child_that_ends_is_replaced(runworker: Start, effects: Path, number: 
         assert f"worker process {victim} ended by SIGKILL" in worker.output
     workflow = submit("counted", effects)
     until(lambda: now(workflow).status == "COMPLETE", what=lambda: worker.output)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(10) == 0, worker.output
 
 
 def test_children_that_die_at_once_are_not_forked_in_a_hot_loop(runworker: Start, effects: Path) -> None:
@@ -167,16 +159,6 @@ def backends(workers: list[int]) -> list[str]:
     return sorted(name for name in names if name.rpartition(":")[2] in map(str, workers))
 
 
-def test_somebody_on_call_recognises_the_connections(runworker: Start, effects: Path) -> None:
-    workflow = submit("held", effects)
-    worker = runworker("HELD")
-    until(begun(workflow, effects), what=lambda: worker.output)
-    (child,) = worker.children()
-    who = engine.last_attempt(workflow).worker
-    assert who.endswith(f":{child}")
-    assert backends([child]) == [f"onramp attempt_log {who}", f"onramp claim {who}"]
-
-
 def test_the_table_of_workers_tells_who_works_and_how_each_ended(runworker: Start, effects: Path) -> None:
     workflow = submit("held", effects)
     worker = runworker("HELD", arguments=("--processes", "2"), RELEASE="r7")
@@ -185,6 +167,7 @@ def test_the_table_of_workers_tells_who_works_and_how_each_ended(runworker: Star
     holder = who_runs(workflow)
     row = WorkerProcess.objects.get(pid=holder)
     assert (row.workflow_id, row.attempt, row.release, row.stopped_at) == (workflow.pk, 1, "r7", None)
+    assert backends([holder]) == [f"onramp attempt_log {row.name}", f"onramp claim {row.name}"]
     os.kill(holder, signal.SIGKILL)
     until(lambda: WorkerProcess.objects.get(pid=holder).stopped_at, what=lambda: worker.output)
     assert WorkerProcess.objects.get(pid=holder).ended_how == "SIGKILL"

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-import uuid
 from threading import Event as Flag
 from threading import Thread
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connection
 from django.db.models.functions import Now
 
 from tests import engine
 from tests.concurrency.backlogs import DRAINED, analyze, drain, say_one, store, store_backlog, store_due
 from tests.concurrency.looks import Look, explained, look_once
-from tests.engine import define, submit, worker
+from tests.engine import define, submit, with_its_connections, worker
 from tests.processes import until
 from workflows.models import Workflow
 
@@ -127,18 +126,12 @@ def test_a_drain_under_a_held_claim_leaves_no_dead_rows_in_the_way(no_vacuum: No
             assert finish.wait(120)
         return {"number": 1}
 
-    def run_the_slow_one() -> None:
-        try:
-            worker(queue="slow").process_next()
-        finally:
-            connections.close_all()
-
     define([say_one_slowly])
     store_backlog()
     store_due(DRAINED + 500)
     slow = submit({"slow": True}, queue="slow")
     analyze()
-    slow_worker = Thread(target=run_the_slow_one)
+    slow_worker = Thread(target=with_its_connections, args=[worker(queue="slow").process_next])
     slow_worker.start()
     try:
         assert begun.wait(30)
@@ -162,19 +155,6 @@ def test_a_drain_under_a_held_claim_leaves_no_dead_rows_in_the_way(no_vacuum: No
     assert len(full) <= seconds / 0.25 + 1
 
 
-def test_it_looks_from_the_oldest_due_row_four_times_a_second() -> None:
-    """What becomes due behind the watermark is not passed over for longer, however long the backlog ahead of it."""
-    define([say_one])
-    store_due(3000)
-    this = worker()
-    assert this.process_next()
-    woken = submit()
-    Workflow.objects.filter(pk=woken.pk).update(invisible_until="2020-01-01T00:00:00Z")
-    while Workflow.objects.get(pk=woken.pk).status == "PENDING":
-        assert this.process_next()
-    assert Workflow.objects.filter(status="PENDING").exists(), "before the backlog, which takes seconds"
-
-
 def test_two_claims_at_the_same_moment_are_of_two_rows() -> None:
     both = Flag()
     seen: list[int] = []
@@ -185,15 +165,9 @@ def test_two_claims_at_the_same_moment_are_of_two_rows() -> None:
             both.set()
         assert both.wait(30), "the other worker found nothing to claim"
 
-    def run() -> None:
-        try:
-            worker().process_next()
-        finally:
-            connections.close_all()
-
     define([meet])
-    pks = {submit().pk, submit(idempotency_key=uuid.uuid4()).pk}
-    threads = [Thread(target=run) for _ in range(2)]
+    pks = {submit().pk, submit().pk}
+    threads = [Thread(target=with_its_connections, args=[worker().process_next]) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

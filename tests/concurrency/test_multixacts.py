@@ -9,9 +9,9 @@ import pytest
 from django.contrib.auth.models import Group
 
 from tests import engine
-from tests.concurrency.backlogs import drain, say_one, store_due
+from tests.concurrency.backlogs import drain
 from tests.engine import define, submit
-from workflows.models import Attempt, ManualTask, Workflow
+from workflows.models import ManualTask, Workflow
 from workflows.signals import waking
 from workflows.waits import require_approval
 
@@ -49,18 +49,6 @@ def multixacts_made_by(what: Any) -> int:
         if made[-1] == 0:
             break
     return min(made)
-
-
-@pytest.mark.alone
-def test_a_drain_makes_no_multixacts(no_vacuum: None) -> None:
-    define([say_one])
-
-    def store_and_drain() -> None:
-        store_due(200)
-        drain()
-
-    assert multixacts_made_by(store_and_drain) == 0
-    assert set(Attempt.objects.values_list("outcome", flat=True)) == {"complete"}
 
 
 @pytest.mark.alone

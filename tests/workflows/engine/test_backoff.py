@@ -19,17 +19,13 @@ def test_jitter_stays_within_its_share_on_both_sides() -> None:
     assert 330 < max(delays) <= 360
 
 
-def test_a_thousand_failures_overflow_nothing() -> None:
-    assert delay_seconds(100_000, base_delay=30, max_delay=60, jitter_factor=0) == 60
-
-
 @pytest.mark.parametrize("stated", [float("inf"), float("nan"), -1e12, 1e300])
 @pytest.mark.parametrize("field", ["base_delay", "max_delay", "jitter_factor"])
 def test_whatever_is_stated_is_a_delay_that_can_be_written_down(field: str, stated: float) -> None:
     policy = {"base_delay": 2.0, "max_delay": 300.0, "jitter_factor": 0.2, field: stated}
     if field == "base_delay":
         policy["max_delay"] = stated
-    assert all(0 <= delay_seconds(n, **policy) <= LONGEST for n in (1, 10, 1000))
+    assert all(0 <= delay_seconds(n, **policy) <= LONGEST for n in (1, 10, 100_000)), "and nothing overflows"
 
 
 def test_each_field_is_decided_by_the_first_that_states_it() -> None:

@@ -6,11 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import InterfaceError, InternalError, OperationalError
 from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, outcomes, submit, terminate, work, worker
+from tests.workflows.refusing import lose
 from tests.workflows.undoing import World, ada, fail, flaky, states, to_rest
 from workflows import operations
 from workflows.definition import Retry
@@ -136,10 +136,7 @@ def test_an_undo_whose_claim_was_lost_is_recorded_and_not_repeated(world: World,
 
     define([world.step("reserve"), world.step("charge", undo=undo), fail])
     workflow = work(submit())
-    this = worker()
-    with pytest.raises((ClaimLost, OperationalError, InterfaceError, InternalError)):
-        this.process_next()
-    this.in_hand.close_lost()
+    lose(workflow)
     assert states()["charge"] == "undone"
     assert "undo reserve" not in world.log, "a worker that has lost its row starts no further undo"
     assert to_rest(workflow).status == "FAILED"

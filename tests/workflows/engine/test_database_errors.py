@@ -1,5 +1,7 @@
 """An error of the database in a step: for now, for good, or no fault of the step's; and what hooks of COMMIT raise."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -20,47 +22,38 @@ NOT_NOW = [
     *("25006", "53100", "53200", "53300", "57P01", "57P02", "57P03", "08006"),
     *("42703", "42P01"),
 ]
+FOR_GOOD = ["22012", "23505", "42601", "42883", "53400", "54000", "P0001"]
 
 
-@pytest.mark.parametrize("sqlstate", NOT_NOW)
+@pytest.mark.parametrize("sqlstate", [*NOT_NOW, *FOR_GOOD])
 @pytest.mark.parametrize("once", [False, True])
-def test_what_the_database_cannot_do_now_is_retried(sqlstate: str, once: bool) -> None:
+def test_what_the_database_cannot_do_now_is_retried_and_nothing_else(sqlstate: str, once: bool) -> None:
     def collide(*, workflow: Workflow, context: Any) -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$")
 
     define([Step(collide, once=once)])
     workflow = work(submit())
-    assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
+    assert workflow.status == ("PENDING" if sqlstate in NOT_NOW else "FAILED")
+    assert workflow.retry_count == (1 if sqlstate in NOT_NOW else 0)
     assert [effect.state for effect in Effect.objects.all()] == ["unknown"] * once
 
 
-def test_a_database_of_the_steps_own_that_is_away_is_tried_again() -> None:
-    def look_elsewhere(*, workflow: Workflow, context: Any) -> None:
-        psycopg.connect("host=127.0.0.1 port=1 dbname=elsewhere")
+@pytest.mark.parametrize(
+    ("act", "error"),
+    [
+        (lambda: psycopg.connect("host=127.0.0.1 port=1 dbname=elsewhere"), "psycopg.OperationalError"),
+        (lambda: bytearray(2**62), "MemoryError"),
+    ],
+    ids=["a database of its own that is away", "memory that runs out"],
+)
+def test_what_the_step_s_own_world_cannot_do_now_is_tried_again(act: Callable[[], object], error: str) -> None:
+    def step(*, workflow: Workflow, context: Any) -> None:
+        act()
 
-    define([look_elsewhere])
+    define([step])
     workflow = work(submit())
-    assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
-
-
-def test_memory_that_runs_out_is_tried_again() -> None:
-    def use_it_up(*, workflow: Workflow, context: Any) -> None:
-        bytearray(2**62)
-
-    define([use_it_up])
-    workflow = work(submit())
-    assert (workflow.status, workflow.retry_count, workflow.last_error_class) == ("PENDING", 1, "MemoryError")
-
-
-@pytest.mark.parametrize("sqlstate", ["22012", "23505", "42601", "42883", "53400", "54000", "P0001"])
-def test_another_database_error_is_for_good(sqlstate: str) -> None:
-    def fail(*, workflow: Workflow, context: Any) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$")
-
-    define([fail])
-    assert work(submit()).status == "FAILED"
+    assert (workflow.status, workflow.retry_count, workflow.last_error_class) == ("PENDING", 1, error)
 
 
 def test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits() -> None:
@@ -77,31 +70,27 @@ def test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits() -> 
     assert "DETAIL" not in workflow.last_error_message, "it quotes the row"
 
 
-def test_a_step_that_swallows_a_database_error_is_told() -> None:
+def divide() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 / 0")
+
+
+def mark_for_rollback() -> None:
+    with transaction.atomic(savepoint=False):
+        raise LookupError
+
+
+@pytest.mark.parametrize("act", [divide, mark_for_rollback])
+def test_a_step_that_swallows_a_database_error_is_told(act: Callable[[], None]) -> None:
     def swallow(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT 1 / 0")
-        except Exception:
-            return {}
+        with suppress(Exception):
+            act()
         return {}
 
     define([swallow])
     workflow = work(submit())
     assert workflow.status == "FAILED"
     assert "swallow swallowed a database error" in workflow.last_error_message
-
-
-def test_a_step_whose_inner_transaction_was_marked_for_rollback_is_told() -> None:
-    def mark(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        try:
-            with transaction.atomic(savepoint=False):
-                raise LookupError
-        except LookupError:
-            return {}
-
-    define([mark])
-    assert "swallowed a database error" in work(submit()).last_error_message
 
 
 def test_a_hook_that_fails_after_the_commit_changes_nothing() -> None:

@@ -43,7 +43,8 @@ def messages() -> Downstream:
 
 
 def confirm_with(service: Any, **policy: Any) -> Step:
-    return Step(service.step, best_effort=True, once=True, key_ttl=HOUR, name="confirm", follow_up=LATER, **policy)
+    usual = {"best_effort": True, "once": True, "key_ttl": HOUR, "name": "confirm", "follow_up": LATER}
+    return Step(service.step, **{**usual, **policy})
 
 
 def let_go(service: Downstream, state: str = "down") -> Workflow:
@@ -73,8 +74,25 @@ def test_what_was_let_go_is_done_later_once(messages: Downstream) -> None:
     assert follow_up() is False
 
 
-def test_what_is_refused_is_not_followed_up(messages: Downstream) -> None:
-    let_go(messages, "refusing")
+def fail(*, workflow: Workflow, context: Any) -> None:
+    raise StepError("No.")
+
+
+@pytest.mark.parametrize(
+    ("state", "policy", "then", "status"),
+    [
+        ("refusing", {}, [], "COMPLETE"),
+        ("down", {"follow_up": None}, [], "COMPLETE"),
+        ("down", {}, [fail], "FAILED"),
+    ],
+    ids=["what is refused", "a step that does not ask for it", "a workflow that fails"],
+)
+def test_nothing_else_is_followed_up(
+    messages: Downstream, state: str, policy: dict[str, Any], then: list[Any], status: str
+) -> None:
+    messages.state = state
+    define([confirm_with(messages, **policy), *then])
+    assert work(submit()).status == status
     assert not FollowUp.objects.exists()
 
 
@@ -97,23 +115,6 @@ def test_a_call_in_doubt_that_does_not_apply_any_more_is_not_followed_up() -> No
     assert work(workflow).status == "COMPLETE"
     assert Event.objects.get(kind="best_effort_failed").detail["error_code"] == "does_not_apply"
     assert Effect.objects.get().state == "unknown"
-    assert not FollowUp.objects.exists()
-
-
-def test_a_step_that_does_not_ask_for_it_is_not_followed_up(messages: Downstream) -> None:
-    define([Step(messages.step, best_effort=True)])
-    messages.state = "down"
-    work(submit())
-    assert not FollowUp.objects.exists()
-
-
-def test_a_workflow_that_fails_follows_nothing_up(messages: Downstream) -> None:
-    def fail(*, workflow: Workflow, context: Any) -> None:
-        raise StepError("No.")
-
-    messages.state = "down"
-    define([confirm_with(messages), fail])
-    assert work(submit()).status == "FAILED"
     assert not FollowUp.objects.exists()
 
 

@@ -5,14 +5,13 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from django.db import connection
 from pydantic import BaseModel
 
 from tests import engine
 from tests.engine import define, kinds, last_attempt, submit, work, worker
 from workflows.definition import WorkflowDefinition
 from workflows.errors import StepError
-from workflows.models import Attempt, Workflow
+from workflows.models import Workflow
 
 pytestmark = engine.ENGINE
 
@@ -92,19 +91,3 @@ def test_a_row_that_the_engine_fails_on_does_not_hold_up_the_others(monkeypatch:
     first.refresh_from_db()
     assert (first.status, kinds(first), last_attempt(first).outcome) == ("PENDING", ["lost", "put_back"], "lost")
     assert first.invisible_until > second.created_at
-
-
-@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "SELECT pg_terminate_backend(pg_backend_pid())"])
-def test_a_row_whose_steps_end_the_claim_does_not_hold_up_the_others(statement: str) -> None:
-    def end_the_claim(*, workflow: Workflow, context: Any) -> None:
-        if workflow.payload["bad"]:
-            with connection.cursor() as cursor:
-                cursor.execute(statement)
-
-    define([end_the_claim])
-    first, second = submit({"bad": True}), submit({"bad": False})
-    drain()
-    second.refresh_from_db()
-    first.refresh_from_db()
-    assert (second.status, first.status, kinds(first)) == ("COMPLETE", "PENDING", ["lost", "lost", "put_back"])
-    assert list(Attempt.objects.filter(workflow=first).values_list("outcome", flat=True)) == ["lost", "lost"]

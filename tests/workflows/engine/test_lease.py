@@ -34,13 +34,19 @@ def as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("alias", "setting", "value"),
     [
+        # A claim may be silent longer than the longest step takes, and no longer.
         ("default", "idle_in_transaction_session_timeout", "2min"),
         ("default", "statement_timeout", "2min"),
         ("attempt_log", "statement_timeout", "0"),
         ("attempt_log", "idle_in_transaction_session_timeout", "10s"),
+        # The claim may hold what the attempt log waits for; and a statement may run for a worker that is long gone.
+        ("default", "client_connection_check_interval", "1s"),
+        ("attempt_log", "client_connection_check_interval", "1s"),
+        ("attempt_log", "lock_timeout", "5s"),
+        ("default", "lock_timeout", "0"),
     ],
 )
-def test_a_claim_may_be_silent_longer_than_the_longest_step(alias: str, setting: str, value: str) -> None:
+def test_neither_end_waits_for_ever_for_the_other(alias: str, setting: str, value: str) -> None:
     define([step, Step(step, timeout=90, name="longest"), Step(step, timeout=0.5, name="short")])
     lease.describe_connections("test-host:1")
     assert session(alias, setting) == value

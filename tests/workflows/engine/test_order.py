@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import Context, define, submit, work, worker
+from tests.engine import Context, define, submit, worker
 from tests.workflows.cancelling import nothing
 from workflows.errors import RetryableStepError
 from workflows.models import Attempt, Workflow
@@ -77,28 +77,12 @@ def test_what_a_dead_worker_leaves_is_the_first_of_what_has_not_started() -> Non
     assert taken()[1:] == [begun.pk, left.pk, fresh.pk]
 
 
-def test_what_is_rescheduled_after_deaths_has_started() -> None:
-    """It may have charged somebody."""
-    define([nothing])
-    workflow = submit()
-    for number in (1, 2):
-        Attempt.objects.create(workflow=workflow, number=number, worker="gone:1", outcome="killed", closed_at=Now())
-    assert work(workflow).begun
-
-
 def test_run_now_puts_it_before_the_backlog() -> None:
     define([nothing])
     workflow, fresh = submit(invisible_until=timezone.now() + timedelta(hours=1)), submit()
     assert transitions.make_due(workflow.pk)
     drain()
     assert taken() == [workflow.pk, fresh.pk]
-
-
-def test_what_no_release_knows_waits_its_turn() -> None:
-    """Nothing of it has been done: ten thousand of them, rescheduled again and again, would hold up everything new."""
-    define([nothing])
-    workflow = work(submit(workflow_type="of_the_next_release"))
-    assert (workflow.status, workflow.begun) == ("PENDING", False)
 
 
 @pytest.mark.parametrize("only", ["", "compensation"])

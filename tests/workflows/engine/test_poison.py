@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import OperationalError, connection
+from django.db import connection
 from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, due_again, kinds, last_attempt, make_due, submit, work
+from tests.workflows.refusing import lose
 from workflows import operations
 from workflows.definition import Retry, Step
-from workflows.errors import ClaimLost
 from workflows.models import Attempt, Effect, Event, ManualTask, Wait, Workflow
 
 pytestmark = engine.ENGINE
@@ -258,10 +258,7 @@ def lose_it_again(workflow: Workflow) -> None:
         connection.close()
 
     define([Step(close, name="charge")])
-    this = engine.worker()
-    with pytest.raises((ClaimLost, OperationalError)):
-        this.process_next()
-    this.in_hand.close_lost()
+    lose(workflow)
     assert last_attempt(workflow).outcome == "lost", "it was tried"
     make_due(workflow)
 

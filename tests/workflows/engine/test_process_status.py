@@ -14,9 +14,13 @@ from workflows.engine.worker_boundary import WorkersBoundary
 HERE = WorkerStatus(worker_id=7, attempt_id=8, workflow_id=9, since=1.5, deadline=31.5, lost=False, step="charge")
 
 
-def test_what_is_written_is_read() -> None:
+def test_a_fork_writes_and_its_parent_reads() -> None:
     first, second = process_status.allocate(2)
-    first.write(HERE)
+    pid = os.fork()
+    if pid == 0:
+        first.write(HERE)
+        os._exit(0)
+    os.waitpid(pid, 0)
     assert first.read() == HERE
     assert second.read() == WorkerStatus(), "its neighbour's is untouched"
     first.clear()
@@ -39,16 +43,6 @@ def test_an_undo_whose_own_code_starts_late_has_its_whole_time_and_keeps_its_nam
     boundary.calling()
     assert (status.now.step, status.now.deadline - status.now.since) == ("undo charge", pytest.approx(30))
     assert status.now.since > announced_at + 2
-
-
-def test_a_fork_writes_and_its_parent_reads() -> None:
-    (slot,) = process_status.allocate(1)
-    pid = os.fork()
-    if pid == 0:
-        slot.write(HERE)
-        os._exit(0)
-    os.waitpid(pid, 0)
-    assert slot.read() == HERE
 
 
 class Half(bytearray):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -61,17 +60,6 @@ def test_the_time_zone_is_djangos_again_after_each_attempt(monkeypatch: pytest.M
         connection.close()
 
 
-def test_what_an_undo_sets_for_the_session_ends_with_it() -> None:
-    def undo(*, workflow: Workflow, context: Any, effect: Any) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SET statement_timeout = '60s'")
-
-    define([Step(call, once=True, undo=undo), fail])
-    before = shown("statement_timeout")
-    assert work(work(submit())).status == "FAILED"
-    assert shown("statement_timeout") == before
-
-
 def test_an_undo_that_fails_leaves_no_writes_behind() -> None:
     def undo(*, workflow: Workflow, context: Any, effect: Any) -> None:
         Group.objects.create(name="by half")
@@ -103,46 +91,6 @@ def test_a_connection_that_is_closed_right_before_the_commit_has_decided_nothing
     with failpoints.armed("before_commit", connection.close), pytest.raises(ClaimLost):
         worker().process_next()
     assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
-
-
-def test_no_step_runs_after_a_best_effort_step_has_lost_the_claim() -> None:
-    ran: list[str] = []
-
-    def lose_it(*, workflow: Workflow, context: Any) -> None:
-        with engine.another_connection() as other:
-            other.execute("SELECT pg_terminate_backend(%s, 5000)", [connection.connection.info.backend_pid])
-        Group.objects.count()
-
-    define([Step(lose_it, best_effort=True), lambda *, workflow, context: ran.append("next")])
-    submit()
-    with pytest.raises(ClaimLost):
-        worker().process_next()
-    connection.close()
-    assert ran == []
-
-
-@pytest.mark.parametrize(
-    ("alias", "setting", "value"),
-    [
-        ("default", "client_connection_check_interval", "1s"),
-        ("attempt_log", "client_connection_check_interval", "1s"),
-        ("attempt_log", "lock_timeout", "5s"),
-        ("default", "lock_timeout", "0"),
-    ],
-)
-def test_neither_end_waits_for_ever_for_the_other(
-    alias: str, setting: str, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The claim may hold what the attempt log waits for; and a statement may run for a worker that is long gone."""
-    for each in ("default", "attempt_log"):
-        monkeypatch.setitem(
-            connections[each].settings_dict, "OPTIONS", connections[each].settings_dict.get("OPTIONS", {})
-        )
-    define([nothing])
-    lease.describe_connections("test-host:1")
-    with closing(connections.create_connection(alias)) as made, made.cursor() as cursor:
-        cursor.execute(f"SHOW {setting}")
-        assert cursor.fetchone() == (value,)
 
 
 def test_a_worker_reads_what_is_committed_whatever_the_database_would_do(monkeypatch: pytest.MonkeyPatch) -> None:

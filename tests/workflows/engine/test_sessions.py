@@ -13,7 +13,6 @@ from tests import engine
 from tests.engine import define, submit, worker
 from tests.processes import until
 from workflows.engine import lease, sessions
-from workflows.errors import ClaimLost
 from workflows.models import Workflow
 from workflows.postgres import sqlstates
 
@@ -33,15 +32,12 @@ def as_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     connections.close_all()
 
 
-def test_two_sessions_of_their_own_are_fit() -> None:
-    sessions.ensure_fit()
-    sessions.refuse_unfit("test-host:1")
-    assert connections["default"].connection.info.backend_pid != connections["attempt_log"].connection.info.backend_pid
-
-
 def test_before_the_workers_are_forked_no_connection_is_left_open() -> None:
     sessions.refuse_unfit("test-host:1")
     assert (connection.connection, connections["attempt_log"].connection) == (None, None)
+    sessions.ensure_fit()
+    assert connections["default"].connection.info.backend_pid != connections["attempt_log"].connection.info.backend_pid
+    connections.close_all()
     with engine.another_connection() as other:
         ours = "application_name LIKE 'onramp %' AND datname = current_database() AND pid <> pg_backend_pid()"
         until(lambda: other.execute(f"SELECT 1 FROM pg_stat_activity WHERE {ours}").fetchall() == [], seconds=5)
@@ -233,7 +229,3 @@ def test_what_a_worker_refuses_ends_it_and_is_no_fault_of_the_engine(monkeypatch
     monkeypatch.setattr(sessions, "_check", refuse)
     with pytest.raises(sessions.UnfitSessions):
         worker().run()
-
-
-def test_a_claim_lost_is_told_with_its_words() -> None:
-    assert sqlstates.loggable(ClaimLost("the claim's transaction has ended")).endswith("has ended")

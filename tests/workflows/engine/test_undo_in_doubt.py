@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from tests import engine
-from tests.engine import again, define, kinds, outcomes, submit, work, worker
+from tests.engine import again, define, kinds, outcomes, submit, work
+from tests.workflows.refusing import lose
 from tests.workflows.undoing import BY_HAND, World, ada, fail, in_doubt, states, to_rest
 from workflows import operations
 from workflows.effects import KnownEffect
-from workflows.errors import ClaimLost, StepError, UnknownOutcome
+from workflows.errors import StepError, UnknownOutcome
 from workflows.models import Attempt, Effect, ManualTask, Workflow
 
 pytestmark = engine.ENGINE
@@ -44,10 +45,7 @@ def test_a_result_that_comes_while_it_is_looked_up_is_the_truth(world: World) ->
             other.execute("UPDATE workflows_effect SET state = 'done', result = '{}' WHERE id = %s", [effect.id])
 
     workflow = in_doubt(world, lookup=too_early, settle=0)
-    this = worker()
-    with pytest.raises(ClaimLost):
-        this.process_next()
-    this.in_hand.close_lost()
+    lose(workflow)
     assert to_rest(workflow).status == "FAILED"
     assert world.log == ["reserve", "charge", "undo charge", "undo reserve"]
 

@@ -8,7 +8,7 @@ from django.db import connection, connections, transaction
 from tests import engine
 from tests.engine import define, last_attempt, submit, work
 from workflows.errors import ClaimLost
-from workflows.models import Attempt, Workflow
+from workflows.models import Attempt
 from workflows.state import attempt_log
 
 pytestmark = engine.ENGINE
@@ -55,18 +55,6 @@ def test_a_worker_that_lost_its_row_while_it_opened_an_attempt_is_in_nobodys_way
     assert ("nothing is decided: ClaimLost" in caplog.text) is begun
     assert "nothing is decided" not in caplog.text.replace("nothing is decided: ClaimLost", "")
     assert "engine itself" not in caplog.text
-
-
-def test_the_attempt_is_seen_by_others_while_it_runs() -> None:
-    seen = []
-
-    def look(*, workflow: Workflow, context: Any) -> None:
-        with engine.another_connection() as other:
-            seen.append(other.execute("SELECT number, closed_at FROM workflows_attempt").fetchall())
-
-    define([look])
-    work(submit())
-    assert seen == [[(1, None)]]
 
 
 def test_what_commits_late_is_not_overwritten_as_lost() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from tests import engine
-from tests.engine import another_connection, define, last_attempt, submit, terminate, work, worker
+from tests.engine import another_connection, define, last_attempt, submit, terminate, work
 from tests.workflows.cancelling import nothing
+from tests.workflows.refusing import lose
 from workflows.definition import Step
-from workflows.errors import ClaimLost, RetryableStepError, StepError
+from workflows.errors import StepError
 from workflows.models import Workflow
 from workflows.models.steps_on_record import as_recorded, as_told
 
@@ -80,10 +81,6 @@ def refuse(*, workflow: Workflow, context: Any) -> None:
     raise StepError("There is no address.", code="no_address")
 
 
-def busy(*, workflow: Workflow, context: Any) -> None:
-    raise RetryableStepError("Busy.", code="busy")
-
-
 def test_a_complete_workflow_tells_what_each_step_did() -> None:
     define([say, nothing, Step(refuse, best_effort=True), Step(say, name="say again")])
     workflow = work(submit())
@@ -99,32 +96,11 @@ def test_a_complete_workflow_tells_what_each_step_did() -> None:
     ]
 
 
-def test_an_attempt_that_is_retried_tells_what_ran_before_the_failure() -> None:
-    define([say, busy])
-    workflow = work(submit())
-    assert names_and_outcomes(workflow) == [("say", "ran"), ("busy", "failed")]
-    assert stored(workflow)[0].startswith("say ")
-
-
 def test_a_lost_attempt_tells_what_ran_before_the_loss() -> None:
     def lose_it(*, workflow: Workflow, context: Any) -> None:
         terminate("default")
 
     define([say, lose_it])
-    workflow, this = submit(), worker()
-    with pytest.raises(ClaimLost):
-        this.process_next()
-    this.in_hand.close_lost()
+    workflow = lose(submit())
     assert (last_attempt(workflow).outcome, stored(workflow)[0].split(" ")[0]) == ("lost", "say")
     assert [name for name, _ in names_and_outcomes(workflow)] == ["say", "lose_it"]
-
-
-def test_twenty_one_steps_that_ran_take_a_third_of_what_they_take_in_full() -> None:
-    steps = [{"step": f"update_something_{number:02}", "outcome": "ran", "ms": 12.3} for number in range(21)]
-    recorded = as_recorded(steps)
-    with another_connection() as other:
-        sizes = "SELECT octet_length(%s::text), pg_column_size(%s::jsonb)"
-        row = other.execute(sizes, [recorded.in_short, str(steps).replace("'", '"')]).fetchone()
-    assert row
-    assert recorded.in_full == []
-    assert row[0] < row[1] / 3
