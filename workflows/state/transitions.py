@@ -34,12 +34,6 @@ from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import PARKED_SQL
 from workflows.postgres.statements import Parameters, execute, literal
 
-COLUMNS = (
-    *("status", "compensating", "completed_at", "invisible_until", "begun"),
-    *("waiting_for", "wake_on", "wake_matching", "seen_until", "parked_on", "parked_at"),
-    *("current_step", "retry_count", "unavailable_count"),
-)
-
 # The true time, not an earlier one: that the workflow goes before the backlog is what `begun` says.
 AT_ONCE = ClockTimestamp()
 

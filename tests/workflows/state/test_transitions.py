@@ -23,6 +23,12 @@ HOME = PACKAGE / "state" / "transitions.py"
 # What moves rows through time in the tests of those who write steps: no engine runs while it does.
 TEST_KIT = PACKAGE / "testing"
 
+COLUMNS = {
+    *("status", "compensating", "completed_at", "invisible_until", "begun"),
+    *("waiting_for", "wake_on", "wake_matching", "seen_until", "parked_on", "parked_at"),
+    *("current_step", "retry_count", "unavailable_count"),
+}
+
 # What a person says of a workflow at rest is no part of its schedule.
 BESIDE = {"acknowledged_failure"}
 
@@ -48,7 +54,7 @@ def faults_in(source: str) -> list[str]:
                 continue
             named = {keyword.arg for keyword in node.keywords}
             of_workflows = "Workflow.objects" in ast.unparse(node.func)
-            if (of_workflows and named != BESIDE) or named & set(transitions.COLUMNS):
+            if (of_workflows and named != BESIDE) or named & COLUMNS:
                 faults.append(f"line {node.lineno}: {ast.unparse(node)}")
     return faults
 
@@ -80,7 +86,7 @@ def test_what_writes_something_else_is_not(source: str) -> None:
 
 
 def test_the_columns_of_the_schedule_are_columns_of_the_row() -> None:
-    assert set(transitions.COLUMNS) <= {field.name for field in Workflow._meta.get_fields()}
+    assert {field.name for field in Workflow._meta.get_fields()} >= COLUMNS
 
 
 @pytest.mark.django_db
