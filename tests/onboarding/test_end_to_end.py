@@ -35,6 +35,10 @@ def enter(sample: Sample) -> Workflow:
     return Workflow.objects.get(pk=pk)
 
 
+def new_patient() -> Sample:
+    return sample(Kind.NET_NEW, seed=int(uuid4()))
+
+
 @pytest.mark.parametrize("sample", list(samples(2 * len(Kind), seed=2026)), ids=lambda sample: sample.kind)
 def test_each_kind_comes_to_rest_where_it_should_with_its_effects_once(sample: Sample, sandbox: SandboxProcess) -> None:
     if sample.account and sample.kind is not Kind.LINKED:
@@ -82,7 +86,7 @@ LOOKED_UP = [
 def test_a_call_whose_answer_never_came_is_looked_up_and_not_repeated(
     service: str, operation: str, step: str, kind: str, sandbox: SandboxProcess
 ) -> None:
-    sample = next(samples(1, seed=int(uuid4())))
+    sample = new_patient()
     sandbox.fault(service, operation, kind, count=1)
     workflow = work(enter(sample))
     effect = Effect.objects.get(workflow=workflow, step=step)
@@ -97,7 +101,7 @@ def test_a_call_whose_answer_never_came_is_looked_up_and_not_repeated(
 
 
 def test_the_ledger_agrees_with_the_services_one_to_one(sandbox: SandboxProcess) -> None:
-    sample = next(samples(1, seed=int(uuid4())))
+    sample = new_patient()
     workflow = work(enter(sample))
     performed = {effect["idempotency_key"] for effect in sandbox.effects()}
     recorded = Effect.objects.filter(workflow=workflow, state="done").values_list("idempotency_key", flat=True)
@@ -107,7 +111,7 @@ def test_the_ledger_agrees_with_the_services_one_to_one(sandbox: SandboxProcess)
 
 def test_a_failure_late_in_the_list_repeats_no_call_of_a_once_step(sandbox: SandboxProcess) -> None:
     sandbox.fault("programs", "enroll", "status", status=503, count=1)
-    workflow = work(enter(next(samples(1, seed=int(uuid4())))))
+    workflow = work(enter(new_patient()))
     assert workflow.current_step == "enroll_in_program"
     done = set(Effect.objects.filter(workflow=workflow, state="done").values_list("step", flat=True))
     assert done >= {"create_account", "start_visit", "update_address", "attach_payment_card", "execute_checkout"}
@@ -131,30 +135,21 @@ def stopped_at_the_enrolment(sandbox: SandboxProcess, submission: Sample) -> Wor
     return workflow
 
 
-def test_an_attempt_hours_later_does_not_need_the_session_of_the_patient(
+def test_an_attempt_hours_later_needs_no_session_and_leaves_the_bill_as_it_was_changed_meanwhile(
     sandbox: SandboxProcess, returning_patient: Sample
 ) -> None:
     exchanges = sandbox.fault("tokens", "exchange_session", "slow", delay_s=0)
+    set_bills = sandbox.fault("payments", "configure_billing", "slow", delay_s=0)
     workflow = stopped_at_the_enrolment(sandbox, returning_patient)
     sandbox.account(**returning_patient.account or {}, session_expires_in_s=0)
     workflow = again(workflow)
-    assert (workflow.status, outcomes(workflow)["look_up_account"]) == ("COMPLETE", "recorded")
-    assert sandbox.effects_of(workflow.key) == list(returning_patient.effects)
-    [fired] = [each["fired"] for each in sandbox.http.get("/_faults").json()["faults"] if each["id"] == exchanges["id"]]
-    assert fired == 1
-
-
-def test_an_attempt_hours_later_leaves_the_bill_as_it_was_changed_meanwhile(
-    sandbox: SandboxProcess, returning_patient: Sample
-) -> None:
-    set_bills = sandbox.fault("payments", "configure_billing", "slow", delay_s=0)
-    workflow = stopped_at_the_enrolment(sandbox, returning_patient)
+    did = outcomes(workflow)
+    assert (workflow.status, did["look_up_account"], did["configure_billing"]) == ("COMPLETE", "recorded", "recorded")
     performed = sandbox.effects_of(workflow.key)
+    assert performed == list(returning_patient.effects)
     assert performed.index(("payments", "configure_billing")) < performed.index(("payments", "charge"))
-    workflow = again(workflow)
-    assert (workflow.status, outcomes(workflow)["configure_billing"]) == ("COMPLETE", "recorded")
-    [fired] = [each["fired"] for each in sandbox.http.get("/_faults").json()["faults"] if each["id"] == set_bills["id"]]
-    assert fired == 1, "also under a key that the service has forgotten by then"
+    # Also under a key that the service has forgotten by then.
+    assert [sandbox.lift_fault(each["id"])["fired"] for each in (exchanges, set_bills)] == [1, 1]
 
 
 def test_a_session_that_cannot_be_checked_for_an_outage_is_checked_afterwards_and_nobody_is_asked(
@@ -241,7 +236,7 @@ def test_who_was_enrolled_as_unpaid_is_not_charged_when_the_card_can_be_attached
     """Enrolled and charged, dunning would collect a second time; and the enrolment's key would meet another body."""
     sandbox.fault("payments", "attach_card", "status", status=422, count=1)
     sandbox.fault("programs", "enroll", "drop_after", count=1)
-    workflow = work(enter(next(samples(1, seed=int(uuid4())))))
+    workflow = work(enter(new_patient()))
     assert workflow.current_step == "enroll_in_program"
     workflow = again(workflow)
     assert (workflow.status, workflow.context["payment_status"]) == ("COMPLETE", "payment_due")
@@ -252,7 +247,7 @@ def test_who_was_enrolled_as_unpaid_is_not_charged_when_the_card_can_be_attached
 
 def fails_for_good_after_the_charge(sandbox: SandboxProcess) -> Workflow:
     sandbox.fault("programs", "enroll", "status", status=422, count=1)
-    workflow = work(enter(next(samples(1, seed=int(uuid4())))))
+    workflow = work(enter(new_patient()))
     assert (workflow.compensating, workflow.current_step) == (True, "enroll_in_program")
     return workflow
 
@@ -299,7 +294,7 @@ def test_who_has_not_paid_is_not_refunded(sandbox: SandboxProcess) -> None:
 def test_an_enrolment_in_doubt_is_found_out_before_anything_is_undone(sandbox: SandboxProcess) -> None:
     """It went through, and its answer was lost: the withdrawal comes first, and then the refund."""
     sandbox.fault("programs", "enroll", "drop_after", count=1)
-    workflow = work(enter(next(samples(1, seed=int(uuid4())))))
+    workflow = work(enter(new_patient()))
     assert workflow.current_step == "enroll_in_program"
     operations.cancel(workflow.pk, user=User.objects.create_superuser(f"ada-{uuid4()}"), reason="By phone.")
     workflow = work(workflow)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from tests.workflows.testing.order import (
     ORDER,
@@ -15,12 +16,13 @@ from tests.workflows.testing.order import (
     OrderContext,
     charge,
     find_charge,
+    order_of,
     refund,
     ship,
     with_step,
 )
 from workflows import testing
-from workflows.definition import Step, WorkflowDefinition
+from workflows.definition import Step, Undo
 from workflows.effects import KnownEffect
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.models import Workflow
@@ -33,21 +35,17 @@ def not_undone(*, workflow: Workflow, context: OrderContext, effect: KnownEffect
     raise StepError("No.", code="no_refunds")
 
 
-def test_an_undo_that_does_not_work_is_found() -> None:
-    wrong = with_step("charge", Step(charge, once=True, undo=not_undone, lookup=find_charge))
-    with pytest.raises(AssertionError, match="The reversal of “Charge” failed 3 times"):
-        testing.check_compensation(wrong, PAYLOAD, testing.Failure("ship"))
+def reserve_locally(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+    return {"reservation": "r"}
 
 
-def test_an_undo_that_relies_on_what_is_not_on_the_ledger_is_found() -> None:
-    def reserve_locally(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
-        return {"reservation": "r"}
+def refund_reserved(*, workflow: Workflow, context: OrderContext, effect: KnownEffect) -> None:
+    assert context.reservation is not None, "reserved, and not on the ledger"
 
-    def refund_reserved(*, workflow: Workflow, context: OrderContext, effect: KnownEffect) -> None:
-        assert context.reservation is not None
 
-    steps = [reserve_locally, Step(charge, once=True, undo=refund_reserved, lookup=find_charge), ship]
-    wrong = WorkflowDefinition(name="order", context_class=OrderContext, steps=steps)
+@pytest.mark.parametrize("undo", [not_undone, refund_reserved])
+def test_an_undo_that_does_not_work_or_relies_on_what_is_not_on_the_ledger_is_found(undo: Undo) -> None:
+    wrong = order_of(reserve_locally, Step(charge, once=True, undo=undo, lookup=find_charge), ship)
     with pytest.raises(AssertionError, match="The reversal of “Charge” failed 3 times"):
         testing.check_compensation(wrong, PAYLOAD, testing.Failure("ship"))
 
@@ -71,9 +69,7 @@ def test_one_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.django_db(transaction=False, databases=["default", "attempt_log"])
-def test_a_test_without_real_transactions_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from django.db import transaction
-
+def test_a_test_without_real_transactions_is_told() -> None:
     with transaction.atomic(), pytest.raises(RuntimeError, match="give the test real transactions"):
         testing.run(ORDER, PAYLOAD)
 
@@ -82,9 +78,8 @@ def test_a_failure_that_is_not_reached_is_no_proof() -> None:
     def wait(*, workflow: Workflow, context: OrderContext) -> None:
         raise Suspend("a parcel", wake_on=["parcel"], until=workflow.created_at + timedelta(days=1))
 
-    waits_first = WorkflowDefinition(name="order", context_class=OrderContext, steps=[wait, *STEPS])
     with pytest.raises(AssertionError, match="ship fails: it is not reached"):
-        testing.check_compensation(waits_first, PAYLOAD, testing.Failure("ship"))
+        testing.check_compensation(order_of(wait, *STEPS), PAYLOAD, testing.Failure("ship"))
 
 
 def test_a_failure_that_is_swallowed_is_found() -> None:

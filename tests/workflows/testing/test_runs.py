@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from tests.workflows.testing.order import ORDER, ORDERS, PAYLOAD, OrderContext, check_order, pay, shop, with_step
 from workflows import testing
-from workflows.definition import Step, WorkflowDefinition
+from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import RetryableStepError, Suspend
 from workflows.models import Attempt, ManualTask, Workflow
 from workflows.waits import require_approval, wait_for_signal, wait_for_time
@@ -66,8 +66,9 @@ def test_questions_are_answered(yes: bool, status: str, undone: list[str]) -> No
     assert ManualTask.objects.get().decided_by == User.objects.get(username="testing")
 
 
-def test_retries_are_not_waited_for() -> None:
+def test_retries_and_times_are_not_waited_for() -> None:
     def flaky(*, workflow: Workflow, context: OrderContext) -> dict[str, str]:
+        wait_for_time(workflow, "a month", timedelta(days=30))
         if Attempt.objects.filter(workflow=workflow).count() < 4:
             raise RetryableStepError(base_delay=3600)
         return {"parcel": "late"}
@@ -81,16 +82,13 @@ def test_a_signal_is_sent_when_it_is_waited_for() -> None:
     assert (run.status, run.context["approved_by"], run.context["parcel"]) == ("COMPLETE", "ada", "p-2")
 
 
-def test_of_a_signal_that_nobody_sends_the_deadline_may_pass() -> None:
+def test_of_a_signal_that_nobody_sends_and_of_a_question_that_nobody_answers_the_deadline_may_pass() -> None:
     definition = with_step("review", Step(pay))
     assert testing.run(definition, PAYLOAD).workflow.waiting_for == "the signal payment.failed or payment.confirmed"
     late = testing.run(definition, PAYLOAD, overdue=["payment"])
     assert (late.status, late.workflow.last_error_code, late.undone) == ("FAILED", "wait_expired", ["reserve"])
-
-
-def test_a_question_that_nobody_answers_expires() -> None:
-    run = testing.run(ORDER, PAYLOAD | {"large": True}, overdue=["review"])
-    assert (run.status, run.workflow.last_error_code, run.undone) == ("FAILED", "approval_expired", ["reserve"])
+    late = testing.run(ORDER, PAYLOAD | {"large": True}, overdue=["review"])
+    assert (late.status, late.workflow.last_error_code, late.undone) == ("FAILED", "approval_expired", ["reserve"])
 
 
 def test_a_question_may_be_answered_by_a_form_and_with_four_eyes() -> None:
@@ -103,14 +101,6 @@ def test_a_question_may_be_answered_by_a_form_and_with_four_eyes() -> None:
 
     run = testing.run(with_step("review", Step(review_twice)), PAYLOAD, decide=lambda task: {"percent": 5})
     assert (run.status, run.context["approved_by"]) == ("COMPLETE", "testing, another: 5")
-
-
-def test_times_are_not_waited_for() -> None:
-    def sleep_on_it(*, workflow: Workflow, context: OrderContext) -> None:
-        wait_for_time(workflow, "a month", timedelta(days=30))
-
-    run = testing.run(with_step("review", Step(sleep_on_it)), PAYLOAD)
-    assert (run.status, run.called("charge")) == ("COMPLETE", 1)
 
 
 def test_a_wait_that_looks_for_itself_does_so() -> None:
@@ -129,19 +119,13 @@ def test_a_wait_that_looks_for_itself_does_so() -> None:
     assert late.workflow.last_error_code == "wait_expired"
 
 
-def test_children_are_run_too() -> None:
+def test_children_are_run_too_and_their_parent_waits_for_what_they_wait_for() -> None:
     waiting = with_step("review", Step(pay))
     run = testing.run(ORDERS, {"skus": ["A", "B"]}, children=[waiting], signals={"payment.confirmed": {"by": "ada"}})
     assert run.context["parcel"] == "COMPLETE, COMPLETE"
     assert run.workflow.children.count() == 2
-
-
-def test_a_parent_waits_for_what_its_children_wait_for() -> None:
-    waiting = with_step("review", Step(pay))
-    assert (
-        testing.run(ORDERS, {"skus": ["A"]}, children=[waiting]).workflow.waiting_for
-        == "the workflows that it has started (orders)"
-    )
+    run = testing.run(ORDERS, {"skus": ["A"]}, children=[waiting])
+    assert run.workflow.waiting_for == "the workflows that it has started (orders)"
     late = testing.run(ORDERS, {"skus": ["A"]}, children=[waiting], overdue=["orders"])
     assert (late.status, late.workflow.last_error_code) == ("FAILED", "wait_expired")
 
@@ -155,8 +139,6 @@ def test_what_waits_for_anything_else_is_given_back_as_it_is() -> None:
 
 
 def test_the_projects_own_definitions_are_known_again_afterwards() -> None:
-    from workflows.definition import definitions
-
     before = list(definitions())
     testing.run(ORDER, PAYLOAD)
     assert list(definitions()) == before
