@@ -74,8 +74,8 @@ class Processes:
                 process.kill()
                 process.wait()
 
-    def start(self, name: str, arguments: Iterable[str], *, ready: str | None = None, **environment: str) -> int:
-        """Start `python <arguments>`, with more environment; return its process id, which is that of its session, too.
+    def start(self, name: str, arguments: Iterable[str], *, ready: str | None = None, **environment: str) -> None:
+        """Start `python <arguments>`, with more environment.
 
         With `ready`, a URL, return when it answers; raises DemoError if it does not.
         """
@@ -100,7 +100,6 @@ class Processes:
             if monotonic() > deadline:
                 raise DemoError(f"The {name} does not answer at {ready}; see {self._log(name)}")
             sleep(0.05)
-        return self._running[name].pid
 
     def check(self) -> None:
         """Raise DemoError when a process has ended by itself."""

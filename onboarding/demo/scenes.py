@@ -16,6 +16,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.urls import reverse
 
+from onboarding.demo.definition import POISON
 from onboarding.demo.report import Effects, Expected, Result
 from onboarding.samples import Kind, Sample, sample
 from workflows import operations
@@ -25,7 +26,6 @@ from workflows.models import ManualTask, Service, State
 SEEDS = 1000
 
 OUTAGE = {"service": "insurance", "operation": None, "kind": "status", "status": 503}
-CRASHES = 3  # in a row, and a payload is poison
 
 Fault = Mapping[str, Any]
 Who = Callable[[str], User]  # the user who acts for a group
@@ -43,8 +43,7 @@ class Act:
 class Scene:
     """A submission with its trouble, and how it ends. `about` says what to look at.
 
-    `faults` strike its own calls, and no others. A worker that meets the fault of one that `crashes` is ended, each
-    time, as by a fault in a library.
+    `faults` strike its own calls, and no others.
     """
 
     about: str
@@ -52,7 +51,6 @@ class Scene:
     expected: Expected
     faults: tuple[Fault, ...] = ()
     act: Act | None = None
-    crashes: bool = False
 
     @property
     def key(self) -> UUID:
@@ -87,6 +85,7 @@ def scenes(seed: int) -> list[Scene]:
         return {"service": service, "operation": operation, "kind": kind, **strikes, **more}
 
     unclear, reversal, poison = new(Kind.NET_NEW), new(Kind.PROGRAM_FULL), new(Kind.NET_NEW)
+    poison.payload[POISON] = True
     declined, cancelled, retried = new(Kind.CARD_DECLINED), new(Kind.NET_NEW), new(Kind.NET_NEW)
     reviews = [new(Kind.CLINICAL_REVIEW) for _ in range(4)]
     parked = [new(Kind.NET_NEW, insured=True) for _ in range(5)]
@@ -108,8 +107,6 @@ def scenes(seed: int) -> list[Scene]:
             "A poison payload: it crashed three workers, and is not tried again",
             poison,
             Expected(State.FAILED, "poison", _up_to(poison, "profiles", "update_personal_information")),
-            (fault(poison, "profiles", "update_phone_number", "silent", CRASHES),),
-            crashes=True,
         ),
         Scene(
             "A card that was declined",

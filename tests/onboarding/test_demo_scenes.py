@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from onboarding.demo.play import _crash_worker_of
 from onboarding.demo.scenes import OUTAGE, Scene, scenes, sights
 from onboarding.samples import samples
 from onboarding.sandbox.faults import FaultBook
 from onboarding.sandbox.store import Store
-from workflows.models import Attempt, Service, State, WorkerProcess, Workflow
+from workflows.models import Service, State
 
 
 def test_the_same_seed_makes_the_same_scenes_and_another_seed_other_ones() -> None:
@@ -43,40 +36,6 @@ def test_the_sandbox_knows_each_fault_and_a_scene_strikes_its_own_calls_only(tmp
             book.add(dict(fault))
             assert fault["idempotency_key"] == str(scene.key)
             assert fault["count"]  # or a retry at the console would meet it again
-
-
-@pytest.fixture
-def stranger() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that sleeps, in a session of its own, as a supervisor of workers is."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
-    yield process
-    process.kill()
-    process.wait()
-
-
-def running(worker: subprocess.Popen[bytes], *, host: str = "") -> Workflow:
-    """A workflow that a worker of that process runs."""
-    row = Workflow.objects.create(idempotency_key=uuid4(), workflow_type="onboarding", payload={})
-    Attempt.objects.create(workflow=row, number=1, worker="its name")
-    WorkerProcess.objects.create(name="its name", host=host or socket.gethostname(), pid=worker.pid, queue="default")
-    return row
-
-
-@pytest.mark.django_db
-def test_the_worker_that_runs_a_poison_payload_is_ended_as_by_a_fault_in_a_library(
-    stranger: subprocess.Popen[bytes],
-) -> None:
-    assert _crash_worker_of(running(stranger).pk, [stranger.pid])
-    assert stranger.wait(10) == -signal.SIGSEGV
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("host", ["", "another-host"])
-def test_no_other_process_is_ended(stranger: subprocess.Popen[bytes], host: str) -> None:
-    ours = [stranger.pid] if host else [1]
-    assert not _crash_worker_of(running(stranger, host=host).pk, ours)
-    with pytest.raises(subprocess.TimeoutExpired):
-        stranger.wait(0.2)
 
 
 @pytest.mark.django_db

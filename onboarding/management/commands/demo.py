@@ -6,7 +6,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,13 +43,10 @@ PATIENCE_PER_SUBMISSION = 0.5
 
 class Command(BaseCommand):
     help = (
-        "Starts the sandbox, the intake, the console and two workers on this machine, sends realistic submissions on\n"
-        "a day when the services have their troubles, shows what becomes of them, leaves one of each kind of trouble\n"
+        "Starts the sandbox, the intake, the console and two workers on this machine, sends realistic submissions on "
+        "a day when the services have their troubles, shows what becomes of them, leaves one of each kind of trouble "
         "on the console, with a login for each group, and runs on until Ctrl-C."
     )
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        return super().create_parser(prog_name, subcommand, formatter_class=RawDescriptionHelpFormatter, **kwargs)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--submissions", type=_count, default=300, metavar="N", help="How many (default: 300).")
@@ -116,11 +113,10 @@ class Command(BaseCommand):
                     ready=f"http://127.0.0.1:{ports[name]}/healthz",
                 )
             old = options["workers"] // 2  # half of them
-            workers = []
             for release, number in ((OLD_RELEASE, old), (NEW_RELEASE, options["workers"] - old)):
                 if number:
                     command = ["manage.py", "runworker", "--processes", str(number)]
-                    workers.append(processes.start(f"workers-{release}", command, RELEASE=release))
+                    processes.start(f"workers-{release}", command, RELEASE=release)
 
             traffic.arrange(sandbox, plan)
             with traffic.bad_day(sandbox, plan, door=f"{console}/v1/signals/accounts", secret=secret):
@@ -143,7 +139,6 @@ class Command(BaseCommand):
                 api_key=api_key,
                 sandbox=sandbox,
                 who=partial(logins.someone, people),
-                workers=workers,
                 check=processes.check,
             )
             expected |= {scene.key: scene.expected for scene in staged}
