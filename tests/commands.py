@@ -1,10 +1,21 @@
-"""What the commands of the tests share (`python -m tests.benchmark`, `python -m tests.mutants`): how they end."""
+"""What the commands of the tests share (`tests.benchmark`, `tests.mutants`): how they are called, and end."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from types import FrameType
 from typing import NoReturn
+
+
+def parser(command: str, description: str, *examples: str) -> argparse.ArgumentParser:
+    """Of `python -m command`. The examples are of its target in the Makefile, each with what it does."""
+    return argparse.ArgumentParser(
+        prog=f"python -m {command}",
+        description=description,
+        epilog="\n  ".join(["examples:", *examples]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def complain(message: str, code: int = 1) -> int:

@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from tests.benchmark.measures import MEASURES
+from tests.benchmark.__main__ import MEASURES
 from tests.servers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)

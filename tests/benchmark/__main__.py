@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
-from types import MappingProxyType
-from typing import Any
 
 from rich.console import Console
 
-from tests.benchmark import machine
-from tests.benchmark.command import at_least, parser, run_to_the_end
+from tests.benchmark import claim, drain, footprint, idle, intake, machine, memory, pickup, takeover, waking
+from tests.benchmark.command import at_least, run_to_the_end
 from tests.benchmark.database import BenchmarkError, throwaway_database
 from tests.benchmark.findings import Report, counts, summary, with_targets
-from tests.benchmark.intake import GOALS
-from tests.benchmark.measures import MEASURES
 from tests.benchmark.peers import PEERS
 from tests.benchmark.peers.contest import PeerError, contestants
 from tests.benchmark.peers.venv import versions
-from tests.benchmark.progress import tracking
 from tests.benchmark.setting import Setting, add_sizes, chosen_sizes
+from tests.commands import parser
+
+MEASURES = {
+    "intake": intake,
+    "drain": drain,
+    "pickup": pickup,
+    "claim": claim,
+    "idle": idle,
+    "takeover": takeover,
+    "waking": waking,
+    "memory": memory,
+    "bytes": footprint,
+}
 
 DESCRIPTION = f"""\
 How fast is it, beside the least that the same work costs? Each measure runs real
@@ -34,20 +40,24 @@ processes with the settings of production, on a database of its own, on the serv
 DATABASE_URL or (with DEBUG=1) the embedded one. The database is dropped at the end.
 
 measures:
-{"".join(f"  {name:10} {measure.what}{os.linesep}" for name, measure in MEASURES.items())}
+{"".join(f"  {name:10} {str(each.__doc__).splitlines()[0]}{chr(10)}" for name, each in MEASURES.items())}
 What is compared takes turns in each round, and a ratio is of neighbours in time: compare
 ratios, for the rates are as much the machine's as ours. Beside each median stands the
 spread of the rounds: where a target lies within it, the noise has decided. The exit code
 is 0 whatever the figures are.
 """
 
-EPILOG = """\
-examples:
-  make bench ARGS="--json figures.json"                     all of it
-  make bench-quick                                          the same with small sizes
-  make bench ARGS="--only drain --rounds 30"                one measure, with less noise
-  make bench ARGS="--only intake --connections 64 --seconds 5"
-"""
+EXAMPLES = (
+    'make bench ARGS="--json figures.json"                     all of it',
+    "make bench-quick                                          the same with small sizes",
+    'make bench ARGS="--only drain --rounds 30"                one measure, with less noise',
+    'make bench ARGS="--only intake --connections 64 --seconds 5"',
+)
+
+OURS = (
+    "ours: a transaction around the work, whose end decides; each attempt, its steps and its end are kept; a killed "
+    "worker's row is held again at once; of a recorded step an INTENT is on disk before its call"
+)
 
 # Where nobody looks on: in a file, or in a log.
 WIDTH = 140
@@ -61,21 +71,12 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    arguments = parser("python -m tests.benchmark", description=DESCRIPTION, epilog=EPILOG)
-    arguments.add_argument(
-        "--only",
-        type=_choice(MEASURES, "measure"),
-        default=list(MEASURES),
-        metavar="NAMES",
-        help="these measures, with commas between",
-    )
-    arguments.add_argument(
-        "--peers",
-        type=_choice(PEERS, "peer"),
-        default=list(PEERS),
-        metavar="NAMES",
-        help=f"these peers, with commas between, of {', '.join(PEERS)}; `none` for none",
-    )
+    arguments = parser("tests.benchmark", DESCRIPTION, *EXAMPLES)
+    for option, known, told in (
+        ("--only", MEASURES, "these measures, with commas between"),
+        ("--peers", PEERS, f"these peers, with commas between, of {', '.join(PEERS)}; `none` for none"),
+    ):
+        arguments.add_argument(option, type=_choice(known), default=list(known), metavar="NAMES", help=told)
     arguments.add_argument("--quick", action="store_true", help="small sizes: some two minutes, and more noise")
     arguments.add_argument("--json", type=Path, metavar="FILE", help="write all figures of all rounds there, too")
     arguments.add_argument(
@@ -83,78 +84,76 @@ def parse_arguments() -> argparse.Namespace:
         type=at_least(1),
         nargs="+",
         metavar="N",
-        help=f"of the intake's clients (default: {_spaced(GOALS)}; --quick: {_spaced(QUICK_CONNECTIONS)})",
+        help=f"of the intake's clients (default: {[*intake.GOALS]}; --quick: {QUICK_CONNECTIONS})",
     )
     add_sizes(arguments)
     return arguments.parse_args()
 
 
-def _choice(known: Iterable[str], what: str) -> Callable[[str], list[str]]:
+def _choice(known: Iterable[str]) -> Callable[[str], list[str]]:
     """The type of an argument with names of these."""
 
     def names(text: str) -> list[str]:
         chosen = [] if text == "none" else text.split(",")
         for name in chosen:
             if name not in known:
-                raise argparse.ArgumentTypeError(f"there is no {what} {name!r}: choose of {', '.join(known)}")
+                raise argparse.ArgumentTypeError(f"there is no {name!r}: choose of {', '.join(known)}")
         return [name for name in known if name in chosen]
 
     return names
 
 
-def _spaced(numbers: Sequence[int] | dict[int, Any]) -> str:
-    return " ".join(map(str, numbers))
-
-
 def run(arguments: argparse.Namespace) -> None:
     console, began = Console(width=None if sys.stdout.isatty() else WIDTH), datetime.now(UTC)
-    sizes = argparse.Namespace(
-        **chosen_sizes(arguments),
-        connections=arguments.connections or (QUICK_CONNECTIONS if arguments.quick else list(GOALS)),
-    )
+    connections = arguments.connections or (QUICK_CONNECTIONS if arguments.quick else [*intake.GOALS])
+    sizes = argparse.Namespace(**chosen_sizes(arguments), connections=connections)
     peers = arguments.peers if MEASURES_WITH_PEERS.intersection(arguments.only) else []
     with (
         TemporaryDirectory() as folder,
         throwaway_database() as database,
         contestants(peers, Path(folder)) as (there, missing),
     ):
-        about = machine.described(database)
-        about["peers"] = versions()
-        setting = Setting(database, Path(folder), sizes, peers=there, missing=missing)
+        about = {**machine.described(database), "peers": versions()}
+        setting = Setting(database, Path(folder), sizes, there, missing)
         reports, failed = measure_all(arguments.only, setting, console)
     about["load_after"] = machine.load()
+    targets, notes = with_targets(reports.values()), notes_on_peers(setting)
     console.print()
-    notes = notes_on_peers(setting)
     _list(notes, console)
-    if with_targets(reports):
-        console.print(summary(reports))
-        console.print(counts(reports))
+    if targets:
+        console.print(summary(targets))
+        console.print(counts(targets))
     console.print(
         f"{about['cores']} cores that ran the database and the clients, too; PostgreSQL {about['postgresql']}; "
         f"the load was {about['load_before']} before and {about['load_after']} after."
     )
     if arguments.json:
-        told = document(began, about, {**vars(sizes), "quick": arguments.quick}, reports, notes, failed)
+        told = {
+            "began": began.isoformat(timespec="seconds"),
+            "machine": about,
+            "sizes": {**vars(sizes), "quick": arguments.quick},
+            "measures": {name: report.as_json() for name, report in reports.items()},
+            "targets": [finding.as_json() for finding in targets],
+            "notes_on_peers": notes,
+            "failed": failed,
+        }
         arguments.json.write_text(json.dumps(told, indent=1) + "\n")
     if failed:
         raise BenchmarkError("\n".join(f"{name} failed: {why}" for name, why in failed.items()))
 
 
-def measure_all(names: Sequence[str], setting: Setting, console: Console) -> tuple[list[Report], dict[str, str]]:
+def measure_all(names: Sequence[str], setting: Setting, console: Console) -> tuple[dict[str, Report], dict[str, str]]:
     """One after the other, and each is shown as soon as it is there. One that fails takes no other along."""
-    reports: list[Report] = []
-    failed: dict[str, str] = {}
+    reports, failed = {}, {}
     for name in names:
-        began = monotonic()
         try:
-            report = _report(name, setting, console)
+            report = reports[name] = _report(name, setting, console)
         except (BenchmarkError, AssertionError) as error:
             failed[name] = str(error)
             console.print(f"\n{name} failed: {error}", markup=False, highlight=False)
             continue
-        report.seconds = monotonic() - began
-        _show(report, console)
-        reports.append(report)
+        console.print(f"\n[bold]{name}[/]: {report.title}", *report.tables(), sep="\n", highlight=False)
+        _list(report.notes, console)
     return reports, failed
 
 
@@ -162,50 +161,16 @@ def _report(name: str, setting: Setting, console: Console) -> Report:
     """One measure. If a peer breaks in its midst, it is measured once more, without that peer."""
     while True:
         try:
-            with tracking() as setting.track:
-                return MEASURES[name].report(setting)
+            report: Report = MEASURES[name].report(setting)
+            return report
         except PeerError as error:
             console.print(f"\n{name}, once more without a peer. {error}", markup=False, highlight=False)
             setting.leave_out(error.peer, error.why)
 
 
-def _show(report: Report, console: Console) -> None:
-    console.print(f"\n[bold]{report.name}[/]: {report.title}", highlight=False)
-    for shown in report.shown:
-        console.print(shown)
-    _list(report.notes, console)
-
-
 def _list(notes: Sequence[str], console: Console) -> None:
     for note in notes:
         console.print(f"- {note}", markup=False, highlight=False)
-
-
-def document(
-    began: datetime,
-    about: dict[str, Any],
-    sizes: dict[str, Any],
-    reports: Sequence[Report],
-    notes: Sequence[str] = (),
-    failed: Mapping[str, str] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """All that was measured, as JSON can hold it."""
-    return {
-        "began": began.isoformat(timespec="seconds"),
-        "seconds": round(sum(report.seconds for report in reports), 1),
-        "machine": about,
-        "sizes": sizes,
-        "measures": {report.name: report.as_json() for report in reports},
-        "targets": [finding.as_json() for finding in with_targets(reports)],
-        "notes_on_peers": list(notes),
-        "failed": dict(failed),
-    }
-
-
-OURS = (
-    "ours: a transaction around the work, whose end decides; each attempt, its steps and its end are kept; a killed "
-    "worker's row is held again at once; of a recorded step an INTENT is on disk before its call"
-)
 
 
 def notes_on_peers(setting: Setting) -> list[str]:

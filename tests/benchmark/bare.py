@@ -53,9 +53,9 @@ def one_commit(claim: Session, attempt_log: Session, pk: int, key: str, steps: i
 
 
 LOOPS: dict[str, Callable[[Session, Session, int, str, int], None]] = {
-    "recorded": recorded,
-    "two commits": two_commits,
-    "one commit": one_commit,
+    "bare loop, recorded": recorded,
+    "bare loop, two commits": two_commits,
+    "bare loop, one commit": one_commit,
 }
 
 

@@ -32,12 +32,6 @@ def run_to_the_end(run: Callable[[], None]) -> int:
     return 0
 
 
-def parser(prog: str, *, description: str, epilog: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
-        prog=prog, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-
-
 def at_least(least: int) -> Callable[[str], int]:
     """The type of an argument that is a whole number, `least` or more."""
 

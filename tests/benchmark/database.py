@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from tests.benchmark.findings import track
 from tests.servers import ROOT, database_url, empty_database
 
 # As long as a machine that is busy may take for a new database with all its tables.
@@ -22,6 +23,10 @@ TABLES = (
     "workflows_wait, workflows_manualtask, workflows_searchkey"
 )
 PAYLOAD = ROOT / "docs" / "examples" / "net_new.json"
+# Rows that one statement inserts, so that it is seen how far it has come.
+PIECE = 50_000
+DEFINITIONS = ("NO_OPS", "PLAIN", "HELD", "AWAITS", "ENTERED", "ENTERED_WITH_KEYS")
+ONBOARDING = "onboarding.workflow.ONBOARDING"
 
 
 class BenchmarkError(Exception):
@@ -29,22 +34,28 @@ class BenchmarkError(Exception):
 
 
 class Database:
-    """The throw-away database: rows go in, times come out."""
+    """Rows go in, times come out."""
 
     def __init__(self, url: str, connection: psycopg.Connection[Any]) -> None:
         self.url = url
         self._connection = connection
 
+    def row(self, query: str, *parameters: Any) -> Any:
+        return self._connection.execute(query, parameters).fetchone()
+
     def ask(self, query: str, *parameters: Any) -> Any:
         """The first value of the first row; None when there is no row."""
-        row = self._connection.execute(query, parameters).fetchone()
+        row = self.row(query, *parameters)
         return row[0] if row else None
 
-    def execute(self, statement: str, *parameters: Any) -> None:
-        self._connection.execute(statement, parameters or None)
+    def execute(self, statement: str, *parameters: Any, **named: Any) -> None:
+        self._connection.execute(statement, parameters or named or None)
 
-    def execute_named(self, statement: str, parameters: Mapping[str, Any]) -> None:
-        self._connection.execute(statement, parameters)
+    def fill(self, what: str, count: int, *statements: str, **named: Any) -> None:
+        """Run the statements for one piece of rows after the other, each from %(first)s to %(last)s."""
+        for first in track(range(1, count + 1, PIECE), f"filling, {what}"):
+            for statement in statements:
+                self.execute(statement, **named, first=first, last=min(first + PIECE - 1, count))
 
     def submit(self, workflow_type: str, count: int) -> int:
         """Store workflows with a real submission's payload; the id of one."""
@@ -55,12 +66,22 @@ class Database:
         )
         return pk
 
-    def begin_anew(self) -> None:
-        self._connection.execute(f"TRUNCATE {TABLES}")
+    def count(self, condition: str) -> int:
+        return int(self.ask(f"SELECT count(*) FROM workflows_workflow WHERE {condition}"))
+
+    def begin_anew(self, tables: str = TABLES) -> None:
+        self.execute(f"TRUNCATE {tables} CASCADE")
 
     def analyze(self) -> None:
         """Let the planner know what there is, as autovacuum does where nobody is in a hurry."""
-        self._connection.execute("VACUUM ANALYZE")
+        self.execute("VACUUM ANALYZE")
+
+
+@contextmanager
+def connected(url: str) -> Iterator[Database]:
+    """Parameters are put into the text: so they may stand in any statement, and in several at once."""
+    with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
+        yield Database(url, connection)
 
 
 @contextmanager
@@ -68,8 +89,8 @@ def throwaway_database(suffix: str = "") -> Iterator[Database]:
     """A database of our own on the server of the settings, with the project's tables. It is dropped at the end."""
     with empty_database(f"onramp_benchmark_{os.getpid()}{suffix}") as url:
         manage(url, "migrate", "--verbosity", "0")
-        with psycopg.connect(url, autocommit=True) as connection:
-            yield Database(url, connection)
+        with connected(url) as database:
+            yield database
 
 
 @contextmanager
@@ -83,20 +104,21 @@ def kept_database(name: str) -> Iterator[Database]:
         administrator.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     url = f"{server.rpartition('/')[0]}/{name}"
     manage(url, "migrate", "--verbosity", "0")
-    with psycopg.connect(url, autocommit=True) as connection:
-        yield Database(url, connection)
+    with connected(url) as database:
+        yield database
 
 
-def production(url: str) -> dict[str, str]:
-    """The environment of a worker in production, on this database."""
+def production(url: str, *more_definitions: str) -> dict[str, str]:
+    """The environment of a process in production, on this database."""
     return {
         "DEBUG": "0",
         "DATABASE_URL": url,
         "SECRET_KEY": "only-for-the-benchmark-long-and-of-many-characters-0123456789",
-        "ALLOWED_HOSTS": "onramp.example.com",
+        "SEARCH_KEYS": "k" * 43,
+        "ALLOWED_HOSTS": "localhost,testserver",
         "SERVICES_URL": "https://services.example.com",
         "SUBMISSION_WORKFLOW": "",
-        "WORKFLOWS": ",".join(f"tests.benchmark.definitions.{name}" for name in ("NO_OPS", "PLAIN", "HELD", "AWAITS")),
+        "WORKFLOWS": ",".join([*(f"tests.benchmark.definitions.{name}" for name in DEFINITIONS), *more_definitions]),
     }
 
 

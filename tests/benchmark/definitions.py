@@ -24,44 +24,34 @@ def call_nobody(*, workflow: Workflow, context: Context) -> dict[str, Any]:
     return {"reference": "made-up"}
 
 
+def do_nothing(*, workflow: Workflow, context: Context) -> dict[str, Any]:
+    return {}
+
+
 def hold_at_first(*, workflow: Workflow, context: Context) -> None:
     """Hold the row until the worker is killed. The one that takes it over is done at once."""
     if Attempt.objects.filter(workflow_id=workflow.pk).count() == 1:
         time.sleep(25)
 
 
-# Any key_ttl: without one the checks would say, rightly, that nobody could tell whether a call has happened.
-NO_OPS = WorkflowDefinition(
-    name="no_ops",
-    context_class=Context,
-    steps=[
-        Step(call_nobody, once=True, name=f"step_{number}", key_ttl=timedelta(days=1), returns=("reference",))
-        for number in range(1, STEPS + 1)
-    ],
-)
-
-
-def do_nothing(*, workflow: Workflow, context: Context) -> dict[str, Any]:
-    return {}
-
-
-# Nothing is recorded of these but the attempt, and what is decided.
-PLAIN = WorkflowDefinition(
-    name="plain",
-    context_class=Context,
-    steps=[Step(do_nothing, name=f"step_{number}") for number in range(1, STEPS + 1)],
-)
-HELD = WorkflowDefinition(name="held", context_class=Context, steps=[hold_at_first])
-
-
 def await_paid(*, workflow: Workflow, context: Context) -> None:
     wait_for_signal(workflow, "payment", "paid", timeout=timedelta(days=1))
 
 
-# What a submission costs on its way in: the second as onboarding's, with an e-mail address and a phone number.
-ENTERED = WorkflowDefinition(name="entered", context_class=Context, steps=[call_nobody])
-ENTERED_WITH_KEYS = WorkflowDefinition(
-    name="entered_with_keys", context_class=Context, steps=[call_nobody], search_keys=SEARCH_KEYS
-)
+def _defined(name: str, *steps: Step, **more: Any) -> WorkflowDefinition:
+    return WorkflowDefinition(name=name, context_class=Context, steps=[*steps], **more)
 
-AWAITS = WorkflowDefinition(name="awaits", context_class=Context, steps=[await_paid])
+
+NAMES = [f"step_{number}" for number in range(1, STEPS + 1)]
+# Any key_ttl: without one the checks would say, rightly, that nobody could tell whether a call has happened.
+NO_OPS = _defined(
+    "no_ops",
+    *(Step(call_nobody, once=True, name=name, key_ttl=timedelta(days=1), returns=("reference",)) for name in NAMES),
+)
+# Nothing is recorded of these but the attempt, and what is decided.
+PLAIN = _defined("plain", *(Step(do_nothing, name=name) for name in NAMES))
+HELD = _defined("held", Step(hold_at_first))
+AWAITS = _defined("awaits", Step(await_paid))
+# What a submission costs on its way in: the second as onboarding's, with an e-mail address and a phone number.
+ENTERED = _defined("entered", Step(call_nobody))
+ENTERED_WITH_KEYS = _defined("entered_with_keys", Step(call_nobody), search_keys=SEARCH_KEYS)

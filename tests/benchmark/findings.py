@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
-from rich.console import RenderableType
+from rich import progress
+from rich.console import Console
 from rich.table import Table
 
 MET, MISSED, UNKNOWN = "met", "not met", "not measured"
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+def track(times: Sequence[T], description: str) -> Iterable[T]:
+    """One after the other, with a bar on stderr: what is measured takes its time."""
+    return progress.track(times, description, console=Console(stderr=True))
+
+
+def in_turns(contestants: Mapping[K, Callable[[], T]], rounds: int, description: str) -> list[dict[K, T]]:
+    """What each returns in each round. Each is the first, and the last, in turn: a busy moment hits all of them."""
+    names, found = list(contestants), []
+    for number_ in track(range(rounds), description):
+        first = number_ % len(names)
+        told = {name: contestants[name]() for name in names[first:] + names[:first]}
+        found.append({name: told[name] for name in names})
+    return found
 
 
 @dataclass(frozen=True)
@@ -33,13 +52,9 @@ class Finding:
         return self.at_least is not None or self.at_most is not None
 
     @property
-    def median(self) -> float | None:
-        return median(self.rounds) if self.rounds else None
-
-    @property
     def met(self) -> bool | None:
         """None without a target, or without a figure."""
-        return None if self.median is None or not self.has_target else self._keeps(self.median)
+        return self._keeps(median(self.rounds)) if self.has_target and self.rounds else None
 
     @property
     def is_noise(self) -> bool:
@@ -48,7 +63,7 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        if self.median is None:
+        if not self.rounds:
             return f"{UNKNOWN}{': ' if self.why_none else ''}{self.why_none}"
         said = {True: MET, False: MISSED, None: ""}[self.met]
         return f"{said}, within the noise" if self.is_noise else said
@@ -56,61 +71,43 @@ class Finding:
     def _keeps(self, value: float) -> bool:
         return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
 
-    # --- As it is shown ---------------------------------------------------------------------------
-
-    @property
-    def target(self) -> str:
+    def cells(self) -> dict[str, str]:
         bounds = (("at least", self.at_least), ("at most", self.at_most))
-        return " and ".join(f"{word} {self._shown(bound)}" for word, bound in bounds if bound is not None)
-
-    @property
-    def measured(self) -> str:
-        return "" if self.median is None else self._shown(self.median)
-
-    @property
-    def spread(self) -> str:
-        return f"{number(min(self.rounds))} - {number(max(self.rounds))}" if len(self.rounds) > 1 else ""
+        some, several = len(self.rounds) > 0, len(self.rounds) > 1
+        return {
+            "measured": self._shown(median(self.rounds)) if some else "",
+            "least - most": f"{number(min(self.rounds))} - {number(max(self.rounds))}" if several else "",
+            "target": "".join(f"{word} {self._shown(bound)}" for word, bound in bounds if bound is not None),
+            "verdict": self.verdict,
+        }
 
     def _shown(self, value: float) -> str:
         return f"{number(value)} {self.unit}".strip()
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "measure": self.measure,
-            "what": self.what,
-            "unit": self.unit or "ratio",
-            "at_least": self.at_least,
-            "at_most": self.at_most,
-            "measured": self.median,
-            "least": min(self.rounds, default=None),
-            "most": max(self.rounds, default=None),
-            "rounds": list(self.rounds),
-            "met": self.met,
-            "within_the_noise": self.is_noise,
-            "verdict": self.verdict,
-        }
+        measured = median(self.rounds) if self.rounds else None
+        return {**asdict(self), "measured": measured, "met": self.met, "verdict": self.verdict}
 
 
 @dataclass
 class Report:
-    """What one measure has to say. `rounds` is what JSON can hold of all that was measured."""
+    """What one measure has to say. `rounds` is what JSON can hold of all that was measured.
 
-    name: str
+    Without `shown`, the findings are what is shown.
+    """
+
     title: str
-    shown: list[RenderableType]
     findings: list[Finding]
     rounds: Any
+    shown: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0  # that it took
+
+    def tables(self) -> list[Table]:
+        return self.shown or tables_of(self.findings)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "title": self.title,
-            "seconds": round(self.seconds, 1),
-            "findings": [finding.as_json() for finding in self.findings],
-            "rounds": self.rounds,
-            "notes": self.notes,
-        }
+        findings = [finding.as_json() for finding in self.findings]
+        return {"title": self.title, "findings": findings, "rounds": self.rounds, "notes": self.notes}
 
 
 def number(value: float) -> str:
@@ -124,39 +121,44 @@ def ratios(rounds: Sequence[float], to: Sequence[float]) -> list[float]:
     return [value / other for value, other in zip(rounds, to, strict=True) if value and other]
 
 
-def with_targets(reports: Sequence[Report]) -> list[Finding]:
-    return [finding for report in reports for finding in report.findings if finding.has_target]
+def percentile(values: Sequence[float], percent: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
-def summary(reports: Sequence[Report]) -> Table:
-    """One line for each target."""
-    table = Table("measure", "of it", "target", title="Targets", title_justify="left")
-    for heading in ("measured", "least - most"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
-    for finding in with_targets(reports):
-        table.add_row(finding.measure, finding.what, finding.target, finding.measured, finding.spread, finding.verdict)
+def grid(corner: str, rows: Mapping[str, Mapping[str, float | str]], title: str = "") -> Table:
+    """A line for each, with its figures by column. What a line does not have stays empty."""
+    table = Table(corner, title=title or None, title_justify="left")
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("target", "verdict") else "right")
+    for name, row in rows.items():
+        cells = [row.get(column, "") for column in columns]
+        table.add_row(name, *(cell if isinstance(cell, str) else number(cell) for cell in cells))
     return table
 
 
-def counts(reports: Sequence[Report]) -> str:
+def tables_of(findings: Iterable[Finding]) -> list[Table]:
+    """A table of each measure, with a line for each figure."""
+    rows: dict[str, dict[str, dict[str, str]]] = {}
+    for finding in findings:
+        rows.setdefault(finding.measure, {})[finding.what] = finding.cells()
+    return [grid(measure, found) for measure, found in rows.items()]
+
+
+def with_targets(reports: Iterable[Report]) -> list[Finding]:
+    return [finding for report in reports for finding in report.findings if finding.has_target]
+
+
+def summary(found: Sequence[Finding]) -> Table:
+    return grid("measure", {f"{finding.measure}: {finding.what}": finding.cells() for finding in found}, "Targets")
+
+
+def counts(found: Sequence[Finding]) -> str:
     """How many targets are met, in a sentence."""
-    found = with_targets(reports)
     met, missed = (sum(finding.met is answer for finding in found) for answer in (True, False))
     noise = sum(finding.is_noise for finding in found)
     said = f"{met} of {len(found)} targets met, {missed} not met, {len(found) - met - missed} not measured."
     if noise:
         said += f" {noise} lie within the spread of their rounds: more rounds, or a quieter machine, decide them."
     return said
-
-
-def table_of(findings: Sequence[Finding], heading: str = "") -> Table:
-    """A line for each figure."""
-    table = Table(heading)
-    for each in ("measured", "least - most"):
-        table.add_column(each, justify="right")
-    for each in ("target", ""):
-        table.add_column(each)
-    for finding in findings:
-        table.add_row(finding.what, finding.measured, finding.spread, finding.target, finding.verdict)
-    return table

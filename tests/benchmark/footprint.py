@@ -1,4 +1,4 @@
-"""The bytes, the WAL and the transaction ids of one onboarding: what it leaves behind in PostgreSQL.
+"""Bytes, WAL and transaction ids of one onboarding: what it leaves behind in PostgreSQL.
 
 Submissions of new patients are sent to the intake over HTTP, and real workers take them through all 21 steps against
 the sandbox: first as many as are measured, then a vacuum, as in a table that has been in use for a while; then those
@@ -7,148 +7,103 @@ that are measured.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
-
-import httpx
-from rich.table import Table
 
 from onboarding.samples import Kind, sample
-from tests.benchmark.database import BenchmarkError, Database, production
-from tests.benchmark.progress import Track
+from tests.benchmark.database import Database
+from tests.benchmark.findings import Finding, Report, grid, tables_of, track
 from tests.benchmark.setting import Setting
-from tests.processes import Runworker
+from tests.processes import until
 from tests.sandbox_process import SandboxProcess
-from tests.servers import Gunicorn
 
+# Bytes of tables and of WAL for a plain onboarding.
+TABLES_GOAL, WAL_GOAL = 3_500, 10_000
+MANY = 1_000  # onboardings
+OF_FEW = (
+    "tables grow by whole pages and extents, and a page is written whole to the WAL the first time after a checkpoint: "
+    f"of fewer than {MANY:,} onboardings that weighs more than they do (--onboardings)"
+)
 # Seconds to give up after: some to start, and many times what a slow machine needs for a workflow.
 PATIENCE, PATIENCE_PER_WORKFLOW = 60.0, 1.0
 
-
-class Size(NamedTuple):
-    """Bytes of a table and of its indexes, and its rows."""
-
-    heap: int
-    indexes: int
-    rows: int
+Figures = dict[str, dict[str, float]]
 
 
-class Written(NamedTuple):
-    """What the server has written so far: bytes of WAL, full pages in it, transaction ids."""
+def report(setting: Setting) -> Report:
+    count = setting.sizes.onboardings
+    tables, written = _weigh(setting, count)
+    total = sum(size["bytes"] for size in tables.values())
+    found = [
+        Finding("bytes", "tables and indexes of an onboarding", [total], "bytes", at_most=TABLES_GOAL),
+        Finding("bytes", "WAL of an onboarding", [written["wal"]], "bytes", at_most=WAL_GOAL),
+        Finding("bytes", "full pages in it", [written["full_pages"]]),
+        Finding("bytes", "transaction ids of an onboarding", [written["xids"]]),
+    ]
+    heaviest = dict(sorted(tables.items(), key=lambda item: -item[1]["bytes"]))
+    shown = [grid(f"of one onboarding ({count:,} measured)", heaviest), *tables_of(found)]
+    figures = {"workflows": count, "tables": tables, **written}
+    notes = [OF_FEW] if count < MANY else []
+    return Report("what an onboarding leaves in PostgreSQL", found, figures, shown, notes)
 
-    wal: int
-    full_pages: int
-    xids: int
 
-
-def weigh(setting: Setting, count: int, processes: int) -> tuple[dict[str, Size], Written]:
-    """What the tables have grown by, and what was written, for so many onboardings after as many others."""
+def _weigh(setting: Setting, count: int) -> tuple[Figures, dict[str, float]]:
+    """What the tables have grown by, and what was written, for one onboarding of so many after as many others."""
     database = setting.database
     database.begin_anew()
-    with _system(setting, processes) as onboard:
+    with _system(setting) as onboard:
         onboard(count, 0)
-        sizes, written = sizes_of(database), _written(database)
+        sizes, written = _sizes(database), _written(database)
         onboard(count, count)
-        spent = Written(*(after - before for after, before in zip(_written(database), written, strict=True)))
-    grown = {
-        name: Size(*(after - before for after, before in zip(size, sizes[name], strict=True)))
-        for name, size in sizes_of(database).items()
-    }
-    return grown, spent
+        spent, grown = _written(database), _sizes(database)
+    tables = {name: _each(size, sizes[name], count) for name, size in grown.items()}
+    return {name: size for name, size in tables.items() if size["rows"]}, _each(spent, written, count)
 
 
-def figures(grown: dict[str, Size], spent: Written, count: int) -> dict[str, Any]:
-    """For one workflow."""
-    tables = {name: (size.heap + size.indexes) / count for name, size in grown.items() if size.rows}
-    each = {"wal": spent.wal / count, "full_pages": spent.full_pages / count, "xids": spent.xids / count}
-    return {"workflows": count, "bytes": sum(tables.values()), **each, "tables": tables}
+def _each(after: dict[str, float], before: dict[str, float], count: int) -> dict[str, float]:
+    return {name: (value - before[name]) / count for name, value in after.items()}
 
 
 @contextmanager
-def _system(setting: Setting, processes: int) -> Iterator[Callable[[int, int], None]]:
+def _system(setting: Setting) -> Iterator[Callable[[int, int], None]]:
     """Sandbox, intake and workers; the function that has so many submissions onboarded, of the samples from one on."""
-    database, folder, track = setting.database, setting.folder, setting.track
+    database = setting.database
     with ExitStack() as stack:
-        sandbox = SandboxProcess(folder / "sandbox")
+        sandbox = SandboxProcess(setting.folder / "sandbox")
         stack.callback(sandbox.kill)
-        environment = {
-            **production(database.url),
-            "WORKFLOWS": "onboarding.workflow.ONBOARDING",
-            "SUBMISSION_WORKFLOW": "onboarding",
-            "SEARCH_KEYS": "k" * 43,
-            "SERVICES_URL": sandbox.url,
-            "ALLOWED_HOSTS": "localhost",
-        }
-        intake = stack.enter_context(Gunicorn("config.intake", folder / "intake.log", database.url, **environment))
-        worker = Runworker(folder / "worker.log", (), ("--processes", str(processes)), **environment)
-        stack.callback(worker.kill)
+        intake = stack.enter_context(setting.serving("onboarding"))
+        worker = stack.enter_context(setting.working(SERVICES_URL=sandbox.url))
 
         def onboard(count: int, first: int) -> None:
-            _submit(intake.port, setting.key, range(first, first + count), track)
-            advance = track("onboarded", count)
-            give_up_at = time.monotonic() + PATIENCE + PATIENCE_PER_WORKFLOW * count
-            while (done := _complete(database) - first) < count:
-                advance(done)
-                if time.monotonic() > give_up_at or worker.process.poll() is not None:
-                    raise BenchmarkError(f"{done} of {count} are complete.\n{worker.output[-2000:]}")
-                time.sleep(0.25)
-            advance(count)
+            seeds = track(range(first, first + count), "onboarded")
+            setting.submit(intake.port, (sample(Kind.NET_NEW, seed).payload for seed in seeds))
+            until(
+                lambda: database.count("status = 'COMPLETE'") == first + count,
+                seconds=PATIENCE + PATIENCE_PER_WORKFLOW * count,
+                what=lambda: worker.output[-2000:],
+            )
 
         yield onboard
 
 
-def _submit(port: int, key: str, seeds: range, track: Track) -> None:
-    advance = track("submitted", len(seeds))
-    with httpx.Client(base_url=f"http://localhost:{port}", headers={"Authorization": f"Bearer {key}"}) as client:
-        for number, seed in enumerate(seeds, 1):
-            one = sample(Kind.NET_NEW, seed)
-            headers = {"Idempotency-Key": str(one.idempotency_key)}
-            answer = client.post("/v1/submissions", json=one.payload, headers=headers)
-            if answer.status_code != 202:
-                raise BenchmarkError(f"The intake answered {answer.status_code}: {answer.text[:300]}")
-            advance(number)
-
-
-def _complete(database: Database) -> int:
-    return int(database.ask("SELECT count(*) FROM workflows_workflow WHERE status = 'COMPLETE'"))
-
-
-def sizes_of(database: Database) -> dict[str, Size]:
-    """Of each of our tables. With what is stored out of line, as a long payload is."""
+def _sizes(database: Database) -> Figures:
+    """Of each of our tables, without those in which nothing is. With what is stored out of line, as a long payload."""
     database.analyze()
-    found: list[list[Any]] = database.ask(
-        """SELECT coalesce(json_agg(json_build_array(
-                      relname, pg_table_size(oid), pg_indexes_size(oid), greatest(reltuples, 0))), '[]')
+    found: Figures = database.ask(
+        """SELECT json_object_agg(replace(relname, 'workflows_', ''), json_build_object(
+                      'rows', greatest(reltuples, 0), 'table', pg_table_size(oid), 'indexes', pg_indexes_size(oid),
+                      'bytes', pg_total_relation_size(oid)))
              FROM pg_class WHERE relkind = 'r' AND relname LIKE 'workflows%%'"""
     )
-    return {name: Size(heap, indexes, int(rows)) for name, heap, indexes, rows in found}
+    return found
 
 
-def _written(database: Database) -> Written:
+def _written(database: Database) -> dict[str, float]:
     """So far. Of the whole server: nothing else writes much on one that nobody else uses."""
     database.execute("CHECKPOINT")
     database.execute("SELECT pg_stat_clear_snapshot()")
-    row: list[int] = database.ask(
-        """SELECT json_build_array(pg_current_wal_insert_lsn() - '0/0'::pg_lsn, wal_fpi,
-                                   pg_snapshot_xmax(pg_current_snapshot())::text::bigint) FROM pg_stat_wal"""
+    found: dict[str, float] = database.ask(
+        """SELECT json_build_object('wal', pg_current_wal_insert_lsn() - '0/0'::pg_lsn, 'full_pages', wal_fpi,
+                                    'xids', pg_snapshot_xmax(pg_current_snapshot())::text::bigint) FROM pg_stat_wal"""
     )
-    return Written(*row)
-
-
-def table(grown: dict[str, Size], spent: Written, count: int) -> Table:
-    shown = Table(f"of one onboarding ({count:,} measured)")
-    for heading in ("rows", "table, bytes", "indexes, bytes", "together"):
-        shown.add_column(heading, justify="right")
-    for name, size in sorted(grown.items(), key=lambda item: -item[1].heap - item[1].indexes):
-        if size.rows:
-            together = size.heap + size.indexes
-            cells = (size.rows / count, size.heap / count, size.indexes / count, together / count)
-            shown.add_row(name.removeprefix("workflows_"), f"{cells[0]:.1f}", *(f"{cell:,.0f}" for cell in cells[1:]))
-    told = figures(grown, spent, count)
-    shown.add_section()
-    shown.add_row("all tables", "", "", "", f"{told['bytes']:,.0f}")
-    shown.add_row(f"WAL, with {told['full_pages']:.1f} full pages", "", "", "", f"{told['wal']:,.0f}")
-    shown.add_row("transaction ids", "", "", "", f"{told['xids']:.1f}")
-    return shown
+    return found

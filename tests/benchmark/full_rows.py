@@ -7,10 +7,7 @@ on one day half a year ago, and as many have today. The newest are queued, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 from tests.benchmark.database import PAYLOAD, Database
-from tests.benchmark.progress import Track
 
 COMMON, MEDIUM, RARE, ABSENT = "onboarding", "no_ops", "entered", "held"
 DAYS = 400
@@ -20,10 +17,10 @@ BAD_DAY, GOOD_DAY = 200, 100
 EVENTFUL = 400_400
 TASKS = "mod(n, 1000) BETWEEN 50 AND 69 OR mod(n, 1000) BETWEEN 500 AND 679"
 
-PIECE = 50_000
-
 # Which kind of row number n of so many is, how old, and of which type. The others read it from here.
 _KINDS = f"""
+    DROP TABLE IF EXISTS kinds;
+    CREATE TEMP TABLE kinds AS
     SELECT n, mod(n, 1000) AS of_thousand,
            now() - interval '{DAYS} days' * (1 - n::float / %(rows)s) AS created,
            CASE WHEN mod(n, %(rows)s / 20 - 1) = 5 THEN '{RARE}'
@@ -40,8 +37,7 @@ _KINDS = f"""
                 WHEN mod(n, 1000) < 138 THEN 'retries'
                 WHEN mod(n, 1000) < 142 THEN 'reversed'
                 ELSE 'complete' END AS kind
-      FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
-     WHERE n <= %(rows)s"""
+      FROM generate_series(%(first)s, %(last)s) n"""
 
 _WORKFLOWS = f"""
     INSERT INTO workflows_workflow (
@@ -152,7 +148,7 @@ _FOLLOW_UPS = """
            CASE WHEN of_thousand < 902 THEN NULL ELSE now() + interval '2 hours' END, 2
       FROM kinds WHERE kind = 'complete' AND of_thousand BETWEEN 900 AND 909"""
 
-_OF_EACH = (_WORKFLOWS, _ATTEMPTS, _EVENTS, _EFFECTS, _KEYS, _WAITS, _TASKS, _FOLLOW_UPS)
+_OF_EACH = (_KINDS, _WORKFLOWS, _ATTEMPTS, _EVENTS, _EFFECTS, _KEYS, _WAITS, _TASKS, _FOLLOW_UPS)
 
 # People first: tasks name them. The first two are those who ask for the pages.
 _PEOPLE = """
@@ -193,44 +189,22 @@ _AROUND = f"""
     SELECT 'client ' || n, 'onr_' || n, sha256(convert_to(n::text, 'UTF8')) FROM generate_series(1, 200) n"""
 
 
-def fill(database: Database, rows: int, bare: int, track: Track) -> None:
+# The bare ones have the higher numbers, for tables grow at their end.
+_BARE = f"""
+    INSERT INTO workflows_workflow (id, idempotency_key, workflow_type, payload, status, completed_at)
+    SELECT %(rows)s + n, gen_random_uuid(), '{COMMON}', '{{}}', 'COMPLETE', now()
+      FROM generate_series(%(first)s, %(last)s) n"""
+
+
+def fill(database: Database, rows: int, bare: int) -> None:
     """So many full rows, and before them in time so many bare ones: complete, and with nothing that belongs to them."""
     database.execute("SET synchronous_commit TO off")
     database.execute(_PEOPLE)
-    advance = track("filling", rows)
-    parameters = {"rows": rows, "payload": PAYLOAD.read_text()}
-    for first, last in _pieces(rows):
-        for statement in _OF_EACH:
-            database.execute_named(_with_kinds(statement), {**parameters, "first": first, "last": last})
-        advance(last)
+    database.fill("full rows", rows, *_OF_EACH, rows=rows, payload=PAYLOAD.read_text())
     database.execute(_AROUND.format(eventful=min(EVENTFUL, rows // 2)))
-    _add_bare(database, rows, bare, track)
+    database.fill("bare rows", bare, _BARE, rows=rows)
     for table in ("workflow", "wait", "manualtask"):
         name = f"workflows_{table}"
         database.execute(f"SELECT setval(pg_get_serial_sequence('{name}', 'id'), (SELECT max(id) FROM {name}))")
     database.analyze()
     database.execute("CHECKPOINT")
-
-
-def _with_kinds(statement: str) -> str:
-    """The kinds are made anew for each table: as a table of their own they would be read from disk as often."""
-    head, with_, rest = statement.partition("WITH ")
-    kinds = f"WITH kinds AS MATERIALIZED ({_KINDS})"
-    return f"{kinds}, {rest}" if with_ and not head.strip() else f"{kinds} {statement}"
-
-
-def _pieces(rows: int) -> Iterator[tuple[int, int]]:
-    yield from ((first, min(first + PIECE - 1, rows)) for first in range(1, rows + 1, PIECE))
-
-
-def _add_bare(database: Database, rows: int, bare: int, track: Track) -> None:
-    """The bare ones have the higher numbers, for tables grow at their end."""
-    advance: Callable[[int], None] = track("filling, bare", bare) if bare else lambda _: None
-    for first, last in _pieces(bare):
-        database.execute(
-            f"""INSERT INTO workflows_workflow (id, idempotency_key, workflow_type, payload, status, completed_at)
-                SELECT n, gen_random_uuid(), '{COMMON}', '{{}}', 'COMPLETE', now()
-                  FROM generate_series(%s::bigint, %s::bigint) n""",
-            *(rows + first, rows + last),
-        )
-        advance(last)

@@ -1,38 +1,22 @@
-"""What many idle workers cost, each second."""
+"""What the looks and heartbeats of many idle workers take of each second."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
-from tests.benchmark.database import BenchmarkError, Database, production
-from tests.servers import ROOT
+from tests.benchmark.findings import Finding, Report
+from tests.benchmark.inside import Inside
+from tests.benchmark.setting import Setting
 
 
-def measure(database: Database, *, workers: int, drained: int) -> dict[str, float]:
-    """Of each thing that they do, the seconds that it takes each second; with `drained` rows in the way."""
-    if not workers:
-        return {}
+def report(setting: Setting) -> Report:
+    """With drained rows in the way."""
+    database, sizes = setting.database, setting.sizes
     database.begin_anew()
     database.execute("ALTER TABLE workflows_workflow SET (autovacuum_enabled = off)")
-    database.execute(
-        """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload)
-           SELECT gen_random_uuid(), 'no_ops', '{}' FROM generate_series(1, %s)""",
-        drained,
-    )
+    database.submit("no_ops", sizes.drained)
     database.execute("UPDATE workflows_workflow SET status = 'COMPLETE', completed_at = now()")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmark.looks", str(workers)],
-        cwd=ROOT,
-        env={**os.environ, **production(database.url)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with Inside(database.url, "tests.benchmark.worker:idle") as idle:
+        seconds = idle(sizes.idle)
     database.execute("ALTER TABLE workflows_workflow RESET (autovacuum_enabled)")
-    if done.returncode:
-        raise BenchmarkError(f"The idle workers failed:\n{done.stderr}")
-    seconds: dict[str, float] = json.loads(done.stdout)
-    return seconds
+    found = [Finding("idle", what, [taken * 1000], "ms") for what, taken in seconds.items()]
+    title = f"what {sizes.idle} workers take of each second, {sizes.drained:,} workflows drained and not vacuumed"
+    return Report(title, found, {"seconds_of_each_second": seconds})

@@ -1,28 +1,29 @@
-"""Submissions a second over HTTP, beside the least that a Django view can do."""
+"""Submissions a second over HTTP, beside a Django view with one INSERT and thin views of the peers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from functools import partial
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.table import Table
 
 from tests.benchmark.clients import Round, send
-from tests.benchmark.database import TABLES, BenchmarkError, Database, production
-from tests.benchmark.findings import Finding, Report, number, ratios, table_of
+from tests.benchmark.database import TABLES, BenchmarkError, Database
+from tests.benchmark.findings import Finding, Report, grid, in_turns, number, percentile, ratios, tables_of
 from tests.benchmark.processor import seconds_used
 from tests.benchmark.setting import Setting
 from tests.servers import Gunicorn
 
 FLOOR, OURS, WITHOUT_KEYS = "one INSERT", "intake", "without search keys"
+# What of ours is measured: the definition of its submissions, and what serves it.
 ENTRIES = {
-    FLOOR: "tests.benchmark.views:one_insert",
-    "Django view": "tests.benchmark.views:django_view",
-    OURS: "config.intake",
-    WITHOUT_KEYS: "config.intake",
+    FLOOR: ("entered_with_keys", "tests.benchmark.views:one_insert"),
+    "Django view": ("entered_with_keys", "tests.benchmark.views:django_view"),
+    OURS: ("entered_with_keys", "config.intake"),
+    WITHOUT_KEYS: ("entered", "config.intake"),
 }
 # Of the rate of an intake that stores no search keys.
 WITH_KEYS = 0.85
@@ -31,8 +32,8 @@ WITH_KEYS = 0.85
 class Goal(NamedTuple):
     """Of the intake: the ratio to the floor, milliseconds of the 99th percentile, submissions a second when quiet."""
 
-    ratio: float
-    p99: float
+    ratio: float | None = None
+    p99: float | None = None
     rate: float | None = None
 
 
@@ -52,9 +53,6 @@ class Entry(NamedTuple):
     database: Database
     tables: str
 
-    def begin_anew(self) -> None:
-        self.database.execute(f"TRUNCATE {self.tables} CASCADE")
-
 
 def report(setting: Setting) -> Report:
     """In turns: a Django view that parses the body and inserts a row; our Django view, with the whole contract (API
@@ -65,111 +63,64 @@ def report(setting: Setting) -> Report:
         entries = _entries(setting, stack)
         for entry in entries.values():  # the first requests of a process import and connect
             send(entry.server.port, setting.key, seconds=0.5, connections=16)
-            entry.begin_anew()
-        measured = {count: list(_rounds(setting, entries, count)) for count in sizes.connections}
-        beside = list(_beside_slow(setting, entries[OURS]))
-    shown, every = [], []
-    for count, rounds in measured.items():
-        found = findings(count, rounds)
-        shown += [_table(count, rounds), table_of(found, f"{count} connections")]
-        every += found
+            entry.database.begin_anew(entry.tables)
+        measured = {count: _measure(setting, entries, count) for count in sizes.connections}
+        beside_slow = {slow: partial(_send, setting, entries[OURS], BESIDE_SLOW, slow) for slow in (0, sizes.slow)}
+        beside = in_turns(beside_slow, sizes.rounds, "beside slow clients")
+    found = [finding for count, rounds in measured.items() for finding in findings(count, rounds)]
     kept = Finding(
         f"intake, {BESIDE_SLOW} connections",
         f"of its rate beside {sizes.slow} idle and trickling clients",
-        ratios([slow.rate for _, slow in beside], [alone.rate for alone, _ in beside]),
+        ratios([each[sizes.slow].rate for each in beside], [each[0].rate for each in beside]),
         at_least=KEEPS,
     )
-    every.append(kept)
-    shown.append(table_of([kept]))
     figures = {
-        "by_connections": {
-            count: [{name: _figures(each) for name, each in found.items()} for found in rounds]
-            for count, rounds in measured.items()
-        },
-        "beside_slow_clients": [{"alone": _figures(alone), "beside": _figures(slow)} for alone, slow in beside],
+        "by_connections": {count: [_as_json(each) for each in rounds] for count, rounds in measured.items()},
+        "beside_slow_clients": [_as_json(each) for each in beside],
     }
+    shown = [_table(count, rounds) for count, rounds in measured.items()] + tables_of([*found, kept])
     title = f"over HTTP, {sizes.processes} processes, {sizes.seconds} s each a round"
-    return Report("intake", title, shown, every, figures)
+    return Report(title, [*found, kept], figures, shown)
 
 
 def _entries(setting: Setting, stack: ExitStack) -> dict[str, Entry]:
     """All that are measured, each with its server running: ours, and a thin Django view of each peer's."""
-    processes, database = setting.sizes.processes, setting.database
-    entries: dict[str, Entry] = {}
-
-    def add(name: str, server: Gunicorn, database: Database, tables: str) -> None:
-        stack.push(server)  # which starts, and ends with the others whatever happens
-        entries[name] = Entry(server, database, tables)
-
-    for name, entry in ENTRIES.items():
-        add(name, _serve(name, entry, database.url, setting.folder, processes), database, TABLES)
-    for each in setting.peers:
-        add(each.name, each.serve(processes), each.database, each.peer.tables)
-    for started in entries.values():
-        started.server.__enter__()
+    entries = {name: Entry(setting.serving(*served), setting.database, TABLES) for name, served in ENTRIES.items()} | {
+        each.name: Entry(each.serving(setting.sizes.processes), each.database, each.peer.tables)
+        for each in setting.peers
+    }
+    for entry in entries.values():
+        stack.push(entry.server)  # which has started, and ends with the others whatever happens
+    for entry in entries.values():
+        entry.server.__enter__()
     return entries
 
 
-def _serve(name: str, entry: str, url: str, folder: Path, processes: int) -> Gunicorn:
-    definition = "ENTERED" if name == WITHOUT_KEYS else "ENTERED_WITH_KEYS"
-    environment = {
-        **production(url),
-        "WORKFLOWS": f"tests.benchmark.definitions.{definition}",
-        "SUBMISSION_WORKFLOW": definition.lower(),
-        "SEARCH_KEYS": "k" * 43,
-        "ALLOWED_HOSTS": "localhost",
-        "WEB_CONCURRENCY": str(processes),
-    }
-    return Gunicorn(entry, folder / f"{name}.log", url, **environment)
-
-
-def _rounds(setting: Setting, entries: Mapping[str, Entry], connections: int) -> Iterator[Mapping[str, Round]]:
-    """One round after the other. Each is the first, and the last, in turn."""
-    advance = setting.track(f"{connections} connections", setting.sizes.rounds)
-    names = list(entries)
-    for round_ in range(setting.sizes.rounds):
-        first = round_ % len(names)
-        found = {name: _send(setting, entries[name], connections) for name in names[first:] + names[:first]}
-        advance(round_ + 1)
-        yield {name: found[name] for name in names}
-
-
-def _beside_slow(setting: Setting, intake: Entry) -> Iterator[tuple[Round, Round]]:
-    """The intake alone, and beside clients that are idle or trickle, in turns."""
-    advance = setting.track("beside slow clients", setting.sizes.rounds)
-    for round_ in range(setting.sizes.rounds):
-        order = (False, True)[:: 1 - round_ % 2 * 2]
-        found = {slow: _send(setting, intake, BESIDE_SLOW, setting.sizes.slow if slow else 0) for slow in order}
-        advance(round_ + 1)
-        yield found[False], found[True]
+def _measure(setting: Setting, entries: Mapping[str, Entry], connections: int) -> Rounds:
+    contestants = {name: partial(_send, setting, entry, connections) for name, entry in entries.items()}
+    return in_turns(contestants, setting.sizes.rounds, f"{connections} connections")
 
 
 def _send(setting: Setting, entry: Entry, connections: int, slow: int = 0) -> Round:
     """Send to it, and empty its table. Raises BenchmarkError when fewer are stored than were answered."""
     before = seconds_used(entry.database, entry.server)
-    sent = send(
-        entry.server.port,
-        setting.key,
-        seconds=setting.sizes.seconds,
-        connections=connections,
-        idle=slow // 2,
-        trickling=slow - slow // 2,
-    )
+    seconds = setting.sizes.seconds
+    sent = send(entry.server.port, setting.key, seconds=seconds, connections=connections, slow=slow)
     sent.processor = seconds_used(entry.database, entry.server) - before
     stored = entry.database.ask(f"SELECT count(*) FROM {entry.tables.partition(',')[0]}")
     if stored < len(sent.latencies):
         printed = entry.server.printed()[-2000:]
         raise BenchmarkError(f"{len(sent.latencies)} were answered and {stored} are stored.\n{printed}")
-    entry.begin_anew()
+    entry.database.begin_anew(entry.tables)
     return sent
 
 
 def findings(connections: int, rounds: Rounds) -> list[Finding]:
     """Of the intake: its ratio to each of the others, and what it does by itself."""
-    measure, goal = f"intake, {connections} connections", GOALS.get(connections, Goal(0, 0))
+    measure, goal = f"intake, {connections} connections", GOALS.get(connections, Goal())
     rates = {name: [each[name].rate for each in rounds] for name in rounds[0]}
-    goals = {FLOOR: goal.ratio or None, WITHOUT_KEYS: WITH_KEYS}
-    p99 = [each[OURS].percentile(99) * 1000 for each in rounds]
+    goals = {FLOOR: goal.ratio, WITHOUT_KEYS: WITH_KEYS}
+    p99 = [_figures(each[OURS])["p99 ms"] for each in rounds]
     return [
         *(
             Finding(measure, f"intake / {name}", ratios(rates[OURS], rate), at_least=goals.get(name))
@@ -177,33 +128,28 @@ def findings(connections: int, rounds: Rounds) -> list[Finding]:
             if name != OURS
         ),
         Finding(measure, "submissions/s, when quiet", rates[OURS], "/s", at_least=goal.rate),
-        Finding(measure, "99th percentile", p99, "ms", at_most=goal.p99 or None),
+        Finding(measure, "99th percentile", p99, "ms", at_most=goal.p99),
     ]
 
 
 def _table(connections: int, rounds: Rounds) -> Table:
     """The medians of the rounds, and the ratios to the floor with their spread."""
-    table = Table(f"{connections} connections")
-    for heading in ("submissions/s", "ratio", "least", "most", "p50 ms", "p99 ms", "CPU ms"):
-        table.add_column(heading, justify="right")
-    floor = [each[FLOOR].rate for each in rounds]
+    rows: dict[str, dict[str, float | str]] = {}
     for name in rounds[0]:
-        each = [found[name] for found in rounds]
-        to_floor = ratios([one.rate for one in each], floor)
-        table.add_row(
-            name,
-            number(median(one.rate for one in each)),
-            *([number(of(to_floor)) for of in (median, min, max)] if to_floor else [""] * 3),
-            *(number(median(one.percentile(percent) for one in each) * 1000) for percent in (50, 99)),
-            number(median(one.cost for one in each) * 1000),
-        )
-    return table
+        each = [_figures(found[name]) for found in rounds]
+        rows[name] = {figure: median(one[figure] for one in each) for figure in each[0]}
+        if to_floor := ratios([found[name].rate for found in rounds], [found[FLOOR].rate for found in rounds]):
+            spread = f"{number(min(to_floor))} - {number(max(to_floor))}"
+            rows[name] |= {"ratio": median(to_floor), "least - most": spread}
+    return grid(f"{connections} connections", rows)
 
 
 def _figures(found: Round) -> dict[str, float]:
-    return {
-        "rate": found.rate,
-        "p50_ms": found.percentile(50) * 1000,
-        "p99_ms": found.percentile(99) * 1000,
-        "processor_ms": found.cost * 1000,
-    }
+    """Of a round without an answer, its whole length."""
+    p50, p99 = (percentile(found.latencies or [found.seconds], percent) * 1000 for percent in (50, 99))
+    cpu = found.processor / max(len(found.latencies), 1) * 1000
+    return {"submissions/s": found.rate, "p50 ms": p50, "p99 ms": p99, "CPU ms": cpu}
+
+
+def _as_json(round_: Mapping[Any, Round]) -> dict[str, dict[str, float]]:
+    return {str(name): _figures(found) for name, found in round_.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,8 @@ from tests.benchmark.database import Database
 
 # Settings of PostgreSQL that a rate depends on.
 SETTINGS = (
-    "fsync",
-    "synchronous_commit",
-    "full_page_writes",
-    "shared_buffers",
-    "max_wal_size",
-    "max_connections",
-    "wal_level",
+    *("fsync", "synchronous_commit", "full_page_writes"),
+    *("shared_buffers", "max_wal_size", "max_connections", "wal_level"),
 )
 
 
@@ -44,8 +40,7 @@ def load() -> float:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    """Only Linux tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    return found[1] if found else platform.processor()

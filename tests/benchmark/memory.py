@@ -1,13 +1,13 @@
-"""What one more worker process needs of memory."""
+"""The memory of one more worker process."""
 
 from __future__ import annotations
 
 import psutil
 
-from tests.benchmark.database import BenchmarkError, production
-from tests.benchmark.findings import Finding, Report, table_of
+from tests.benchmark.database import BenchmarkError
+from tests.benchmark.findings import Finding, Report
 from tests.benchmark.setting import Setting
-from tests.processes import Runworker, until
+from tests.processes import until
 
 # Megabytes of its own (USS).
 GOAL = 25
@@ -18,30 +18,15 @@ def report(setting: Setting) -> Report:
     """Of workers that have drained some workflows: what only they hold, and what all of them share, in MB."""
     database = setting.database
     database.begin_anew()
-    worker = Runworker(setting.folder / "memory.log", (), ("--processes", str(PROCESSES)), **production(database.url))
-    try:
+    with setting.working(processes=PROCESSES) as worker:
         database.submit("plain", WORKFLOWS)
-        left = "SELECT count(*) = 0 FROM workflows_workflow WHERE status = 'PENDING'"
-        until(lambda: database.ask(left), seconds=600, what=lambda: worker.output)
+        until(lambda: not database.count("status = 'PENDING'"), seconds=600, what=lambda: worker.output)
         sizes = [psutil.Process(pid).memory_full_info() for pid in worker.children()]
-    finally:
-        worker.kill()
     if len(sizes) != PROCESSES:
         raise BenchmarkError(f"{len(sizes)} of {PROCESSES} workers are left.")
+    rounds = {"uss": [each.uss / 1e6 for each in sizes], "rss": [each.rss / 1e6 for each in sizes]}
     found = [
-        Finding(
-            "memory",
-            "one more worker process, of its own",
-            _megabytes([each.uss for each in sizes]),
-            "MB",
-            at_most=GOAL,
-        ),
-        Finding("memory", "with what all share", _megabytes([each.rss for each in sizes]), "MB"),
+        Finding("memory", "one more worker process, of its own", rounds["uss"], "MB", at_most=GOAL),
+        Finding("memory", "with what all share", rounds["rss"], "MB"),
     ]
-    rounds = [{"uss": each.uss, "rss": each.rss} for each in sizes]
-    title = f"{PROCESSES} worker processes that have done {WORKFLOWS} workflows"
-    return Report("memory", title, [table_of(found)], found, rounds)
-
-
-def _megabytes(sizes: list[int]) -> list[float]:
-    return [size / 1e6 for size in sizes]
+    return Report(f"{PROCESSES} worker processes that have done {WORKFLOWS} workflows", found, rounds)

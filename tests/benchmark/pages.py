@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
-from urllib.parse import urlencode
 
 from tests.benchmark.database import Database
 from tests.benchmark.full_rows import ABSENT, BAD_DAY, COMMON, EVENTFUL, GOOD_DAY, MEDIUM, RARE
@@ -28,113 +27,79 @@ class Page(NamedTuple):
     data: dict[str, str] | None = None
 
 
-# The lists of workflows: what is chosen, and for those that are asked for deep pages, too, what it means in SQL.
-FILTERS: tuple[tuple[dict[str, str], str], ...] = (
-    ({}, "true"),
-    ({"state": "queued"}, ""),
-    ({"state": "running"}, ""),
-    ({"state": "retrying"}, "status = 'PENDING' AND retry_count > 0 AND waiting_for = '' AND NOT compensating"),
-    ({"state": "waiting"}, "status = 'PENDING' AND waiting_for <> '' AND parked_on = ''"),
-    ({"state": "parked"}, "status = 'PENDING' AND parked_on <> ''"),
-    ({"state": "compensating"}, ""),
-    ({"state": "complete"}, "status = 'COMPLETE'"),
-    ({"state": "failed"}, "status = 'FAILED' AND cancelled_at IS NULL"),
-    ({"state": "cancelled"}, ""),
-    ({"preset": "attention"}, "status = 'FAILED' AND cancelled_at IS NULL"),
-    ({"preset": "failed-today"}, ""),
-    ({"preset": "decision"}, ""),
-    ({"workflow_type": COMMON}, f"workflow_type = '{COMMON}'"),
-    ({"workflow_type": MEDIUM}, f"workflow_type = '{MEDIUM}'"),
-    ({"workflow_type": RARE}, ""),
-    ({"workflow_type": ABSENT}, ""),
-    ({"parked_on": "payments"}, "status = 'PENDING' AND parked_on = 'payments'"),
-    ({"parked_on": "nowhere"}, ""),
-    ({"workflow_type": COMMON, "state": "failed"}, ""),
-    ({"workflow_type": MEDIUM, "state": "cancelled"}, ""),
-    ({"workflow_type": RARE, "state": "failed"}, ""),
-    ({"workflow_type": RARE, "state": "complete"}, ""),
-    ({"workflow_type": RARE, "state": "queued"}, ""),
-    ({"workflow_type": ABSENT, "state": "failed"}, ""),
-    ({"workflow_type": RARE, "preset": "failed-today"}, ""),
-    ({"workflow_type": RARE, "preset": "attention"}, ""),
-    ({"parked_on": "payments", "workflow_type": RARE}, ""),
+# The lists of workflows that are asked for deep pages, too: what is chosen, and what it means in SQL.
+DEEP_LISTS = {
+    "": "true",
+    "state=retrying": "status = 'PENDING' AND retry_count > 0 AND waiting_for = '' AND NOT compensating",
+    "state=waiting": "status = 'PENDING' AND waiting_for <> '' AND parked_on = ''",
+    "state=parked": "status = 'PENDING' AND parked_on <> ''",
+    "state=complete": "status = 'COMPLETE'",
+    "state=failed": "status = 'FAILED' AND cancelled_at IS NULL",
+    "preset=attention": "status = 'FAILED' AND cancelled_at IS NULL",
+    f"workflow_type={COMMON}": f"workflow_type = '{COMMON}'",
+    f"workflow_type={MEDIUM}": f"workflow_type = '{MEDIUM}'",
+    "parked_on=payments": "status = 'PENDING' AND parked_on = 'payments'",
+}
+LISTS = (
+    *("state=queued", "state=running", "state=compensating", "state=cancelled"),
+    *("preset=failed-today", "preset=decision", f"workflow_type={RARE}", f"workflow_type={ABSENT}"),
+    *("parked_on=nowhere", f"parked_on=payments&workflow_type={RARE}"),
+    *(f"workflow_type={COMMON}&state=failed", f"workflow_type={MEDIUM}&state=cancelled"),
+    *(f"workflow_type={RARE}&state={state}" for state in ("failed", "complete", "queued")),
+    *(f"workflow_type={RARE}&preset={preset}" for preset in ("failed-today", "attention")),
+    f"workflow_type={ABSENT}&state=failed",
 )
-
-INBOXES: tuple[dict[str, str], ...] = (
-    {},
-    {"state": "overdue"},
-    {"state": "approved"},
-    {"state": "rejected"},
-    {"state": "expired"},
-    {"state": "closed"},
-    {"state": "done"},
-    {"state": "all"},
-    {"whose": "mine"},
-    {"whose": "unassigned"},
-    {"whose": "teams"},
-    {"whose": "mine", "state": "done"},
-    {"task_type": "clinical review"},
-    {"task_type": "undo_in_doubt"},
-    {"task_type": "nothing"},
-    {"task_type": "address check", "state": "overdue"},
+INBOXES = (
+    *("", "state=overdue", "state=approved", "state=rejected", "state=expired", "state=closed", "state=done"),
+    *("state=all", "whose=mine", "whose=unassigned", "whose=teams", "whose=mine&state=done"),
+    *("task_type=clinical+review", "task_type=undo_in_doubt", "task_type=nothing"),
+    "task_type=address+check&state=overdue",
 )
+NEED_A_PERSON = ("", "kind=given-up", "kind=failed", "kind=task", "whose=mine", "whose=unassigned")
+FOUND = {
+    "e-mail, one hit": ONE,
+    "e-mail, 60 hits": MANY,
+    "e-mail, none": NOBODY,
+    "number": "#4711",
+    "key": "00000000-0000-4000-8000-000000000000",
+    "linking id, 50 hits": "family",
+}
+OTHERS = {
+    "home": "",
+    "find": "find/",
+    **{f"list: {name}": f"workflows/{name}/" for name in ("service", "workerprocess", "undeliveredmessage", "apikey")},
+    "list: undeliveredmessage, last page": "workflows/undeliveredmessage/?before=end",
+    "a service": "workflows/service/payments/change/",
+}
 
 
 def pages(database: Database) -> Iterator[Page]:
-    yield Page("home", "/admin/")
-    for chosen in ("", "?kind=given-up", "?kind=failed", "?kind=task", "?whose=mine", "?whose=unassigned"):
-        yield Page(f"needs a person{chosen.replace('?', ': ').replace('=', ' ')}", f"/admin/needs-a-person/{chosen}")
-    yield from _find()
-    for chosen, condition in FILTERS:
-        yield from _list("workflows", WORKFLOWS, chosen)
-        if condition:
-            yield from _deep("workflows", WORKFLOWS, chosen, _at(database, condition))
+    yield from (Page(name, f"/admin/{path}") for name, path in OTHERS.items())
+    yield from (_list("needs a person", "/admin/needs-a-person/", chosen) for chosen in NEED_A_PERSON)
+    yield from (Page(f"find: {name}", "/admin/find/", {"q": text}) for name, text in FOUND.items())
+    yield from (_list("workflows", WORKFLOWS, chosen) for chosen in (*DEEP_LISTS, *LISTS))
+    for chosen, condition in DEEP_LISTS.items():
+        yield from _deep("workflows", WORKFLOWS, chosen, _at(database, condition))
     for name, days in ("a good day", GOOD_DAY), ("a bad day", BAD_DAY):
         yield Page(f"workflows: failed on {name}", f"{WORKFLOWS}?failed={_day(database, days)}")
-    for chosen in INBOXES:
-        yield from _list("inbox", INBOX, chosen)
-    yield from _deep("inbox", INBOX, {}, _task_at(database))
-    for name, pk in (
-        ("with many events", EVENTFUL),
-        ("that waits", _waits(database)),
-        ("that failed", _failed(database)),
-    ):
+    yield from (_list("inbox", INBOX, chosen) for chosen in INBOXES)
+    yield from _deep("inbox", INBOX, "", _task_at(database))
+    waits = int(database.ask("SELECT max(workflow_id) FROM workflows_manualtask WHERE state = 'open'"))
+    failed = int(database.ask("SELECT max(id) FROM workflows_workflow WHERE status = 'FAILED'"))
+    for name, pk in ("with many events", EVENTFUL), ("that waits", waits), ("that failed", failed):
         yield Page(f"a workflow {name}", f"{WORKFLOWS}{pk}/change/")
-    yield Page("a task", f"{INBOX}{_waits(database)}/change/")
-    for name in "service", "workerprocess", "undeliveredmessage", "apikey":
-        yield Page(f"list: {name}", f"/admin/workflows/{name}/")
-    yield Page("list: undeliveredmessage, last page", "/admin/workflows/undeliveredmessage/?before=end")
-    yield Page("a service", "/admin/workflows/service/payments/change/")
+    yield Page("a task", f"{INBOX}{waits}/change/")
 
 
-def _find() -> Iterator[Page]:
-    yield Page("find", "/admin/find/")
-    for name, text in (
-        ("e-mail, one hit", ONE),
-        ("e-mail, 60 hits", MANY),
-        ("e-mail, none", NOBODY),
-        ("number", "#4711"),
-        ("key", "00000000-0000-4000-8000-000000000000"),
-        ("linking id, 50 hits", "family"),
-    ):
-        yield Page(f"find: {name}", "/admin/find/", {"q": text})
+def _list(name: str, path: str, chosen: str, place: str = "") -> Page:
+    said = chosen.replace("=", " ").replace("&", ", ").replace("+", " ") or "all"
+    return Page(f"{name}: {said}{place}", f"{path}?{chosen}")
 
 
-def _list(name: str, path: str, chosen: dict[str, str]) -> Iterator[Page]:
-    yield Page(f"{name}: {_said(chosen)}", _url(path, chosen))
-
-
-def _deep(name: str, path: str, chosen: dict[str, str], after: int) -> Iterator[Page]:
-    yield Page(f"{name}: {_said(chosen)}, page {DEEP}", _url(path, {**chosen, "after": str(after)}))
-    yield Page(f"{name}: {_said(chosen)}, last page", _url(path, {**chosen, "before": "end"}))
-
-
-def _said(chosen: dict[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in chosen.items()) or "all"
-
-
-def _url(path: str, chosen: dict[str, str]) -> str:
-    return f"{path}?{urlencode(chosen)}" if chosen else path
+def _deep(name: str, path: str, chosen: str, after: int) -> Iterator[Page]:
+    for place, start in (f", page {DEEP}", f"after={after}"), (", last page", "before=end"):
+        page = _list(name, path, chosen, place)
+        yield page._replace(path=f"{page.path}&{start}".replace("?&", "?"))
 
 
 # --- What the database is asked for, before anything is measured --------------------------------
@@ -156,11 +121,3 @@ def _day(database: Database, days: int) -> str:
     stamp = '\'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\''
     since = f"date_trunc('day', now()) - interval '{days} days'"
     return str(database.ask(f"SELECT to_char({since}, {stamp}) || '/' || to_char({since} + interval '1 day', {stamp})"))
-
-
-def _waits(database: Database) -> int:
-    return int(database.ask("SELECT max(workflow_id) FROM workflows_manualtask WHERE state = 'open'"))
-
-
-def _failed(database: Database) -> int:
-    return int(database.ask("SELECT max(id) FROM workflows_workflow WHERE status = 'FAILED'"))

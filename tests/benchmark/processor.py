@@ -11,13 +11,12 @@ from tests.benchmark.database import Database
 from tests.processes import children_of
 from tests.servers import Gunicorn
 
+SESSIONS = "SELECT array_agg(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND "
+
 
 def seconds_used(database: Database, server: Gunicorn) -> float:
     """Seconds of processor time that a server's processes and all sessions of the database have used so far."""
-    sessions = database.ask(
-        "SELECT array_agg(pid) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND backend_type = 'client backend'"
-    )
+    sessions = database.ask(SESSIONS + "datname = current_database()")
     return seconds_of([*children_of(server.process.pid), *sessions])
 
 

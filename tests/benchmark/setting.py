@@ -1,18 +1,25 @@
-"""What a measure is given: a database, a folder for logs, progress bars, and the sizes that were asked for."""
+"""What a measure is given: a database, a folder for logs, the sizes that were asked for, workers, an intake."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import random
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import httpx
 
 from tests.benchmark.command import at_least
-from tests.benchmark.database import Database, manage
+from tests.benchmark.database import ONBOARDING, BenchmarkError, Database, manage, production
 from tests.benchmark.peers.contest import Contestant
-from tests.benchmark.progress import Track
+from tests.processes import Runworker
+from tests.servers import Gunicorn
 
 
 class Size(NamedTuple):
@@ -25,12 +32,7 @@ class Size(NamedTuple):
 
 
 SIZES = (
-    Size(
-        "rounds",
-        7,
-        2,
-        "rounds, in which all that are compared take turns: short ones and many, for noise comes and goes",
-    ),
+    Size("rounds", 7, 2, "rounds, in which all that are compared take turns: many, for noise comes and goes"),
     Size("processes", 2, 2, "processes of each that is measured"),
     Size("seconds", 3, 1, "seconds of each intake in a round"),
     Size("slow", 200, 200, "clients beside that are idle or trickle, half of each"),
@@ -74,7 +76,6 @@ class Setting:
     database: Database
     folder: Path
     sizes: argparse.Namespace
-    track: Track = field(default=lambda *_: lambda _: None)  # of the measure under way
     peers: Sequence[Contestant] = ()
     missing: dict[str, str] = field(default_factory=dict)  # peers that cannot be had, or broke, and how
 
@@ -86,3 +87,35 @@ class Setting:
     def key(self) -> str:
         """An API key of the intake's."""
         return manage(self.database.url, "createapikey", "benchmark").split()[-1]
+
+    @contextmanager
+    def working(self, *options: str, processes: int = 0, **environment: str) -> Iterator[Runworker]:
+        """`manage.py runworker`, killed at the end."""
+        options = ("--processes", str(processes or self.sizes.processes), *options)
+        environment = {**production(self.database.url, ONBOARDING), **environment}
+        worker = Runworker(self.folder / "worker.log", (), options, **environment)
+        try:
+            yield worker
+        finally:
+            worker.kill()
+
+    def serving(self, definition: str, application: str = "config.intake", **environment: str) -> Gunicorn:
+        """An intake whose submissions are of this definition. It is entered to wait for it, and left to stop it."""
+        environment = {
+            **production(self.database.url, ONBOARDING),
+            "SUBMISSION_WORKFLOW": definition,
+            "WEB_CONCURRENCY": str(self.sizes.processes),
+            **environment,
+        }
+        log = self.folder / f"{definition}-{application}.log"
+        return Gunicorn(application, log, self.database.url, **environment)
+
+    def submit(self, port: int, payloads: Iterable[Any], every_ms: float = 0) -> None:
+        """Send these to the intake, one every so many milliseconds, in the mean."""
+        headers = {"Authorization": f"Bearer {self.key}"}
+        with httpx.Client(base_url=f"http://localhost:{port}", headers=headers) as client:
+            for payload in payloads:
+                answer = client.post("/v1/submissions", json=payload, headers={"Idempotency-Key": str(uuid4())})
+                if answer.status_code != 202:
+                    raise BenchmarkError(f"The intake answered {answer.status_code}: {answer.text[:300]}")
+                time.sleep(every_ms / 1000 * random.uniform(0.5, 1.5))

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from config.embedded.errors import EmbeddedServerError
-from tests.commands import complain, exit_in_order
+from tests.commands import complain, exit_in_order, parser
 from tests.mutants.conditions import all_mutants, changed_lines
 from tests.mutants.named import NamedMutantError, read
 from tests.mutants.reach import Reach
@@ -32,17 +32,14 @@ KILLED, SURVIVED, UNDECIDED, NOT_REACHED, NOT_TRIED = "killed", "survived", "und
 DESCRIPTION = """\
 Would the tests see it, if that condition were not there? A mutant takes one away:
 
-  named   A fence, a lock, an order, a condition of a WHERE. The list
-          (tests/mutants/named.txt) says what is taken away, and which tests see that.
+  named   A fence, a lock, an order, a condition of a WHERE, of tests/mutants/named.txt,
+          which says what is taken away, and which tests see that.
   random  A condition in the Python of workflows/: always true, always false, without one
           side of its `and` or `or`, without its `not`, or with < for <= or == for !=.
-          --seed and --count choose them, or the lines of a change (--changed). Their
-          tests are those of `make test` that run the line. var/mutants-map.json knows
-          these; to make it takes twice as long as `make test`. Later only tests that
-          have changed run again for it.
+          Their tests are those of `make test` that run the line. var/mutants-map.json
+          knows these; to make it takes twice as long as `make test`.
 
-A copy of the tree is changed, never the checkout; it has a PostgreSQL of its own. The
-tests of a mutant run until one fails:
+A copy of the tree is changed; it has a PostgreSQL of its own. The tests run until one fails:
 
   killed       One has failed. (A named mutant is also killed when its tests hang.)
   survived     All have passed: no test misses the condition. Write that test, or delete
@@ -54,14 +51,13 @@ tests of a mutant run until one fails:
 The exit code is 1 when a mutant has survived, and 0 otherwise.
 """
 
-EPILOG = """\
-examples:
-  make mutants                                all named ones (an hour)
-  make mutants ARGS="--only fence"            those with "fence" in their name, file or tests
-  make mutants ARGS="--changed"               the conditions in the lines that main does not have
-  make mutants ARGS="--changed HEAD~3 --list" what there would be, without running anything
-  make mutants ARGS="--seed 7 --count 40"     40 random ones; with the same seed the same ones
-"""
+EXAMPLES = (
+    "make mutants                                all named ones (an hour)",
+    'make mutants ARGS="--only fence"            those with "fence" in their name, file or tests',
+    'make mutants ARGS="--changed"               the conditions in the lines that main does not have',
+    'make mutants ARGS="--changed HEAD~3 --list" what there would be, without running anything',
+    'make mutants ARGS="--seed 7 --count 40"     40 random ones; with the same seed the same ones',
+)
 
 
 class Verdict(NamedTuple):
@@ -97,13 +93,8 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.mutants",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
+    options = parser("tests.mutants", DESCRIPTION, *EXAMPLES)
+    add = options.add_argument
     add("--seed", type=int, metavar="N", help="random ones by this seed (default: a new one, which is printed)")
     add("--count", type=int, metavar="N", help="so many random ones (default: 40, with --changed all)")
     add("--changed", nargs="?", const="", metavar="BASE", help="in lines that BASE does not have (default: main)")
@@ -112,7 +103,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--map", action="store_true", help="make the map of random ones anew")
     add("--minutes", type=int, default=20, metavar="N", help="for random ones, at most (default: 20)")
     add("--timeout", type=int, default=PATIENCE, metavar="S", help=f"seconds for a mutant (default: {PATIENCE})")
-    arguments = parser.parse_args()
+    arguments = options.parse_args()
     asked = (arguments.seed, arguments.count, arguments.changed)
     arguments.random = arguments.map or any(given is not None for given in asked)
     return arguments

@@ -1,31 +1,34 @@
 """python -m tests.benchmark.peers PEER COMMAND [NUMBER...]: in the peers' virtual environment.
 
-The commands are functions of the peer's module: `fill COUNT` stores jobs; `pace COUNT MS` one every so many
-milliseconds, in the mean; and what its entry in `PEERS` names.
+`store COUNT MS` stores so many jobs, one every so many milliseconds, in the mean. Other commands are functions of the
+peer's module.
 """
 
 from __future__ import annotations
 
+import importlib
+import json
 import random
 import sys
 import time
-from typing import Any
+from pathlib import Path
 
-from tests.benchmark.peers.module import payload, peer_module
+import django
 
-
-def pace(module: Any, count: int, every_ms: int) -> None:
-    for _ in range(count):
-        module.enqueue(payload())
-        time.sleep(every_ms / 1000 * random.uniform(0.5, 1.5))
+SAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "net_new.json"
 
 
 def main(name: str, command: str, *numbers: str) -> None:
-    module = peer_module(name)
-    if command == "pace":
-        pace(module, *map(int, numbers))
+    django.setup()  # which some need before they are imported
+    module = importlib.import_module(f"tests.benchmark.peers.{name}")
+    if command == "store":
+        count, every_ms = map(int, numbers)
+        payload = json.loads(SAMPLE.read_text())
+        for _ in range(count):
+            module.enqueue(payload)
+            time.sleep(every_ms / 1000 * random.uniform(0.5, 1.5))
     else:
-        getattr(module, command)(*map(int, numbers))
+        getattr(module, command)()
 
 
 if __name__ == "__main__":

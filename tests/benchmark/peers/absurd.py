@@ -1,4 +1,4 @@
-"""Absurd: a task of steps, each recorded; https://github.com/earendil-works/absurd/tree/main/sdks/python
+"""Absurd: a task of steps, each recorded.
 
 Its tables are made as its documentation advises: with the SQL that its command brings.
 """
@@ -6,6 +6,7 @@ Its tables are made as its documentation advises: with the SQL that its command 
 from __future__ import annotations
 
 import threading
+from functools import cache
 from typing import Any
 
 import psycopg
@@ -13,11 +14,8 @@ from absurd_sdk import Absurd
 from absurdctl import BUNDLED_SCHEMA_SQL
 
 from tests.benchmark import STEPS
-from tests.benchmark.peers.module import payload
 
 QUEUE, NAME = "benchmark", "recorded"
-
-_of_thread = threading.local()
 
 
 def recorded(params: Any, context: Any) -> None:
@@ -28,26 +26,20 @@ def recorded(params: Any, context: Any) -> None:
 def prepare() -> None:
     with psycopg.connect(autocommit=True) as connection:
         connection.execute(BUNDLED_SCHEMA_SQL)
-    _app().create_queue(QUEUE)
+    _app(threading.get_ident()).create_queue(QUEUE)
 
 
 def work() -> None:
-    app = _app()
+    app = _app(threading.get_ident())
     app.register_task(NAME)(recorded)
     app.start_worker()
 
 
 def enqueue(payload: Any) -> str:
-    return str(_app().spawn(NAME, payload, queue=QUEUE)["task_id"])
+    return str(_app(threading.get_ident()).spawn(NAME, payload, queue=QUEUE)["task_id"])
 
 
-def fill(count: int) -> None:
-    for _ in range(count):
-        enqueue(payload())
-
-
-def _app() -> Absurd:
+@cache
+def _app(thread: int) -> Absurd:
     """On a connection of this thread's."""
-    if not hasattr(_of_thread, "app"):
-        _of_thread.app = Absurd(psycopg.connect(autocommit=True), queue_name=QUEUE)
-    return _of_thread.app
+    return Absurd(psycopg.connect(autocommit=True), queue_name=QUEUE)

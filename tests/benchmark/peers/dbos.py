@@ -1,4 +1,4 @@
-"""DBOS Transact: a workflow of steps, each recorded; https://docs.dbos.dev/python/tutorials/queue-tutorial
+"""DBOS Transact: a workflow of steps, each recorded.
 
 As its documentation advises, the queue's limit is that of each process, and each process has a name of its own.
 """
@@ -14,11 +14,12 @@ from urllib.parse import quote
 from dbos import DBOS, DBOSClient
 
 from tests.benchmark import STEPS
-from tests.benchmark.peers.module import payload
 
 QUEUE, NAME = "benchmark", "recorded"
 # At a time in each process: so many that those which poll first leave some to the others, and none is ever idle.
 AT_A_TIME = 20
+# The rest libpq reads from its own variables.
+URL = f"postgresql://{quote(os.environ['PGUSER'], safe='')}@/{os.environ['PGDATABASE']}"
 
 
 @DBOS.step()
@@ -46,33 +47,13 @@ def enqueue(payload: Any) -> str:
     return str(_client().enqueue({"queue_name": QUEUE, "workflow_name": NAME}, payload).workflow_id)
 
 
-def fill(count: int) -> None:
-    for _ in range(count):
-        enqueue(payload())
-
-
 def _launch() -> None:
-    DBOS(
-        config={
-            "name": "benchmark",
-            "system_database_url": _url(),
-            "executor_id": f"benchmark-{os.getpid()}",
-            "log_level": "WARNING",
-        }
-    )
+    named = {"name": "benchmark", "executor_id": f"benchmark-{os.getpid()}"}
+    DBOS(config={**named, "system_database_url": URL, "log_level": "WARNING"})
     DBOS.launch()
     DBOS.register_queue(QUEUE, worker_concurrency=AT_A_TIME)
 
 
 @cache
 def _client() -> DBOSClient:
-    return DBOSClient(system_database_url=_url(), application_name="benchmark", system_database_pool_size=8)
-
-
-def _url() -> str:
-    environ = os.environ
-    password = f":{quote(environ['PGPASSWORD'], safe='')}" if environ.get("PGPASSWORD") else ""
-    return (
-        f"postgresql://{quote(environ['PGUSER'], safe='')}{password}@/{environ['PGDATABASE']}"
-        f"?host={quote(environ['PGHOST'], safe='')}&port={environ['PGPORT']}"
-    )
+    return DBOSClient(system_database_url=URL, application_name="benchmark", system_database_pool_size=8)

@@ -1,7 +1,4 @@
-"""PgQueuer, with the driver and the autovacuum that its documentation recommends; its tables survive a crash.
-
-https://pgqueuer.readthedocs.io/en/latest/guides/performance-tuning/
-"""
+"""PgQueuer, with the driver and the autovacuum that its documentation recommends; its tables survive a crash."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import json
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 import asyncpg
@@ -19,11 +17,6 @@ from pgqueuer.models import Job
 from pgqueuer.queries import SyncQueries
 
 from tests.benchmark import STEPS
-from tests.benchmark.peers.module import payload
-
-PIECE = 1000
-
-_of_thread = threading.local()
 
 
 async def do_nothing() -> dict[str, Any]:
@@ -49,19 +42,11 @@ async def manager() -> AsyncIterator[PgQueuer]:
 
 
 def enqueue(payload: Any) -> int:
-    (identifier,) = _queries().enqueue("plain", json.dumps(payload).encode())
+    (identifier,) = _queries(threading.get_ident()).enqueue("plain", json.dumps(payload).encode())
     return int(identifier)
 
 
-def fill(count: int) -> None:
-    body = json.dumps(payload()).encode()
-    for first in range(0, count, PIECE):
-        size = min(PIECE, count - first)
-        _queries().enqueue(["plain"] * size, [body] * size, [0] * size)
-
-
-def _queries() -> SyncQueries:
+@cache
+def _queries(thread: int) -> SyncQueries:
     """On a connection of this thread's."""
-    if not hasattr(_of_thread, "queries"):
-        _of_thread.queries = SyncQueries(SyncPsycopgDriver(psycopg.connect(autocommit=True)))
-    return _of_thread.queries
+    return SyncQueries(SyncPsycopgDriver(psycopg.connect(autocommit=True)))

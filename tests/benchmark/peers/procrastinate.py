@@ -1,7 +1,4 @@
-"""Procrastinate, as its documentation has it run beside Django.
-
-https://procrastinate.readthedocs.io/en/stable/howto/django/basic_usage.html
-"""
+"""Procrastinate, as its documentation has it run beside Django."""
 
 from __future__ import annotations
 
@@ -10,9 +7,6 @@ from typing import Any
 from procrastinate.contrib.django import app
 
 from tests.benchmark import STEPS
-from tests.benchmark.peers.module import payload
-
-PIECE = 1000
 
 
 async def do_nothing() -> dict[str, Any]:
@@ -27,8 +21,3 @@ async def plain(payload: Any) -> None:
 
 def enqueue(payload: Any) -> int:
     return plain.defer(payload=payload)
-
-
-def fill(count: int) -> None:
-    for first in range(0, count, PIECE):
-        plain.batch_defer(*[{"payload": payload()}] * min(PIECE, count - first))

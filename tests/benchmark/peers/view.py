@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 
@@ -9,9 +10,8 @@ from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import URLPattern, path
 
-from tests.benchmark.peers.module import peer_module
-
-peer = peer_module(os.environ["PEER"])
+application = get_wsgi_application()  # before the peer is imported: some need that Django is set up
+peer = importlib.import_module(f"tests.benchmark.peers.{os.environ['PEER']}")
 
 
 def submit(request: HttpRequest) -> JsonResponse:
@@ -27,4 +27,3 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 
 urlpatterns: list[URLPattern] = [path("v1/submissions", submit), path("healthz", healthz)]
-application = get_wsgi_application()

@@ -1,0 +1,139 @@
+"""What workers do, called one by one in a process with the settings of production (`inside.py`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from tests.benchmark.claim import EXPLAINED, FIRST
+from tests.clock import Clock
+from tests.plans import Plan, explained
+from workflows.engine import claim, heartbeat, maintenance
+from workflows.engine.claim import DueWorkflows
+from workflows.engine.heartbeat import Heartbeat
+from workflows.engine.listening import MAX_IDLE_DELAY
+from workflows.engine.process_status import WorkerStatus
+from workflows.models import Workflow
+from workflows.signals import store
+from workflows.state import attempt_log
+
+# By the workers' clock: the full looks of the first are few, and each of the others is one.
+SECONDS_SHARED, SECONDS_ALONE = 10.0, 1.0
+
+Costs = dict[str, tuple[float, float]]
+
+
+def claims(count: int) -> Costs:
+    """Claim so many rows: pages of the worst claim, and the median of milliseconds; so of full looks.
+
+    With a worker's own function and statement, prepared on a new connection, from the first claim on. A row that is
+    claimed is made COMPLETE, as in a drain; that is not timed. When none is due any more, looks that find nothing are
+    measured, too.
+    """
+    (full,) = _explained(DueWorkflows("default"), 1)
+    full_seconds, _ = _claim(DueWorkflows("default"))
+    due = DueWorkflows("default")
+    found = {"claim": _costs(due, count, finds=True)}
+    if not _claim(due)[1]:
+        found["look that finds nothing"] = _costs(due, count, finds=False)
+    return {**found, "full look": (float(full.buffers), full_seconds * 1000)}
+
+
+def _costs(due: DueWorkflows, count: int, *, finds: bool) -> tuple[float, float]:
+    claimed = [_claim(due) for _ in range(FIRST + count)]
+    plans = _explained(due, EXPLAINED)
+    assert all(is_one == finds for _, is_one in claimed), "fewer are due, or more"
+    pages = max(plan.buffers for plan in plans if not _is_full(plan))
+    return float(pages), median(seconds for seconds, _ in claimed[FIRST:]) * 1000
+
+
+def _claim(due: DueWorkflows) -> tuple[float, bool]:
+    """The seconds that it takes, with the BEGIN that travels with it; and whether it has claimed one."""
+    with transaction.atomic(durable=True):
+        began = perf_counter()
+        found = due.claim_next(thorough=False)
+        seconds = perf_counter() - began
+        if found:
+            Workflow.objects.filter(pk=found.workflow.pk).update(status="COMPLETE", completed_at=Now())
+    return seconds, found is not None
+
+
+def _explained(due: DueWorkflows, times: int) -> list[Plan]:
+    plans: list[Plan] = []
+    for _ in range(times):
+        with explained(plans, which=lambda sql: "looked_at" in sql):
+            _claim(due)
+    return plans
+
+
+def _is_full(plan: Plan) -> bool:
+    """Whether it has looked from the very start, which one of all workers does four times a second."""
+    return all(value == "-infinity" for name, value in plan.parameters.items() if name.endswith("_due"))
+
+
+class Idle:
+    """A worker that has nothing to do."""
+
+    def __init__(self, number: int) -> None:
+        self.due = DueWorkflows("default")
+        self.heartbeat = Heartbeat(f"idle:{number}", "default")
+
+    def look(self) -> None:
+        with transaction.atomic(durable=True):
+            assert self.due.claim_next(thorough=False) is None
+
+    def beat(self) -> None:
+        self.heartbeat.beat(WorkerStatus(), None)
+        self.due.live_workers = self.heartbeat.live_workers
+
+
+def idle(count: int) -> dict[str, float]:
+    """Do what so many idle workers do; the seconds that it takes of each second.
+
+    By a clock that goes on as they do: each polls as often as an idle worker does at most, and none of them waits.
+    """
+    claim.monotonic = heartbeat.monotonic = clock = Clock()  # type: ignore[attr-defined]
+    attempt_log.connect()
+    workers = [Idle(number) for number in range(count)]
+
+    def take(seconds: float, *does: Callable[[Idle], None]) -> list[float]:
+        taken = [0.0 for _ in does]
+        for _ in range(round(seconds / MAX_IDLE_DELAY)):
+            for worker in workers:
+                clock.now += MAX_IDLE_DELAY / count
+                for place, do in enumerate(does):
+                    began = perf_counter()
+                    do(worker)
+                    taken[place] += perf_counter() - began
+        return [each / seconds for each in taken]
+
+    take(2 * MAX_IDLE_DELAY, Idle.look)  # they have just started, and know nothing of each other
+    (alone,) = take(SECONDS_ALONE, Idle.look)
+    take(2.0, Idle.beat)
+    shared, beats = take(SECONDS_SHARED, Idle.look, Idle.beat)
+    return {"looks, each worker by itself": alone, "looks, full ones shared": shared, "heartbeats": beats}
+
+
+def maintain() -> dict[str, float]:
+    """Do all maintenance tasks until no slice changes anything: rows changed, seconds, the longest slice."""
+    rows, longest, begun = 0, 0.0, perf_counter()
+    for task in maintenance.MAINTENANCE_TASKS.values():
+        changed, after = 1, 0
+        while changed or after:
+            started = perf_counter()
+            changed, after, _ = maintenance.do_slice(task, after)
+            longest = max(longest, perf_counter() - started)
+            rows += changed
+    return {"rows": rows, "seconds": perf_counter() - begun, "longest slice": longest}
+
+
+def send_signals(every_ms: int) -> None:
+    """Send each workflow that waits its signal, one every so many milliseconds."""
+    for pk in Workflow.objects.filter(workflow_type="awaits").order_by("?").values_list("pk", flat=True):
+        store.send(source="benchmark", dedupe_key=str(pk), name="paid", workflow_id=pk, payload={})
+        time.sleep(every_ms / 1000)
