@@ -12,29 +12,19 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 
 import django
 from rich.console import Console
 
 from tests.pictures.album import ALBUM, IMAGES
+from tests.processes import until
 from tests.servers import ROOT, empty_database
 
 # The same submissions each time: one of each kind, so that it is soon over.
 SEED = 13
 SUBMISSIONS = 10
 PATIENCE = 240.0
-
-
-@dataclass(frozen=True, slots=True)
-class Demo:
-    """A demo that has come to rest: its console, the pages that it leads to, and its logins with their passwords."""
-
-    console: str
-    pages: dict[str, str]
-    passwords: dict[str, str]
 
 
 def main() -> None:
@@ -50,10 +40,8 @@ def main() -> None:
 
     with empty_database(f"onramp_pictures_{os.getpid()}") as url, tempfile.TemporaryDirectory() as state:
         screen.print("Starting the demo.")
-        with demo(url, Path(state), arguments.submissions) as shown:
-            for file in take(
-                pictures, arguments.into, console=shown.console, pages=shown.pages, passwords=shown.passwords
-            ):
+        with demo(url, Path(state), arguments.submissions) as (console, printed):
+            for file in take(pictures, arguments.into, console, printed):
                 screen.print(f"{file.name:28} {file.stat().st_size / 1000:4.0f} kB", highlight=False)
 
 
@@ -66,8 +54,11 @@ def parse_arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def demo(url: str, state: Path, submissions: int) -> Iterator[Demo]:
-    """A demo on that database, on free ports, with the sandbox's memory and the logs in the folder `state`."""
+def demo(url: str, state: Path, submissions: int) -> Iterator[tuple[str, str]]:
+    """A demo on that database that has come to rest: the address of its console, and what it has printed.
+
+    It has free ports, and the sandbox's memory and the log in the folder `state`.
+    """
     with ExitStack() as held:
         sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
         intake, console, sandbox = (str(each.getsockname()[1]) for each in sockets)
@@ -86,25 +77,17 @@ def demo(url: str, state: Path, submissions: int) -> Iterator[Demo]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+    def is_at_rest() -> bool:
+        assert process.poll() is None, f"The demo did not come to rest:\n{log.read_text()}"
+        return "Ctrl-C stops everything." in log.read_text()
+
     try:
-        printed = _wait_for_rest(process, log)
-        yield Demo(
-            console=f"http://127.0.0.1:{console}",
-            pages=dict(re.findall(r"^  (.+)\n    (http://\S+)$", printed, flags=re.M)),
-            passwords=dict(re.findall(r"│ (demo\S*) +│ (\S+) +│", printed)),
-        )
+        until(is_at_rest, seconds=PATIENCE, what=log.read_text)
+        yield f"http://127.0.0.1:{console}", log.read_text()
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(90)
-
-
-def _wait_for_rest(process: subprocess.Popen[bytes], log: Path) -> str:
-    patience = monotonic() + PATIENCE
-    while "Ctrl-C stops everything." not in (printed := log.read_text()):
-        if process.poll() is not None or monotonic() > patience:
-            raise SystemExit(f"The demo did not come to rest:\n{printed}")
-        sleep(0.25)
-    return printed
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tests.servers import ROOT
 
@@ -11,8 +11,7 @@ IMAGES = ROOT / "docs" / "images"
 LARGEST = 150_000  # bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(NamedTuple):
     """One file of docs/images.
 
     `page` is a path of the console, or how the line starts by which the demo leads to it; `click` is the selector of a

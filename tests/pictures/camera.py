@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +47,13 @@ ALWAYS_THE_SAME = r"""(host) => {
 }"""
 
 
-def take(
-    pictures: Iterable[Picture], into: Path, *, console: str, pages: Mapping[str, str], passwords: Mapping[str, str]
-) -> Iterator[Path]:
+def take(pictures: Iterable[Picture], into: Path, console: str, printed: str) -> Iterator[Path]:
     """Take each of `pictures` of the console at that address, and yield its file.
 
-    `pages` are the addresses by the lines with which the demo leads to them, `passwords` those of its logins.
+    What the demo has `printed` leads to pages, by a line and an address each, and has its logins with their passwords.
     """
+    pages = dict(re.findall(r"^  (.+)\n    (http://\S+)$", printed, flags=re.M))
+    passwords = dict(re.findall(r"│ (demo\S*) +│ (\S+) +│", printed))
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         raise SystemExit("No Chromium on this machine: apt-get install chromium fonts-dejavu")
@@ -59,15 +61,11 @@ def take(
         # Without a sandbox of its own, as root needs it. With the others it paints the same page alike each time.
         painting = ["--font-render-hinting=none", "--disable-lcd-text", "--disable-partial-raster"]
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", *painting])
-        sessions: dict[str, Any] = {}
-        screens: dict[tuple[str, bool], Page] = {}  # each with a cache of its own
+        signed_in = cache(lambda login: _sign_in(browser, console, login, passwords[login]))
+        # Each screen has a browser's cache of its own.
+        screen = cache(lambda login, phone: _screen(browser, console, signed_in(login), phone=phone))
         for picture in pictures:
-            login, screen = picture.login, (picture.login, picture.phone)
-            if login not in sessions:
-                sessions[login] = _sign_in(browser, console, login, passwords[login])
-            if screen not in screens:
-                screens[screen] = _screen(browser, console, sessions[login], phone=picture.phone)
-            yield _take(picture, screens[screen], into, pages)
+            yield _take(picture, screen(picture.login, picture.phone), into, pages)
         browser.close()
 
 
@@ -97,7 +95,8 @@ def _screen(browser: Browser, console: str, session: Any, *, phone: bool) -> Pag
 def _take(picture: Picture, page: Page, into: Path, pages: Mapping[str, str]) -> Path:
     page.emulate_media(color_scheme="dark" if picture.dark else "light")
     page.set_viewport_size({"width": PHONE if picture.phone else DESKTOP, "height": picture.height})
-    page.goto(_address(picture, pages))
+    led_to = [page for about, page in pages.items() if about.startswith(picture.page)]
+    page.goto(picture.page if picture.page.startswith("/") else led_to[0])
     if picture.click:
         page.locator("#content").locator(picture.click).first.click()
         page.wait_for_load_state()
@@ -109,9 +108,3 @@ def _take(picture: Picture, page: Page, into: Path, pages: Mapping[str, str]) ->
     if not file.exists() or file.read_bytes() != taken:
         file.write_bytes(taken)
     return file
-
-
-def _address(picture: Picture, pages: Mapping[str, str]) -> str:
-    if picture.page.startswith("/"):
-        return picture.page
-    return next(page for about, page in pages.items() if about.startswith(picture.page))
