@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
 from django.apps import apps
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, connections
 from psycopg.sql import SQL, Identifier
 
-from config.embedded.server import Server
+from config.embedded.server import DATABASE, PORT, USER, Server
 
 Restart = Callable[[], None]
 
@@ -119,12 +120,24 @@ def empty_tables(*_: Any) -> None:
 OF_THE_SCHEMA = {"django_migrations", "django_content_type", "auth_permission"}
 
 
+def connect(server: Server) -> psycopg.Connection[Any]:
+    host = str(server.socket_folder())
+    return psycopg.connect(host=host, port=PORT, user=USER, dbname=DATABASE, autocommit=True)
+
+
+def other_clients(server: Server) -> int:
+    """How many connections other than the asking one the server has now."""
+    with connect(server) as connection:
+        clients = "SELECT 1 FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        return connection.execute(clients).rowcount
+
+
 def stop_if_unused(server: Server) -> None:
     """Stop the server, unless something else came to use it in the meantime."""
     connections.close_all()
     give_up_at = time.monotonic() + 2
     while server.pid() is not None:
-        if server.other_clients() == 0:
+        if other_clients(server) == 0:
             server.stop()
         elif time.monotonic() > give_up_at:
             return

@@ -3,6 +3,7 @@
 import os
 import pwd
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,40 +17,33 @@ class Account(NamedTuple):
     uid: int
     gid: int
 
+    def __str__(self) -> str:
+        try:
+            return pwd.getpwuid(self.uid).pw_name
+        except KeyError:
+            return f"user {self.uid}"
 
-def account_of(cluster: Path) -> Account | None:
-    """The account that the server of `cluster` runs as; None is our own, for PostgreSQL refuses only root."""
+
+def account_of(cluster: Path) -> Account:
+    """The account that the server of `cluster` runs as: our own, unless we are root, whom PostgreSQL refuses."""
     if os.geteuid() != 0:
-        return None
+        return Account(os.geteuid(), os.getegid())
     if cluster.exists() and (owner := cluster.stat()).st_uid != 0:
         return Account(owner.st_uid, owner.st_gid)
     for name in ACCOUNTS:
-        try:
+        with suppress(KeyError):
             entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return Account(entry.pw_uid, entry.pw_gid)
+            return Account(entry.pw_uid, entry.pw_gid)
     raise EmbeddedServerError(f"PostgreSQL refuses to run as root, and there is no account {' or '.join(ACCOUNTS)}.")
 
 
-def name_of(account: Account | None) -> str:
-    return user_name(os.geteuid() if account is None else account.uid)
-
-
-def user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
-
-
-def run_as(account: Account | None, program: str | Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run_as(account: Account, program: str | Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a program to its end as `account`. OSError when it cannot be started."""
     return subprocess.run(
         [program, *arguments],
-        user=None if account is None else account.uid,
-        group=None if account is None else account.gid,
-        extra_groups=None if account is None else [],
+        user=account.uid,
+        group=account.gid,
+        extra_groups=[] if os.geteuid() == 0 else None,
         umask=0o077,
         # Neither the caller's PG* variables nor its folder: the account may not be able to enter it.
         env={"PATH": os.defpath, "LC_ALL": "C"},

@@ -28,7 +28,8 @@ import psutil
 import psycopg
 from psycopg import sql
 
-from config.embedded import accounts, wheel
+from config.embedded import wheel
+from config.embedded.accounts import Account, account_of, run_as
 from config.embedded.errors import EmbeddedServerError
 
 DATABASE = "onramp"
@@ -41,6 +42,8 @@ ELSEWHERE = Path("/var/lib/onramp")
 
 # The shortest limit of the systems we run on, macOS (104 bytes with the closing zero); Linux has 108.
 LONGEST_SOCKET_PATH = 103
+# Where a short path can be had. TMPDIR may well be the long one.
+SHORT = "/tmp"  # noqa: S108 (for mkdtemp only)
 
 SETTINGS = {
     "listen_addresses": "",
@@ -128,16 +131,6 @@ class Server:
         """The path of a program of the wheel."""
         return wheel.installation() / "bin" / name
 
-    def other_clients(self) -> int:
-        """How many connections other than the asking one the server has now."""
-        with self._connect() as connection:
-            row = connection.execute(
-                "SELECT count(*) FROM pg_stat_activity"
-                " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-            ).fetchone()
-        assert row is not None
-        return int(row[0])
-
     # --- Running or not ---------------------------------------------------------------------------
 
     @contextmanager
@@ -160,14 +153,15 @@ class Server:
         if os.geteuid() == 0:
             return
         try:
-            owner = self.cluster.stat().st_uid
+            found = self.cluster.stat()
         except FileNotFoundError:
             return
         except PermissionError:
-            owner = self.home.stat().st_uid
-        if owner != os.geteuid():
+            found = self.home.stat()
+        if found.st_uid != os.geteuid():
+            owner = Account(found.st_uid, found.st_gid)
             raise EmbeddedServerError(
-                f"{self.home} belongs to {accounts.user_name(owner)}: it was made by root or by another user. Run "
+                f"{self.home} belongs to {owner}: it was made by root or by another user. Run "
                 "as that user, or remove it and its data as that user: python -m config.embedded remove"
             )
 
@@ -228,11 +222,9 @@ class Server:
         pg_ctl = self._runnable_programs() / "pg_ctl"
         self._run(pg_ctl, command, "-D", self.data, "-w", "-t", str(SECONDS_TO_START), *arguments)
 
-    def _connect(self) -> psycopg.Connection[tuple[int]]:
-        return psycopg.connect(host=str(self.socket_folder()), port=PORT, user=USER, dbname="postgres", autocommit=True)
-
     def _make_database(self) -> None:
-        with self._connect() as connection:
+        host = str(self.socket_folder())
+        with psycopg.connect(host=host, port=PORT, user=USER, dbname="postgres", autocommit=True) as connection:
             found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
             if found is None:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
@@ -256,8 +248,8 @@ class Server:
         if not self._account_reaches(self.cluster):
             if self.data.exists():
                 raise EmbeddedServerError(
-                    f"{self.data} is there, but {accounts.name_of(self._account())}, whom the server runs as, cannot "
-                    "reach it: the mode of a folder above has changed."
+                    f"{self.data} is there, but {account_of(self.cluster)}, whom the server runs as, cannot reach it: "
+                    "the mode of a folder above has changed."
                 )
             self._delete()
             self._make_home_elsewhere()
@@ -277,9 +269,7 @@ class Server:
 
     def _make_private(self, folder: Path) -> None:
         folder.mkdir(0o700, exist_ok=True)
-        account = self._account()
-        if account is not None:
-            os.chown(folder, account.uid, account.gid)
+        os.chown(folder, *account_of(self.cluster))
 
     def _make_home_elsewhere(self) -> None:
         """Make the home where the server's account gets at it, and a link to there. Only for root."""
@@ -307,14 +297,15 @@ class Server:
 
     def _make_socket_folder(self) -> Path:
         folder = self.cluster
+        fits = len(os.fsencode(folder / SOCKET)) <= LONGEST_SOCKET_PATH
         # A comma or a quote would not survive the server's list of folders.
-        if _fits_a_socket(folder) and not set(str(folder)) & set(",\"'@"):
+        if fits and not set(str(folder)) & set(",\"'@"):
             (self.home / "socket").unlink(missing_ok=True)
             return folder
         short = self._short_socket_folder()
         if short is None:
             # Its name cannot be guessed, so nobody can be there first.
-            short = Path(tempfile.mkdtemp(prefix="onramp-", dir=_short_temporary_folder()))
+            short = Path(tempfile.mkdtemp(prefix="onramp-", dir=SHORT))
             self._make_private(short)
             link = self.home / "socket"
             link.unlink(missing_ok=True)
@@ -334,19 +325,18 @@ class Server:
 
     # --- The account that it runs as --------------------------------------------------------------
 
-    def _account(self) -> accounts.Account | None:
-        return accounts.account_of(self.cluster)
-
     def _account_reaches(self, folder: Path) -> bool:
         """Whether the server's account can work in a folder. It is tried: modes are not all there is to it."""
-        return accounts.run_as(self._account(), "test", "-w", folder).returncode == 0
+        return run_as(account_of(self.cluster), "test", "-w", folder).returncode == 0
 
     def _runnable_programs(self) -> Path:
         """The folder of the wheel's programs, or of a copy of them if the server's account cannot reach the wheel."""
-        account, programs = self._account(), wheel.installation() / "bin"
-        if account is None or _can_run(account, programs / "postgres"):
-            return programs
-        return wheel.copied_programs(self.home.resolve())
+        programs = wheel.installation() / "bin"
+        try:
+            runs = run_as(account_of(self.cluster), programs / "postgres", "--version").returncode == 0
+        except PermissionError:
+            runs = False
+        return programs if runs else wheel.copied_programs(self.home.resolve())
 
     def _run(self, program: Path, *arguments: str | Path) -> None:
         odd = set('"`$\\\n') & set(f"{program}{self.data}")
@@ -354,11 +344,9 @@ class Server:
             # pg_ctl hands these paths to a shell, between double quotes.
             raise EmbeddedServerError(f"it cannot run in a folder whose path has {' '.join(sorted(odd))!r} in it.")
         try:
-            result = accounts.run_as(self._account(), program, *arguments)
+            result = run_as(account := account_of(self.cluster), program, *arguments)
         except OSError as error:
-            raise EmbeddedServerError(
-                f"{program} cannot be run as {accounts.name_of(self._account())} ({error})."
-            ) from error
+            raise EmbeddedServerError(f"{program} cannot be run as {account} ({error}).") from error
         if result.returncode != 0:
             output = f"{result.stdout}{result.stderr}".strip()
             raise EmbeddedServerError(f"{program.name} failed.\n{output}\n{self._end_of_log()}")
@@ -369,19 +357,3 @@ class Server:
         except OSError:
             return ""
         return "\n".join([f"The end of {self.log}:", *lines[-15:]])
-
-
-def _fits_a_socket(folder: Path) -> bool:
-    return len(os.fsencode(folder / SOCKET)) <= LONGEST_SOCKET_PATH
-
-
-def _short_temporary_folder() -> Path:
-    shared = Path("/tmp")  # noqa: S108 (for mkdtemp only; TMPDIR may well be the long path that we avoid)
-    return shared if shared.is_dir() else Path(tempfile.gettempdir())
-
-
-def _can_run(account: accounts.Account, program: Path) -> bool:
-    try:
-        return accounts.run_as(account, program, "--version").returncode == 0
-    except PermissionError:
-        return False

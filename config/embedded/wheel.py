@@ -38,15 +38,8 @@ def _copy(original: Path, copy: Path) -> None:
     """Copy what the server needs, with the wheel's own libraries, which programs find by their relative place."""
     unfinished = Path(tempfile.mkdtemp(prefix="program.new-", dir=copy.parent))
     try:
-        (unfinished / PACKAGE / INSTALLATION / "bin").mkdir(parents=True)
-        for program in ["initdb", "pg_ctl", "postgres"]:
-            shutil.copy2(original / "bin" / program, unfinished / PACKAGE / INSTALLATION / "bin")
-        for folder in ["lib", "share"]:
-            shutil.copytree(
-                original / folder,
-                unfinished / PACKAGE / INSTALLATION / folder,
-                ignore=shutil.ignore_patterns("*.a", "pkgconfig"),
-            )
+        needless = shutil.ignore_patterns("include", "*.a", "pkgconfig")
+        shutil.copytree(original, unfinished / PACKAGE / INSTALLATION, ignore=needless)
         libraries = original.parents[1] / f"{PACKAGE}.libs"
         if libraries.exists():
             shutil.copytree(libraries, unfinished / libraries.name)

@@ -41,7 +41,7 @@ def shared_server() -> Iterator[Server]:
 
 @pytest.fixture
 def prepared(server: Server) -> Prepare:
-    """Makes a server that has its data already, a copy of another's: an initdb takes seconds."""
+    """Its data is a copy of another's: an initdb takes seconds."""
     server.stop()
 
     def prepare(home: Path) -> Server:

@@ -5,19 +5,17 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
-import psycopg
 from django.conf import settings
 
-from config.embedded.server import DATABASE, PORT, USER, Server
+from config.embedded.server import Server
+from tests.postgres import connect
 
-
-class Prepare(Protocol):
-    def __call__(self, home: Path) -> Server: ...
+# Makes a server at a home that has its data already.
+Prepare = Callable[[Path], Server]
 
 
 @contextmanager
@@ -29,26 +27,11 @@ def a_folder_that_all_can_enter() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def connect(server: Server) -> psycopg.Connection[tuple[object]]:
-    return psycopg.connect(host=str(server.socket_folder()), port=PORT, user=USER, dbname=DATABASE, autocommit=True)
-
-
 def ask(server: Server, query: str) -> object:
     with connect(server) as connection:
         row = connection.execute(query).fetchone()
     assert row is not None
     return row[0]
-
-
-def keep(server: Server, answer: int) -> None:
-    with connect(server) as connection:
-        connection.execute("DROP TABLE IF EXISTS kept")
-        connection.execute("CREATE TABLE kept (answer int)")
-        connection.execute("INSERT INTO kept VALUES (%s)", [answer])
-
-
-def kept(server: Server) -> object:
-    return ask(server, "SELECT answer FROM kept")
 
 
 def python(code: str, *arguments: str | Path) -> subprocess.Popen[str]:

@@ -11,7 +11,8 @@ import pytest
 from django.conf import settings
 
 from config.embedded.server import DATABASE, PORT, USER, Server
-from tests.config.embedded.servers import ask, connect, keep, kept, mode, python
+from tests.config.embedded.servers import ask, mode, python
+from tests.postgres import connect, other_clients
 
 
 def kill_postmaster(server: Server) -> int:
@@ -21,13 +22,6 @@ def kill_postmaster(server: Server) -> int:
     while server.pid() is not None:
         time.sleep(0.01)
     return pid
-
-
-def test_it_starts_once_and_is_joined_after(new_server: Server) -> None:
-    assert new_server.start() is True
-    pid = new_server.pid()
-    assert new_server.start() is False
-    assert new_server.pid() == pid
 
 
 def test_it_is_private_durable_and_on_a_socket_only(server: Server) -> None:
@@ -50,35 +44,33 @@ def test_what_it_is_started_with_holds_after_a_restart_until_it_is_stopped(serve
     assert ask(server, "SHOW fsync") == "on"
 
 
-def test_it_stops_and_keeps_its_data(server: Server) -> None:
-    keep(server, 7)
+def test_it_stops_once_and_starts_once(server: Server) -> None:
     assert server.stop() is True
     assert server.pid() is None
     assert server.stop() is False
     assert server.start() is True
-    assert kept(server) == 7
+    pid = server.pid()
+    assert server.start() is False
+    assert server.pid() == pid
 
 
-def test_of_many_that_start_it_at_once_one_does(new_server: Server) -> None:
+def test_of_many_that_start_it_at_once_one_does_also_after_an_initdb_that_was_killed(new_server: Server) -> None:
+    unfinished = new_server.cluster / "data.new"
+    unfinished.mkdir(parents=True)
+    (unfinished / "PG_VERSION").write_text("18\n")
     code = """if True:
         import sys, pathlib
         from config.embedded.server import Server
         print(Server(pathlib.Path(sys.argv[1])).start())
     """
     starters = [python(code, new_server.home) for _ in range(6)]
-    outputs = [starter.communicate(timeout=30) for starter in starters]
+    outputs = [starter.communicate(timeout=120) for starter in starters]
     assert sorted(stdout.strip() for stdout, _ in outputs) == ["False"] * 5 + ["True"], outputs
 
 
-def test_an_initdb_that_was_killed_is_started_anew(new_server: Server) -> None:
-    unfinished = new_server.cluster / "data.new"
-    unfinished.mkdir(parents=True)
-    (unfinished / "PG_VERSION").write_text("18\n")
-    assert new_server.start() is True
-
-
-def test_it_survives_a_kill_and_a_pid_that_is_somebody_elses_by_now(server: Server) -> None:
-    keep(server, 7)
+def test_its_data_survives_a_kill_and_a_pid_that_is_somebody_elses_by_now(server: Server) -> None:
+    with connect(server) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS answer")
     owner = server.data.stat()
     pid = kill_postmaster(server)
     # What PostgreSQL itself would take for a running server: a live process of the same account.
@@ -91,7 +83,7 @@ def test_it_survives_a_kill_and_a_pid_that_is_somebody_elses_by_now(server: Serv
     finally:
         other.kill()
         other.wait()
-    assert kept(server) == 7
+    assert ask(server, "SELECT answer FROM kept") == 7
 
 
 def test_it_waits_for_the_orphans_of_a_killed_postmaster(server: Server) -> None:
@@ -100,7 +92,7 @@ def test_it_waits_for_the_orphans_of_a_killed_postmaster(server: Server) -> None
         "import sys, psycopg; psycopg.connect(sys.argv[1]).execute('SELECT count(*) FROM generate_series(1, 8000000)')",
         f"host={server.socket_folder()} port={PORT} user={USER} dbname={DATABASE}",
     )
-    while server.other_clients() == 0:
+    while other_clients(server) == 0:
         time.sleep(0.01)
     kill_postmaster(server)
     assert server.start() is True
@@ -141,7 +133,7 @@ def test_only_the_first_connection_of_a_process_starts_it(server: Server) -> Non
         cwd=settings.BASE_DIR,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert process.stdout.split() == ["refused", "refused"], process.stderr
