@@ -32,8 +32,7 @@ in a process of its own with the settings of production, by a superuser and by s
   statements    of one request
   buffers       pages of 8 kB that the worst of them reads, whether they are in memory or not
 
-The goals are {WARM_GOAL * 1000:.0f} ms warm and {COLD_GOAL:.0f} s cold. Of a page that misses one,
-its worst statement is printed. The database is dropped at the end.
+The goals are {WARM_GOAL * 1000:.0f} ms warm and {COLD_GOAL:.0f} s cold. The database is dropped at the end.
 """
 
 EXAMPLES = (
@@ -56,6 +55,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--pages", default="", metavar="REGEX", help="measure only the pages of such a name")
     add("--keep", default="", metavar="NAME", help="fill the database NAME if it is empty, and keep it")
     add("--warm", action="store_true", help="do not restart PostgreSQL")
+    add("--statements", action="store_true", help="print the worst statement of each slow page")
     return arguments.parse_args()
 
 
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
     console.print(f"\n{rows:,} workflows; the load of the machine at the end was {os.getloadavg()[0]:.1f}")
     console.print("cold: PostgreSQL restarted before" if server else "cold: without a restart of PostgreSQL")
     console.print(grid("page", {name: _cells(found) for name, found in measured.items()}))
-    for name, found in measured.items():
+    for name, found in measured.items() if arguments.statements else ():
         if _is_slow(found):
             console.print(f"\n{name}: {found[USERS[0]].get('worst', '')}", markup=False, highlight=False)
 
