@@ -113,7 +113,7 @@ class Report:
 def number(value: float) -> str:
     """With three figures that count, or all of those before the point."""
     size = abs(value)
-    return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
+    return f"{value:,.0f}" if size >= 100 or value == int(value) else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
 
 def ratios(rounds: Sequence[float], to: Sequence[float]) -> list[float]:

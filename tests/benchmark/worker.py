@@ -41,7 +41,7 @@ def claims(count: int) -> Costs:
     found = {"claim": _costs(due, count, finds=True)}
     if not _claim(due)[1]:
         found["look that finds nothing"] = _costs(due, count, finds=False)
-    return {**found, "full look": (float(full.buffers), full_seconds * 1000)}
+    return {**found, "full look": (full.buffers, full_seconds * 1000)}
 
 
 def _costs(due: DueWorkflows, count: int, *, finds: bool) -> tuple[float, float]:
@@ -49,7 +49,7 @@ def _costs(due: DueWorkflows, count: int, *, finds: bool) -> tuple[float, float]
     plans = _explained(due, EXPLAINED)
     assert all(is_one == finds for _, is_one in claimed), "fewer are due, or more"
     pages = max(plan.buffers for plan in plans if not _is_full(plan))
-    return float(pages), median(seconds for seconds, _ in claimed[FIRST:]) * 1000
+    return pages, median(seconds for seconds, _ in claimed[FIRST:]) * 1000
 
 
 def _claim(due: DueWorkflows) -> tuple[float, bool]:
