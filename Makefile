@@ -26,6 +26,9 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 .PHONY: help venv test test-all mutants bench bench-quick bench-big bench-console lint format demo pictures db-start db-stop clean
 .DEFAULT_GOAL := help
 
+# On the embedded PostgreSQL, unless there is a DATABASE_URL.
+test test-all mutants bench bench-quick bench-big bench-console lint demo pictures: export DEBUG = 1
+
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
@@ -34,35 +37,27 @@ help: ## List the targets
 
 venv: $(INSTALLED) ## Make .venv, with the exact versions of constraints.txt (the others do that by themselves)
 
-test: export DEBUG = 1
 test: $(INSTALLED) ## Run the tests that a change needs (three minutes), on the embedded PostgreSQL or on DATABASE_URL
 	@$(VENV) -m pytest -n $(TESTS_AT_ONCE) $(ARGS)
 
-test-all: export DEBUG = 1
 test-all: $(INSTALLED) ## Run all tests: with real processes that are killed and hang, with Kafka, and in a browser (chromium)
 	@$(VENV) -m pytest -m "" -n $(TESTS_AT_ONCE) $(ARGS)
 
-mutants: export DEBUG = 1
 mutants: $(INSTALLED) ## Take fences, locks and orders out in turn (an hour), or conditions of a change, and see a test fail
 	@$(VENV) -m tests.mutants $(ARGS)
 
-bench: export DEBUG = 1
 bench: $(INSTALLED) ## Measure intake, drain, pick-up, claim and more beside their floors and the peers (some 40 minutes)
 	@$(VENV) -m tests.benchmark $(ARGS)
 
-bench-quick: export DEBUG = 1
 bench-quick: $(INSTALLED) ## The same with small sizes (some two minutes)
 	@$(VENV) -m tests.benchmark --quick $(ARGS)
 
-bench-big: export DEBUG = 1
 bench-big: $(INSTALLED) ## Measure maintenance on a table of 3,000,000 rows
 	@$(VENV) -m tests.benchmark.big $(ARGS)
 
-bench-console: export DEBUG = 1
 bench-console: $(INSTALLED) ## Measure each page of the console on tables of 1,000,000 full rows
 	@$(VENV) -m tests.benchmark.console $(ARGS)
 
-lint: export DEBUG = 1
 lint: $(INSTALLED) ## Check style, types, imports, settings and migrations
 	$(VENV) -m ruff check
 	$(VENV) -m ruff format --check
@@ -77,11 +72,9 @@ format: $(INSTALLED) ## Format the code, and mend what ruff can mend
 	@$(VENV) -m ruff check --fix
 	@$(VENV) -m ruff format
 
-demo: export DEBUG = 1
 demo: $(INSTALLED) ## Run everything with realistic submissions, until Ctrl-C
 	@exec $(VENV) manage.py demo $(ARGS)
 
-pictures: export DEBUG = 1
 pictures: $(INSTALLED) ## Take the pictures of the docs anew, over a demo of its own (a minute; Debian's chromium)
 	@$(VENV) -m tests.pictures $(ARGS)
 

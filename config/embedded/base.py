@@ -4,8 +4,8 @@ The setting HOST is the home of the server. The first connection that a process 
 command that opens none (`manage.py check`, mypy) leaves it alone.
 """
 
-import threading
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +15,17 @@ from django.db.backends.postgresql.client import DatabaseClient as PostgresClien
 
 from config.embedded.server import PORT, USER, Server
 
-_joined: dict[Path, Server] = {}
-_joining = threading.Lock()
 
-
+@cache
 def join(home: Path) -> Server:
     """Return the server of this home, started if need be.
 
     Only the first call of a process looks. Later ones, also in its forks, take it for granted: a worker that
     reconnects while somebody restarts the server must not start another one in between.
     """
-    if home not in _joined:
-        with _joining:
-            if home not in _joined:
-                server = Server(home)
-                server.start()
-                _joined[home] = server
-    return _joined[home]
+    server = Server(home)
+    server.start()
+    return server
 
 
 class DatabaseClient(PostgresClient):

@@ -85,15 +85,12 @@ def report(setting: Setting) -> Report:
 
 def _entries(setting: Setting, stack: ExitStack) -> dict[str, Entry]:
     """All that are measured, each with its server running: ours, and a thin Django view of each peer's."""
-    entries = {name: Entry(setting.serving(*served), setting.database, TABLES) for name, served in ENTRIES.items()} | {
-        each.name: Entry(each.serving(setting.sizes.processes), each.database, each.peer.tables)
-        for each in setting.peers
+    enter, processes = stack.enter_context, setting.sizes.processes
+    ours = {name: Entry(enter(setting.serving(*served)), setting.database, TABLES) for name, served in ENTRIES.items()}
+    peers = {
+        each.name: Entry(enter(each.serving(processes)), each.database, each.peer.tables) for each in setting.peers
     }
-    for entry in entries.values():
-        stack.push(entry.server)  # which has started, and ends with the others whatever happens
-    for entry in entries.values():
-        entry.server.__enter__()
-    return entries
+    return ours | peers
 
 
 def _measure(setting: Setting, entries: Mapping[str, Entry], connections: int) -> Rounds:
