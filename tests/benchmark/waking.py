@@ -38,7 +38,7 @@ def measure(setting: Setting, meanwhile: Callable[[], object] = lambda: None) ->
     """Seconds from the storing of each signal to the opening of the attempt that acts on it, by the database's clock.
 
     Beside the rows that are there, workflows wait; then fresh ones are stored, and while workers drain these the
-    signals are sent. `meanwhile` is done when the first signal has been sent.
+    signals are sent, and `meanwhile` is done.
     """
     database, signals = setting.database, setting.sizes.signals
     database.submit("awaits", signals)

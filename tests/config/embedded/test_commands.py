@@ -28,7 +28,7 @@ def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "DEBUG": "1", "DATABASE_URL": ""}
     command = [sys.executable, *arguments]
     return subprocess.run(
-        command, cwd=project, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
 
 
