@@ -28,7 +28,7 @@ from typing import Any
 
 from workflows import effects, waits
 from workflows.definition import Step, WorkflowDefinition
-from workflows.effects import DONE, IN_DOUBT, INTENT, NOT_DONE, SKIPPED, UNDONE, UNKNOWN, KnownEffect, key_of
+from workflows.effects import DONE, IN_DOUBT, NOT_DONE, SKIPPED, UNDONE, UNKNOWN, KnownEffect, key_of
 from workflows.effects.reconcile import DOES_NOT_APPLY, Reconciler, Unsettled
 from workflows.effects.rows import EffectRows
 from workflows.errors import ClaimLost, StepError, Suspend, UnknownOutcome, error_chain
@@ -90,15 +90,13 @@ class Ledger:
         An undo whose answer was lost is simply called again: an undo is repeatable.
         """
         expected = self.rows.state_of_undo(effect)
-        written = self.rows.write_intent(effect.step, effect.generation, effect.undo_key, expected=expected, undo=True)
-        if not written:
+        undo = self.rows.write_intent(
+            effect.step, effect.generation, effect.undo_key, expected=expected, undoes=effect.id
+        )
+        if undo is None:
             raise ClaimLost(
                 "the claim ended before the undo was started, or an earlier attempt has written its result since"
             )
-        undo_id, key_age, _ = written
-        undo = KnownEffect(
-            undo_id, effect.step, effect.generation, INTENT, effect.undo_key, None, key_age, 0.0, undoes=effect.id
-        )
         self._call(undo, call, describe, repeats_a_doubt=expected in IN_DOUBT)
 
     def _begin(self, step: Step, known: KnownEffect | None) -> KnownEffect:
@@ -113,17 +111,12 @@ class Ledger:
         if expected not in IN_DOUBT:
             self.reconciler.require_declared()
         key, has_undo = key_of(self.workflow, name, generation), step.undo is not None
-        written = self.rows.write_intent(name, generation, key, expected=expected, has_undo=has_undo)
-        if not written:
+        begun = self.rows.write_intent(name, generation, key, expected=expected, has_undo=has_undo)
+        if begun is None:
             attempt_log.require_claim(self.attempt)
             lost = ClaimLost("the effect is not as it was read: an earlier attempt has written its result since")
             raise store.cancellation(self.workflow.pk) or lost
-        effect_id, key_age, number = written
-        return self.rows.remember(
-            KnownEffect(
-                effect_id, name, generation, INTENT, key, None, key_age, 0.0, has_undo=has_undo, call_number=number
-            )
-        )
+        return begun
 
     def _call(
         self,
@@ -159,9 +152,8 @@ class Ledger:
         try:
             result = call()
         except Suspend:
-            self.attempt.suspended = (
-                None  # it is an error now; kept, it would suspend the steps after a best-effort one
-            )
+            # It is an error now; kept, it would suspend the steps after a best-effort one.
+            self.attempt.suspended = None
             raise StepError(
                 f"{effect.step} makes a call that is kept, and may not wait; let a step before it wait."
             ) from None

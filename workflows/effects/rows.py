@@ -66,10 +66,6 @@ class EffectRows:
         known = [self._known[name] for name in step.names if name in self._known]
         return min(known, key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default=None)
 
-    def current(self, effect: KnownEffect) -> KnownEffect:
-        """What is known now of the effect's latest generation."""
-        return self._known[effect.step]
-
     def remember(self, effect: KnownEffect) -> KnownEffect:
         """Keep what has been written about an effect, and return it."""
         self._known[effect.step] = effect
@@ -84,17 +80,18 @@ class EffectRows:
         key: str,
         *,
         expected: str | None = None,
-        undo: bool = False,
+        undoes: int | None = None,
         has_undo: bool = False,
-    ) -> tuple[int, float, int] | None:
-        """Write the INTENT. Returns the effect's id, its key's age and its call's number; None if it was not written.
+    ) -> KnownEffect | None:
+        """Write the INTENT of a call, or of the undo of the effect `undoes`. None if it was not written.
 
         `expected` is the state that was read of this generation's effect, or of its undo; None when there was none. It
         is not written if a person has asked to cancel the workflow. An undo ignores such a request, and so does a
         deferred step: its workflow is complete, so the request came too late. Raises ClaimLost when another worker,
         which has lost the row, is writing the same call just then.
         """
-        at = _failpoint_place(step, undo)
+        undo = undoes is not None
+        at = undo_of(step) if undo else step
         intent = {"step": step, "generation": generation, "undo": undo, "key": key, "has_undo": has_undo}
         intent["heedless"] = undo or self._is_complete
         failpoints.reach("before_intent", at)
@@ -118,7 +115,11 @@ class EffectRows:
                 break
             expected = INTENT
         failpoints.reach("after_intent", at)
-        return rows[0]
+        ((effect_id, key_age, number),) = rows
+        begun = KnownEffect(
+            effect_id, step, generation, INTENT, key, None, key_age, 0.0, has_undo, call_number=number, undoes=undoes
+        )
+        return begun if undo else self.remember(begun)
 
     def record_outcome(
         self,
@@ -129,16 +130,18 @@ class EffectRows:
         error: dict[str, str] | None = None,
     ) -> None:
         """Write the outcome of a call, with the next statement or, at the latest, before anything else is done."""
-        at = _failpoint_place(effect.step, effect.undoes is not None)
+        at = effect.step if effect.undoes is None else undo_of(effect.step)
         if state != SKIPPED:  # then there was no call
             failpoints.reach("after_call", at)
-        statement = _outcome_statement(effect, state, result, error or _NO_ERROR, self.attempt)
+        statement = _OUTCOME
         if effect.undoes is None:
             self.remember(replace(effect, state=state, result=result))
         elif state == DONE:
-            self.remember(replace(self.current(effect), state=UNDONE))
-            statement = _undone_statement(effect, result, self.attempt)
-        attempt_log.defer(self.attempt, *statement)
+            self.remember(replace(self._known[effect.step], state=UNDONE))
+            statement = _UNDONE
+        own = {"effect_id": effect.id, "undoes": effect.undoes, "attempt_token": self.attempt.token}
+        outcome = {"state": state, "result": _json_or_null(result), **(error or _NO_ERROR)}
+        attempt_log.defer(self.attempt, statement, {**own, **outcome})
         failpoints.reach_when_written("after_result", at)
 
     def state_of_undo(self, effect: KnownEffect) -> str | None:
@@ -166,12 +169,12 @@ class EffectRows:
     def begin_new_generation(self, effect: KnownEffect, *, by: str) -> KnownEffect:
         generation = effect.generation + 1
         key = key_of(self.workflow, effect.step, generation)
-        next_effect = {"step": effect.step, "generation": generation, "key": key, "has_undo": effect.has_undo}
-        rows = self._fenced(
-            _BEGIN_NEW_GENERATION, {**self._resolve_parameters(effect, NOT_DONE, None, by), **next_effect}
+        following = {"step": effect.step, "generation": generation, "key": key, "has_undo": effect.has_undo}
+        ((effect_id,),) = self._fenced(
+            _BEGIN_NEW_GENERATION, {**self._resolve_parameters(effect, NOT_DONE, None, by), **following}
         )
         return self.remember(
-            KnownEffect(rows[0][0], effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
+            KnownEffect(effect_id, effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
         )
 
     def resolve_undo(
@@ -183,12 +186,8 @@ class EffectRows:
         """
         if state != UNDONE:
             return self.resolve(effect, state, result=effect.result, by=by)
-        undo = {
-            "step": effect.step,
-            "generation": effect.generation,
-            "undo_key": effect.undo_key,
-            "undo_result": json.dumps(dict(result)),
-        }
+        undo = {"step": effect.step, "generation": effect.generation, "undo_key": effect.undo_key}
+        undo["undo_result"] = json.dumps(dict(result))
         self._fenced(_RESOLVE_UNDO, {**self._resolve_parameters(effect, state, effect.result, by), **undo})
         return self.remember(replace(effect, state=state))
 
@@ -203,23 +202,16 @@ class EffectRows:
         """Set the failures of the effect's undo: to the maximum to give it up, or to none to try it again."""
         description = error or _NO_ERROR
         refused = failures.number - failures.unavailable
+        counts: dict[str, Any] = {"undo_failures": refused, "undo_unavailable": failures.unavailable}
         attempt_log.flush(self.attempt)
         self._fenced(
             f"""UPDATE workflows_effect
                    SET undo_failures = %(undo_failures)s, undo_unavailable = %(undo_unavailable)s, {_SET_ERROR}
                  WHERE id = %(effect_id)s AND {FENCE} RETURNING id""",  # noqa: S608 (FENCE is ours)
-            {
-                "effect_id": effect.id,
-                "undo_failures": refused,
-                "undo_unavailable": failures.unavailable,
-                **description,
-                **self._ours,
-            },
+            {"effect_id": effect.id, **counts, **description, **self._ours},
         )
-        known = self._known[effect.step]
-        counted = replace(known, undo_failures=refused, undo_unavailable=failures.unavailable)
         code, line = description["error_code"], _error_line(*description.values())
-        return self.remember(replace(counted, error=line, error_code=code))
+        return self.remember(replace(self._known[effect.step], **counts, error=line, error_code=code))
 
     def _resolve_parameters(
         self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
@@ -239,6 +231,28 @@ class EffectRows:
         if not rows:
             raise ClaimLost("the claim ended before the effect was decided")
         return rows
+
+
+# Written if the effect still holds the token of the attempt that made the call. The token, and not ids: a failover to a
+# server that lacks the last moments uses ids again, and a write on a new connection would land on the effect of another
+# workflow.
+_OUTCOME = f"""
+    UPDATE workflows_effect
+       SET state = %(state)s, result = %(result)s, {_SET_ERROR}, settled_at = clock_timestamp(), settled_by = 'call'
+     WHERE id = %(effect_id)s AND attempt_token = %(attempt_token)s"""  # noqa: S608 (ours)
+
+
+# Of an undo that is done: it is DONE, and with it the effect UNDONE.
+_UNDONE = """
+    UPDATE workflows_effect
+       SET state = CASE id WHEN %(effect_id)s THEN 'done' ELSE 'undone' END,
+           result = CASE id WHEN %(effect_id)s THEN %(result)s::jsonb ELSE result END,
+           error_class = '', error_code = '', error_message = '',
+           settled_at = CASE id WHEN %(effect_id)s THEN clock_timestamp() ELSE settled_at END,
+           settled_by = CASE id WHEN %(effect_id)s THEN 'call' ELSE 'undo' END
+     WHERE id IN (%(effect_id)s, %(undoes)s)
+       AND EXISTS (
+           SELECT FROM workflows_effect u WHERE u.id = %(effect_id)s AND u.attempt_token = %(attempt_token)s)"""
 
 
 _INTENT = f"""
@@ -321,72 +335,9 @@ def _load(workflow: Workflow) -> dict[str, KnownEffect]:
         [workflow.pk],
     )
     return {
-        step: KnownEffect(
-            effect_id,
-            step,
-            generation,
-            state,
-            key,
-            json.loads(result) if result else None,
-            *known,
-        )
+        step: KnownEffect(effect_id, step, generation, state, key, json.loads(result) if result else None, *known)
         for effect_id, step, generation, state, key, result, *known in rows
     }
-
-
-def _outcome_statement(
-    effect: KnownEffect,
-    state: Effect.State,
-    result: dict[str, Any] | None,
-    error: dict[str, str],
-    attempt: OpenAttempt,
-) -> tuple[str, dict[str, Any]]:
-    """The statement that writes the outcome of a call, if the effect still holds the token of the attempt that made it.
-
-    It checks the token and not ids: a failover to a server that lacks the last moments uses ids again, and a write on a
-    new connection would land on the effect of another workflow.
-    """
-    return (
-        f"""UPDATE workflows_effect
-               SET state = %(state)s, result = %(result)s, {_SET_ERROR},
-                   settled_at = clock_timestamp(), settled_by = 'call'
-             WHERE id = %(effect_id)s AND attempt_token = %(attempt_token)s""",  # noqa: S608 (ours)
-        {
-            "effect_id": effect.id,
-            "attempt_token": attempt.token,
-            "state": state,
-            "result": _json_or_null(result),
-            **error,
-        },
-    )
-
-
-def _undone_statement(
-    undo: KnownEffect, result: dict[str, Any] | None, attempt: OpenAttempt
-) -> tuple[str, dict[str, Any]]:
-    """The statement that writes the undo as DONE, and with it the effect as UNDONE."""
-    return (
-        """UPDATE workflows_effect
-              SET state = CASE id WHEN %(undo_id)s THEN 'done' ELSE 'undone' END,
-                  result = CASE id WHEN %(undo_id)s THEN %(result)s::jsonb ELSE result END,
-                  error_class = '', error_code = '', error_message = '',
-                  settled_at = CASE id WHEN %(undo_id)s THEN clock_timestamp() ELSE settled_at END,
-                  settled_by = CASE id WHEN %(undo_id)s THEN 'call' ELSE 'undo' END
-            WHERE id IN (%(undo_id)s, %(effect_id)s)
-              AND EXISTS (
-                  SELECT FROM workflows_effect u WHERE u.id = %(undo_id)s AND u.attempt_token = %(attempt_token)s)""",
-        {
-            "undo_id": undo.id,
-            "effect_id": undo.undoes,
-            "attempt_token": attempt.token,
-            "result": _json_or_null(result),
-        },
-    )
-
-
-def _failpoint_place(step: str, undo: bool) -> str:
-    """The name by which failpoints know a step's call, or its undo's."""
-    return undo_of(step) if undo else step
 
 
 def _error_line(error_class: str, error_code: str, message: str) -> str:
