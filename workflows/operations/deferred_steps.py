@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.utils import timezone
 
 from workflows.definition import Step, definitions, titled_step
@@ -15,7 +14,14 @@ from workflows.effects.reconcile import DOES_NOT_APPLY
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.operations.guards import FOLLOW_UP, lock_workflow, record_event, require, short_transaction
+from workflows.operations.guards import (
+    FOLLOW_UP,
+    lock_workflow,
+    record_event,
+    require,
+    require_status,
+    short_transaction,
+)
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -44,10 +50,7 @@ def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> N
     require(user, FOLLOW_UP)
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
-        if workflow.status != Workflow.Status.COMPLETE:
-            raise NotAllowed(
-                f"Only a complete workflow has a step run again by itself; this one is {state.label.lower()}."
-            )
+        require_status(workflow, state, Workflow.Status.COMPLETE, "a complete workflow has a step run again by itself")
         left = next((each for each in left_undone(workflow) if step == each.name), None)
         if left is None:
             raise NotAllowed(f"{titled_step(workflow.workflow_type, step)} has not failed, or was done since.")
@@ -59,22 +62,13 @@ def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> N
 
 def _make_due(workflow: Workflow, step: str, *, by: str) -> None:
     """Whether it was given up, is to be tried later, or was never followed up: it starts anew."""
-    row = FollowUp(
-        workflow=workflow,
-        step=step,
-        queue=workflow.queue,
-        asked_by=by,
-        due_at=ClockTimestamp(),
-        created_at=ClockTimestamp(),
-        tries=0,
-        failures=0,
-        unavailable=0,
-    )
+    now = ClockTimestamp()
+    anew = {"asked_by": by, "due_at": now, "created_at": now, "tries": 0, "failures": 0, "unavailable": 0}
     FollowUp.objects.bulk_create(
-        [row],
+        [FollowUp(workflow=workflow, step=step, queue=workflow.queue, **anew)],
         update_conflicts=True,
         unique_fields=["workflow", "step"],
-        update_fields=["asked_by", "due_at", "tries", "failures", "unavailable", "created_at"],
+        update_fields=list(anew),
     )
 
 
@@ -92,8 +86,7 @@ def left_undone(workflow: Workflow) -> list[LeftUndone]:
             failed[event.step] = event
     if not failed:
         return []
-    is_due = ExpressionWrapper(Q(due_at__lte=ClockTimestamp()), BooleanField())
-    due = FollowUp.objects.filter(workflow=workflow.pk).annotate(is_due=is_due).filter(is_due=True)
+    due = FollowUp.objects.filter(workflow=workflow.pk, due_at__lte=ClockTimestamp())
     are_due = set(due.values_list("step", flat=True))
     effects = list(Effect.objects.filter(workflow=workflow.pk, undo=False).order_by("id"))
     return [
@@ -107,14 +100,11 @@ def _left_undone(
     workflow: Workflow, name: str, failed_with: Event, step: Step, effects: list[Effect], *, is_due: bool
 ) -> LeftUndone:
     effect = next((each for each in reversed(effects) if each.step in step.names), None)
-    why_not = ""
+    titled, why_not = titled_step(workflow.workflow_type, name), ""
     if is_due:
-        why_not = (
-            f"{titled_step(workflow.workflow_type, name)} is due already: a worker takes it as soon as one is free."
-        )
+        why_not = f"{titled} is due already: a worker takes it as soon as one is free."
     elif step.once and effect and effect.state in IN_DOUBT and not _can_be_told(step, effect):
-        call = f"the call of {titled_step(workflow.workflow_type, name)}"
-        why_not = f"Whether {call} has happened cannot be told any more: it would be given up again."
+        why_not = f"Whether the call of {titled} has happened cannot be told any more: it would be given up again."
     return LeftUndone(name, step, effect, failed_with, why_not)
 
 

@@ -45,6 +45,11 @@ def require(user: User, *permissions: str) -> None:
         raise PermissionDenied(" or ".join(permissions))
 
 
+def require_reason(reason: str, what: str) -> None:
+    if not reason.strip():
+        raise NotAllowed(f"Say why: {what} needs a reason.")
+
+
 @contextmanager
 def short_transaction(busy: str = BUSY) -> Iterator[None]:
     """An operation's own transaction. It waits for rows that others write, but not for long.
@@ -74,6 +79,12 @@ def lock_workflow(workflow_id: int) -> tuple[Workflow, State]:
     if workflow is None:
         raise NotAllowed(f"There is no workflow {workflow_id}.")
     return workflow, State(workflow.state)
+
+
+def require_status(workflow: Workflow, state: State, status: Workflow.Status, only: str) -> None:
+    """Raise NotAllowed unless the workflow has the status: `only` says what can be done, and with which."""
+    if workflow.status != status:
+        raise NotAllowed(f"Only {only}; this one is {state.label.lower()}.")
 
 
 def record_event(workflow_id: int, kind: Event.Kind, user: User, *, step: str = "", reason: str, **detail: Any) -> None:

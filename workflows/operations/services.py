@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workflows.errors import NotAllowed
 from workflows.models import Service, Workflow
 from workflows.models.workflow import is_parked_on
-from workflows.operations.guards import HOLD, TRY_NOW, require, short_transaction
+from workflows.operations.guards import HOLD, TRY_NOW, require, require_reason, short_transaction
 from workflows.outages import circuits
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def hold(name: str, *, user: User, until: datetime, reason: str) -> None:
     An attempt that is under way may still call it: workers read the circuits when they take a workflow up.
     """
     require(user, HOLD)
-    _require_reason(reason, "a hold")
+    require_reason(reason, "a hold")
     with _locked(name) as service:
         if why_not := why_not_hold_until(until, now=service.now):
             raise NotAllowed(why_not)
@@ -36,7 +36,7 @@ def hold(name: str, *, user: User, until: datetime, reason: str) -> None:
 def try_now(name: str, *, user: User, reason: str) -> None:
     """End the cool-off, or the hold, of an open circuit: one workflow tries the service."""
     require(user, TRY_NOW)
-    _require_reason(reason, "a trial")
+    require_reason(reason, "a trial")
     with _locked(name) as service:
         if service.opened_at is None:
             raise NotAllowed(f"Only a service whose circuit is open can be tried; workflows call {name}.")
@@ -52,11 +52,6 @@ def why_not_hold_until(until: datetime, *, now: datetime) -> str:
     if until > now + LONGEST_HOLD:
         return f"A service is held for {LONGEST_HOLD.days} days at the most. It can be held again."
     return ""
-
-
-def _require_reason(reason: str, what: str) -> None:
-    if not reason.strip():
-        raise NotAllowed(f"Say why: {what} needs a reason.")
 
 
 @contextmanager

@@ -15,7 +15,16 @@ from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import OPERATIONS, ManualTaskQuerySet, able_to_decide
 from workflows.operations import answers, retracting
-from workflows.operations.guards import ASSIGN, DECIDE, RESOLVE, lock_workflow, record_event, require, short_transaction
+from workflows.operations.guards import (
+    ASSIGN,
+    DECIDE,
+    RESOLVE,
+    lock_workflow,
+    record_event,
+    require,
+    require_reason,
+    short_transaction,
+)
 from workflows.signals import store, waking
 
 if TYPE_CHECKING:
@@ -95,8 +104,7 @@ def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, 
 
 def reject(task_id: int, *, user: User, reason: str) -> None:
     """Answer a manual task with no, and wake its workflow: a refused approval fails it, with this reason."""
-    if not reason.strip():
-        raise NotAllowed("Say why: a rejection needs a reason.")
+    require_reason(reason, "a rejection")
     _decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)
 
 
@@ -106,8 +114,7 @@ def retract(task_id: int, *, user: User, reason: str) -> str:
     The workflow then asks anew (see `workflows.operations.retracting`).
     """
     require(user, *MAY_DECIDE)
-    if not reason.strip():
-        raise NotAllowed("Say why: what is retracted needs a reason.")
+    require_reason(reason, "what is retracted")
     with short_transaction():
         workflow_id = _read_task(task_id).workflow_id
         lock_workflow(workflow_id)
@@ -157,8 +164,8 @@ def _decide(
         if not decided:
             raise NotAllowed(why_not_decide(task, user) or CHANGED)
         _require_not_cancelled(task)
-        if task.task_type == compensation.UNDO_TASK_TYPE and not task.reason:
-            raise NotAllowed("Say why: what is dealt with by hand needs a reason.")
+        if task.task_type == compensation.UNDO_TASK_TYPE:
+            require_reason(task.reason, "what is dealt with by hand")
         approved = decision == ManualTask.State.APPROVED
         payload: dict[str, Any] = {"approved": approved, "reason": task.reason, "by": user.get_username()}
         if approved and (checked := answers.checked(task, answer)) is not None:

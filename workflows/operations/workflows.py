@@ -25,6 +25,8 @@ from workflows.operations.guards import (
     lock_workflow,
     record_event,
     require,
+    require_reason,
+    require_status,
     short_transaction,
 )
 from workflows.postgres.statements import execute
@@ -56,8 +58,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
         _retry_children(workflow_id, user=user, reason=reason, seen=seen)
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
-        if workflow.status != Workflow.Status.FAILED:
-            raise NotAllowed(f"Only a failed workflow can be retried; this one is {state.label.lower()}.")
+        require_status(workflow, state, Workflow.Status.FAILED, "a failed workflow can be retried")
         if in_bulk and workflow.cancelled_at:
             raise NotAllowed("A cancelled workflow is retried on its own page.")
         _require_may_retry(workflow_id, user)
@@ -135,10 +136,7 @@ def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
     require(user, RUN_NOW)
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
-        if workflow.status != Workflow.Status.PENDING:
-            raise NotAllowed(
-                f"Only a workflow that is still under way can be run now; this one is {state.label.lower()}."
-            )
+        require_status(workflow, state, Workflow.Status.PENDING, "a workflow that is still under way can be run now")
         if not transitions.make_due(workflow_id):
             raise NotAllowed("It is due already: a worker takes it as soon as one is free.")
         record_event(workflow_id, Event.Kind.RUN_NOW, user, step=workflow.current_step, reason=reason)
@@ -154,8 +152,7 @@ def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[
     somebody with the permission for that.
     """
     require(user, CANCEL)
-    if not reason.strip():
-        raise NotAllowed("Say why: a cancellation needs a reason.")
+    require_reason(reason, "a cancellation")
     try:
         return _cancel_now(workflow_id, user=user, reason=reason, open_tasks=open_tasks)
     except WorkflowBusy:
@@ -166,8 +163,7 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
     error = describe_engine_error(WorkflowCancelled(by=user.get_username(), reason=reason.strip()))
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
-        _require_cancellable(workflow, state)
-        _require_may_cancel(workflow_id, user)
+        _require_cancellable(workflow, state, user)
         _require_undecided(_lock_tasks(workflow_id, open_tasks))
         _close_open_attempt(workflow_id)
         compensates = compensation.fail_or_compensate(
@@ -201,8 +197,7 @@ def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tas
     with short_transaction():
         tasks = _lock_tasks(workflow_id, open_tasks)  # before the row is read: another user may hold both, to cancel it
         workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=workflow_id)
-        _require_cancellable(workflow, State(workflow.state))
-        _require_may_cancel(workflow_id, user)
+        _require_cancellable(workflow, State(workflow.state), user)
         _require_undecided(tasks)
         if asked := store.cancellation(workflow_id):
             raise NotAllowed(f"{asked.by} has asked for that already; its worker will see it.")
@@ -219,13 +214,12 @@ def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tas
     return "It is running: it is cancelled before its next step, unless that was the last one."
 
 
-def _require_cancellable(workflow: Workflow, state: State) -> None:
-    if workflow.status != Workflow.Status.PENDING:
-        raise NotAllowed(
-            f"Only a workflow that is still under way can be cancelled; this one is {state.label.lower()}."
-        )
+def _require_cancellable(workflow: Workflow, state: State, user: User) -> None:
+    require_status(workflow, state, Workflow.Status.PENDING, "a workflow that is still under way can be cancelled")
     if workflow.compensating:
         raise NotAllowed("It is being reversed already, and has failed after that.")
+    if refusal := why_not_cancel(workflow.pk, user):
+        raise NotAllowed(refusal)
 
 
 def why_not_cancel(workflow_id: int, user: User) -> str:
@@ -236,11 +230,6 @@ def why_not_cancel(workflow_id: int, user: User) -> str:
     if user.has_perm(CANCEL_PAID) or not payments.may_have_been_charged(workflow_id):
         return ""
     return "It has been charged, or may have been: ask a support lead to cancel it."
-
-
-def _require_may_cancel(workflow_id: int, user: User) -> None:
-    if refusal := why_not_cancel(workflow_id, user):
-        raise NotAllowed(refusal)
 
 
 def _lock_tasks(workflow_id: int, open_tasks: Collection[int]) -> list[ManualTask]:

@@ -82,7 +82,7 @@ def call_to(service: str) -> Iterator[Call]:
         if isinstance(error, StepTimeout):
             call.unavailable()
         if call.met_unavailable:
-            _mark(error, service)
+            setattr(error, _MARK, service)
         raise
     else:
         call.met_unavailable = bool(call.met_unavailable)
@@ -103,10 +103,6 @@ def unavailable_service(error: BaseException | None) -> str:
         if name := getattr(each, _MARK, ""):
             return str(name)
     return ""
-
-
-def _mark(error: BaseException, service: str) -> None:
-    setattr(error, _MARK, service)
 
 
 # --- What a worker knows, and has met -------------------------------------------------------------------
@@ -268,7 +264,7 @@ class WorkersCalls:
 def unavailable(service: str) -> ServiceUnavailable:
     """The error of a call that is not made."""
     error = ServiceUnavailable(f"The {service} service is unavailable, and is not called.", code="service_unavailable")
-    _mark(error, service)
+    setattr(error, _MARK, service)
     return error
 
 

@@ -90,15 +90,10 @@ def _release(name: str) -> int:
             return 0
         if _is_too_soon(service) or _is_batch_under_way(service):
             return 0
-        if service.opened_at is not None:
-            if not circuits.was_released_to_try(service) or _is_undecided(service):
-                size = 1
-            else:  # its attempt is over, without a word of the service
-                circuits.close(service, "The workflow that was to try it made no call.", on_probation=True)
-                size = _next_batch(service)
-        else:
-            size = _next_batch(service)
-        what = "trial" if service.opened_at is not None else "cohort"
+        if service.opened_at is not None and circuits.was_released_to_try(service) and not _is_undecided(service):
+            # Its attempt is over, without a word of the service.
+            circuits.close(service, "The workflow that was to try it made no call.", on_probation=True)
+        what, size = ("trial", 1) if service.opened_at is not None else ("cohort", _next_batch(service))
         failpoints.reach("before_release", what)
         released = 0
         if circuits.is_stubborn(service) and random.randrange(circuits.IN_EARNEST_EVERY) == 0:  # noqa: S311 (no secret)
