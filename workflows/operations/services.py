@@ -57,13 +57,8 @@ def why_not_hold_until(until: datetime, *, now: datetime) -> str:
 @contextmanager
 def _locked(name: str) -> Iterator[Any]:
     """The row of a service that is known, locked; made if workflows are parked on it and it has none."""
-    if not _is_known(name):
+    if not (Service.objects.filter(pk=name).exists() or Workflow.objects.filter(is_parked_on(name)).exists()):
         raise NotAllowed(f"No workflow has met a service {name} unavailable, or waits for it.")
     busy = "A worker is writing about it right now; try again in a moment."
     with short_transaction(busy), circuits.locked(name, wait=True) as service:
         yield service
-
-
-def _is_known(name: str) -> bool:
-    parked = Workflow.objects.filter(is_parked_on(name))
-    return Service.objects.filter(pk=name).exists() or parked.exists()
