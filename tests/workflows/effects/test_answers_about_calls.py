@@ -109,8 +109,7 @@ def test_a_step_that_has_left_the_list_is_answered_as_one_that_says_nothing() ->
     operations.approve(task.pk, user=ada, answer={"number": 9})
 
 
-def test_a_call_that_returns_something_else_than_it_says_has_happened_all_the_same() -> None:
-    service = Downstream()
+def test_a_call_that_returns_something_else_than_it_says_has_happened_all_the_same(service: Downstream) -> None:
     define([call_step(service, returns=("text",)), fail_at_first])
     workflow = again(work(submit()))
     assert (workflow.status, workflow.context["number"], len(service.calls)) == ("COMPLETE", 1, 1)

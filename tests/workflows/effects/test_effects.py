@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from django.db.models import F
 
 from tests import engine
 from tests.engine import again, define, make_due, submit, work, worker
-from tests.workflows.downstream import fail_at_first
+from tests.workflows.downstream import Downstream, call_step, fail_at_first
 from tests.workflows.undoing import ada, fail, states
 from workflows import operations
 from workflows.definition import Step
@@ -27,37 +27,6 @@ from workflows.state import attempt_log
 pytestmark = engine.ENGINE
 
 HOUR = timedelta(hours=1)
-
-
-class Service:
-    """Pays and refunds; it answers each request with the next of `answers`, and then with success."""
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self.answers: list[BaseException | None] = []
-        self.found: Mapping[str, Any] | None = None
-        self.applies = True
-
-    def _asked(self, what: str) -> dict[str, Any]:
-        self.log.append(what)
-        if answer := self.answers.pop(0) if self.answers else None:
-            raise answer
-        return {"number": len(self.log)}
-
-    def pay(self, *, workflow: Workflow, context: Any) -> dict[str, Any] | None:
-        return self._asked("pay") if self.applies else None
-
-    def refund(self, *, workflow: Workflow, context: Any, effect: Any) -> dict[str, Any]:
-        return self._asked("refund")
-
-    def find(self, *, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None:
-        self.log.append("find")
-        return self.found
-
-
-@pytest.fixture
-def service() -> Service:
-    return Service()
 
 
 def reserve(*, workflow: Workflow, context: Any) -> dict[str, Any]:
@@ -90,33 +59,33 @@ def at(statement: str, do: Callable[[], Any]) -> Iterator[list[Any]]:
 # --- Times --------------------------------------------------------------------------------------------
 
 
-def test_a_keys_time_runs_from_its_first_call(service: Service) -> None:
+def test_a_keys_time_runs_from_its_first_call(service: Downstream) -> None:
     """The downstream forgets a key so long after it has first heard it, however often it is repeated."""
-    service.answers = [UnknownOutcome(), UnknownOutcome()]
-    define([Step(service.pay, once=True, key_ttl=HOUR, settle=0)])
+    service.errors = [UnknownOutcome(), UnknownOutcome()]
+    define([call_step(service, key_ttl=HOUR, settle=0)])
     workflow = work(submit())
     age("begun_at", "first_begun_at", by=HOUR * 0.8)
     workflow = again(workflow)
     age("begun_at", "first_begun_at", by=HOUR * 0.4)
-    assert again(workflow).waiting_for.startswith("Unclear call: did “Pay” happen?")
-    assert service.log == ["pay", "pay"]
+    assert again(workflow).waiting_for.startswith("Unclear call: did “Call” happen?")
+    assert len(service.calls) == 2
 
 
-def test_a_keys_time_does_not_run_before_the_step_applies(service: Service) -> None:
-    service.answers, service.applies = [UnknownOutcome()], False
-    define([Step(service.pay, once=True, key_ttl=HOUR, settle=0), fail_at_first])
+def test_a_keys_time_does_not_run_before_the_step_applies(service: Downstream) -> None:
+    service.answers = [None]
+    define([call_step(service, key_ttl=HOUR, settle=0), fail_at_first])
     workflow = work(submit())
-    assert states() == {"pay": "skipped"}
+    assert states() == {"call": "skipped"}
     age("begun_at", "first_begun_at", by=2 * HOUR)
-    service.applies = True
+    service.errors = [UnknownOutcome()]
     workflow = again(workflow)
     assert again(workflow).status == "COMPLETE"
-    assert service.log == ["pay", "pay"], "repeated under the key that was first sent just now"
+    assert len(service.calls) == 1 + 2, "repeated under the key that was first sent just now"
 
 
-def test_a_call_that_is_repeated_may_be_on_its_way_as_long_as_the_first_one(service: Service) -> None:
-    service.answers = [UnknownOutcome(), UnknownOutcome()]
-    define([Step(service.pay, once=True, key_ttl=HOUR, settle=60)])
+def test_a_call_that_is_repeated_may_be_on_its_way_as_long_as_the_first_one(service: Downstream) -> None:
+    service.errors = [UnknownOutcome(), UnknownOutcome()]
+    define([call_step(service, key_ttl=HOUR, settle=60)])
     workflow = work(submit())
     age("begun_at", "first_begun_at", by=HOUR * 0.8)
     workflow = again(workflow)
@@ -128,49 +97,49 @@ def test_a_call_that_is_repeated_may_be_on_its_way_as_long_as_the_first_one(serv
 # --- What another worker, or another release, has left --------------------------------------------------
 
 
-def test_a_call_whose_worker_died_in_it_is_looked_up_and_not_repeated(service: Service) -> None:
-    service.answers, service.found = [ClaimLost("as good as a crash: nothing is written")], {"number": 7}
-    define([Step(service.pay, once=True, lookup=service.find)])
+def test_a_call_whose_worker_died_in_it_is_looked_up_and_not_repeated(service: Downstream) -> None:
+    service.errors, service.found = [ClaimLost("as good as a crash: nothing is written")], [{"number": 7}]
+    define([call_step(service, lookup=service.lookup)])
     workflow = submit()
     with pytest.raises(ClaimLost):
         worker().process_next()
-    assert states() == {"pay": "intent"}
+    assert states() == {"call": "intent"}
     workflow = again(workflow)
-    assert (workflow.context["number"], service.log) == (7, ["pay", "find"])
+    assert (workflow.context["number"], len(service.calls)) == (7, 1)
 
 
-def test_a_late_undo_does_not_overwrite_what_a_later_attempt_took_over(service: Service) -> None:
+def test_a_late_undo_does_not_overwrite_what_a_later_attempt_took_over(service: Downstream) -> None:
     """Stopped in the undo that it had started; the next worker has started it again, and cannot know the outcome."""
-    define([Step(service.pay, once=True, undo=service.refund), fail])
+    define([call_step(service, undo=service.undo), fail])
     workflow = work(submit())
-    service.answers = [UnknownOutcome()]
+    service.undo_errors = [UnknownOutcome()]
     workflow = work(workflow)
     effect, undo = Effect.objects.order_by("undo")
     stopped = attempt_log.OpenAttempt(undo.attempt - 1, 1, workflow.pk, claim_xid="3")
-    in_its_hands = KnownEffect(undo.pk, "pay", 1, "intent", undo.idempotency_key, None, 0.0, 0.0, undoes=effect.pk)
+    in_its_hands = KnownEffect(undo.pk, "call", 1, "intent", undo.idempotency_key, None, 0.0, 0.0, undoes=effect.pk)
     EffectRows(workflow, stopped).record_outcome(in_its_hands, Effect.State.DONE, result={})
     attempt_log.flush(stopped)
-    assert states() == {"pay": "done", "undo pay": "unknown"}
+    assert states() == {"call": "done", "undo call": "unknown"}
 
 
-def test_a_call_that_had_not_happened_is_undone_as_this_release_says(service: Service) -> None:
+def test_a_call_that_had_not_happened_is_undone_as_this_release_says(service: Downstream) -> None:
     """It has no undo any more: the release before had, and its call was refused."""
-    service.answers = [RetryableStepError()]
-    define([Step(service.pay, once=True, undo=service.refund), fail])
+    service.errors = [RetryableStepError()]
+    define([call_step(service, undo=service.undo), fail])
     workflow = work(submit())
-    define([Step(service.pay, once=True), fail])
+    define([call_step(service), fail])
     workflow = again(workflow)
-    assert (workflow.status, states()) == ("FAILED", {"pay": "done"})
+    assert (workflow.status, states()) == ("FAILED", {"call": "done"})
 
 
-def test_the_latest_generation_counts_wherever_its_row_lies(service: Service) -> None:
-    service.answers = [UnknownOutcome()]
-    define([Step(service.pay, once=True, settle=0), fail])
+def test_the_latest_generation_counts_wherever_its_row_lies(service: Downstream) -> None:
+    service.errors = [UnknownOutcome()]
+    define([call_step(service, settle=0), fail])
     workflow = again(work(submit()))
     operations.reject(ManualTask.objects.get().pk, user=ada(), reason="Not there.")
     work(workflow)
     Effect.objects.filter(generation=1).update(error_code="moved to the end of the table")
-    define([Step(service.pay, once=True, settle=0)])
+    define([call_step(service, settle=0)])
     operations.retry(workflow.pk, user=ada())
     try:
         with connections["attempt_log"].cursor() as cursor:
@@ -178,16 +147,16 @@ def test_the_latest_generation_counts_wherever_its_row_lies(service: Service) ->
         assert work(workflow).status == "COMPLETE"
     finally:
         connections["attempt_log"].close()
-    assert service.log == ["pay", "pay"], "once under each key"
+    assert len(service.calls) == 2, "once under each key"
 
 
-def test_a_request_to_cancel_does_not_keep_an_undo_from_being_called(service: Service) -> None:
+def test_a_request_to_cancel_does_not_keep_an_undo_from_being_called(service: Downstream) -> None:
     """It came as the workflow failed by itself, and nobody has put it aside yet."""
-    define([Step(service.pay, once=True, undo=service.refund), fail])
+    define([call_step(service, undo=service.undo), fail])
     workflow = work(submit())
     store.store(source="console", dedupe_key="1", name="cancel", workflow_id=workflow.pk, payload={"by": "ada"})
     assert work(workflow).status == "FAILED"
-    assert service.log == ["pay", "refund"]
+    assert (len(service.calls), len(service.undone)) == (1, 1)
 
 
 # --- What is written before what ------------------------------------------------------------------------
@@ -203,50 +172,52 @@ def test_what_is_deferred_is_written_before_something_else_is_deferred() -> None
     assert engine.kinds(workflow) == ["waiting", "put_back"]
 
 
-def test_a_result_that_could_not_be_written_with_the_next_intent_is_written_by_the_recovery(service: Service) -> None:
+def test_a_result_that_could_not_be_written_with_the_next_intent_is_written_by_the_recovery(
+    service: Downstream,
+) -> None:
     def lose_the_attempt_log() -> None:
         pid = connections["attempt_log"].connection.info.backend_pid
         with engine.another_connection() as other:
             other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 
-    define([Step(service.pay, once=True), Step(reserve, once=True)])
+    define([call_step(service), Step(reserve, once=True)])
     submit()
     this = worker()
     with at("WITH before AS", lose_the_attempt_log), pytest.raises(ClaimLost):
         this.process_next()
-    assert states() == {"pay": "intent"}
+    assert states() == {"call": "intent"}
     this.in_hand.close_lost()
-    assert states() == {"pay": "done"}
+    assert states() == {"call": "done"}
 
 
 @pytest.mark.parametrize("lookup", [True, False], ids=["looked up", "asked about"])
-def test_what_came_of_a_call_is_written_before_the_next_one_is_found_out(service: Service, lookup: bool) -> None:
+def test_what_came_of_a_call_is_written_before_the_next_one_is_found_out(service: Downstream, lookup: bool) -> None:
     """A lookup may be long, and its worker be killed in it: what is known by then stays known."""
-    policy: dict[str, Any] = {"lookup": service.find} if lookup else {}
-    service.answers, service.found = [UnknownOutcome()], {"number": 7}
-    define([Step(service.pay, once=True, settle=0, **policy)])
+    policy: dict[str, Any] = {"lookup": service.lookup} if lookup else {}
+    service.errors, service.found = [UnknownOutcome()], [{"number": 7}]
+    define([call_step(service, settle=0, **policy)])
     workflow = work(submit())
-    define([Step(reserve, once=True), Step(service.pay, once=True, settle=0, **policy)])
+    define([Step(reserve, once=True), call_step(service, settle=0, **policy)])
     make_due(workflow)
     with at("SELECT pg_xact_status" if lookup else "INSERT INTO workflows_wait", states) as found:
         work(workflow)
-    assert found == [{"pay": "unknown", "reserve": "done"}]
+    assert found == [{"call": "unknown", "reserve": "done"}]
 
 
-def test_what_came_of_an_undo_is_written_before_its_failure_is_counted(service: Service) -> None:
-    define([Step(service.pay, once=True, undo=service.refund), fail])
+def test_what_came_of_an_undo_is_written_before_its_failure_is_counted(service: Downstream) -> None:
+    define([call_step(service, undo=service.undo), fail])
     workflow = work(submit())
-    service.answers = [RetryableStepError()]
+    service.undo_errors = [RetryableStepError()]
     with at("SET undo_failures = ", states) as found:
         work(workflow)
-    assert found == [{"pay": "done", "undo pay": "not_done"}]
+    assert found == [{"call": "done", "undo call": "not_done"}]
 
 
-def test_an_undo_is_written_before_a_person_is_asked_about_the_next_one(service: Service) -> None:
-    define([Step(service.pay, once=True, undo=service.refund), Step(reserve, once=True, undo=release), fail])
+def test_an_undo_is_written_before_a_person_is_asked_about_the_next_one(service: Downstream) -> None:
+    define([call_step(service, undo=service.undo), Step(reserve, once=True, undo=release), fail])
     workflow = work(submit())
-    Effect.objects.filter(step="pay").update(undo_failures=3)
+    Effect.objects.filter(step="call").update(undo_failures=3)
     with at("INSERT INTO workflows_wait", states) as found:
         workflow = work(workflow)
-    assert workflow.waiting_for.startswith("The reversal of “Pay” failed 3 times")
-    assert found == [{"pay": "done", "reserve": "undone", "undo reserve": "done"}]
+    assert workflow.waiting_for.startswith("The reversal of “Call” failed 3 times")
+    assert found == [{"call": "done", "reserve": "undone", "undo reserve": "done"}]

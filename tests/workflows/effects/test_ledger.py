@@ -1,6 +1,8 @@
 """ONCE: a call that changes something elsewhere is made once, and what nobody knows is found out."""
 
 from datetime import timedelta
+from functools import partial
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -12,7 +14,6 @@ from tests.engine import (
     again,
     define,
     expire,
-    last_attempt,
     outcomes,
     seconds_until_due,
     submit,
@@ -20,19 +21,18 @@ from tests.engine import (
     work,
     worker,
 )
-from tests.workflows.downstream import Downstream, call_step, fail_at_first, past_its_key, state, unknown
+from tests.workflows.downstream import Downstream, call_step, fail_at_first, state, unknown
 from workflows import operations
 from workflows.definition import Retry, Step
 from workflows.effects import ledger
-from workflows.errors import ClaimLost, NotAllowed, RetryableStepError, StepError, UnknownOutcome
-from workflows.models import Effect, ManualTask, Workflow
+from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
+from workflows.models import Attempt, Effect, ManualTask, Workflow
 from workflows.state import attempt_log
 
 pytestmark = engine.ENGINE
 
 
-def test_what_is_done_is_not_called_again_and_its_result_is_merged() -> None:
-    service = Downstream()
+def test_what_is_done_is_not_called_again_and_its_result_is_merged(service: Downstream) -> None:
     define([call_step(service), fail_at_first])
     workflow = work(submit())
     effect = Effect.objects.get()
@@ -87,8 +87,7 @@ def test_a_step_that_did_not_apply_is_evaluated_again() -> None:
 
 
 @pytest.mark.parametrize("error", [RetryableStepError(code="busy"), StepError("No.", code="refused")])
-def test_a_refusal_is_not_done_and_is_called_again_under_the_same_key(error: StepError) -> None:
-    service = Downstream()
+def test_a_refusal_is_not_done_and_is_called_again_under_the_same_key(service: Downstream, error: StepError) -> None:
     service.errors = [error]
     define([call_step(service)])
     workflow = work(submit())
@@ -100,8 +99,7 @@ def test_a_refusal_is_not_done_and_is_called_again_under_the_same_key(error: Ste
 
 
 @pytest.mark.parametrize("error", [UnknownOutcome("no answer"), ValueError("not JSON"), SystemExit(1)])
-def test_any_other_error_leaves_it_unknown(error: BaseException) -> None:
-    service = Downstream()
+def test_any_other_error_leaves_it_unknown(service: Downstream, error: BaseException) -> None:
     service.errors = [error]
     define([call_step(service)])
     workflow = work(submit())
@@ -109,19 +107,7 @@ def test_any_other_error_leaves_it_unknown(error: BaseException) -> None:
     assert workflow.status == ("PENDING" if isinstance(error, UnknownOutcome) else "FAILED")
 
 
-def test_a_timeout_leaves_it_unknown_and_is_retried() -> None:
-    def hang(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        while True:
-            pass
-
-    define([Step(hang, once=True, timeout=0.2)])
-    workflow = work(submit())
-    assert (state(), workflow.status, workflow.retry_count) == ("unknown", "PENDING", 1)
-    assert workflow.last_error_class == "workflows.timeouts.StepTimeout"
-
-
-def test_a_lookup_that_finds_it_settles_it_without_a_call() -> None:
-    service = Downstream()
+def test_a_lookup_that_finds_it_settles_it_without_a_call(service: Downstream) -> None:
     workflow = unknown(service, lookup=service.lookup)
     service.found = [{"number": 42}]
     workflow = again(workflow)
@@ -131,20 +117,8 @@ def test_a_lookup_that_finds_it_settles_it_without_a_call() -> None:
     assert service.looked_up[0].idempotency_key == service.calls[0]
 
 
-def test_not_found_counts_only_when_the_call_can_no_longer_be_on_its_way() -> None:
-    service = Downstream()
-    workflow = unknown(service, lookup=service.lookup, settle=60)
-    service.found = [None]
-    workflow = again(workflow)
-    assert (workflow.status, workflow.last_error_code) == ("PENDING", "unsettled")
-    assert len(service.calls) == 1
-    wait = workflow.invisible_until - last_attempt(workflow).closed_at  # type: ignore[operator]
-    assert timedelta(seconds=50) < wait < timedelta(seconds=61)
-
-
-def test_that_it_is_too_early_to_tell_is_no_failure_of_the_step() -> None:
+def test_that_it_is_too_early_to_tell_is_no_failure_of_the_step(service: Downstream) -> None:
     """The claim was lost in the call: the database's trouble, and the step has never failed."""
-    service = Downstream()
     service.found = [None, None, {"number": 7}]
     define([call_step(service, lookup=service.lookup, settle=60, retry=Retry(max_attempts=1))])
     workflow = submit()
@@ -159,23 +133,13 @@ def test_that_it_is_too_early_to_tell_is_no_failure_of_the_step() -> None:
 
 
 @pytest.mark.parametrize("found_out", ["by a lookup", "by its key"])
-def test_what_is_in_doubt_is_called_again_under_the_same_key(found_out: str) -> None:
+def test_what_is_in_doubt_is_called_again_under_the_same_key(service: Downstream, found_out: str) -> None:
     """Not found in the end, or without a lookup, while the key is honoured."""
-    service = Downstream()
     policy = {"lookup": service.lookup, "settle": 0} if found_out == "by a lookup" else {"key_ttl": timedelta(hours=1)}
     workflow = unknown(service, **policy)
     service.found = [None]
     assert again(workflow).status == "COMPLETE"
     assert service.calls == [f"{workflow.key}:call"] * 2
-
-
-def test_a_key_that_is_no_longer_honoured_is_not_sent_again() -> None:
-    service = Downstream()
-    workflow = unknown(service, key_ttl=timedelta(hours=1))
-    past_its_key()
-    workflow = again(workflow)
-    assert workflow.waiting_for.startswith("Unclear call: did “Call” happen?")
-    assert len(service.calls) == 1
 
 
 def in_doubt(service: Downstream) -> tuple[Workflow, ManualTask, User]:
@@ -186,15 +150,7 @@ def in_doubt(service: Downstream) -> tuple[Workflow, ManualTask, User]:
     return workflow, task, User.objects.create_superuser("ada")
 
 
-def test_a_person_is_not_asked_while_the_call_may_still_be_on_its_way() -> None:
-    """Their no gives it a new key: the old one may not arrive after that."""
-    workflow = again(unknown(Downstream(), settle=60))
-    assert (workflow.status, workflow.last_error_code, workflow.waiting_for) == ("PENDING", "unsettled", "")
-    assert not ManualTask.objects.exists()
-
-
-def test_a_person_says_that_it_happened_and_with_what_result() -> None:
-    service = Downstream()
+def test_a_person_says_that_it_happened_and_with_what_result(service: Downstream) -> None:
     workflow, task, ada = in_doubt(service)
     operations.approve(task.pk, user=ada, reason="Seen in the ledger of the bank.", answer={"number": 9})
     workflow = work(workflow)
@@ -202,44 +158,23 @@ def test_a_person_says_that_it_happened_and_with_what_result() -> None:
     assert Effect.objects.get().settled_by == "ada"
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [({"numbr": 9}, "No step of test returns numbr"), ({"number": "nine"}, "could have returned this: number")],
-)
-def test_what_no_step_could_have_returned_is_not_taken_for_its_result(answer: dict[str, Any], why: str) -> None:
-    """Recorded, it would fail every further run, and every undo."""
-    workflow, task, ada = in_doubt(Downstream())
-    with pytest.raises(NotAllowed, match=why):
-        operations.approve(task.pk, user=ada, answer=answer)
-    task.refresh_from_db()
-    assert task.state == "open"
-    operations.approve(task.pk, user=ada, answer={"number": 9})
-    assert work(workflow).status == "COMPLETE"
-
-
-def test_a_person_says_that_it_did_not_happen_and_it_gets_a_key_of_its_own() -> None:
-    service = Downstream()
+@pytest.mark.parametrize("in_a_thread", [False, True], ids=["", "in a thread of the step"])
+def test_a_person_says_that_it_did_not_happen_and_it_gets_a_key_of_its_own(
+    service: Downstream, in_a_thread: bool
+) -> None:
+    """Under the first one's key the service would answer from memory: with a charge that was refunded since."""
     workflow, task, ada = in_doubt(service)
+
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any] | None:
+        call = partial(service.call, workflow=workflow, context=context)
+        return engine.elsewhere(call) if in_a_thread else call()
+
+    define([Step(call, once=True, settle=0)])
     operations.reject(task.pk, user=ada, reason="Not there.")
     workflow = work(workflow)
     assert workflow.status == "COMPLETE"
     assert service.calls == [f"{workflow.key}:call", f"{workflow.key}:call:2"]
     assert list(Effect.objects.order_by("generation").values_list("state", flat=True)) == ["not_done", "done"]
-
-
-def test_a_thread_of_the_step_is_given_the_key_of_its_generation() -> None:
-    """Not the first one's, which the service answers from memory: with a charge that was refunded since."""
-    service = Downstream()
-    workflow, task, ada = in_doubt(service)
-
-    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        engine.elsewhere(lambda: service.call(workflow=workflow, context=context))
-        return {}
-
-    define([Step(call, once=True, settle=0)])
-    operations.reject(task.pk, user=ada, reason="Not there.")
-    work(workflow)
-    assert service.calls == [f"{workflow.key}:call", f"{workflow.key}:call:2"]
 
 
 def test_a_retry_asks_again_what_nobody_has_said_in_time() -> None:
@@ -253,25 +188,29 @@ def test_a_retry_asks_again_what_nobody_has_said_in_time() -> None:
     assert work(workflow).status == "COMPLETE"
 
 
-@pytest.mark.parametrize("first", ["old", "new"])
-def test_two_releases_side_by_side_make_the_call_of_a_renamed_step_once(first: str) -> None:
-    """Whichever comes first: the older one has never heard of the new name."""
-    service = Downstream()
-    releases = {
-        "old": [call_step(service), fail_at_first],
-        "new": [Step(service.call, once=True, name="call_anew", formerly=("call", "call_later")), fail_at_first],
-    }
-    define(releases.pop(first))
-    workflow = work(submit())
-    define(*releases.values())
-    assert again(workflow).status == "COMPLETE"
+@pytest.mark.parametrize("order", list(permutations(["old", "new", "newest"])), ids="-".join)
+def test_releases_that_take_turns_make_the_call_of_a_renamed_step_once(
+    service: Downstream, order: tuple[str, ...]
+) -> None:
+    """Whichever comes first: the older ones have never heard of the new names."""
+    names = {"old": ("call",), "new": ("call_anew", "call"), "newest": ("call_later", "call", "call_anew")}
+    workflow = submit()
+    for release in order:
+        name, *formerly = names[release]
+        define([Step(service.call, once=True, name=name, formerly=formerly), fail_twice])
+        workflow = again(workflow)
+    assert workflow.status == "COMPLETE"
     assert service.calls == [f"{workflow.key}:call"]
     assert Effect.objects.get().step == "call"
 
 
-def test_what_was_recorded_under_a_later_name_is_found_too() -> None:
+def fail_twice(*, workflow: Workflow, context: Any) -> None:
+    if Attempt.objects.filter(workflow=workflow).count() < 3:
+        raise RetryableStepError
+
+
+def test_what_was_recorded_under_a_later_name_is_found_too(service: Downstream) -> None:
     """As releases did before effects were recorded under the oldest one."""
-    service = Downstream()
     define([call_step(service), fail_at_first])
     workflow = work(submit())
     define([Step(service.call, once=True, name="call", formerly=("call_first",)), fail_at_first])
@@ -279,26 +218,12 @@ def test_what_was_recorded_under_a_later_name_is_found_too() -> None:
     assert len(service.calls) == 1
 
 
-def test_a_field_recorded_by_another_release_is_ignored() -> None:
-    service = Downstream()
+def test_a_field_recorded_by_another_release_is_ignored(service: Downstream) -> None:
     define([call_step(service), fail_at_first])
     workflow = work(submit())
     Effect.objects.update(result={"number": 3, "of_the_next_release": 1})
     workflow = again(workflow)
     assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 3)
-
-
-def test_a_once_step_may_not_wait() -> None:
-    from workflows.waits import require_approval
-
-    def ask(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        require_approval(workflow, "review", question="May it?", timeout=timedelta(hours=1))
-        return {}
-
-    define([Step(ask, once=True)])
-    workflow = work(submit())
-    assert workflow.status == "FAILED"
-    assert "may not wait" in workflow.last_error_message
 
 
 @pytest.mark.parametrize("alias", ["default", "attempt_log"])
@@ -323,9 +248,8 @@ def test_the_result_of_a_call_is_written_also_when_the_claim_is_lost(alias: str)
     assert calls == [1]
 
 
-def test_a_worker_that_lost_its_row_starts_no_further_call() -> None:
+def test_a_worker_that_lost_its_row_starts_no_further_call(service: Downstream) -> None:
     """Stopped, say, and continued: the call in hand may finish, none is started."""
-    service = Downstream()
 
     def lose_it(*, workflow: Workflow, context: Any) -> dict[str, Any]:
         terminate("default")
@@ -341,8 +265,9 @@ def test_a_worker_that_lost_its_row_starts_no_further_call() -> None:
 
 
 @pytest.mark.parametrize("how", ["call", "lookup"])
-def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over_or_decided(how: str) -> None:
-    service = Downstream()
+def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over_or_decided(
+    service: Downstream, how: str
+) -> None:
     service.found = [{"number": 1}]
     workflow = unknown(service, key_ttl=timedelta(hours=1), lookup=service.lookup if how == "lookup" else None)
     effect_then = Effect.objects.get()
@@ -355,10 +280,9 @@ def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over_or_deci
     assert (state(), Effect.objects.get().settled_by) == ("done", how)
 
 
-def test_twenty_once_steps_make_one_commit_each_and_one_more() -> None:
+def test_twenty_once_steps_make_one_commit_each_and_one_more(service: Downstream) -> None:
     """A DONE shares its statement with the next INTENT."""
     statements = []
-    service = Downstream()
     define([Step(service.call, once=True, name=f"step_{n}") for n in range(20)])
     submit()
 

@@ -85,11 +85,16 @@ def test_what_somebody_has_undone_meanwhile_is_found(world: World, books: Ledger
     assert world.log[-1] == "undo reserve"
 
 
-def test_what_was_refused_and_still_stands_stays_a_question(world: World, books: Ledgers) -> None:
-    workflow = again(asked_about_a_refusal(world, books))
+def test_what_was_refused_and_still_stands_stays_a_question_and_is_looked_at_every_hour(
+    world: World, books: Ledgers
+) -> None:
+    workflow = asked_about_a_refusal(world, books)
+    workflow.waits.filter(superseded=False).update(created_at=timezone.now() - timedelta(days=2))
+    workflow = again(workflow)
     assert (books.asked, open_questions(), states()["charge"], world.log.count("undo charge")) == (2, 1, "done", 3)
     assert Effect.objects.get(step="charge", undo=False).undo_failures == 3
     assert outcomes(workflow) == {"charge": "waiting"}
+    assert timedelta(minutes=59) < workflow.invisible_until - timezone.now() <= timedelta(hours=1)
 
 
 def test_looks_that_find_the_same_are_one_line_on_the_page_of_their_workflow(world: World, books: Ledgers) -> None:
@@ -101,15 +106,6 @@ def test_looks_that_find_the_same_are_one_line_on_the_page_of_their_workflow(wor
     assert [each.attempt.number for each in others] == [4, 3, 2, 1]
     books.found = {"reference": "re-7"}
     assert listed(to_rest(workflow))[0].attempt.outcome == "compensated"
-
-
-def test_it_is_looked_at_every_hour(world: World, books: Ledgers) -> None:
-    workflow = asked_about_a_refusal(world, books)
-    wait = workflow.waits.get(superseded=False)
-    wait.created_at -= timedelta(days=2)
-    wait.save(update_fields=["created_at"])
-    until = again(workflow).invisible_until - timezone.now()
-    assert timedelta(minutes=59) < until <= timedelta(hours=1)
 
 
 def test_without_a_lookup_it_sleeps_until_somebody_answers(world: World) -> None:

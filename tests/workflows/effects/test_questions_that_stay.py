@@ -252,21 +252,16 @@ def say_that_it_happened(question: ManualTask) -> None:
     operations.approve(question.pk, user=ada(), reason="I see it.", answer={"tags": ["charge"]})
 
 
-def test_what_a_person_has_said_of_a_call_counts_though_a_new_release_finds_nothing(world: World) -> None:
+@pytest.mark.parametrize("who_says_yes", ["the person, before", "the person, just then", "the lookup"])
+def test_a_yes_counts_though_the_other_says_no(world: World, who_says_yes: str) -> None:
     workflow, question = asked_whether_it_happened(world)
-    say_that_it_happened(question)
-    define([world.step("reserve"), world.step("charge", lookup=world.lookup, settle=0)], retry=AT_ONCE)
-    to_rest(workflow)
-    assert (states()["charge"], world.log.count("undo charge")) == ("undone", 1)
-
-
-@pytest.mark.parametrize("who_says_yes", ["the person", "the lookup"])
-def test_a_yes_counts_though_the_other_says_no_just_then(world: World, who_says_yes: str) -> None:
-    workflow, question = asked_whether_it_happened(world)
+    if who_says_yes == "the person, before":
+        say_that_it_happened(question)
 
     def look(*, workflow: Workflow, context: Any, effect: KnownEffect) -> dict[str, Any] | None:
-        if who_says_yes == "the person":
+        if who_says_yes == "the person, just then":
             elsewhere(lambda: say_that_it_happened(question))
+        if who_says_yes != "the lookup":
             return None
         elsewhere(lambda: operations.reject(question.pk, user=ada(), reason="I see nothing."))
         return {"tags": ["charge"]}

@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 
 from tests import engine
 from tests.engine import again, define, expire, last_attempt, submit, work
-from tests.workflows.downstream import Downstream, call_step, fail, fail_at_first, state
-from workflows import effects, operations
+from tests.workflows.downstream import Downstream, call_step, fail, fail_at_first, state, unknown
+from workflows import operations
 from workflows.definition import Step
-from workflows.errors import RetryableStepError, UnknownOutcome
+from workflows.errors import RetryableStepError
 from workflows.models import Effect, ManualTask, Workflow
 
 pytestmark = engine.ENGINE
@@ -58,28 +58,33 @@ def test_a_release_that_declares_the_step_goes_on(said: dict[str, Any]) -> None:
     assert len(service.calls) == (1 if "formerly" in said else 2)
 
 
-def test_a_step_that_did_not_apply_starts_no_call_beside_it() -> None:
+def test_a_step_that_did_not_apply_starts_no_call_beside_it(service: Downstream) -> None:
     """The release before had both: the one that it left, and the one that has its place now."""
-    service = Downstream()
     service.answers = [None]
     define([call_step(service), fail_at_first])
     workflow = work(submit())
-    Effect.objects.create(
-        workflow=workflow, step="gone", state="done", result={}, attempt=1, idempotency_key=f"{workflow.key}:gone"
-    )
+    also_gone(workflow)
     assert again(workflow).waiting_for.startswith("a release that declares the step gone")
     assert len(service.calls) == 1
 
 
 def left_in_doubt(**definition: Any) -> Workflow:
     """A call that was broken off; the next release has no step `call`, and none that calls anything."""
-    service = Downstream()
-    service.errors = [UnknownOutcome("no answer")]
-    define([call_step(service)])
-    workflow = work(submit())
-    Effect.objects.update(begun_at=workflow.created_at - timedelta(minutes=1))
+    workflow = unknown(Downstream())
+    settle(workflow)
     define([fail_at_first], **definition)
     return again(workflow)
+
+
+def settle(workflow: Workflow) -> None:
+    """Its calls can no longer be on their way."""
+    Effect.objects.update(begun_at=workflow.created_at - timedelta(minutes=1))
+
+
+def also_gone(workflow: Workflow) -> None:
+    """The ledger holds a call of a step that no release declares."""
+    key = f"{workflow.key}:gone"
+    Effect.objects.create(workflow=workflow, step="gone", state="done", result={}, attempt=1, idempotency_key=key)
 
 
 @pytest.mark.parametrize("retired", [(), ("call",)])
@@ -100,42 +105,28 @@ def test_nothing_is_complete_while_a_call_of_a_step_that_left_the_list_is_in_dou
 
 def test_it_is_asked_about_beside_a_call_that_a_person_let_be_made() -> None:
     service, workflow = renamed("unknown")
-    Effect.objects.update(begun_at=workflow.created_at - timedelta(minutes=1))
+    settle(workflow)
     engine.expire(workflow)
     work(workflow)
     operations.approve(ManualTask.objects.get().pk, user=User.objects.create_superuser("ada"))
     assert work(workflow).waiting_for == "Unclear call: did “Call” happen?"
-    assert len(service.calls) == 2
+    assert service.calls == [f"{workflow.key}:call", f"{workflow.key}:charge"]
 
 
-def test_a_question_about_it_is_closed_by_a_release_that_finds_out() -> None:
+def test_a_question_about_it_is_closed_by_a_release_that_finds_out(service: Downstream) -> None:
     workflow = left_in_doubt()
     look = workflow.invisible_until - last_attempt(workflow).closed_at  # type: ignore[operator]
     assert look < timedelta(hours=1)
-    service = Downstream()
     service.found = [{"number": 7}]
     define([call_step(service, lookup=service.lookup)])
     assert again(workflow).status == "COMPLETE"
     assert (ManualTask.objects.get().state, service.calls) == ("closed", [])
 
 
-def test_it_is_not_asked_about_while_it_may_be_on_its_way() -> None:
-    service = Downstream()
-    service.errors = [UnknownOutcome("no answer")]
-    define([call_step(service)])
-    workflow = work(submit())
-    define([fail_at_first])
-    assert again(workflow).last_error_code == "unsettled"
-    assert not ManualTask.objects.exists()
-
-
-def test_it_is_asked_about_though_the_step_that_has_its_name_now_may_fail() -> None:
+def test_it_is_asked_about_though_the_step_that_has_its_name_now_may_fail(service: Downstream) -> None:
     """The call was that of a step which might not fail."""
-    service = Downstream()
-    service.errors = [UnknownOutcome("no answer")]
-    define([call_step(service)])
-    workflow = work(submit())
-    Effect.objects.update(begun_at=workflow.created_at - timedelta(minutes=1))
+    workflow = unknown(service)
+    settle(workflow)
     define([Step(lambda *, workflow, context: None, name="call", best_effort=True)])
     assert again(workflow).waiting_for == "Unclear call: did “Call” happen?"
 
@@ -150,16 +141,12 @@ def test_a_call_under_another_name_of_a_step_is_looked_up() -> None:
     assert len(service.calls) == 2
 
 
-def test_of_a_best_effort_call_nobody_needs_to_know() -> None:
-    service = Downstream()
-    service.errors = [UnknownOutcome("no answer")]
-    define([call_step(service, best_effort=True)])
-    assert work(submit()).status == "COMPLETE"
+def test_of_a_best_effort_call_nobody_needs_to_know(service: Downstream) -> None:
+    assert unknown(service, best_effort=True).status == "COMPLETE"
     assert state() == "unknown"
 
 
-def test_a_step_that_is_no_longer_once_is_not_declared() -> None:
-    service = Downstream()
+def test_a_step_that_is_no_longer_once_is_not_declared(service: Downstream) -> None:
     define([call_step(service), fail_at_first])
     workflow = work(submit())
     define([Step(service.call, once=True, name="charge"), Step(service.call, name="call")])
@@ -185,13 +172,6 @@ def test_after_an_hour_a_person_is_asked_and_the_workflow_goes_on_looking() -> N
     assert again(workflow).status == "COMPLETE"
     task.refresh_from_db()
     assert (task.state, len(service.calls)) == ("closed", 1)
-
-
-def test_a_person_says_that_it_is_right_and_the_new_call_is_made() -> None:
-    service, workflow, task, ada = asked_whether_it_is_right()
-    operations.approve(task.pk, user=ada)
-    assert work(workflow).status == "COMPLETE"
-    assert service.calls == [f"{workflow.key}:call", f"{workflow.key}:charge"]
 
 
 def test_what_a_person_said_is_forgotten_once_the_step_is_declared_again() -> None:
@@ -227,15 +207,10 @@ def test_a_question_that_nobody_answers_in_a_month_is_asked_again() -> None:
     assert len(service.calls) == 1
 
 
-def test_a_call_that_was_started_before_is_repeated_beside_it() -> None:
+def test_a_call_that_was_started_before_is_repeated_beside_it(service: Downstream) -> None:
     """It is in doubt, and found out by being repeated under its key. The new one would be under a name of its own."""
-    service = Downstream()
-    service.errors = [UnknownOutcome("no answer")]
-    define([call_step(service, key_ttl=timedelta(days=1))])
-    workflow = work(submit())
-    Effect.objects.create(
-        workflow=workflow, step="gone", state="done", result={}, attempt=1, idempotency_key=f"{workflow.key}:gone"
-    )
+    workflow = unknown(service, key_ttl=timedelta(days=1))
+    also_gone(workflow)
     assert again(workflow).status == "COMPLETE"
 
 
@@ -258,35 +233,33 @@ def test_the_release_before_does_not_make_the_call_that_its_successor_has_made()
     assert len(service.calls) == 2
 
 
-@pytest.mark.parametrize("said", ["not_done", "skipped", "intent", "unknown"])
-def test_of_a_step_that_says_its_names_too_late_what_has_happened_counts(said: str) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("not_done", "done", ""),
+        ("skipped", "done", ""),
+        ("intent", "done", "unsettled"),  # both calls may have happened
+        ("unknown", "done", "unsettled"),
+        ("not_done", "unknown", "unsettled"),
+    ],
+)
+def test_of_a_step_that_says_its_names_too_late_what_has_happened_counts_and_then_a_doubt(
+    old: str, new: str, told: str
+) -> None:
     service, workflow = unreachable_and_then_renamed()
-    Effect.objects.filter(step="call").update(state=said)
+    Effect.objects.filter(step="call").update(state=old)
+    Effect.objects.filter(step="charge").update(state=new)
     define([Step(service.call, once=True, name="charge", formerly=("call",))])
     workflow = again(workflow)
-    assert len(service.calls) == 2
-    if said in effects.IN_DOUBT:  # both calls may have happened
-        assert workflow.last_error_code == "unsettled"
-    else:
-        assert workflow.status == "COMPLETE"
+    assert (len(service.calls), workflow.last_error_code) == (2, told)
+    assert workflow.status == ("PENDING" if told else "COMPLETE")
 
 
-def test_of_a_step_that_says_its_names_too_late_a_doubt_counts_before_what_did_not_happen() -> None:
-    service, workflow = unreachable_and_then_renamed()
-    Effect.objects.filter(step="charge").update(state="unknown", result=None)
-    define([Step(service.call, once=True, name="charge", formerly=("call",))])
-    assert again(workflow).last_error_code == "unsettled"
-    assert len(service.calls) == 2
-
-
-def test_what_was_undone_is_not_done_again_beside_it() -> None:
-    service = Downstream()
+def test_what_was_undone_is_not_done_again_beside_it(service: Downstream) -> None:
     define([call_step(service, undo=service.undo), fail])
     workflow = work(submit())
     again(workflow)
-    Effect.objects.create(
-        workflow=workflow, step="gone", state="done", result={}, attempt=1, idempotency_key=f"{workflow.key}:gone"
-    )
+    also_gone(workflow)
     operations.retry(workflow.pk, user=User.objects.create_superuser("ada"))
     assert again(workflow).waiting_for.startswith("a release that declares the step gone")
     assert len(service.calls) == 1

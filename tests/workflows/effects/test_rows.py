@@ -42,8 +42,9 @@ BEGIN_LATE = """INSERT INTO workflows_effect (workflow_id, step, state, idempote
 @pytest.mark.parametrize(
     "error", [UnknownOutcome("no answer"), RetryableStepError("unreachable")], ids=["in doubt", "not done"]
 )
-def test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten(error: BaseException) -> None:
-    service = Downstream()
+def test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten(
+    service: Downstream, error: BaseException
+) -> None:
     service.errors = [error]
     define(telling_late(service, TELL_DONE, key_ttl=KEY_TTL))
     workflow = work(submit())
@@ -56,8 +57,7 @@ def test_a_result_that_is_told_after_the_ledger_was_read_is_not_overwritten(erro
     assert (workflow.status, workflow.context["number"], len(service.calls)) == ("COMPLETE", 1, 1)
 
 
-def test_a_call_that_was_begun_after_the_ledger_was_read_is_not_started_again() -> None:
-    service = Downstream()
+def test_a_call_that_was_begun_after_the_ledger_was_read_is_not_started_again(service: Downstream) -> None:
     define([fail_at_first, *telling_late(service, BEGIN_LATE, settle=0)])
     workflow = work(submit())
     make_due(workflow)
@@ -68,9 +68,10 @@ def test_a_call_that_was_begun_after_the_ledger_was_read_is_not_started_again() 
     assert again(workflow).waiting_for.startswith("Unclear call: did “Call” happen?")
 
 
-def test_a_call_that_is_being_begun_just_then_is_not_started_again_and_the_result_before_it_is_written() -> None:
+def test_a_call_that_is_being_begun_just_then_is_not_started_again_and_the_result_before_it_is_written(
+    service: Downstream,
+) -> None:
     """The other worker's INTENT is not committed yet: ours waits for it, and the unique key refuses it."""
-    service = Downstream()
     with engine.another_connection() as other:
 
         def begin_elsewhere(*, workflow: Workflow, context: Any) -> dict[str, Any]:
@@ -97,8 +98,7 @@ def test_a_call_that_is_being_begun_just_then_is_not_started_again_and_the_resul
     assert again(workflow).waiting_for.startswith("Unclear call: did “Call” happen?")
 
 
-def test_an_undo_that_was_told_after_the_ledger_was_read_is_not_started_again() -> None:
-    service = Downstream()
+def test_an_undo_that_was_told_after_the_ledger_was_read_is_not_started_again(service: Downstream) -> None:
     service.undo_errors = [UnknownOutcome("no answer")]
 
     def tell_late(*, workflow: Workflow, context: Any, effect: effects.KnownEffect) -> None:
@@ -151,8 +151,7 @@ def test_a_late_result_never_lands_on_the_effect_of_another_workflow(alias: str)
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_late_undo_never_lands_on_the_effect_of_another_workflow(lost: bool) -> None:
-    service = Downstream()
+def test_a_late_undo_never_lands_on_the_effect_of_another_workflow(service: Downstream, lost: bool) -> None:
 
     def undo(*, workflow: Workflow, context: Any, effect: effects.KnownEffect) -> None:
         if lost:
@@ -171,8 +170,7 @@ def test_a_late_undo_never_lands_on_the_effect_of_another_workflow(lost: bool) -
     assert states == ({False: "done", True: "intent"} if lost else {False: "undone", True: "done"})
 
 
-def test_an_undo_that_was_begun_after_its_state_was_read_is_not_started_again() -> None:
-    service = Downstream()
+def test_an_undo_that_was_begun_after_its_state_was_read_is_not_started_again(service: Downstream) -> None:
     define([call_step(service, undo=service.undo), fail])
     workflow = work(submit())
     make_due(workflow)
@@ -195,9 +193,8 @@ def test_an_undo_that_was_begun_after_its_state_was_read_is_not_started_again() 
     assert service.undone == []
 
 
-def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call() -> None:
+def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call(service: Downstream) -> None:
     """Else the next worker might believe that the call can no longer be on its way, and it is only about to be made."""
-    service = Downstream()
     define([call_step(service)])
     workflow = submit()
     delays = [rows.MAX_INTENT_SECONDS + 0.1]
@@ -226,10 +223,7 @@ def updates_elsewhere() -> int:
 
 
 def test_what_came_of_a_call_is_written_on_the_page_of_its_intent() -> None:
-    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        return {"number": 1}
-
-    define([Step(call, once=True, name=f"call_{number}", key_ttl=KEY_TTL) for number in range(150)])
+    define([Step(Downstream().call, once=True, name=f"call_{number}", key_ttl=KEY_TTL) for number in range(150)])
     before = updates_elsewhere()
     assert work(submit()).status == "COMPLETE"
     assert updates_elsewhere() <= before + 3, "on pages that may be filled to the end it is ten"

@@ -34,8 +34,7 @@ def times_out(service: Downstream, **policy: Any) -> Workflow:
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])
-def test_a_step_whose_calls_time_out_makes_as_many_as_its_policy_says(most: int) -> None:
-    service = Downstream()
+def test_a_step_whose_calls_time_out_makes_as_many_as_its_policy_says(service: Downstream, most: int) -> None:
     workflow = times_out(service, retry=Retry(max_attempts=most, base_delay=0, jitter_factor=0))
     counts = []
     for _ in range(most - 1):
@@ -50,8 +49,7 @@ def test_a_step_whose_calls_time_out_makes_as_many_as_its_policy_says(most: int)
     assert counts == [count for number in range(1, most) for count in (number, number)]
 
 
-def test_the_failures_of_another_step_before_it_are_not_its_own() -> None:
-    service = Downstream()
+def test_the_failures_of_another_step_before_it_are_not_its_own(service: Downstream) -> None:
     workflow = times_out(service, retry=Retry(max_attempts=5))
     workflow = again(workflow)
     Workflow.objects.update(current_step="another", retry_count=4)
