@@ -14,9 +14,8 @@ from django.db import Error, connection, connections, transaction
 from django.utils import timezone
 
 from tests import engine
-from tests.concurrency.rivals import ROUNDS, Rivals
-from tests.engine import another_connection, define, do_maintenance, elsewhere, submit, worker
-from tests.processes import until
+from tests.engine import define, do_maintenance, elsewhere, submit, worker
+from tests.workflows.outages.conftest import cohorts_at_once
 from tests.workflows.outages.services import Downstream, circuit, open_circuit, submit_and_work, trial_is_due
 from workflows import operations
 from workflows.models import Service, Workflow
@@ -25,16 +24,11 @@ from workflows.signals import store, waking
 from workflows.state import transitions
 from workflows.state.transitions import Parking
 
-pytestmark = engine.ENGINE
+pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("cohorts_at_once")]
+
+__all__ = ["cohorts_at_once"]
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture(autouse=True)
-def cohorts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one as soon as the one before is decided, and not a second after it."""
-    monkeypatch.setattr(parking, "PACE", timedelta(0))
-    monkeypatch.setattr(parking, "JUST_DUE", timedelta(0))
 
 
 @pytest.fixture
@@ -90,26 +84,6 @@ def test_a_row_that_is_parked_as_the_circuit_closes_is_released(programs: Downst
     assert released_by_maintenance(workflow)
 
 
-@pytest.mark.slow
-def test_whoever_is_first_the_row_is_released(programs: Downstream, rivals: Rivals) -> None:
-    """200 rounds, two connections: one parks, the other closes the circuit and releases."""
-    orders = {"parked": 0, "not parked": 0}
-    workflow = submit()
-
-    def closes_and_releases() -> None:
-        close()
-        parking.release_parked()
-
-    for _ in range(ROUNDS):
-        open_circuit()
-        Workflow.objects.update(invisible_until=timezone.now(), parked_on="", parked_at=None)
-        rivals.race(closes_and_releases, lambda: park(workflow), stagger=2 * rivals.took[0])
-        orders["parked" if Workflow.objects.get().parked_on else "not parked"] += 1
-        parking.release_parked()
-        assert is_released(workflow)
-    assert min(orders.values()) > 5, orders
-
-
 # --- Who releases it dies ---------------------------------------------------------------------------------
 
 
@@ -148,20 +122,6 @@ def test_whoever_releases_may_die_at_each_of_its_statements(programs: Downstream
         parking.release_parked()
         assert Workflow.objects.due().count() == 1
     assert died >= 5
-
-
-def test_a_worker_that_holds_the_row_for_ever_loses_it(programs: Downstream) -> None:
-    """A stopped worker's vote: the server ends its session, and the release goes on."""
-    open_circuit()
-    (workflow,) = submit_and_work()
-    Service.objects.update(opened_at=None)
-    with suppress(psycopg.Error), another_connection() as stopped:
-        stopped.execute("BEGIN")
-        stopped.execute("SELECT FROM workflows_service FOR NO KEY UPDATE")
-        do_maintenance()
-        assert not is_released(workflow)
-        stopped.execute("SET idle_in_transaction_session_timeout = 300")
-        until(lambda: do_maintenance() or is_released(workflow))
 
 
 # --- What is released comes to another end ----------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
 
-from tests.engine import submit, worker
+from tests.engine import define, submit, worker
 from workflows.effects import key_for
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 from workflows.models import CircuitEvent, Service, Workflow
@@ -86,18 +86,15 @@ def submit_and_work(count: int = 1) -> list[Workflow]:
     return [Workflow.objects.get(pk=each.pk) for each in submitted]
 
 
+def parked(service: Downstream, count: int = 1, *, steps: Sequence[Any] = (), trial_in: float = 60.0) -> list[Workflow]:
+    """So many workflows that have met the service's circuit open; their one step calls it, if no steps are given."""
+    define(steps or [service.step])
+    open_circuit(service.name, trial_in=trial_in)
+    return submit_and_work(count)
+
+
 def due() -> int:
     return Workflow.objects.due().count()
 
 
-def reread(workflow: Workflow) -> Workflow:
-    return Workflow.objects.with_state().get(pk=workflow.pk)
-
-
 def ends_at_once(*, workflow: Workflow, context: Any) -> None: ...
-
-
-def by_workers(count: int, do: Callable[[Any], None]) -> None:
-    """Each of so many workers, which know nothing of each other's votes."""
-    for _ in range(count):
-        do(worker())

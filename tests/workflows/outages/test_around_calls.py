@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import again, define
-from tests.workflows.outages.services import Downstream, circuit, open_circuit, submit_and_work
+from tests.workflows.outages.services import Downstream, circuit, open_circuit, parked, submit_and_work
 from workflows.definition import Step
 from workflows.effects import key_for
 from workflows.errors import UnknownOutcome
@@ -49,9 +49,7 @@ def test_what_a_steps_own_thread_has_called_may_have_happened(
         programs.call(workflow)
         return {}
 
-    define([Step(pay_and_enroll, once=True, key_ttl=KEY_TTL)])
-    open_circuit()
-    (workflow,) = submit_and_work()
+    (workflow,) = parked(programs, steps=[Step(pay_and_enroll, once=True, key_ttl=KEY_TTL)])
     assert payments.calls == [workflow.pk]
     assert Effect.objects.get().state == Effect.State.UNKNOWN
     assert workflow.parked_on == "programs"

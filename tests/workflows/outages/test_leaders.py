@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import define, do_maintenance
+from tests.engine import do_maintenance
 from tests.workflows.outages.services import (
     SECOND,
     Downstream,
     circuit,
-    open_circuit,
+    parked,
     story,
-    submit_and_work,
     trial_is_due,
 )
 from workflows import failpoints
 from workflows.failpoints import OF_MAINTENANCE
 from workflows.models import Service, Workflow
 
-pytestmark = engine.ENGINE
+pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("cohorts_at_once")]
 
 
 class Died(BaseException):
@@ -31,16 +28,6 @@ class Died(BaseException):
 
 def die() -> None:
     raise Died
-
-
-@pytest.fixture(autouse=True)
-def cohorts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.outages.parking.PACE", timedelta(0))
-    monkeypatch.setattr("workflows.outages.parking.JUST_DUE", timedelta(0))
-
-
-def let_a_trial_be_due() -> None:
-    trial_is_due()
 
 
 def let_a_trial_have_made_no_call() -> None:
@@ -58,7 +45,7 @@ def let_the_circuit_be_closed() -> None:
 
 # What is due then, and the story.
 STATES = {
-    "trial": (let_a_trial_be_due, 1, []),
+    "trial": (trial_is_due, 1, []),
     "probation": (let_a_trial_have_made_no_call, 1, ["closed"]),
     "cohort": (let_the_circuit_be_closed, 4, []),
 }
@@ -68,9 +55,7 @@ STATES = {
 @pytest.mark.parametrize("state", STATES)
 def test_the_next_one_releases_as_many_and_no_more(state: str, boundary: str) -> None:
     bring_about, due, told = STATES[state]
-    define([Downstream().step])
-    open_circuit()
-    submit_and_work(8)
+    parked(Downstream(), 8)
     bring_about()
     before = (Workflow.objects.due().count(), story(), circuit().cohort)
     with failpoints.armed(boundary, die), pytest.raises(Died):

@@ -10,24 +10,26 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import again, define, kinds, submit, work
+from tests.workflows.cancelling import reread
+from tests.workflows.downstream import fail
 from tests.workflows.outages.services import (
     SECOND,
     Downstream,
     circuit,
     open_circuit,
-    reread,
+    parked,
     story,
     submit_and_work,
     trial_is_due,
 )
 from workflows.definition import Retry, Step
 from workflows.engine.compensation import MAX_UNDO_FAILURES
-from workflows.errors import StepError
 from workflows.models import Effect, Event, ManualTask, Service, Workflow
 from workflows.outages.parking import OUTAGE_ATTEMPTS
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
 
+HOUR = timedelta(hours=1)
 QUICK = Retry(max_attempts=2, base_delay=0.001, max_delay=0.001)
 
 
@@ -55,12 +57,14 @@ def test_what_it_has_failed_for_an_outage_is_none_of_what_the_policy_allows(prog
     assert again(workflow).status == "FAILED", "the second of its own"
 
 
-def test_an_undo_has_the_same_patience(programs: Downstream) -> None:
-    def fail(*, workflow: Workflow, context: Any) -> None:
-        raise StepError("No.")
+def enrolled_and_failed(programs: Downstream) -> Workflow:
+    """A workflow whose call is to be undone."""
+    define([Step(programs.step, once=True, undo=programs.undo, key_ttl=HOUR), fail], retry=QUICK)
+    return work(submit())
 
-    define([Step(programs.step, once=True, undo=programs.undo, key_ttl=timedelta(hours=1)), fail], retry=QUICK)
-    workflow = work(submit())
+
+def test_an_undo_has_the_same_patience(programs: Downstream) -> None:
+    workflow = enrolled_and_failed(programs)
     programs.state = "down"
     for _ in range(MAX_UNDO_FAILURES + 2):
         workflow = again(workflow)
@@ -72,20 +76,6 @@ def test_an_undo_has_the_same_patience(programs: Downstream) -> None:
     programs.state = "well"
     assert again(workflow).status == "FAILED"
     assert programs.refunds == [workflow.pk]
-
-
-def test_an_undo_whose_service_never_comes_back_gets_its_person(programs: Downstream) -> None:
-    def fail(*, workflow: Workflow, context: Any) -> None:
-        raise StepError("No.")
-
-    define([Step(programs.step, once=True, undo=programs.undo, key_ttl=timedelta(hours=1)), fail], retry=QUICK)
-    workflow = work(submit())
-    programs.state = "down"
-    again(workflow)
-    Effect.objects.filter(undo=False).update(undo_unavailable=OUTAGE_ATTEMPTS - 1)
-    again(workflow)
-    again(workflow)
-    assert ManualTask.objects.get().state == "open"
 
 
 # --- Open ---------------------------------------------------------------------------------------------
@@ -110,9 +100,7 @@ def test_three_workflows_open_the_circuit_and_the_next_one_makes_no_call(program
 
 
 def test_a_call_that_is_not_made_has_not_happened(programs: Downstream) -> None:
-    define([Step(programs.step, once=True, key_ttl=timedelta(hours=1))])
-    open_circuit()
-    submit_and_work()
+    parked(programs, steps=[Step(programs.step, once=True, key_ttl=HOUR)])
     assert Effect.objects.get().state == Effect.State.NOT_DONE
 
 
@@ -123,17 +111,13 @@ def test_unless_the_same_step_has_made_another_call_before(programs: Downstream)
         other.step(workflow=workflow, context=context)
         return programs.step(workflow=workflow, context=context)
 
-    define([Step(two_calls, once=True, key_ttl=timedelta(hours=1))])
-    open_circuit()
-    (workflow,) = submit_and_work()
+    (workflow,) = parked(programs, steps=[Step(two_calls, once=True, key_ttl=HOUR)])
     assert Effect.objects.get().state == Effect.State.UNKNOWN
     assert workflow.parked_on == "programs"
 
 
 def test_a_workflow_that_is_tried_and_parked_again_has_one_event(programs: Downstream) -> None:
-    define([programs.step])
-    open_circuit()
-    (workflow,) = submit_and_work()
+    (workflow,) = parked(programs)
     parked_at = workflow.parked_at
     workflow = again(workflow)
     assert kinds(workflow) == ["parked"]
@@ -141,9 +125,7 @@ def test_a_workflow_that_is_tried_and_parked_again_has_one_event(programs: Downs
 
 
 def test_one_whose_hour_has_run_out_counts_a_failure(programs: Downstream) -> None:
-    define([programs.step])
-    open_circuit()
-    (workflow,) = submit_and_work()
+    (workflow,) = parked(programs)
     Workflow.objects.update(parked_at=timezone.now() - timedelta(minutes=61))
     workflow = again(workflow)
     assert (workflow.retry_count, workflow.unavailable_count, workflow.parked_on) == (1, 1, "programs")
@@ -160,9 +142,7 @@ def test_one_whose_hour_has_run_out_counts_a_failure(programs: Downstream) -> No
 def test_one_that_is_parked_on_another_service_starts_its_hour_anew(programs: Downstream) -> None:
     """The hour for which the first was away was not the second one's."""
     payments = Downstream("payments")
-    define([programs.step, Step(payments.step, name="pay")])
-    open_circuit()
-    (workflow,) = submit_and_work()
+    (workflow,) = parked(programs, steps=[programs.step, Step(payments.step, name="pay")])
     Workflow.objects.update(parked_at=timezone.now() - timedelta(minutes=61))
     Service.objects.all().delete()
     open_circuit("payments")
@@ -173,21 +153,15 @@ def test_one_that_is_parked_on_another_service_starts_its_hour_anew(programs: Do
 
 
 def test_while_a_person_holds_the_service_no_hour_counts(programs: Downstream) -> None:
-    define([programs.step])
-    open_circuit()
-    (workflow,) = submit_and_work()
+    (workflow,) = parked(programs)
     Workflow.objects.update(parked_at=timezone.now() - timedelta(hours=30))
-    Service.objects.update(held_by="ada", retry_at=timezone.now() + timedelta(hours=1))
+    Service.objects.update(held_by="ada", retry_at=timezone.now() + HOUR)
     workflow = again(workflow)
     assert (workflow.retry_count, workflow.parked_on) == (0, "programs")
 
 
 def test_an_undo_is_parked_too_and_gets_its_person_after_as_many_hours(programs: Downstream) -> None:
-    def fail(*, workflow: Workflow, context: Any) -> None:
-        raise StepError("No.")
-
-    define([Step(programs.step, once=True, undo=programs.undo, key_ttl=timedelta(hours=1)), fail])
-    workflow = work(submit())
+    workflow = enrolled_and_failed(programs)
     open_circuit()
     workflow = again(workflow)
     assert (workflow.compensating, workflow.parked_on, programs.refunds) == (True, "programs", [])
@@ -197,13 +171,6 @@ def test_an_undo_is_parked_too_and_gets_its_person_after_as_many_hours(programs:
     workflow = again(workflow)
     again(workflow)
     assert ManualTask.objects.get().state == "open"
-
-
-def test_a_step_that_waits_for_nothing_else_is_passed_over(programs: Downstream) -> None:
-    define([Step(programs.step, best_effort=True)])
-    open_circuit()
-    (workflow,) = submit_and_work()
-    assert (workflow.status, programs.calls) == ("COMPLETE", [])
 
 
 def test_a_best_effort_step_that_parks_is_not_let_go_for_an_outage(programs: Downstream) -> None:
@@ -219,25 +186,20 @@ def test_a_best_effort_step_that_parks_is_not_let_go_for_an_outage(programs: Dow
     assert again(retried).status == "COMPLETE", "a declined card is no outage"
 
 
-def test_a_best_effort_step_that_parks_is_let_go_for_what_is_no_outage(programs: Downstream) -> None:
+@pytest.mark.parametrize(("state", "failures"), [("unreadable", 0), ("down", OUTAGE_ATTEMPTS - 1)])
+def test_a_best_effort_step_that_parks_is_let_go_for_what_is_no_outage_or_when_patience_is_over(
+    programs: Downstream, state: str, failures: int
+) -> None:
     define([Step(programs.step, best_effort=True, parks=True)])
-    programs.state = "unreadable"
-    assert work(submit()).status == "COMPLETE"
-
-
-def test_a_best_effort_step_that_parks_is_let_go_when_patience_is_over(programs: Downstream) -> None:
-    define([Step(programs.step, best_effort=True, parks=True)])
-    programs.state = "down"
-    (workflow,) = submit_and_work()
-    Workflow.objects.update(retry_count=OUTAGE_ATTEMPTS - 1, unavailable_count=OUTAGE_ATTEMPTS - 1)
-    assert again(workflow).status == "COMPLETE"
+    programs.state = state
+    assert work(submit(current_step="step", retry_count=failures, unavailable_count=failures)).status == "COMPLETE"
 
 
 def test_a_step_is_not_started_without_a_service_that_it_needs(programs: Downstream) -> None:
     payments = Downstream("payments")
-    define([Step(payments.step, once=True, key_ttl=timedelta(hours=1), name="pay", needs=("programs",)), programs.step])
-    open_circuit()
-    (workflow,) = submit_and_work()
+    (workflow,) = parked(
+        programs, steps=[Step(payments.step, once=True, key_ttl=HOUR, name="pay", needs=("programs",)), programs.step]
+    )
     assert payments.calls == []
     assert not Effect.objects.exists()
     assert workflow.parked_on == "programs"
@@ -246,7 +208,7 @@ def test_a_step_is_not_started_without_a_service_that_it_needs(programs: Downstr
 
 def test_what_has_paid_before_does_not_need_it_any_more(programs: Downstream) -> None:
     payments = Downstream("payments")
-    define([Step(payments.step, once=True, key_ttl=timedelta(hours=1), name="pay", needs=("programs",)), programs.step])
+    define([Step(payments.step, once=True, key_ttl=HOUR, name="pay", needs=("programs",)), programs.step])
     programs.state = "down"
     (workflow,) = submit_and_work()
     assert payments.calls == [workflow.pk]

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import another_connection, define, do_maintenance, make_due, submit, work, worker
+from tests.workflows.cancelling import reread
 from tests.workflows.outages.services import (
     SECOND,
     Downstream,
@@ -17,7 +18,7 @@ from tests.workflows.outages.services import (
     due,
     ends_at_once,
     open_circuit,
-    reread,
+    parked,
     story,
     submit_and_work,
     trial_is_due,
@@ -29,23 +30,13 @@ from workflows.outages import parking
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
 
 
-def test_nothing_is_released_before_a_trial_is_due(programs: Downstream) -> None:
-    define([programs.step])
-    open_circuit()
-    submit_and_work(3)
-    do_maintenance()
-    assert due() == 0
-
-
 def test_one_is_released_to_try_it_and_an_answer_lets_the_others_follow(programs: Downstream) -> None:
-    define([programs.step])
-    open_circuit()
-    parked = submit_and_work(8)
+    first, *_ = parked(programs, 8)
     trial_is_due()
     do_maintenance()
     do_maintenance()
     assert due() == 1, "one at a time"
-    assert work(parked[0]).status == "COMPLETE", "the one that was parked first"
+    assert work(first).status == "COMPLETE", "the one that was parked first"
     assert story() == ["closed"]
     released = []
     while Workflow.objects.filter(status="PENDING").exists():
@@ -58,9 +49,7 @@ def test_one_is_released_to_try_it_and_an_answer_lets_the_others_follow(programs
 
 
 def test_a_trial_in_vain_sends_it_to_the_end_and_counts_nothing(programs: Downstream) -> None:
-    define([programs.step])
-    open_circuit()
-    first, second = submit_and_work(2)
+    first, second = parked(programs, 2)
     programs.state = "down"
     trial_is_due()
     do_maintenance()
@@ -93,17 +82,13 @@ def test_a_worker_that_tries_it_may_call_it_twice_in_a_step(programs: Downstream
         programs.call(workflow)
         programs.call(workflow)
 
-    define([twice])
-    open_circuit(trial_in=-1)
-    (workflow,) = submit_and_work()
+    (workflow,) = parked(programs, steps=[twice], trial_in=-1)
     assert (workflow.status, len(programs.calls)) == ("COMPLETE", 2)
 
 
 def test_a_trial_that_ends_without_a_call_closes_it(programs: Downstream) -> None:
     """Its workflow is cancelled, has expired, or is of a release that calls the service no more."""
-    define([programs.step])
-    open_circuit()
-    submit_and_work(3)
+    parked(programs, 3)
     define([ends_at_once])
     trial_is_due()
     do_maintenance()
@@ -115,10 +100,10 @@ def test_a_trial_that_ends_without_a_call_closes_it(programs: Downstream) -> Non
     assert due() == 1
 
 
-def closed_circuit(*, cohort: int, failed: timedelta | None = None) -> None:
+def closed_circuit(*, cohort: int, failed: timedelta | None = None, **fields: Any) -> None:
     """It was closed a minute ago, and a release batch released just now; a call was in vain so long after that."""
     now = timezone.now()
-    released = {"closed_at": now - 60 * SECOND, "cohort": cohort, "released_at": now - SECOND}
+    released = {"closed_at": now - 60 * SECOND, "cohort": cohort, "released_at": now - SECOND, **fields}
     failed_at = now - SECOND + failed if failed is not None else None
     Service.objects.update(opened_at=None, retry_at=None, since=None, failed_at=failed_at, **released)
 
@@ -135,53 +120,42 @@ def closed_circuit(*, cohort: int, failed: timedelta | None = None) -> None:
 def test_a_release_batch_is_an_eighth_smaller_after_a_call_in_vain_and_then_grows_slowly(
     programs: Downstream, failed: timedelta | None, next_cohort: int
 ) -> None:
-    define([programs.step])
-    open_circuit()
-    submit_and_work(17)
+    parked(programs, 17)
     closed_circuit(cohort=8, failed=failed)
     do_maintenance()
     assert due() == next_cohort
 
 
-def test_a_release_batch_is_spread_over_a_second_and_the_next_one_comes_after_it(
-    programs: Downstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def slowly(monkeypatch: pytest.MonkeyPatch, cohorts_at_once: None) -> None:
     monkeypatch.setattr(parking, "PACE", 100 * SECOND)
     monkeypatch.setattr(parking, "JUST_DUE", 50 * SECOND)
-    define([programs.step])
-    open_circuit()
-    submit_and_work(8)
-    closed_circuit(cohort=2)
-    Service.objects.update(released_at=timezone.now() - 101 * SECOND)
-    do_maintenance()
-    do_maintenance()
-    now = timezone.now()
-    soon = Workflow.objects.filter(invisible_until__lt=now + 1000 * SECOND).order_by("invisible_until")
-    assert [round((each.invisible_until - now).total_seconds()) for each in soon] == [0, 25, 50, 75]
 
 
-def test_a_clock_that_was_set_back_holds_up_no_release_batch(
-    programs: Downstream, monkeypatch: pytest.MonkeyPatch
+def test_a_release_batch_is_spread_over_a_second_and_the_next_one_comes_after_it(
+    programs: Downstream, slowly: None
 ) -> None:
-    monkeypatch.setattr(parking, "PACE", 100 * SECOND)
-    define([programs.step])
-    open_circuit()
-    submit_and_work(8)
-    closed_circuit(cohort=1)
-    Service.objects.update(released_at=timezone.now() + timedelta(hours=1))
+    parked(programs, 8)
+    closed_circuit(cohort=2, released_at=timezone.now() - 101 * SECOND)
+    do_maintenance()
+    do_maintenance()
+    soon = Workflow.objects.filter(invisible_until__lt=timezone.now() + 1000 * SECOND).order_by("invisible_until")
+    first = soon[0].invisible_until
+    assert [round((each.invisible_until - first).total_seconds()) for each in soon] == [0, 25, 50, 75]
+
+
+def test_a_clock_that_was_set_back_holds_up_no_release_batch(programs: Downstream, slowly: None) -> None:
+    parked(programs, 8)
+    closed_circuit(cohort=1, released_at=timezone.now() + timedelta(hours=1))
     do_maintenance()
     assert Workflow.objects.filter(invisible_until__lt=timezone.now() + 100 * SECOND).count() == 2
 
 
 def test_the_next_release_batch_does_not_wait_for_what_has_just_become_due_once_the_service_is_back(
-    programs: Downstream, monkeypatch: pytest.MonkeyPatch
+    programs: Downstream, slowly: None
 ) -> None:
     """The workers come by once a second: what a worker is about to take up is as good as taken up."""
-    monkeypatch.setattr(parking, "PACE", 100 * SECOND)
-    monkeypatch.setattr(parking, "JUST_DUE", 50 * SECOND)
-    define([programs.step])
-    open_circuit()
-    last, *_ = submit_and_work(8)
+    last, *_ = parked(programs, 8)
     closed_circuit(cohort=1)
 
     def released_when_the_last_has_been_due_for(seconds: int) -> int:
@@ -200,9 +174,7 @@ def test_the_release_is_told_of_each_call_in_vain_of_what_it_has_released(
 ) -> None:
     """A worker that has voted in this second, that it was answered, has no other vote."""
     monkeypatch.setattr("workflows.outages.calls.VOTE_EVERY", 1000.0)
-    define([programs.step])
-    open_circuit()
-    submit_and_work(2)
+    parked(programs, 2)
     closed_circuit(cohort=2)
     Service.objects.update(since=timezone.now())
     Workflow.objects.update(invisible_until=timezone.now())
@@ -224,10 +196,7 @@ def test_what_is_parked_on_a_service_without_a_row_is_released() -> None:
 
 
 def test_a_release_batch_that_no_worker_takes_up_holds_up_the_others_for_a_minute(programs: Downstream) -> None:
-    define([programs.step])
-    open_circuit()
-    elsewhere = submit_and_work()[0]
-    submit_and_work(2)
+    elsewhere, *_ = parked(programs, 3)
     Workflow.objects.filter(pk=elsewhere.pk).update(queue="nobody's")
     Service.objects.update(opened_at=None, since=None)
     do_maintenance()

@@ -17,6 +17,7 @@ from tests.workflows.outages.services import (
     due,
     ends_at_once,
     open_circuit,
+    parked,
     story,
     submit_and_work,
     trial_is_due,
@@ -29,9 +30,7 @@ pytestmark = engine.ENGINE
 
 def test_the_outcome_of_a_trial_is_written_though_the_row_is_locked_just_then(programs: Downstream) -> None:
     """By a worker that votes, or maintenance. Forgotten, it would be a trial without a call, and close the circuit."""
-    define([programs.step])
-    open_circuit()
-    submit_and_work(2)
+    parked(programs, 2)
     programs.state = "down"
     trial_is_due()
     do_maintenance()
@@ -50,9 +49,7 @@ def test_the_outcome_of_a_trial_is_written_though_the_row_is_locked_just_then(pr
 
 def test_a_trial_that_no_worker_takes_up_says_nothing_and_another_one_is_made(programs: Downstream) -> None:
     """Its queue has no workers, or all of them have been at long steps for a minute."""
-    define([programs.step])
-    open_circuit()
-    elsewhere, here, last = submit_and_work(3)
+    elsewhere, here, last = parked(programs, 3)
     Workflow.objects.filter(pk=elsewhere.pk).update(queue="nobody's")
     trial_is_due()
     do_maintenance()
