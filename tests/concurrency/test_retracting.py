@@ -1,8 +1,9 @@
-"""An answer is retracted while a worker reads it, or somebody else retracts it: exactly one comes first."""
+"""An answer is retracted while a worker reads it, or writes what came of it: exactly one comes first."""
 
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from tests import engine
-from tests.concurrency.rivals import ROUNDS, Rivals, kinds
+from tests.concurrency.rivals import ROUNDS, Rivals
 from tests.engine import another_connection, define, make_due, submit, until_blocked, with_its_connections, work, worker
 from workflows import operations
 from workflows.definition import Step
@@ -95,34 +96,26 @@ def test_of_a_worker_that_reads_a_no_and_somebody_who_takes_it_back_one_comes_fi
     assert set(won) == {"rejected", "taken_back"}, won
 
 
-def test_of_two_who_take_an_answer_back_one_does(rivals: Rivals, bank: Bank, anna: User, ben: User) -> None:
-    for _ in range(ROUNDS // 4):
-        task = in_doubt()
-        operations.reject(task.pk, user=anna, reason="Not there.")
-        results = rivals.race(
-            lambda task=task: operations.retract(task.pk, user=anna, reason="It is there."),
-            lambda task=task: operations.retract(task.pk, user=ben, reason="It is there."),
+def retracted_while_a_worker_writes(rivals: Rivals, task: ManualTask, anna: User, *statements: str) -> Future[Any]:
+    """It has lost the row, and its last statement is on its way: who retracts waits for it."""
+    with another_connection() as other, other.transaction():
+        for statement in statements:
+            other.execute(statement)
+        retracting = rivals.pool.submit(
+            with_its_connections, lambda: operations.retract(task.pk, user=anna, reason="It is there.")
         )
-        refusals = [str(result) for result in results if isinstance(result, NotAllowed)]
-        assert len(refusals) == 1
-        assert refusals[0].startswith(("It is retracted already", "It is running right now"))
-        assert kinds(task)[-2:] == ["rejected", "taken_back"]
-        worker().process_next()  # asks again
+        until_blocked()
+    return retracting
 
 
 def test_a_call_that_a_worker_starts_with_its_last_statement_is_seen(rivals: Rivals, bank: Bank, anna: User) -> None:
-    """It has lost the row, and its INTENT is on its way: who retracts waits for it, and then reads it."""
     task = read_no(anna)
     first = Effect.objects.get()
     Effect.objects.update(state="not_done", settled_by="anna", settled_at=timezone.now())
     following = {"step": "charge", "generation": 2, "state": "not_done", "attempt": 1, "idempotency_key": "2"}
     Effect.objects.create(workflow_id=task.workflow_id, **following)
-    with another_connection() as other, other.transaction():
-        other.execute("UPDATE workflows_effect SET state = 'intent' WHERE generation = 2")
-        retracting = rivals.pool.submit(
-            with_its_connections, lambda: operations.retract(task.pk, user=anna, reason="It is there.")
-        )
-        until_blocked()
+    begin = "UPDATE workflows_effect SET state = 'intent' WHERE generation = 2"
+    retracting = retracted_while_a_worker_writes(rivals, task, anna, begin)
     with pytest.raises(NotAllowed, match="“Charge” was started since"):
         retracting.result(timeout=10)
     first.refresh_from_db()
@@ -132,20 +125,15 @@ def test_a_call_that_a_worker_starts_with_its_last_statement_is_seen(rivals: Riv
 def test_a_decision_that_a_worker_writes_with_its_last_statement_is_seen(
     rivals: Rivals, bank: Bank, anna: User
 ) -> None:
-    """As above: with the no it makes the next generation, which must not outlive it."""
-    task = read_no(anna)
-    with another_connection() as other, other.transaction():
-        other.execute(
-            "UPDATE workflows_effect SET state = 'not_done', settled_by = 'anna', settled_at = clock_timestamp()"
-        )
-        other.execute(
-            """INSERT INTO workflows_effect (workflow_id, step, generation, state, idempotency_key, attempt)
-               SELECT workflow_id, step, 2, 'not_done', '2', attempt FROM workflows_effect"""
-        )
-        retracting = rivals.pool.submit(
-            with_its_connections, lambda: operations.retract(task.pk, user=anna, reason="It is there.")
-        )
-        until_blocked()
+    """With the no it makes the next generation, which must not outlive it."""
+    retracting = retracted_while_a_worker_writes(
+        rivals,
+        read_no(anna),
+        anna,
+        "UPDATE workflows_effect SET state = 'not_done', settled_by = 'anna', settled_at = clock_timestamp()",
+        """INSERT INTO workflows_effect (workflow_id, step, generation, state, idempotency_key, attempt)
+           SELECT workflow_id, step, 2, 'not_done', '2', attempt FROM workflows_effect""",
+    )
     retracting.result(timeout=10)
     effect = Effect.objects.get()
     assert (effect.state, effect.generation, effect.settled_by) == ("unknown", 1, "")

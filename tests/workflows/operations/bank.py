@@ -18,7 +18,6 @@ from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.waits import wait_for_signal
 
 YES = {"number": 9}
-BY_HAND = {"kept": False, "reference": "re-9"}
 WRONG = "I looked at another patient."
 
 
@@ -65,24 +64,11 @@ def pause(*, workflow: Workflow, context: Any) -> None:
     wait_for_signal(workflow, "pause", "go", timeout=timedelta(hours=1))
 
 
-def fail(*, workflow: Workflow, context: Any) -> None:
-    raise StepError("No.", code="refused")
-
-
 def ship(*, workflow: Workflow, context: Any) -> dict[str, Any]:
     return {"text": "p-1"}
 
 
 def not_applicable(*, workflow: Workflow, context: Any) -> None: ...
-
-
-def to_rest(workflow: Workflow) -> Workflow:
-    workflow.refresh_from_db()
-    for _ in range(20):
-        if workflow.status != "PENDING":
-            return workflow
-        workflow = again(workflow)
-    raise AssertionError(f"still {workflow.waiting_for or workflow.current_step}")
 
 
 def in_doubt(*steps: Step | WorkflowStep) -> tuple[Workflow, ManualTask]:

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import another_connection, define, kinds, submit, work, worker
+from tests.engine import define, kinds, submit, work, worker
 from tests.workflows.outages.services import Downstream
 from workflows import operations
 from workflows.definition import Retry, Step
@@ -102,23 +101,11 @@ def refusal(workflow: Workflow, user: User, **arguments: Any) -> str:
     return str(refused.value)
 
 
-def test_it_is_refused_without_the_permission(service: Downstream) -> None:
-    workflow = passed_over(service)
-    with pytest.raises(PermissionDenied):
-        run_again(workflow, User.objects.create_user("nobody"))
-    assert not FollowUp.objects.exists()
-
-
-def test_it_is_refused_once_it_is_due(service: Downstream, boss: User) -> None:
-    workflow = passed_over(service)
-    run_again(workflow, boss)
-    assert refusal(workflow, boss) == "“Confirm” is due already: a worker takes it as soon as one is free."
-
-
-def test_it_is_refused_when_it_has_been_done(service: Downstream, boss: User) -> None:
+def test_it_is_refused_once_it_is_due_and_when_it_has_been_done(service: Downstream, boss: User) -> None:
     workflow = passed_over(service)
     service.state = "well"
     run_again(workflow, boss)
+    assert refusal(workflow, boss) == "“Confirm” is due already: a worker takes it as soon as one is free."
     assert worker().process_deferred_step()
     assert refusal(workflow, boss) == "“Confirm” has not failed, or was done since."
     assert refusal(workflow, boss, step="another") == "“Another” has not failed, or was done since."
@@ -153,13 +140,6 @@ def test_a_release_that_has_lost_the_step_since_leaves_it_to_one_that_has_it(ser
     FollowUp.objects.update(due_at=timezone.now())
     assert worker().process_deferred_step()
     assert kinds(workflow)[-1] == "followed_up"
-
-
-def test_while_a_worker_holds_the_row_it_does_not_wait(service: Downstream, boss: User) -> None:
-    workflow = passed_over(service)
-    with another_connection() as other, other.transaction():
-        other.execute("SELECT FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [workflow.pk])
-        assert refusal(workflow, boss) == "It is running right now; try again in a moment."
 
 
 @pytest.mark.parametrize(

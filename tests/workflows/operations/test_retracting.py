@@ -27,12 +27,13 @@ from tests.workflows.operations.bank import (
     retract,
     ship,
     states,
-    to_rest,
 )
+from tests.workflows.operations.people import held, user
+from tests.workflows.undoing import to_rest
 from workflows import failpoints, operations
 from workflows.definition import Step
 from workflows.errors import ClaimLost, NotAllowed
-from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.signals import store
 from workflows.waits import require_approval
 
@@ -47,6 +48,11 @@ def crash(at: str) -> None:
 
     with failpoints.armed(at, die), pytest.raises(ClaimLost):
         worker().process_next()
+
+
+def read_yes() -> None:
+    """A worker has read the yes, and then died."""
+    Wait.objects.update(outcome="approved", result={"by": "ada", "answer": YES}, resolved_at=Now())
 
 
 def told(**fields: Any) -> None:
@@ -105,8 +111,7 @@ def test_an_answer_whose_worker_died_before_it_decided_is_retracted(bank: Bank, 
     """It is recorded as the wait's outcome, and every later attempt would meet it."""
     workflow, task = in_doubt(bank.step())
     answer(task, ada, YES)
-    task.wait.outcome, task.wait.result, task.wait.resolved_at = "approved", {"by": "ada", "answer": YES}, Now()
-    task.wait.save()
+    read_yes()
     Signal.objects.update(closed_at=Now())
     retract(task, ada)
     answer(asked_again(workflow), ada, None)
@@ -191,8 +196,7 @@ def test_a_result_that_came_late_stands(bank: Bank, ada: User) -> None:
     answer(task, ada, YES)
     Effect.objects.update(state="done", result={"number": 1}, settled_by="call", settled_at=Now())
     refused(task, ada, "What became of “Pay” has become known in another way since")
-    task.wait.outcome, task.wait.result, task.wait.resolved_at = "approved", {"by": "ada", "answer": YES}, Now()
-    task.wait.save()  # a worker has read the answer, and then died
+    read_yes()
     refused(task, ada, "What became of “Pay” has become known in another way since")
 
 
@@ -200,8 +204,7 @@ def test_while_a_worker_holds_the_row_nothing_is_retracted(bank: Bank, ada: User
     workflow, task = in_doubt(bank.step(), pause)
     answer(task, ada, YES)
     work(workflow)
-    with engine.another_connection() as other, other.transaction():
-        other.execute("SELECT 1 FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [workflow.pk])
+    with held(workflow):
         refused(task, ada, "It is running right now")
     retract(task, ada)
 
@@ -235,15 +238,7 @@ def test_it_needs_an_answer_a_reason_and_the_permission(bank: Bank, ada: User) -
     with pytest.raises(NotAllowed, match="There is no such task"):
         operations.retract(task.pk + 1, user=ada, reason=WRONG)
     ManualTask.objects.update(team="bookkeepers")
-    ben = User.objects.create_user("ben")
-    ben.user_permissions.set(ada_permissions())
-    refused(task, ben, "It is for the team bookkeepers")
-
-
-def ada_permissions() -> Any:
-    from django.contrib.auth.models import Permission
-
-    return Permission.objects.filter(codename="decide_manualtask")
+    refused(task, user("ben", "decide"), "It is for the team bookkeepers")
 
 
 def test_what_a_step_has_asked_is_not_retracted(ada: User) -> None:

@@ -10,13 +10,11 @@ from django.contrib.auth.models import User
 from tests import engine
 from tests.engine import again, define, kinds, submit, work
 from tests.workflows.operations.bank import (
-    BY_HAND,
     CLOCK,
     YES,
     Bank,
     answer,
     asked_again,
-    fail,
     in_doubt,
     moved,
     pause,
@@ -24,8 +22,8 @@ from tests.workflows.operations.bank import (
     retract,
     ship,
     states,
-    to_rest,
 )
+from tests.workflows.undoing import BY_HAND, fail, to_rest
 from workflows import operations
 from workflows.definition import Retry, Step, WorkflowStep
 from workflows.errors import StepError
