@@ -202,6 +202,14 @@ def _of_open_questions(workflow: Workflow, effects: list[Effect], definition: Wo
             continue
         if workflow.status == "COMPLETE" or effect.has_undo or step.undo:
             wrong.append(f"it is {workflow.status}, and whether {effect.step} happened nobody was asked")
+    if workflow.status == "COMPLETE":
+        latest = {e.step: e for e in sorted(effects, key=lambda e: e.generation) if not e.undo}
+        undone = [e for e in latest.values() if e.state not in (*STANDS, *OPEN, "skipped")]
+        wrong += [
+            f"it is COMPLETE, and {e.step} is {e.state.upper()}"
+            for e in undone
+            if not definition.find_or_removed_step(e.step).best_effort
+        ]
     if workflow.status == "FAILED":
         undoable = [e for e in effects if not e.undo and definition.find_or_removed_step(e.step).undo]
         wrong += [f"it is FAILED, and {e.step} was not undone" for e in undoable if e.state == "done"]

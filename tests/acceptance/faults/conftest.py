@@ -11,7 +11,6 @@ from tests.acceptance.faults import definitions
 from tests.acceptance.faults.definitions import SETTLE
 from tests.acceptance.faults.harness import System
 from tests.acceptance.faults.money import NAMES, OTHERS, Till
-from tests.acceptance.faults.road import Road
 from tests.sandbox_process import SandboxProcess
 from workflows.definition import definitions as known
 
@@ -19,9 +18,7 @@ from workflows.definition import definitions as known
 @pytest.fixture(autouse=True)
 def console(settings: Settings) -> Iterator[None]:
     """Where people answer: it knows what the workers know, for an answer is checked by what a step returns."""
-    settings.WORKFLOWS = [
-        f"{definitions.__name__}.{name}" for name in ("ONBOARDING", "NOTE", "PAID", "ASKED", *NAMES, *OTHERS)
-    ]
+    settings.WORKFLOWS = [f"{definitions.__name__}.{name}" for name in ("ONBOARDING", "PAID", "ASKED", *NAMES, *OTHERS)]
     known.cache_clear()
     yield
     known.cache_clear()
@@ -41,13 +38,6 @@ def till(tmp_path: Path, runworker: Start, seed: int) -> Iterator[Till]:
     till = Till(tmp_path / "forgetful", runworker, seed)
     yield till
     till.sandbox.kill()
-
-
-@pytest.fixture
-def road(system: System) -> Iterator[Road]:
-    """A road to its services, closed at first."""
-    with Road(system.sandbox.url) as road:
-        yield road
 
 
 @pytest.fixture

@@ -22,63 +22,39 @@ STEP_TIMEOUT = 5.0
 # Longer than a call waits for its answer: by then the sandbox has performed it, or never will.
 SETTLE = 3.0
 KEY_TTL = timedelta(hours=24)
+LEASE = 2  # seconds
 
 # The same steps as in production, in their order and with their lookups: only the times are shorter.
 RETRY = Retry(base_delay=0.3, max_delay=2.0, max_attempts=100)
 # With no more attempts than in production, nor more patience with a service.
 AS_OFTEN = Retry(base_delay=0.3, max_delay=4.0)
 SOON = Retry(base_delay=1.0, max_delay=2.0)
-ONBOARDING = WorkflowDefinition(
-    name="onboarding",
-    steps=[
-        replace(each, settle=SETTLE, timeout=STEP_TIMEOUT, retry=None, follow_up=SOON if each.follow_up else None)
-        for each in onboarding.ONBOARDING.steps
-    ],
-    context_class=onboarding.ONBOARDING.context_class,
-    retry=AS_OFTEN,
-    linking_id=onboarding.ONBOARDING.linking_id,
-    public_fields=onboarding.PUBLIC_FIELDS,
-)
-
-
+STEPS = [
+    replace(each, settle=SETTLE, timeout=STEP_TIMEOUT, retry=None, follow_up=SOON if each.follow_up else None)
+    for each in onboarding.ONBOARDING.steps
+]
 # As in production, but for the longest delay: ten attempts take eighteen seconds.
 IMPATIENT = Retry(base_delay=2.0, max_delay=2.0)
-OUTAGE = WorkflowDefinition(
-    name="onboarding",
-    steps=ONBOARDING.steps,
-    context_class=onboarding.ONBOARDING.context_class,
-    retry=IMPATIENT,
-    linking_id=onboarding.ONBOARDING.linking_id,
-    public_fields=onboarding.PUBLIC_FIELDS,
-)
+
+
+def _onboarding(retry: Retry, *last: WorkflowStep) -> WorkflowDefinition:
+    return WorkflowDefinition(
+        name="onboarding",
+        steps=[*STEPS, *last],
+        context_class=onboarding.ONBOARDING.context_class,
+        retry=retry,
+        linking_id=onboarding.ONBOARDING.linking_id,
+        public_fields=onboarding.PUBLIC_FIELDS,
+    )
 
 
 def close_the_program(*, workflow: Workflow, context: Any) -> None:
     raise StepError("The program is closed.", code="program_closed")
 
 
+ONBOARDING, OUTAGE = _onboarding(AS_OFTEN), _onboarding(IMPATIENT)
 # All that can be undone has happened when it fails for good.
-CLOSED = WorkflowDefinition(
-    name="onboarding",
-    steps=[*ONBOARDING.steps, close_the_program],
-    context_class=onboarding.ONBOARDING.context_class,
-    retry=RETRY,
-    linking_id=onboarding.ONBOARDING.linking_id,
-    public_fields=onboarding.PUBLIC_FIELDS,
-)
-
-
-CLOSED_IN_AN_OUTAGE = WorkflowDefinition(
-    name="onboarding",
-    steps=CLOSED.steps,
-    context_class=onboarding.ONBOARDING.context_class,
-    retry=IMPATIENT,
-    linking_id=onboarding.ONBOARDING.linking_id,
-    public_fields=onboarding.PUBLIC_FIELDS,
-)
-
-
-CONFIRMATIONS = 4
+CLOSED, CLOSED_IN_AN_OUTAGE = _onboarding(RETRY, close_the_program), _onboarding(IMPATIENT, close_the_program)
 
 
 class Context(BaseModel):
@@ -123,8 +99,6 @@ ATTACH = Step(attach, once=True, key_ttl=KEY_TTL, timeout=STEP_TIMEOUT, returns=
 CHARGE = Step(charge, once=True, lookup=find_charge, settle=SETTLE, timeout=STEP_TIMEOUT, returns=("charge_id",))
 CONFIRM = Step(confirm, once=True, key_ttl=KEY_TTL, timeout=STEP_TIMEOUT, returns=())
 
-# One call, and as quick as may be: the service is what it waits for.
-NOTE = WorkflowDefinition(name="note", steps=[Step(confirm, repeatable=True)], context_class=Context, retry=IMPATIENT)
 PAID = WorkflowDefinition(name="paid", steps=[ATTACH, CHARGE, CONFIRM], context_class=Context, retry=RETRY)
 
 # What nobody but a person can tell: there is no lookup, and the service honours its keys for no time that we know.
@@ -133,40 +107,6 @@ ASKED = WorkflowDefinition(
     steps=[ATTACH, Step(charge, once=True, settle=SETTLE, timeout=SETTLE, returns=("charge_id",)), CONFIRM],
     context_class=Context,
     retry=AS_OFTEN,
-)
-
-
-def come_again(*, workflow: Workflow, context: Context) -> None:
-    """Until as many attempts were made as the payload says: one for each release that is to have its turn."""
-    if Attempt.objects.filter(workflow=workflow).count() < workflow.payload["attempts"]:
-        raise RetryableStepError("Not before the next release.", base_delay=3600, max_delay=3600)
-
-
-def look_around(*, workflow: Workflow, context: Context) -> None:
-    """A step that an older release does not have."""
-
-
-# Two releases of one workflow. The newer one has renamed a step that charges, moved one, and added another.
-OLDER = WorkflowDefinition(name="released", steps=[ATTACH, CHARGE, CONFIRM, come_again], context_class=Context)
-NEWER = WorkflowDefinition(
-    name="released",
-    steps=[look_around, CONFIRM, ATTACH, replace(CHARGE, name="charge_card", formerly=("charge",)), come_again],
-    context_class=Context,
-)
-# The one after that has renamed it again.
-NEWEST = WorkflowDefinition(
-    name="released",
-    steps=[ATTACH, replace(CHARGE, name="collect", formerly=("charge", "charge_card")), come_again, CONFIRM],
-    context_class=Context,
-)
-
-# A charge that is undone, by a release that can, and by one that cannot. It fails when it comes again.
-REFUNDED = replace(CHARGE, undo=refund, retry=Retry(base_delay=3600, max_delay=3600))
-WITH_UNDO = WorkflowDefinition(
-    name="undone", steps=[ATTACH, REFUNDED, come_again, close_the_program], context_class=Context, retry=RETRY
-)
-WITHOUT_UNDO = WorkflowDefinition(
-    name="undone", steps=[ATTACH, CHARGE, come_again, close_the_program], context_class=Context, retry=RETRY
 )
 
 
@@ -266,5 +206,4 @@ FINAL_BY_PERSON = _paying("final_by_person")
 
 # For tests that go from attempt to attempt: none comes by itself, and the key is over when the test says so.
 STEP_BY_STEP = _paying("step_by_step", base_delay=3600, key_ttl=KEY_TTL, undo=give_back)
-FINAL_STEP_BY_STEP = _paying("final_step_by_step", base_delay=3600, key_ttl=KEY_TTL)
 IN_TURNS = _paying("in_turns", Step(await_the_late_result, timeout=20), timeout=STEP_TIMEOUT, key_ttl=KEY_TTL)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
-from uuid import uuid4
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
@@ -19,10 +18,11 @@ from onboarding.samples import Kind, Sample, samples
 from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.faults import definitions
+from tests.acceptance.faults.audit import Log, of, what_is_wrong
 from tests.processes import Runworker, until
 from tests.sandbox_process import SandboxProcess
 from workflows import operations
-from workflows.definition import Step, WorkflowDefinition
+from workflows.definition import WorkflowDefinition
 from workflows.errors import NotAllowed
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, Service, Workflow
 from workflows.signals import store
@@ -97,12 +97,6 @@ class System:
         workflow = engine.submit({"patient": patient, **payload}, workflow_type=workflow_type)
         self.given[workflow.pk] = None
         return workflow
-
-    def notes(self, count: int, workflow_type: str = "note") -> list[int]:
-        """Enter so many workflows of one step each, all for one patient; their ids."""
-        fields = {"workflow_type": workflow_type, "payload": {"patient": self.patient(workflow_type)}}
-        notes = Workflow.objects.bulk_create(Workflow(idempotency_key=uuid4(), **fields) for _ in range(count))
-        return [each.pk for each in notes]
 
     def lose_the_services(self) -> None:
         """They are killed, with what they have in hand, and come back as soon as they can."""
@@ -260,7 +254,7 @@ def assert_nothing_twice(system: System, *known: WorkflowDefinition) -> None:
         assert not fault, told[:4000]
     log = system.sandbox.effects()
     assert_each_key_once(log)
-    steps = {each.name: {step.identity: step for step in each.steps} for each in (*known, definitions.ONBOARDING)}
+    definition_of = {each.name: each for each in (*known, definitions.ONBOARDING)}
     rows = Workflow.objects.in_bulk(list(system.given))
     strays = {effect["idempotency_key"] for effect in log} - {
         effect["idempotency_key"] for row in rows.values() for effect in of(row, log)
@@ -272,58 +266,27 @@ def assert_nothing_twice(system: System, *known: WorkflowDefinition) -> None:
         history_is_complete(row)
         if row.cancelled_at:  # at any step: what the ledger says of it is the audit's business
             continue
-        ledger_agrees(row, own, steps[row.workflow_type])
+        assert_the_ledger_is_right(row, log, definition_of[row.workflow_type])
         if sample:
             is_as_expected(row, own, sample)
         else:
             assert row.status == "COMPLETE", (row.status, row.current_step, row.last_error_message)
 
 
-def assert_each_key_once(log: list[dict[str, str]]) -> None:
+def assert_each_key_once(log: Log) -> None:
     counts = Counter((effect["service"], effect["idempotency_key"]) for effect in log)
     assert not {key: count for key, count in counts.items() if count > 1}
 
 
-def of(workflow: Workflow, log: list[dict[str, str]]) -> list[dict[str, str]]:
-    return [effect for effect in log if effect["idempotency_key"].startswith(f"{workflow.key}:")]
-
-
-def each_step_once(workflow: Workflow, own: list[dict[str, str]]) -> None:
+def each_step_once(workflow: Workflow, own: Log) -> None:
     """Whatever the keys say: one charge a patient, one message a patient."""
     counts = Counter((effect["patient_uuid"], effect["service"], effect["operation"]) for effect in own)
     assert not {what: count for what, count in counts.items() if count > 1}, (workflow.pk, own)
 
 
-def ledger_agrees(workflow: Workflow, own: list[dict[str, str]], steps: dict[str, Step]) -> None:
-    """What the ledger says is done the sandbox has performed, and the other way round."""
-    effects = list(Effect.objects.filter(workflow=workflow))
-    called = [effect for effect in effects if not _called_nothing(effect, effects)]
-    done = {effect.idempotency_key for effect in called if effect.state in ("done", "undone")}
-    once = {identity for identity, step in steps.items() if step.once}
-    in_log = {effect["idempotency_key"] for effect in own if effect["idempotency_key"].split(":")[1] in once}
-    # What may fail is let go when nobody can tell.
-    let_go = {e.idempotency_key for e in effects if e.state == "unknown" and steps[e.step].best_effort}
-    assert in_log - let_go == done, (workflow.pk, [(e.step, e.state, e.idempotency_key) for e in effects], own)
-    if workflow.status == "COMPLETE":
-        calls = [effect for effect in effects if not effect.undo and not steps[effect.step].best_effort]
-        states = {effect.state for effect in calls}
-        latest = {effect.step: effect.state for effect in sorted(calls, key=lambda effect: effect.generation)}
-        assert states <= {"done", "skipped", "not_done", "undone"}, (workflow.pk, states)
-        assert set(latest.values()) <= {"done", "skipped"}, latest
-    else:
-        standing = [e.step for e in effects if e.state in ("intent", "unknown", "done") and not e.undo]
-        assert not [step for step in standing if steps[step].undo], (workflow.pk, "is not undone", standing)
-
-
-def _called_nothing(effect: Effect, effects: list[Effect]) -> bool:
-    """A checkout without a card charges nothing, the payment is due; and nothing is given back then.
-
-    Nor is an account changed by being looked up.
-    """
-    if effect.undo:
-        twins = [e for e in effects if (e.step, e.generation, e.undo) == (effect.step, effect.generation, False)]
-        return _called_nothing(twins[0], effects)
-    return effect.step == "look_up_account" or (effect.result or {}).get("payment_status") == "payment_due"
+def assert_the_ledger_is_right(row: Workflow, log: Log, definition: WorkflowDefinition) -> None:
+    wrong = what_is_wrong(row, list(Effect.objects.filter(workflow=row)), log, definition)
+    assert not wrong, (row.pk, wrong, of(row, log))
 
 
 def history_is_complete(workflow: Workflow) -> None:
@@ -362,7 +325,7 @@ def history_is_complete(workflow: Workflow) -> None:
     assert not workflow.compensating
 
 
-def is_as_expected(workflow: Workflow, own: list[dict[str, str]], sample: Sample) -> None:
+def is_as_expected(workflow: Workflow, own: Log, sample: Sample) -> None:
     assert (workflow.status, workflow.last_error_code) == (sample.status, sample.code), workflow.last_error_message
     did = [(effect["service"], effect["operation"]) for effect in own]
     # What is followed up is done, once the workflow is complete.

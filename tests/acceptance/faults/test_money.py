@@ -6,15 +6,15 @@ The ledger is held against the services' log at every rest, and before anything 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from django.db import connection
 
 from tests import engine
 from tests.acceptance.faults.audit import of, paid
+from tests.acceptance.faults.definitions import LEASE
 from tests.acceptance.faults.harness import Requests, end_connection, history_is_complete
-from tests.acceptance.faults.money import ALL, Till
+from tests.acceptance.faults.money import ALL, LOSSES, Till
 from tests.acceptance.outside import attempts
 from tests.processes import until
 from workflows.models import Attempt, Effect, WorkerProcess, Workflow
@@ -24,10 +24,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def charges(till: Till, workflow: Workflow) -> int:
     return [line["operation"] for line in of(workflow, till.sandbox.effects())].count("charge")
-
-
-def state_of(workflow: Workflow, step: str = "collect", *, undo: bool = False) -> str:
-    return Effect.objects.get(workflow=workflow, step=step, undo=undo, generation=1).state
 
 
 # --- One doubt, and what must not settle it ------------------------------------------------------------
@@ -41,88 +37,31 @@ TURNED_AWAY = {
 }
 
 
-def turn_away(till: Till, name: str, how: str, **end: object) -> Workflow:
-    """A charge that is made, and whose answer is lost; and its repeat, under the same key, that is turned away."""
-    if how == "does not apply":
-        end["waived_from"] = 2
-    workflow = till.pay(name.lower(), calls=["lost", *filter(None, [TURNED_AWAY[how]])], **end)
-    till.drain(name)
-    assert (charges(till, workflow), state_of(workflow)) == (1, "unknown")
+@pytest.mark.parametrize("how", TURNED_AWAY)
+def test_a_repeat_that_is_turned_away_settles_no_doubt(till: Till, how: str) -> None:
+    """A charge is made, its answer is lost, and its repeat, under the same key, turned away.
+
+    That settles nothing, neither at once nor when all has come to its end, one way or the other.
+    """
+    end = {"waived_from": 2} if how == "does not apply" else {}
+    workflow = till.pay("step_by_step", calls=["lost", *filter(None, [TURNED_AWAY[how]])], **end)
+    till.drain("STEP_BY_STEP")
+    assert (charges(till, workflow), Effect.objects.get(step="collect").state) == (1, "unknown")
     if how == "unreachable":
         till.sandbox.kill()
-    till.drain(name)
+    till.drain("STEP_BY_STEP")
     if how == "unreachable":
         till.sandbox.start()
     assert len(attempts(workflow)) > 1
-    return workflow
-
-
-def until_at_rest(till: Till, name: str) -> None:
-    """Let a day pass, and people answer, until it is COMPLETE or FAILED."""
-    till.forget_the_keys()
-    till.work(name)
+    till.assert_the_books_are_right()
+    till.forget_the_keys()  # a day passes, and people answer
+    till.work("STEP_BY_STEP")
     till.wait_until(lambda: till.hurry() or till.at_rest())
     till.stop()
-
-
-@pytest.mark.parametrize("how", TURNED_AWAY)
-def test_a_repeat_that_is_turned_away_settles_no_doubt(till: Till, how: str) -> None:
-    """Neither at once nor when all has come to its end, one way or the other."""
-    workflow = turn_away(till, "STEP_BY_STEP", how)
-    till.assert_the_books_are_right()
-    until_at_rest(till, "STEP_BY_STEP")
     till.assert_the_books_are_right()
     row = Workflow.objects.get(pk=workflow.pk)
     assert paid(of(row, till.sandbox.effects())) == {"COMPLETE": 1, "FAILED": 0}[row.status]
     history_is_complete(row)
-
-
-def test_what_is_in_doubt_though_its_repeat_was_turned_away_is_given_back_when_it_is_cancelled(till: Till) -> None:
-    workflow = turn_away(till, "STEP_BY_STEP", "unavailable")
-    till.cancel(workflow.pk)
-    until_at_rest(till, "STEP_BY_STEP")
-    assert Workflow.objects.get(pk=workflow.pk).status == "FAILED"
-    assert paid(of(workflow, till.sandbox.effects())) == 0
-    till.assert_the_books_are_right()
-
-
-def test_what_is_in_doubt_though_its_repeat_was_turned_away_is_not_called_again_when_its_key_is_forgotten(
-    till: Till,
-) -> None:
-    workflow = turn_away(till, "FINAL_STEP_BY_STEP", "unavailable", patience=2)
-    assert Workflow.objects.get(pk=workflow.pk).status == "FAILED"
-    till.retry_the_failed()
-    until_at_rest(till, "FINAL_STEP_BY_STEP")
-    assert charges(till, workflow) == 1
-    till.assert_the_books_are_right()
-    assert state_of(workflow) == "done"
-    assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
-
-
-def test_an_undo_in_doubt_whose_repeat_is_turned_away_is_in_doubt(till: Till) -> None:
-    """A person who is asked would else read that nothing was given back, and might let it stand."""
-    workflow = till.pay("step_by_step", refunds=["lost", "unavailable"], fails_at="ship")
-    till.drain("STEP_BY_STEP")
-    assert (state_of(workflow), state_of(workflow, undo=True)) == ("done", "unknown")
-    till.drain("STEP_BY_STEP")
-    till.assert_the_books_are_right()
-    until_at_rest(till, "STEP_BY_STEP")
-    assert state_of(workflow) == "undone"
-    till.assert_the_books_are_right()
-
-
-def test_a_step_that_does_not_apply_and_whose_worker_died_is_a_question_and_fails_nobody(
-    till: Till, tmp_path: Path
-) -> None:
-    """Nobody was charged, and nobody can know but a person: to repeat it tells nothing, however often."""
-    workflow = till.pay("step_by_step", waived_from=1)
-    (reached := tmp_path / "reached").mkdir()
-    till.work("STEP_BY_STEP", ONRAMP_FAILPOINT="after_intent:collect", ONRAMP_FAILPOINT_ONCE=str(reached))
-    till.wait_until(till.at_rest, 60)
-    till.stop()
-    assert attempts(workflow)[0] == "killed"
-    assert (Workflow.objects.get(pk=workflow.pk).status, charges(till, workflow)) == ("COMPLETE", 0)
-    till.assert_the_books_are_right()
 
 
 # Seconds: the other worker is idle, and comes by long before it is over.
@@ -177,18 +116,19 @@ def a_attempt_log_stalls() -> bool:
 # --- All of them at once -------------------------------------------------------------------------------
 
 AT_A_TIME = 16
-LOSSES = 4  # of the services, and of a worker
+SERVICES_LOST = 4
+WORKERS_LOST = 2 * len(LOSSES)
 MUST_BE_MET = {
     *("complete", "failed and undone", "cancelled", "cancelled in doubt", "asked when the key was over", "looked up"),
     *("refused", "refused in doubt", "gave up in doubt", "failed after the call"),
     *("failed at ship", "failed at close_the_books"),
-    *("tried again", "undone by hand", "left as it is", "found undone", "services lost", "a worker lost", "retried"),
+    *("tried again", "undone by hand", "left as it is", "found undone", "services lost", "retried", *LOSSES),
 }
 
 
-def test_whatever_fails_is_cancelled_or_expires_is_paid_once_or_given_back(till: Till) -> None:
+def test_whatever_fails_is_cancelled_or_expires_is_paid_once_or_given_back(slow_disk: None, till: Till) -> None:
     for _ in range(2):
-        till.work(processes=2)
+        till.work(processes=2, WORKER_LEASE_SECONDS=str(LEASE))
 
     def work_on(at_rest: Callable[[], bool]) -> bool:
         till.cancel_as_planned()
@@ -201,10 +141,10 @@ def test_whatever_fails_is_cancelled_or_expires_is_paid_once_or_given_back(till:
             if not MUST_BE_MET - {"retried"} - {what for what, count in till.what_was_met().items() if count}:
                 break
         till.enter_plan(next(till.plans))
-        if number % (ALL // LOSSES) == ALL // LOSSES // 2:
+        if number % (ALL // SERVICES_LOST) == ALL // SERVICES_LOST // 2:
             till.lose_the_services()
             till.met["services lost"] += 1
-        if till.met["a worker lost"] < LOSSES * number / ALL:
+        if till.met["a worker lost"] < WORKERS_LOST * number / ALL:
             till.lose_a_worker()
         pending = Workflow.objects.filter(pk__in=till.given, status="PENDING")
         till.wait_until(lambda: work_on(lambda: till.at_rest() or pending.count() < AT_A_TIME))  # noqa: B023

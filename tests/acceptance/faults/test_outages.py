@@ -6,15 +6,14 @@ import time
 from datetime import datetime
 
 import pytest
-from django.db.models import QuerySet
 from django.utils import timezone
 
 from onboarding.samples import Kind
-from tests.acceptance.faults.harness import System, assert_each_key_once, each_step_once, of
-from tests.acceptance.faults.road import Road
-from workflows.models import Attempt, CircuitEvent, Effect, Event, FollowUp, ManualTask, Service, Workflow
+from tests.acceptance.faults.audit import of
+from tests.acceptance.faults.harness import System, assert_each_key_once, each_step_once
+from workflows.models import CircuitEvent, Effect, Event, ManualTask, Service, Workflow
 from workflows.models.service import FIRST_COOL_OFF
-from workflows.outages.circuits import JITTER, LONGEST_COOL_OFF, VOTES
+from workflows.outages.circuits import JITTER, LONGEST_COOL_OFF
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -45,12 +44,6 @@ def calls_since_it_opened(system: System, service: str) -> int:
     opened = opened_at(service).replace(microsecond=0)
     counts = system.sandbox.calls(service)
     return sum(each["calls"] for each in counts if datetime.fromisoformat(each["second"]) > opened)
-
-
-def failures(code: str, **which: object) -> int:
-    """Of steps, with this code, in the attempts that have ended."""
-    attempts = Attempt.objects.filter(**which)
-    return sum(entry.get("error_code") == code for attempt in attempts for entry in attempt.steps)
 
 
 def is_open(service: str) -> bool:
@@ -135,24 +128,6 @@ def test_a_long_outage_fails_nobody(system: System, outage: str) -> None:
     print(f"{calls} calls on the dead service since it was open; at rest {timezone.now() - back_at} after it was back")  # noqa: T201
 
 
-def test_a_long_outage_in_which_connections_are_refused_fails_nobody(system: System, road: Road) -> None:
-    system.work("OUTAGE", processes=WORKERS, PROGRAMS_URL=f"{road.url}/programs")
-    given = keep_submitting(system, 160, 20)
-    wait_until_late_ones_are_parked(system, given)
-    assert not system.sandbox.calls("programs")
-    since = failures("unreachable", opened_at__gt=opened_at("programs"))
-    at_most = most_calls("programs")
-    system.wait_until(lambda: failures("unreachable") >= VOTES)  # an attempt tells of its steps when it ends
-    back_at = timezone.now()
-    road.open()
-    wait_until_done(system, given)
-    system.stop()
-    assert_all_is_well(system, given)
-    assert since <= at_most
-    assert_nobody_paid_while_it_was_down(system, given, back_at)
-    print(f"{since} calls were refused since it was open; at rest {timezone.now() - back_at} after it was back")  # noqa: T201
-
-
 def test_refunds_that_are_due_in_an_outage_are_made_once_and_by_nobody(system: System) -> None:
     """`payments` is down when those who were charged fail: by a step behind the enrolment that says no."""
     system.sandbox.fault("payments", "refund", "status", status=503)  # or one is made before the rest is down
@@ -176,57 +151,3 @@ def test_refunds_that_are_due_in_an_outage_are_made_once_and_by_nobody(system: S
     assert not ManualTask.objects.exists()
     assert not Effect.objects.filter(undo_failures__gt=0).exists()
     assert 2 <= calls <= at_most
-
-
-def test_what_does_not_matter_may_hang(system: System) -> None:
-    """Its calls take 2 s each, until the circuit is open: from then on none is made but trials, and the rest goes on.
-
-    Afterwards every confirmation is sent, once.
-    """
-    system.sandbox.fault("messages", None, "timeout_after")
-    system.work("OUTAGE", processes=2)
-    given = system.submit(60, PLAIN)
-    system.wait_until(lambda: is_open("messages"))
-    opened = opened_at("messages")
-    wait_until_done(system, given)
-    trials = trials_due("messages")
-    system.sandbox.clear_faults()
-    system.wait_until(lambda: not FollowUp.objects.exists())
-    system.stop()
-    assert_all_is_well(system, given)
-    confirmed = [effect["idempotency_key"] for effect in system.sandbox.effects(operation="send_confirmation")]
-    assert len(confirmed) == len(set(confirmed)) == len(given)
-    assert Event.objects.filter(kind="followed_up", step="send_confirmation").count() > 30
-    after = Attempt.objects.filter(workflow__in=given, opened_at__gt=opened, outcome="complete")
-    assert after.count() > 30
-    waited, before = (calls_in_vain(each) for each in (after, Attempt.objects.filter(opened_at__lte=opened)))
-    assert before > 2
-    # The last calls of each worker, and one worker of the two makes the trial when one is due.
-    assert waited <= 2 + trials
-
-
-def calls_in_vain(attempts: QuerySet[Attempt]) -> int:
-    """How many of these have waited for an answer of the messages service."""
-    steps = ("set_communication_preferences", "send_confirmation")
-    waited = [
-        attempt
-        for attempt in attempts
-        if any(entry["step"] in steps and entry.get("error_code") == "no_answer" for entry in attempt.steps)
-    ]
-    return len(waited)
-
-
-def test_a_transient_error_at_the_card_loses_no_card(system: System) -> None:
-    """One 503, one timeout, one broken connection; a card that is refused goes to dunning as before."""
-    for kind, more in (("status", {"status": 503}), ("timeout_after", {}), ("drop_after", {})):
-        system.sandbox.fault("payments", "attach_card", kind, count=1, **more)
-    given = system.submit(16, PLAIN)
-    invalid = system.submit(2, {Kind.CARD_INVALID})
-    system.work("OUTAGE", processes=WORKERS)
-    wait_until_done(system, [*given, *invalid])
-    system.stop()
-    assert_all_is_well(system, given)
-    log = system.sandbox.effects()
-    for each in Workflow.objects.filter(pk__in=[each.pk for each in invalid]):
-        operations = [effect["operation"] for effect in of(each, log)]
-        assert (each.status, operations.count("charge"), operations.count("enroll")) == ("COMPLETE", 0, 1)
