@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client
 
 from tests import engine
 from tests.engine import again, define, submit
@@ -65,9 +63,3 @@ def test_the_history_says_why_it_is_tried_later_and_counts_nothing() -> None:
         "unsettled",
         None,
     )
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada"))
-    html = client.get(f"/admin/workflows/workflow/{workflow.pk}/change/").content.decode()
-    assert "Call, failure 1 of 5: " in html
-    assert "Call: It is too early to know whether a call was made; it is found out by itself.\nNext attempt" in html
-    assert "call, unsettled: Whether “Call” happened can be told when" in html

@@ -72,13 +72,6 @@ def test_what_somebody_has_claimed_is_theirs_and_the_others_are_told_their_name(
     assert ManualTask.objects.get().state == "approved"
 
 
-def test_what_the_workflow_has_assigned_to_somebody_is_theirs(anna: User, ben: User) -> None:
-    row = task(assignee=anna)
-    with pytest.raises(NotAllowed, match=r"^It is assigned to anna\.$"):
-        operations.claim_task(row.pk, user=ben)
-    operations.approve(row.pk, user=anna)
-
-
 def test_one_gives_back_what_is_ones_own_and_a_superuser_anything(anna: User, ben: User, boss: User) -> None:
     row = task()
     for claimant, releaser in [(anna, anna), (ben, boss)]:
