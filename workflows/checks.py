@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import DEFAULT_DB_ALIAS, ProgrammingError
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 from django.utils.module_loading import import_string
 
 from workflows.definition import Step, WorkflowDefinition, definitions
@@ -211,14 +211,9 @@ def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs
     This check runs with `manage.py check --database default`. It walks down the index of failed workflows, newest
     first, and looks at some thousands.
     """
-    if not databases or DEFAULT_DB_ALIAS not in databases:
-        return []
     known = _readable_definitions()
     newest = Workflow.objects.filter(status=Workflow.Status.FAILED).exclude(last_error_code="").order_by("-id")
-    try:
-        codes = set(newest.values_list("workflow_type", "last_error_code")[:FAILURES_CHECKED])
-    except ProgrammingError:  # before the migrations of this release: `migrate` makes these checks, too
-        return []
+    codes = _read(newest.values_list("workflow_type", "last_error_code")[:FAILURES_CHECKED], databases)
     return [
         Warning(
             f"Workflows of {workflow_type!r} have failed with {code!r}, and nothing says what that means.",
@@ -226,7 +221,7 @@ def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs
             obj=known[workflow_type],
             id="workflows.W015",
         )
-        for workflow_type, code in sorted(codes)
+        for workflow_type, code in sorted(set(codes))
         if workflow_type in known
         and known[workflow_type].wording.codes
         and known_words_for_code(known[workflow_type].wording, code) is None
@@ -281,14 +276,8 @@ def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs
     A workflow with such a call starts no new one (see `workflows.effects.reconcile`). This check runs with
     `manage.py check --database default`.
     """
-    if not databases or DEFAULT_DB_ALIAS not in databases:
-        return []
     effects = Effect.objects.filter(undo=False, state__in=MAY_HAVE_HAPPENED, workflow__status=Workflow.Status.PENDING)
     called = effects.values_list("workflow__workflow_type", "step").order_by("workflow__workflow_type", "step")
-    try:
-        rows = list(called.annotate(workflows=Count("workflow", distinct=True)))
-    except ProgrammingError:  # before the migrations of this release: `migrate` makes these checks, too
-        return []
     known = _readable_definitions()
     return [
         Warning(
@@ -299,9 +288,22 @@ def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs
             obj=known[workflow_type],
             id="workflows.W004",
         )
-        for workflow_type, step, count in rows
+        for workflow_type, step, count in _read(called.annotate(workflows=Count("workflow", distinct=True)), databases)
         if workflow_type in known and not known[workflow_type].declares(step)
     ]
+
+
+def _read(rows: QuerySet[Any, Any], databases: Collection[str] | None) -> list[Any]:
+    """The rows; none unless the database is to be checked, and none before the migrations of this release.
+
+    `migrate` makes these checks, too.
+    """
+    if not databases or DEFAULT_DB_ALIAS not in databases:
+        return []
+    try:
+        return list(rows)
+    except ProgrammingError:
+        return []
 
 
 def _readable_definitions() -> Mapping[str, WorkflowDefinition]:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Words = Mapping[str, str]
-
 
 @dataclass(frozen=True, slots=True)
 class StepWords:
@@ -77,7 +75,7 @@ class Wording:
     title: str = ""
     steps: Mapping[str, StepWords] = field(default_factory=dict)
     codes: Mapping[str, CodeWords] = field(default_factory=dict)
-    results: Words = field(default_factory=dict)
+    results: Mapping[str, str] = field(default_factory=dict)
     caller: Sequence[CallerField] = ()
     money: Money | None = None
 

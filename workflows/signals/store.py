@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from workflows.errors import WorkflowCancelled
 from workflows.postgres.jsonb import Document, document_of
@@ -86,10 +86,9 @@ def store(
 ) -> int | None:
     """Store a signal, and return its id; None when `source` has sent the same signal under `dedupe_key` before.
 
-    It is addressed to a workflow or to a linking id, one of the two. A signal to a workflow that has finished is stored
-    as ignored; not so a request to cancel, for the history says later that it came too late. The caller commits, then
-    wakes. Raises DedupeKeyReused when the key was used for another signal. With `sent_at_ms`, a signal that was sent at
-    another time is another one, whatever it says.
+    It is addressed to a workflow or to a linking id. A signal to a workflow that has finished is stored as ignored; not
+    so a request to cancel: the history says later that it came too late. The caller commits, then wakes. Raises
+    DedupeKeyReused when the key was used for another signal; one sent at another time (`sent_at_ms`) is another.
     """
     document = payload if isinstance(payload, Document) else document_of(payload)
     signal = {
@@ -143,13 +142,11 @@ def cancel_requested_sql(workflow_id: str) -> str:
 
 def cancellation(workflow_id: int) -> WorkflowCancelled | None:
     """The open request to cancel a workflow, if there is one."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT payload->>'by', payload->>'reason' FROM workflows_signal
-                WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL ORDER BY id LIMIT 1""",
-            [workflow_id],
-        )
-        request = cursor.fetchone()
+    request = fetch_one(
+        """SELECT payload->>'by', payload->>'reason' FROM workflows_signal
+            WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL ORDER BY id LIMIT 1""",
+        [workflow_id],
+    )
     return WorkflowCancelled(by=request[0], reason=request[1]) if request else None
 
 
@@ -173,9 +170,8 @@ def child_signal(wait_name: str) -> str:
 def notify_parent(child_id: int) -> None:
     """Notify the parent of a child that may have finished, if it was the last one, and wake the parent.
 
-    This is a statement of its own after the commit by which the child finished: of two last children that finish at
-    once, each worker sees its own child, and the worker that looks second sees both. So the parent of a thousand
-    children is woken once, or twice.
+    A statement of its own after the commit by which the child finished: of two last children that finish at once, the
+    worker that looks second sees both. So the parent of a thousand children is woken once, or twice.
     """
     inserted = fetch_one(
         f"""INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id)
@@ -239,9 +235,8 @@ def restore_signals(workflow_id: int) -> None:
 def ignore_late_signals(after: int = 0) -> Slice:
     """Ignore the signals that came as their workflow was ending, and the old ones of linking ids that no workflow has.
 
-    The history says of each request to cancel that it came too late: the workflow had finished by itself. The rows of
-    the workflows that have finished are locked meanwhile: a retry in between would not see which signals it has to
-    restore.
+    The history says of each request to cancel that it came too late. The rows of the workflows that have finished are
+    locked meanwhile: a retry in between would not see which signals it has to restore.
     """
     last, next_after = waking.slice_of_signals(after)
     if not last:

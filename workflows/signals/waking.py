@@ -1,15 +1,9 @@
-"""WAKING: make a workflow due that has a signal it waits for.
+"""WAKING: make a workflow due that has a signal it waits for (docs/internals/waking.md).
 
-Waking has two halves. A sender stores the signal and commits; then, in a second statement, it wakes those rows of the
-signal that are not locked. A worker that has committed a suspension wakes its own row, as a new statement after the
-commit. The half that comes second sees what the first has committed, so no order of the two loses the signal, unless
-the sender dies in between or a third party holds the row just then: maintenance finds those. Such a third party can be
-another worker: its claim found the row as it was before the suspension, locked the row as it is after, saw that it is
-not due, and went on to the next one; PostgreSQL keeps that lock until the claim ends (measured: once in some thousand
-suspensions).
-
-Maintenance (`engine.maintenance`) looks slice by slice, at so many signals and for so many rows that a slice takes
-well under a second, however many there are.
+A sender stores the signal and commits; then, in a second statement, it wakes the rows that are not locked. A worker
+that has committed a suspension wakes its own row, as a new statement. Whichever comes second sees what the first has
+committed. Maintenance (`engine.maintenance`) finds what is lost when the sender dies in between, or a third party holds
+the row just then; it goes slice by slice, each well under a second.
 """
 
 from __future__ import annotations
@@ -81,11 +75,7 @@ OPEN_JOIN = """
 
 
 def wake(workflow_id: int) -> bool:
-    """Make a workflow due that has a signal it waits for. False when it has none, or its row is locked.
-
-    Called by a sender after the signal's commit, and by a worker after the commit of a suspension: always as a new
-    statement, never before the commit.
-    """
+    """Make a workflow due that has a signal it waits for, after the commit. False when it has none, or is locked."""
     return make_due_where(f"w.id = %s AND {_ANSWERED}", [workflow_id]) == 1
 
 
