@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from time import monotonic
 from typing import Any
 from uuid import uuid4
@@ -13,6 +14,7 @@ import pytest
 
 from tests import engine
 from tests.engine import another_connection
+from tests.processes import until
 from tests.workflows.search.test_search_keys import PLAIN
 from workflows.definition import definitions
 from workflows.intake import submissions
@@ -21,8 +23,6 @@ from workflows.signals import notify
 from workflows.signals.notify import CHANNEL, Announcer
 
 pytestmark = engine.ENGINE
-
-PATIENCE = 30.0
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def heard() -> Iterator[psycopg.Connection[Any]]:
         yield other
 
 
-def next_of(session: psycopg.Connection[Any], seconds: float = PATIENCE) -> list[str]:
+def next_of(session: psycopg.Connection[Any], seconds: float = 30.0) -> list[str]:
     return [each.payload for each in session.notifies(timeout=seconds, stop_after=1)]
 
 
@@ -77,12 +77,12 @@ def test_it_goes_on_after_its_session_was_ended(announcer: Announcer, heard: psy
         """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
             WHERE query LIKE '%pg_notify%' AND pid <> pg_backend_pid()"""
     )
-    give_up_at = monotonic() + PATIENCE
-    told: list[str] = []
-    while not told and monotonic() < give_up_at:
+
+    def announced_again() -> list[str]:
         announcer.announce("again")
-        told = next_of(heard, 0.1)
-    assert told == ["again"]
+        return next_of(heard, 0.1)
+
+    assert until(announced_again) == ["again"]
 
 
 # --- Submissions --------------------------------------------------------------------------------
@@ -99,17 +99,18 @@ def told(engine: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterat
     definitions.cache_clear()
 
 
-def test_a_submission_is_announced_once(told: list[str]) -> None:
-    key = uuid4()
+@pytest.mark.parametrize(
+    "store",
+    [
+        partial(submissions.enter, PLAIN, idempotency_key=uuid4()),
+        partial(submissions.start, PLAIN, tenant="", business_key="b"),
+    ],
+    ids=["a submission", "a workflow that is started"],
+)
+def test_what_is_stored_is_announced_once(store: Callable[..., Any], told: list[str]) -> None:
     for _ in range(2):
-        submissions.enter(PLAIN, idempotency_key=key, payload=parse(b"{}"), submitted_by="web")
+        store(payload=parse(b"{}"), submitted_by="web")
         assert told == ["default"], "the second was there already"
-
-
-def test_so_is_a_workflow_that_is_started(told: list[str]) -> None:
-    for _ in range(2):
-        submissions.start(PLAIN, tenant="", business_key="b", payload=parse(b"{}"), submitted_by="web")
-        assert told == ["default"]
 
 
 def test_a_process_that_has_not_started_announces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

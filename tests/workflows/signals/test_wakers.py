@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from tests import engine
@@ -112,23 +113,16 @@ def test_whoever_requests_a_cancellation_wakes_the_workflow_that_its_worker_has_
 # --- What is woken ------------------------------------------------------------------------------------
 
 
-def test_what_is_woken_goes_before_the_backlog() -> None:
-    workflow = asleep([await_paid])
-    fresh = submit()
-    tell(workflow)
-    assert waking.wake(workflow.pk)
-    worker().process_next()
-    fresh.refresh_from_db()
-    assert (Workflow.objects.get(pk=workflow.pk).status, fresh.context) == ("COMPLETE", {})
-
-
-def test_what_is_woken_is_due_since_then() -> None:
+def test_what_is_woken_goes_before_the_backlog_and_is_due_since_then() -> None:
     """People read since when it has been due: that it goes first is said by another column."""
     workflow = asleep([await_paid])
+    fresh = submit()
     tell(workflow)
     before = timezone.now()
     assert waking.wake(workflow.pk)
     assert before <= Workflow.objects.get(pk=workflow.pk).invisible_until <= timezone.now()
+    assert work(workflow).status == "COMPLETE"
+    assert not fresh.attempts.exists()  # type: ignore[attr-defined]
 
 
 def test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_due_since_then() -> None:
@@ -150,19 +144,14 @@ def test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_
 
 
 @LINKED
-def test_nobody_wakes_what_has_ended(linked: bool) -> None:
+@pytest.mark.parametrize(
+    "fields", [{"status": "FAILED", "completed_at": Now()}, {"invisible_until": Now()}], ids=["ended", "due"]
+)
+def test_nobody_wakes_what_has_ended_or_is_due(fields: dict[str, Any], linked: bool) -> None:
+    """The row of what is due would be written anew at each look, and leave a dead one behind."""
     workflow = asleep([await_paid], linking_id="acc")
     tell(workflow, linked=linked)
-    Workflow.objects.filter(pk=workflow.pk).update(status="FAILED", completed_at=timezone.now())
-    assert woken(workflow) == [0, 0, 0]
-
-
-@LINKED
-def test_nobody_wakes_what_is_due(linked: bool) -> None:
-    """Its row would be written anew at each look, and leave a dead one behind."""
-    workflow = asleep([await_paid], linking_id="acc")
-    tell(workflow, linked=linked)
-    make_due(workflow)
+    Workflow.objects.filter(pk=workflow.pk).update(**fields)
     assert woken(workflow) == [0, 0, 0]
 
 

@@ -9,7 +9,7 @@ from tests import engine
 from tests.engine import Context, do_maintenance, make_due, submit, work, worker
 from tests.workflows.waits.approvals import boss
 from workflows import operations
-from workflows.definition import WorkflowDefinition, definitions
+from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import RetryableStepError, StepError
 from workflows.models import Attempt, Signal, Wait, Workflow
 from workflows.waits import Child, ChildOutcome, WaitExpired, wait_for_children
@@ -71,6 +71,13 @@ def drain() -> int:
     return runs
 
 
+def end_of(workflow: Workflow) -> tuple[str, int | None]:
+    """Its status, and how many children have completed, when nothing is due any more."""
+    drain()
+    workflow.refresh_from_db()
+    return workflow.status, workflow.context.get("number")
+
+
 def attempts(workflow: Workflow) -> int:
     return Attempt.objects.filter(workflow=workflow).count()
 
@@ -82,9 +89,7 @@ def test_it_starts_many_and_goes_on_when_all_have_ended() -> None:
     assert [(child.child_key, child.payload, child.tenant) for child in children] == [
         (f"c{n}", {"policy": f"p-{n}"}, "shop") for n in range(3)
     ]
-    drain()
-    workflow.refresh_from_db()
-    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 3)
+    assert end_of(workflow) == ("COMPLETE", 3)
     assert [(child.key, child.status, child.context["text"]) for child in outcomes[-1]] == [
         (f"c{n}", "COMPLETE", f"p-{n}") for n in range(3)
     ]
@@ -95,9 +100,7 @@ def test_it_starts_many_and_goes_on_when_all_have_ended() -> None:
 def test_a_failed_child_is_a_value() -> None:
     refused.add("c1")
     workflow = parent(3)
-    drain()
-    workflow.refresh_from_db()
-    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
+    assert end_of(workflow) == ("COMPLETE", 2)
     failed = outcomes[-1][1]
     assert (failed.key, failed.status, failed.error_code, failed.cancelled) == ("c1", "FAILED", "refused", False)
 
@@ -116,20 +119,21 @@ def test_met_again_it_starts_none_again() -> None:
     assert Wait.objects.count() == 1
 
 
-def test_in_the_end_not_all_have_ended() -> None:
-    workflow = work(parent(2))
+def expired(workflow: Workflow) -> Workflow:
+    """The parent of children that nobody runs, past its deadline."""
     engine.expire(workflow)
     Workflow.objects.filter(parent=workflow).update(queue="nobody")
-    workflow = work(workflow)
+    return work(workflow)
+
+
+def test_in_the_end_not_all_have_ended() -> None:
+    workflow = expired(work(parent(2)))
     assert (workflow.status, workflow.last_error_code) == ("FAILED", "wait_expired")
     assert workflow.children.filter(status="PENDING").count() == 2, "they go on by themselves"
 
 
 def test_an_expiry_that_a_step_took_for_an_answer_outlives_a_retry() -> None:
-    workflow = work(parent(2, patient=False))
-    engine.expire(workflow)
-    Workflow.objects.filter(parent=workflow).update(queue="nobody")
-    workflow = work(workflow)
+    workflow = expired(work(parent(2, patient=False)))
     assert (workflow.status, workflow.last_error_code) == ("FAILED", "too_few")
     Workflow.objects.filter(pk=workflow.pk).update(payload={"count": 2, "patient": False, "enough": 0})
     operations.retry(workflow.pk, user=boss())
@@ -145,9 +149,7 @@ def test_a_retried_parent_looks_anew_how_its_children_have_ended_and_starts_none
     refused.clear()
     operations.retry(workflow.children.get(child_key="c1").pk, user=boss())
     operations.retry(workflow.pk, user=boss())
-    drain()
-    workflow.refresh_from_db()
-    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
+    assert end_of(workflow) == ("COMPLETE", 2)
     assert workflow.children.count() == 2
 
 
@@ -161,9 +163,7 @@ def test_a_child_that_is_started_once_more_before_the_parent_looks_is_waited_for
     Workflow.objects.filter(parent=workflow).update(queue="later")
     assert drain() == 1, "the parent looks, and waits on"
     Workflow.objects.filter(parent=workflow).update(queue="default")
-    assert drain() == 2
-    workflow.refresh_from_db()
-    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
+    assert end_of(workflow) == ("COMPLETE", 2)
 
 
 def test_a_worker_that_dies_before_it_could_tell_the_parent_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,9 +172,7 @@ def test_a_worker_that_dies_before_it_could_tell_the_parent_loses_nothing(monkey
         patched.setattr("workflows.signals.store.notify_parent", lambda child_id: None)
         assert drain() == 1
     do_maintenance()
-    assert drain() == 1
-    workflow.refresh_from_db()
-    assert workflow.status == "COMPLETE"
+    assert end_of(workflow) == ("COMPLETE", 1)
 
 
 def test_cancelling_a_parent_cancels_what_it_has_started() -> None:
@@ -195,9 +193,7 @@ def test_retrying_a_cancelled_parent_starts_again_what_was_cancelled_with_it(obe
     if obeyed:
         drain()
     operations.retry(workflow.pk, user=boss(), reason="all but one")
-    drain()
-    workflow.refresh_from_db()
-    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
+    assert end_of(workflow) == ("COMPLETE", 2)
 
 
 def test_a_cancelled_child_is_a_failed_one() -> None:
@@ -216,7 +212,7 @@ def test_what_cannot_be_started_fails_the_step_and_starts_nothing(
     def start(*, workflow: Workflow, context: Any) -> None:
         wait_for_children(workflow, "checks", children, timeout=timedelta(hours=1))
 
-    monkeypatch.setattr(PARENT, "steps", WorkflowDefinition(name="x", steps=[start], context_class=Context).steps)
+    monkeypatch.setattr(PARENT, "steps", (Step(start),))
     workflow = work(parent(0))
     assert workflow.status == "FAILED"
     assert Workflow.objects.count() == 1
@@ -240,8 +236,6 @@ def test_children_of_two_waits_are_two_however_they_are_called(monkeypatch: pyte
         ended = [wait_for_children(workflow, a, [Child("child", {"policy": a}, b)], timeout=HOUR) for a, b in both]
         return {"number": sum(map(len, ended))}
 
-    monkeypatch.setattr(PARENT, "steps", WorkflowDefinition(name="x", steps=[start], context_class=Context).steps)
+    monkeypatch.setattr(PARENT, "steps", (Step(start),))
     workflow = parent(0)
-    drain()
-    workflow.refresh_from_db()
-    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 2)
+    assert end_of(workflow) == ("COMPLETE", 2)
