@@ -12,9 +12,8 @@ from django.contrib.auth.models import Permission, User
 from django.contrib.contenttypes.models import ContentType
 from django.db import IntegrityError, OperationalError, connection
 from django.http import HttpResponse
-from django.test import Client, RequestFactory
+from django.test import Client
 
-from config.errors import server_error
 from tests.workflows.admin.walk.kept import log_lines
 from workflows.console.site import ConsoleSite
 from workflows.models import Service
@@ -131,8 +130,3 @@ def test_the_log_says_what_it_was_and_where_and_never_what_it_was_about(client: 
     assert "IntegrityError" in logged
     assert " in refuse" in logged
     assert CANARY not in logged
-
-
-def test_the_page_of_a_mistake_asks_for_nothing() -> None:
-    """Without the database: this test has none."""
-    assert words(server_error(RequestFactory().get("/admin/"))).startswith("Something is wrong on our side")

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from workflows.postgres import session_settings
+from workflows.postgres import session_settings, sqlstates
 from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
 
 logger = logging.getLogger(__name__)
@@ -88,12 +88,12 @@ class Link:
         try:
             return task.result()
         except (psycopg.Error, OSError) as error:
-            sqlstate = (error.sqlstate if isinstance(error, psycopg.Error) else None) or ""
+            sqlstate = sqlstates.sqlstate(error)
             if sqlstate.startswith(ABOUT_VALUES) or sqlstate in IN_THE_WAY:
                 raise Refused(sqlstate) from None
             # Neither the message nor DETAIL is logged: they quote stored values. The connection goes, for its server
             # may have become a read-only standby.
-            logger.warning("The database did not answer: %s %s", type(error).__name__, sqlstate)
+            logger.warning("The database did not answer: %s", sqlstates.loggable(error))
             self._replace(task)
             raise DatabaseUnavailable from None
 
@@ -127,8 +127,7 @@ async def _reap(task: asyncio.Task[Rows], connection: psycopg.AsyncConnection[An
 
 
 def _parameters() -> dict[str, Any]:
-    parameters: dict[str, Any] = connections[DEFAULT_DB_ALIAS].get_connection_params()
-    return parameters
+    return connections[DEFAULT_DB_ALIAS].get_connection_params()
 
 
 async def _connect() -> psycopg.AsyncConnection[Any]:

@@ -68,8 +68,9 @@ def test_what_is_refused_of_a_webhook_leaves_no_row_and_no_trace(
     assert not Signal.objects.exists()
 
 
-def test_linking_ids_and_names_of_the_longest_length_are_taken(client: Client, secret: str) -> None:
-    assert deliver(client, secret, {"name": "x" * 199, "linking_id": "é" * 200}).status_code == 202
+def test_ids_and_names_of_the_longest_length_are_taken(client: Client, secret: str) -> None:
+    body = {"name": "x" * 199, "linking_id": "é" * 200}
+    assert deliver(client, secret, body, delivery_id="x" * 200).status_code == 202
 
 
 def test_a_question_to_a_person_cannot_be_answered_from_outside(client: Client, secret: str, key: str) -> None:

@@ -115,12 +115,6 @@ def test_when_it_is_stopped_it_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch
         run("fill")
 
 
-def test_it_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [old_row() for _ in range(4)]
-    monkeypatch.setattr(searchkeys, "SAY_EVERY", 0.0)
-    assert f"down to workflow {rows[1]:,}; 6 search keys written" in run("fill")
-
-
 def test_a_slice_that_takes_too_long_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [old_row() for _ in range(7)]
     usual, sizes = search_key_rows._fill_slice, []
