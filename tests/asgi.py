@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-from uuid import uuid4
 
 from django.db import connections
 from django.utils.datastructures import CaseInsensitiveMapping
@@ -68,7 +67,7 @@ async def request(
 
 
 class Served:
-    """An intake in this process, with a loop of its own."""
+    """An intake in this process, with a loop of its own, asked as by Django's test client."""
 
     def __init__(self, intake: Intake, runner: asyncio.Runner) -> None:
         self._intake, self._runner = intake, runner
@@ -76,29 +75,12 @@ class Served:
     def request(self, method: str, path: str, headers: list[tuple[str, str]] | None = None, *chunks: bytes) -> Answer:
         return self._runner.run(request(self._intake, method, path, headers, *chunks))
 
-    def post(self, key: str, *chunks: bytes, idempotency_key: str = "") -> Answer:
-        length = str(sum(map(len, chunks)))
-        headers = [
-            ("Authorization", f"Bearer {key}"),
-            ("Idempotency-Key", idempotency_key or str(uuid4())),
-            ("Content-Type", "application/json"),
-            ("Content-Length", length),
-        ]
-        return self.request("POST", "/v1/submissions", headers, *chunks)
-
-
-class AsgiClient:
-    """Django's test client, as far as the tests of the API use it, on the ASGI intake."""
-
-    def __init__(self, intake: Served) -> None:
-        self._intake = intake
-
     def generic(
         self, method: str, path: str, data: str | bytes = b"", content_type: str = "", headers: Any = None
     ) -> Answer:
         body = data.encode() if isinstance(data, str) else data
         sent = {"Content-Type": content_type, "Content-Length": str(len(body)), **(headers or {})}
-        return self._intake.request(method, path, [*sent.items()], body)
+        return self.request(method, path, [*sent.items()], body)
 
     def post(self, path: str, data: str | bytes, content_type: str, headers: Any) -> Answer:
         return self.generic("POST", path, data, content_type, headers)

@@ -8,6 +8,7 @@ from django.db import connection
 
 from tests.asgi import Served, served
 from tests.workflows.api.answers import assert_problem
+from tests.workflows.api.test_submissions import post
 from tests.workflows.intake.entering import DEFINITION
 from workflows.api.asgi import LARGE
 from workflows.api.requests import MAX_BYTES
@@ -26,14 +27,14 @@ def intake() -> Iterator[Served]:
 def test_a_large_one_is_stored_like_a_small_one(intake: Served, key: str) -> None:
     body = b'{"a": "' + b"x" * (MAX_BYTES - 9) + b'"}'
     assert len(body) == MAX_BYTES > LARGE
-    assert intake.post(key, body).status_code == 202
-    assert_problem(intake.post(key, b"[" + b" " * LARGE), 400, "malformed_json")
+    assert post(intake, key, body).status_code == 202
+    assert_problem(post(intake, key, b"[" + b" " * LARGE), 400, "malformed_json")
     assert Workflow.objects.count() == 1
 
 
 def test_more_than_can_be_stored_is_503_and_may_be_sent_again(key: str) -> None:
     with served(DEFINITION, most_rows=0) as intake:
-        answer = intake.post(key, b"{}")
+        answer = post(intake, key, b"{}")
     assert_problem(answer, 503, "overloaded")
     assert answer.headers["Retry-After"] == "5"
 
@@ -59,7 +60,7 @@ def test_an_unforeseen_error_is_a_problem_and_says_nothing_of_the_request(
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE workflows_workflow ADD CONSTRAINT refusing CHECK (NOT payload ? 'canary')")
         try:
-            answer = intake.post(key, b'{"canary": 1}')
+            answer = post(intake, key, b'{"canary": 1}')
         finally:
             cursor.execute("ALTER TABLE workflows_workflow DROP CONSTRAINT refusing")
     assert_problem(answer, 500, "internal_error")
@@ -69,9 +70,9 @@ def test_an_unforeseen_error_is_a_problem_and_says_nothing_of_the_request(
 
 
 def test_a_known_key_takes_no_query_and_a_revoked_one_is_refused(intake: Served, key: str) -> None:
-    assert intake.post(key, b"{}").status_code == 202
+    assert post(intake, key, b"{}").status_code == 202
     assert api_keys.table.client_at_once(key) == "shop"
     api_keys.revoke(api_keys.find(key).get())
     assert api_keys.table.client_at_once(key) is None
-    assert_problem(intake.post(key, b"{}"), 401, "api_key_invalid")
-    assert_problem(intake.post("onramp_nothing", b"{}"), 401, "api_key_invalid")
+    assert_problem(post(intake, key, b"{}"), 401, "api_key_invalid")
+    assert_problem(post(intake, "onramp_nothing", b"{}"), 401, "api_key_invalid")

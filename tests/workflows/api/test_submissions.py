@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from django.test import Client, override_settings
 
-from tests.asgi import AsgiClient, served
+from tests.asgi import Served, served
 from tests.workflows.api.answers import assert_problem
 from workflows.api import requests, submissions
 from workflows.ingress import api_keys
@@ -23,12 +23,12 @@ ASGI = pytest.param("asgi", marks=pytest.mark.django_db(transaction=True))  # it
 
 
 @pytest.fixture(params=["config.wsgi", ASGI])
-def client(request: pytest.FixtureRequest) -> Iterator[Client | AsgiClient]:
+def client(request: pytest.FixtureRequest) -> Iterator[Client | Served]:
     if request.param != "asgi":
         yield Client(enforce_csrf_checks=True)
         return
     with served(submission_definition()) as intake:
-        yield AsgiClient(intake)
+        yield intake
 
 
 @pytest.fixture
