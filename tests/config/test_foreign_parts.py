@@ -55,10 +55,9 @@ def test_psycopg_has_the_parts_that_workflows_postgres_wire_uses() -> None:
 
 
 @pytest.mark.django_db
-def test_django_has_the_parts_that_workflows_postgres_round_trips_uses() -> None:
-    parts = ["savepoint_ids", "savepoint_state", "needs_rollback", "closed_in_transaction", "execute_wrappers"]
-    parts += ["wrap_database_errors"]  # and of workflows/postgres/statements.py, workflows/engine/listening.py
-    parts += ["run_on_commit", "health_check_done"]  # of workflows/engine/commit.py, workflows/postgres/deadlines.py
-    gone = missing(connection, *parts)
-    assert not gone, f"workflows/postgres/round_trips.py needs what Django's connection has no longer: {gone}"
-    assert "_has_been_logged" in inspect.getsource(inspect.getmodule(log_response)), "of workflows/api/problems.py"
+def test_django_has_the_parts_that_workflows_postgres_django_connection_uses() -> None:
+    gone = missing(connection, "savepoint_ids", "savepoint_state", "needs_rollback", "closed_in_transaction")
+    gone += missing(connection, "execute_wrappers", "wrap_database_errors", "run_on_commit", "health_check_done")
+    assert not gone, f"workflows/postgres/django_connection.py needs what Django's has no longer: {gone}"
+    looked_at = inspect.getsource(log_response)
+    assert "_has_been_logged" in looked_at, "workflows/api/problems.py: Django logs the paths of refused requests"

@@ -10,6 +10,7 @@ from django.db import connection, transaction
 
 from workflows.engine import step_session
 from workflows.errors import ClaimLost
+from workflows.postgres.django_connection import count_hooks
 from workflows.postgres.round_trips import session_of
 from workflows.redaction import frames
 
@@ -36,7 +37,7 @@ def verified_transaction(announce_hooks: Callable[[], None]) -> Iterator[None]:
         with transaction.atomic(durable=True):
             transaction.on_commit(mark_committed)  # the first hook: it runs before any of a step
             yield
-            has_hooks = len(connection.run_on_commit) > 1  # some of steps
+            has_hooks = count_hooks(connection) > 1  # some of steps
             session_of().commit()  # with the decision; Django finds nothing to commit then
     except Exception as error:
         if not committed:

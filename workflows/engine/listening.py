@@ -14,6 +14,7 @@ import psycopg
 from django.db import connections
 
 from workflows.engine.backoff import Delay
+from workflows.postgres.django_connection import djangos_errors
 from workflows.signals.notify import CHANNEL
 from workflows.state import attempt_log
 from workflows.stop_flag import Flag
@@ -82,7 +83,7 @@ class Listener:
     def _take_in(self) -> None:
         """Read what the session was sent, or that it has ended. Raises ClaimLost."""
         session = self._session.pgconn
-        with attempt_log.losing_the_claim(), connections[attempt_log.ALIAS].wrap_database_errors:
+        with attempt_log.losing_the_claim(), djangos_errors(connections[attempt_log.ALIAS]):
             session.consume_input()
         while notify := session.notifies():
             self._heard |= notify.extra.decode() == self._queue

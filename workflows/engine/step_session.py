@@ -6,6 +6,7 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections
 from psycopg.pq import TransactionStatus
 
 from workflows.postgres import session_settings, sqlstates
+from workflows.postgres.django_connection import must_roll_back
 from workflows.postgres.round_trips import session_of
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
@@ -66,6 +67,6 @@ def let_go() -> None:
 def is_broken() -> bool:
     """Whether the claim's transaction can only be rolled back: a failed statement, or a closed connection."""
     claim = connections[DEFAULT_DB_ALIAS]
-    if claim.needs_rollback or claim.closed_in_transaction or claim.connection is None:
+    if must_roll_back(claim) or claim.connection is None:
         return True
     return bool(claim.connection.pgconn.transaction_status != TransactionStatus.INTRANS)

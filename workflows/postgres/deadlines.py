@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from django.db import DataError, Error, IntegrityError, connection
 
-from workflows.postgres import sqlstates
+from workflows.postgres import django_connection, sqlstates
 from workflows.postgres.wire import wire_of
 
 logger = logging.getLogger(__name__)
@@ -45,8 +45,7 @@ def query_in_time(query: Callable[[], Result], *, seconds: float = TIMEOUT_SECON
 def _run(query: Callable[[], Result], deadline: float) -> Result:
     try:
         connection.ensure_connection()
-        # Else Django would test the connection first, and might continue on a new one that has no limit.
-        connection.health_check_done = True  # type: ignore[attr-defined]  # unknown to django-stubs
+        django_connection.trust(connection)  # a new one would have no limit
         with wire_of(connection.connection).answers_until(deadline):
             return query()
     except (DataError, IntegrityError):

@@ -4,14 +4,13 @@ Django writes each statement anew and sends it alone. For a workflow whose steps
 costs; so these statements go past its cursors, by `workflows/postgres/wire.py`. Django keeps the transaction.
 
 Whoever watches a connection by Django's `execute_wrapper` sees these statements too: while somebody does, each of them
-travels alone. tests/config/test_foreign_parts.py names the inner parts of Django's connection that are used here.
+travels alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -20,6 +19,7 @@ from django.db import DEFAULT_DB_ALIAS, DataError, connections, transaction
 from psycopg.pq import TransactionStatus
 
 from workflows.errors import ClaimLost
+from workflows.postgres import django_connection
 from workflows.postgres.statements import Parameters
 from workflows.postgres.wire import Command, Row, wire_of
 
@@ -63,7 +63,7 @@ class Session:
     def commit(self) -> None:
         """Commit; Django finds nothing to commit then. Raises ClaimLost when nothing was committed."""
         last, self._last = self._last, None
-        if self._wrapper.needs_rollback or self._wrapper.closed_in_transaction:
+        if django_connection.must_roll_back(self._wrapper):
             return  # Django rolls it back as its block ends
         if self._raw.pgconn.transaction_status != TransactionStatus.INTRANS:
             raise ClaimLost("the claim's transaction ended before its commit")
@@ -82,16 +82,14 @@ class Session:
         """
         self._make_savepoint()  # the one around this one
         with transaction.atomic(using=self._wrapper.alias, savepoint=False):
-            self._wrapper.savepoint_state += 1
-            name = f"onramp_{self._wrapper.savepoint_state}"
-            self._wrapper.savepoint_ids[-1] = name  # Django rolls back to it, or releases it
-            self._savepoint, self.is_used = name, False
+            self._savepoint, self.is_used = django_connection.name_savepoint(self._wrapper), False
             try:
                 yield
             finally:
                 self.is_used = True
-            if self._savepoint and not self._wrapper.needs_rollback:
-                self._savepoint, self._wrapper.savepoint_ids[-1] = "", None  # there is nothing to release
+            if self._savepoint and not transaction.get_rollback(using=self._wrapper.alias):
+                self._savepoint = ""
+                django_connection.drop_savepoint(self._wrapper)
 
     def forget_prepared(self) -> None:
         """After a DEALLOCATE ALL."""
@@ -114,24 +112,21 @@ class Session:
 
     def _send(self, *commands: Command) -> list[list[Row]]:
         """The rows of each."""
-        if not self._wrapper.execute_wrappers:
+        if not django_connection.is_watched(self._wrapper):
             return self._exchange(commands)
         return [self._exchange([each])[0] if each in (BEGIN, COMMIT) else self._watched(each) for each in commands]
 
     def _watched(self, command: Command) -> list[Row]:
-        """Send it through Django's `execute_wrapper`s, as its own cursor does."""
         rows: list[Row] = []
 
         def execute(sql: str, parameters: Any, *_: Any) -> None:
             rows.extend(self._exchange([Command(sql, parameters)])[0])
 
-        for wrapper in reversed(self._wrapper.execute_wrappers):
-            execute = partial(wrapper, execute)
-        execute(*command, False, {"connection": self._wrapper, "cursor": None})
+        django_connection.execute_watched(self._wrapper, execute, *command)
         return rows
 
     def _exchange(self, commands: Sequence[Command]) -> list[list[Row]]:
-        with self._wrapper.wrap_database_errors:
+        with django_connection.djangos_errors(self._wrapper):
             return self._wire.exchange(commands)
 
 

@@ -11,6 +11,8 @@ from django.db import connection
 from django.db.backends.postgresql.base import ServerBindingCursor
 from django.db.models import Func
 
+from workflows.postgres.django_connection import djangos_errors
+
 # By position (`%s`), or by name (`%(name)s`).
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -40,14 +42,14 @@ def execute(sql: str, parameters: Parameters) -> int:
 def fetch_one(sql: str, parameters: Parameters) -> tuple[Any, ...] | None:
     """Run one statement of the engine; return its row, if there is one."""
     connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+    with djangos_errors(connection), psycopg.Cursor(connection.connection) as cursor:
         return cursor.execute(sql, parameters).fetchone()
 
 
 def fetch_all(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     """Run one statement of the engine; return its rows."""
     connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+    with djangos_errors(connection), psycopg.Cursor(connection.connection) as cursor:
         return cursor.execute(sql, parameters).fetchall()
 
 

@@ -1,0 +1,57 @@
+"""What we use of Django's database connection, and Django does not promise. No other module names it.
+
+tests/config/test_foreign_parts.py says what is gone, should an upgrade take something away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+
+def djangos_errors(connection: BaseDatabaseWrapper) -> AbstractContextManager[None]:
+    """In this block psycopg's errors become Django's."""
+    return connection.wrap_database_errors
+
+
+def must_roll_back(connection: BaseDatabaseWrapper) -> bool:
+    """Whether Django's transaction can only be rolled back."""
+    return connection.needs_rollback or connection.closed_in_transaction
+
+
+def count_hooks(connection: BaseDatabaseWrapper) -> int:
+    """How many functions run once the transaction is committed."""
+    return len(connection.run_on_commit)
+
+
+def trust(connection: Any) -> None:
+    """Have the connection not tested before its next statement: Django might continue on a new one."""
+    connection.health_check_done = True
+
+
+def name_savepoint(connection: Any) -> str:
+    """Tell Django of a savepoint, in a block of `atomic(savepoint=False)`: it rolls back to it, or releases it."""
+    connection.savepoint_state += 1
+    name = connection.savepoint_ids[-1] = f"onramp_{connection.savepoint_state}"
+    return str(name)
+
+
+def drop_savepoint(connection: Any) -> None:
+    """It was never made: there is nothing to release."""
+    connection.savepoint_ids[-1] = None
+
+
+def is_watched(connection: BaseDatabaseWrapper) -> bool:
+    """Whether somebody sees its statements by `execute_wrapper`."""
+    return bool(connection.execute_wrappers)
+
+
+def execute_watched(connection: BaseDatabaseWrapper, execute: Callable[..., None], sql: str, parameters: Any) -> None:
+    """Call `execute` through the `execute_wrapper`s, as Django's own cursor does."""
+    for wrapper in reversed(connection.execute_wrappers):
+        execute = partial(wrapper, execute)
+    execute(sql, parameters, False, {"connection": connection, "cursor": None})
