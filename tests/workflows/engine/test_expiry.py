@@ -10,6 +10,7 @@ from django.db import connection
 
 from tests import engine
 from tests.engine import define, do_maintenance, submit, work, worker
+from tests.plans import Plan, explained
 from tests.workflows.cancelling import CHARGE, ask, nothing, reread
 from workflows import operations
 from workflows.models import Effect, Event, State, Workflow
@@ -57,15 +58,7 @@ def test_one_of_a_type_that_this_release_does_not_know_is_left_for_the_next(ada:
 
 
 def test_what_has_expired_is_found_by_its_index_whatever_waits() -> None:
-    define([nothing])
-    plans: list[str] = []
-
-    def explain(execute: Any, sql: str, parameters: Any, *rest: Any) -> Any:
-        with connection.cursor() as cursor:
-            cursor.cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS) {sql}", parameters)
-            plans.append("\n".join(line for (line,) in cursor.cursor.fetchall()))
-        return execute(sql, parameters, *rest)
-
+    plans: list[Plan] = []
     with connection.cursor() as cursor:
         cursor.execute(
             """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, invisible_until, expires_at)
@@ -73,11 +66,12 @@ def test_what_has_expired_is_found_by_its_index_whatever_waits() -> None:
                  FROM generate_series(1, 5000) n"""
         )
         cursor.execute("ANALYZE workflows_workflow")
-    with connection.execute_wrapper(explain):
+    define([nothing])
+    with explained(plans, which=lambda sql: True):
         assert waking.wake_expired().changed == 0
     (plan,) = plans
-    assert "Index Scan using workflow_expiring" in plan
-    assert int(plan.split("Buffers: shared hit=")[1].split()[0]) <= 10, plan
+    assert plan.indexes[0].startswith("workflow_expiring")
+    assert plan.buffers <= 10
 
 
 def test_one_that_runs_ends_between_two_steps() -> None:
