@@ -12,6 +12,7 @@ The path of a workflow, and where each part of it is:
 | succeeds, fails, is tried again | `engine/outcome.py`, by way of `state/transitions.py` |
 | is undone | `engine/compensation.py` |
 | kills its workers | `engine/poison.py` |
+| is lost by its worker | `engine/in_hand.py` |
 | needs somebody | `health/needs_a_person.py` |
 | is retried, cancelled, approved, acknowledged | `operations/`, called by `console/` |
 

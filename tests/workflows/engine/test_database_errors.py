@@ -1,5 +1,6 @@
 """An error of the database in a step: for now, for good, or no fault of the step's; and what hooks of COMMIT raise."""
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -10,8 +11,11 @@ from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
 from tests import engine
-from tests.engine import define, last_attempt, submit, work
+from tests.engine import define, last_attempt, submit, work, worker
+from tests.workflows.cancelling import nothing
 from workflows.definition import Step
+from workflows.engine import loop, process_status
+from workflows.engine.process_status import WorkerStatus
 from workflows.errors import RetryableStepError
 from workflows.models import Effect, Workflow
 
@@ -120,3 +124,33 @@ def test_a_hook_of_a_failed_attempt_is_never_called() -> None:
     define([hook])
     work(submit())
     assert called == []
+
+
+# --- How long the hooks may take --------------------------------------------------------------------
+
+
+def test_the_supervisor_knows_how_long_a_hook_may_take() -> None:
+    """Nothing in the process ends one that hangs: the attempt is over, and with it the time of its steps."""
+    (slot,) = process_status.allocate(1)
+    seen: list[WorkerStatus | None] = []
+
+    def hook(*, workflow: Workflow, context: Any) -> None:
+        transaction.on_commit(lambda: seen.append(slot.read()))
+
+    define([hook])
+    workflow, began = submit(), time.monotonic()
+    assert worker(slot=slot).process_next()
+    (during,) = seen
+    assert during is not None
+    assert (during.workflow_id, during.step) == (workflow.pk, "an on_commit hook, after hook")
+    assert began + loop.HOOKS_TIMEOUT <= during.deadline <= time.monotonic() + loop.HOOKS_TIMEOUT
+    after = slot.read()
+    assert after is not None
+    assert (after.workflow_id, after.deadline) == (0, process_status.NEVER)
+
+
+def test_where_there_is_nothing_to_do_no_deadline_is_left_behind() -> None:
+    (slot,) = process_status.allocate(1)
+    define([nothing])
+    assert not worker(slot=slot).process_next()
+    assert (slot.read() or WorkerStatus(deadline=0)).deadline == process_status.NEVER
