@@ -68,7 +68,7 @@ def run(rows: int) -> None:
         others = waking.measure(Setting(database, Path(folder), sizes), meanwhile)
     console = Console()
     console.print(f"\n{rows:,} workflows that wait, {rows // 4:,} of them for a signal of one linking id")
-    console.print(grid("maintenance, one worker alone", done))
+    console.print(grid("maintenance, one worker alone", done.items()))
     longest = max(each["longest slice"] for each in done.values())
     found = [Finding("maintenance", "the longest slice", [longest], "s", at_most=SLICE_GOAL), *waking.findings(others)]
     console.print(*tables_of(found))

@@ -142,7 +142,7 @@ def _table(rounds: dict[str, list[Round]]) -> Table:
     for name, found in rounds.items():
         times = {f"{kind}: times": median(_times(found, kind)) for kind in JUDGED if kind in found[0]["state"]}
         rows[name] = _cells([each["state"] for each in found]) | times
-    return grid("besides what is claimed", rows)
+    return grid("besides what is claimed", rows.items())
 
 
 def _cells(rounds: list[Costs]) -> dict[str, float]:

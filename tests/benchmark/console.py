@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
     console = Console(width=120)
     console.print(f"\n{rows:,} workflows; the load of the machine at the end was {os.getloadavg()[0]:.1f}")
     console.print("cold: PostgreSQL restarted before" if server else "cold: without a restart of PostgreSQL")
-    console.print(grid("page", {name: _cells(found) for name, found in measured.items()}))
+    console.print(grid("page", ((name, _cells(found)) for name, found in measured.items())))
     for name, found in measured.items() if arguments.statements else ():
         if _is_slow(found):
             console.print(f"\n{name}: {found[USERS[0]].get('worst', '')}", markup=False, highlight=False)

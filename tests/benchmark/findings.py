@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from statistics import median
 from typing import Any, TypeVar
 
@@ -126,13 +127,13 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
-def grid(corner: str, rows: Mapping[str, Mapping[str, float | str]], title: str = "") -> Table:
+def grid(corner: str, rows: Iterable[tuple[str, Mapping[str, float | str]]], title: str = "") -> Table:
     """A line for each, with its figures by column. What a line does not have stays empty."""
-    table = Table(corner, title=title or None, title_justify="left")
-    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    table, rows = Table(corner, title=title or None, title_justify="left"), list(rows)
+    columns = list(dict.fromkeys(column for _, row in rows for column in row))
     for column in columns:
-        table.add_column(column, justify="left" if column in ("target", "verdict") else "right")
-    for name, row in rows.items():
+        table.add_column(column, justify="left" if column in ("of it", "target", "verdict") else "right")
+    for name, row in rows:
         cells = [row.get(column, "") for column in columns]
         table.add_row(name, *(cell if isinstance(cell, str) else number(cell) for cell in cells))
     return table
@@ -140,10 +141,8 @@ def grid(corner: str, rows: Mapping[str, Mapping[str, float | str]], title: str 
 
 def tables_of(findings: Iterable[Finding]) -> list[Table]:
     """A table of each measure, with a line for each figure."""
-    rows: dict[str, dict[str, dict[str, str]]] = {}
-    for finding in findings:
-        rows.setdefault(finding.measure, {})[finding.what] = finding.cells()
-    return [grid(measure, found) for measure, found in rows.items()]
+    of_measure = groupby(findings, key=lambda finding: finding.measure)
+    return [grid(measure, ((each.what, each.cells()) for each in found)) for measure, found in of_measure]
 
 
 def with_targets(reports: Iterable[Report]) -> list[Finding]:
@@ -151,7 +150,7 @@ def with_targets(reports: Iterable[Report]) -> list[Finding]:
 
 
 def summary(found: Sequence[Finding]) -> Table:
-    return grid("measure", {f"{finding.measure}: {finding.what}": finding.cells() for finding in found}, "Targets")
+    return grid("measure", ((each.measure, {"of it": each.what, **each.cells()}) for each in found), "Targets")
 
 
 def counts(found: Sequence[Finding]) -> str:

@@ -40,7 +40,7 @@ def report(setting: Setting) -> Report:
         Finding("bytes", "full pages in it", [written["full_pages"]]),
         Finding("bytes", "transaction ids of an onboarding", [written["xids"]]),
     ]
-    heaviest = dict(sorted(tables.items(), key=lambda item: -item[1]["bytes"]))
+    heaviest = sorted(tables.items(), key=lambda item: -item[1]["bytes"])
     shown = [grid(f"of one onboarding ({count:,} measured)", heaviest), *tables_of(found)]
     figures = {"workflows": count, "tables": tables, **written}
     notes = [OF_FEW] if count < MANY else []

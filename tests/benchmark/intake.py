@@ -138,7 +138,7 @@ def _table(connections: int, rounds: Rounds) -> Table:
         if to_floor := ratios([found[name].rate for found in rounds], [found[FLOOR].rate for found in rounds]):
             spread = f"{number(min(to_floor))} - {number(max(to_floor))}"
             rows[name] |= {"ratio": median(to_floor), "least - most": spread}
-    return grid(f"{connections} connections", rows)
+    return grid(f"{connections} connections", rows.items())
 
 
 def _figures(found: Round) -> dict[str, float]:
