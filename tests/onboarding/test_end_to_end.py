@@ -205,22 +205,6 @@ def test_a_patient_whose_session_does_not_prove_whose_account_it_is_changes_noth
     assert sandbox.effects_of(workflow.key) == []
 
 
-def test_a_workflow_that_an_older_release_has_started_goes_on(
-    sandbox: SandboxProcess, returning_patient: Sample
-) -> None:
-    """Its ledger knows of later steps, and neither of the account that was looked up nor of the bill.
-
-    Its session is good still.
-    """
-    workflow = stopped_at_the_enrolment(sandbox, returning_patient)
-    Effect.objects.filter(workflow=workflow, step__in=["look_up_account", "configure_billing"]).delete()
-    workflow = again(workflow)
-    assert workflow.status == "COMPLETE"
-    assert sandbox.effects_of(workflow.key) == list(returning_patient.effects)
-    done = set(Effect.objects.filter(workflow=workflow, state="done").values_list("step", flat=True))
-    assert done >= {"look_up_account", "configure_billing"}
-
-
 def test_support_reads_our_own_sentences_whole(sandbox: SandboxProcess) -> None:
     """With a payload whose words stand in them: the program is called "body", and "Some" is a name."""
     sample = next(s for s in samples(40, seed=int(uuid4())) if s.kind is Kind.EMAIL_TAKEN)

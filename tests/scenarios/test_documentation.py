@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from pytest_django import Settings
+
+from workflows.checks import check_definitions
+from workflows.definition import definitions
 
 DOCUMENT = Path(settings.BASE_DIR) / "docs" / "writing-workflows.md"
 # The chapters all of whose code is such an excerpt. The others show a line or two of nobody's workflow.
@@ -33,3 +37,22 @@ def test_its_code_is_the_code_that_runs(title: str) -> None:
         for excerpt in code.split("\n...\n"):  # where something is left out
             _, found, rest = rest.partition(excerpt.rstrip("\n") + "\n")
             assert found, f"{name[1]} does not hold, in this order:\n{excerpt}"
+
+
+ALL = [
+    "order_fulfilment.ORDER_FULFILMENT",
+    "loan_approval.LOAN_APPROVAL",
+    "insurance_verification.INSURANCE_BATCH",
+    "insurance_verification.VERIFICATION",
+    "tissue_analysis.TISSUE_ANALYSIS",
+]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_checks_of_definitions_have_nothing_to_say_of_the_scenarios(settings: Settings) -> None:
+    settings.WORKFLOWS = [f"tests.scenarios.{name}" for name in ALL]
+    definitions.cache_clear()
+    try:
+        assert check_definitions() == []
+    finally:
+        definitions.cache_clear()
