@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from onboarding.payload import Checkout
 from onboarding.services.http import Service, ServiceAnswer
 from workflows.errors import StepError
 
@@ -22,7 +23,7 @@ class _Withdrawals(ServiceAnswer):
     withdrawals: list[_Enrollment]
 
 
-def enroll(patient: UUID, visit: UUID, *, program: str, plan: str, payment_status: str, idempotency_key: str) -> str:
+def enroll(patient: UUID, visit: UUID, checkout: Checkout, *, payment_status: str, idempotency_key: str) -> str:
     """Enrol a patient and return the enrolment's id."""
     return programs.change(
         "enroll",
@@ -30,8 +31,8 @@ def enroll(patient: UUID, visit: UUID, *, program: str, plan: str, payment_statu
         body={
             "patient_uuid": str(patient),
             "visit_uuid": str(visit),
-            "program": program,
-            "plan": plan,
+            "program": checkout.program,
+            "plan": checkout.plan,
             "payment_status": payment_status,
         },
         idempotency_key=idempotency_key,

@@ -12,12 +12,10 @@ from workflows.models import Workflow
 
 
 def enroll_in_program(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
-    checkout = submission_of(workflow).checkout
     enrollment_id = programs.enroll(
         context.patient,
         context.visit,
-        program=checkout.program,
-        plan=checkout.plan,
+        submission_of(workflow).checkout,
         payment_status=context.payment_status or "payment_due",
         idempotency_key=key_for(workflow, "enroll_in_program"),
     )

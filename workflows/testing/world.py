@@ -20,17 +20,13 @@ from workflows.signals import store
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-if TYPE_CHECKING:
     from workflows.testing.run import Run
 
 # Runs of one workflow before it counts as one that never finishes.
 MOST_RUNS = 200
 
-
 # What `decide` returns for a task: no, yes, or yes with the answer's fields.
 Decide = Callable[[ManualTask], bool | Mapping[str, Any]]
-
-
 Signals = Mapping[str, Mapping[str, Any] | Callable[[Workflow], Mapping[str, Any]]]
 
 

@@ -102,9 +102,8 @@ def test_the_end_of_another_enrolment_ends_nothing(monkeypatch: pytest.MonkeyPat
 
 def test_an_enrolment_that_has_ended_is_found_and_ended_once(patient: UUID, token: str) -> None:
     visit = visits.start(patient, "body", token=token, idempotency_key=key())
-    enrolment = programs.enroll(
-        patient, visit, program="body", plan="monthly", payment_status="paid", idempotency_key=key()
-    )
+    checkout = parse(sample(Kind.NET_NEW).payload).checkout
+    enrolment = programs.enroll(patient, visit, checkout, payment_status="paid", idempotency_key=key())
     assert not programs.has_ended(enrolment)
     for _ in range(2):
         programs.withdraw(enrolment, idempotency_key=key())
