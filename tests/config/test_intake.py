@@ -1,7 +1,6 @@
 import asyncio
 import json
 from typing import Any
-from wsgiref.util import setup_testing_defaults
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -10,6 +9,7 @@ from django.test import override_settings
 
 from config import intake, wsgi
 from tests.asgi import request
+from tests.config.test_console import get as get_from_console
 from workflows.intake.submissions import submission_definition
 
 
@@ -17,14 +17,8 @@ def get(application: Any, path: str) -> tuple[str, dict[str, str], bytes]:
     if application is intake.application:
         answer = asyncio.run(request(application, "GET", path))
         return answer.status_line, {name.title(): value for name, value in answer.headers.items()}, answer.content
-    environ: dict[str, Any] = {"PATH_INFO": path, "HTTP_HOST": "anything.example"}
-    setup_testing_defaults(environ)
     connections.close_all()  # the request would look at what a test before has left open
-    started: list[Any] = []
-    response = application(environ, lambda status, headers: started.extend([status, dict(headers)]))
-    body = b"".join(response)
-    response.close()
-    return started[0], started[1], body
+    return get_from_console(path, HTTP_HOST="anything.example")
 
 
 @pytest.mark.parametrize("path", ["/", "/admin/", "/admin/login/", "/static/x.css", "/v1", "/v2/submissions"])
