@@ -83,7 +83,6 @@ def pages(database: Database) -> Iterator[Page]:
     for name, days in ("a good day", GOOD_DAY), ("a bad day", BAD_DAY):
         yield Page(f"workflows: failed on {name}", f"{WORKFLOWS}?failed={_day(database, days)}")
     yield from (_list("inbox", INBOX, chosen) for chosen in INBOXES)
-    yield from _deep("inbox", INBOX, "", _task_at(database))
     waits = int(database.ask("SELECT max(workflow_id) FROM workflows_manualtask WHERE state = 'open'"))
     failed = int(database.ask("SELECT max(id) FROM workflows_workflow WHERE status = 'FAILED'"))
     for name, pk in ("with many events", EVENTFUL), ("that waits", waits), ("that failed", failed):
@@ -109,12 +108,6 @@ def _at(database: Database, condition: str) -> int:
     """The number of the last workflow of the page before the deep one."""
     rows = f"SELECT id FROM workflows_workflow WHERE {condition} ORDER BY id DESC LIMIT {(DEEP - 1) * PER_PAGE}"
     return int(database.ask(f"SELECT min(id) FROM ({rows}) shown"))
-
-
-def _task_at(database: Database) -> int:
-    place = f"coalesce(due_at, expires_at), id LIMIT {(DEEP - 1) * PER_PAGE}"
-    rows = f"SELECT id, row_number() OVER () AS place FROM workflows_manualtask WHERE state = 'open' ORDER BY {place}"
-    return int(database.ask(f"SELECT id FROM ({rows}) shown ORDER BY place DESC LIMIT 1"))
 
 
 def _day(database: Database, days: int) -> str:

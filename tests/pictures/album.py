@@ -41,7 +41,7 @@ ALBUM = (
     Picture("retry", "demo-support", "A card that was declined", click="a:text('Retry')", height=710),
     Picture("needs-a-person", "demo-support-lead", "All that waits"),
     Picture("inbox", "demo-approver", "Reviews that wait"),
-    Picture("review-phone-dark", "demo-approver", "Reviews that wait", click="#result_list a", phone=True, dark=True),
+    Picture("review-phone-dark", "demo-approver", "Reviews that wait", click=".needs a", phone=True, dark=True),
     Picture("unclear-call-dark", "demo-support-lead", "An unclear call", click="a:text('Task')", dark=True, height=900),
     Picture("service-dark", "demo-engineer", "Parked", dark=True, height=600),
     Picture("workers", "demo-engineer", "Two releases", click="a:text('Live')", height=340),

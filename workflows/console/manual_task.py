@@ -2,54 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
 from workflows import operations
-from workflows.console import next_task, words
+from workflows.console import needs_a_person, next_task, words
 from workflows.console.answer_form import YesForm
 from workflows.console.base import ConsoleAdmin, OptionalReasonForm, Verb
 from workflows.console.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
+from workflows.console.needs_a_person import is_overdue, is_stranded
 from workflows.definition import titled_step, wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.errors import NotAllowed
-from workflows.health import needs_a_person
 from workflows.models import Event, ManualTask, State, Workflow
-from workflows.models.manual_task import DUE, OPERATIONS, able_to_decide
+from workflows.models.manual_task import OPERATIONS, able_to_decide
 from workflows.operations import retracting
 from workflows.operations.retracting import Again
 
-if TYPE_CHECKING:
-    from workflows.models.manual_task import ManualTaskQuerySet
-
 OPEN = ManualTask.State.OPEN
-
-OVERDUE = words.badge("overdue", "Overdue")
 
 # A team has fewer members, and a longer list could not be read.
 COLLEAGUES_SHOWN = 500
-
-
-def is_overdue(task: ManualTask) -> bool:
-    return task.state == OPEN and task.due_at is not None and task.due_at <= timezone.now()
-
-
-def is_stranded(task: ManualTask) -> bool:
-    """Whether the assignee can no longer decide the task. False for one that is not open any more."""
-    return task.state == OPEN and task.assignee_id is not None and not task.is_held
 
 
 RETRACT = Verb(
@@ -125,65 +107,8 @@ def _once_retracted(row: ManualTask) -> list[str]:
     ]
 
 
-class StateFilter(admin.SimpleListFilter):
-    """Open tasks unless another state is chosen."""
-
-    title = "state"
-    parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [*ManualTask.State.choices, ("overdue", "Overdue"), ("done", "Closed"), ("all", "All")]
-
-    def choices(self, changelist: Any) -> Any:
-        for value, label in self.lookup_choices:
-            yield {
-                "selected": (self.value() or OPEN) == value,
-                "query_string": changelist.get_query_string({"state": value}),
-                "display": label,
-            }
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
-        match self.value() or OPEN:
-            case "all":
-                return queryset
-            case "done":
-                return queryset.exclude(state=OPEN)
-            case ManualTask.State.OPEN:
-                return cast("ManualTaskQuerySet", queryset).open()
-            case "overdue":
-                return cast("ManualTaskQuerySet", queryset).overdue()
-            case state:
-                return queryset.filter(state=state)
-
-
-class WhoseFilter(admin.SimpleListFilter):
-    title = "person"
-    parameter_name = "whose"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [("mine", "Mine"), ("unassigned", "Unassigned"), ("teams", "My teams'")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
-        assert isinstance(request.user, User)
-        return next_task.of_person(cast("ManualTaskQuerySet", queryset), self.value(), request.user)
-
-
-class TypeFilter(admin.SimpleListFilter):
-    title = "type"
-    parameter_name = "task_type"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [(task_type, words.task_type(task_type)) for task_type in needs_a_person.open_task_types()]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[ManualTask]) -> QuerySet[ManualTask]:
-        value = self.value()
-        return queryset.filter(task_type=value) if value else queryset
-
-
 @admin.register(ManualTask)
 class ManualTaskAdmin(ConsoleAdmin):
-    list_filter = (StateFilter, WhoseFilter, TypeFilter)
-    list_select_related = ("assignee", "decided_by")
     page_template = "admin/workflows/manual_task/page.html"
     list_title = "Inbox"
     verbs = (RETRACT, ASSIGN)
@@ -191,13 +116,8 @@ class ManualTaskAdmin(ConsoleAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[ManualTask]:
         return ManualTask.objects.by_the_clock().with_claims().defer("question", "facts")
 
-    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
-        about = ("number", "type", "workflow_number", "team", "assigned_to")
-        return (*about, *(("due", "expires", "age") if _is_inbox(request) else ("badge", "expires", "age", "decision")))
-
-    def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
-        """Open tasks by when they are due; otherwise the newest first."""
-        return [DUE, "id"] if _is_inbox(request) else ["-id"]
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return needs_a_person.view(request, site=self.admin_site, of=needs_a_person.INBOX)
 
     def get_urls(self) -> list[URLPattern]:
         pages: list[tuple[str, Callable[..., HttpResponse]]] = [
@@ -224,7 +144,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         refusal = operations.why_not_decide(row, request.user) if may else ""
         decides = may and not refusal
         return {
-            "badge": self.badge(row),
+            "badge": words.badge(row.state, row.get_state_display()),
             "type": words.task_type(row.task_type),
             "workflow": row.workflow,
             "workflow_badge": words.badge(row.workflow.state, State(row.workflow.state).label),
@@ -232,7 +152,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             "open_to_decide": open_to_decide,
             "stranded": open_to_decide and is_stranded(row),
             "overdue": open_to_decide and is_overdue(row),
-            "overdue_badge": OVERDUE,
+            "overdue_badge": words.badge("overdue", "Overdue"),
             "on_expiry": ON_EXPIRY.get(row.on_expiry, dialogue(row).expired),
             "refusal": refusal,
             "claim_url": self.url_of("claim", row) if may and not operations.why_not_claim(row, request.user) else "",
@@ -317,50 +237,6 @@ class ManualTaskAdmin(ConsoleAdmin):
             raise PermissionDenied
         return row
 
-    # --- Columns --------------------------------------------------------------------------------
-
-    @admin.display(description="Number")
-    def number(self, row: ManualTask) -> int:
-        return row.pk
-
-    @admin.display(description="Type")
-    def type(self, row: ManualTask) -> str:
-        return words.task_type(row.task_type)
-
-    @admin.display(description="State")
-    def badge(self, row: ManualTask) -> SafeString:
-        return words.badge(row.state, row.get_state_display())
-
-    @admin.display(description="Workflow")
-    def workflow_number(self, row: ManualTask) -> SafeString:
-        url = reverse("admin:workflows_workflow_change", args=[row.workflow_id])
-        return format_html('<a href="{}">{}</a>', url, row.workflow_id)
-
-    @admin.display(description="Assigned to")
-    def assigned_to(self, row: ManualTask) -> str:
-        if row.assignee is None:
-            return ""
-        name = row.assignee.get_username()
-        return f"{name}, who can no longer decide it" if is_stranded(row) else name
-
-    @admin.display(description="Due")
-    def due(self, row: ManualTask) -> str:
-        if row.due_at is None:
-            return ""
-        return format_html("{} {}", words.clock(row.due_at), OVERDUE if is_overdue(row) else "")
-
-    @admin.display(description="Expires")
-    def expires(self, row: ManualTask) -> str:
-        return words.clock(row.expires_at)
-
-    @admin.display(description="Age")
-    def age(self, row: ManualTask) -> str:
-        return words.age(row.created_at)
-
-    @admin.display(description="Decided by")
-    def decision(self, row: ManualTask) -> str:
-        return row.decided_by.get_username() if row.decided_by else ""
-
 
 def _answer(row: ManualTask) -> dict[str, Any]:
     """The answer as the history has it, where the question was about a call or about its undo."""
@@ -378,8 +254,3 @@ def _answer(row: ManualTask) -> dict[str, Any]:
 
 def _may_decide(user: Any) -> bool:
     return any(map(user.has_perm, operations.MAY_DECIDE))
-
-
-def _is_inbox(request: HttpRequest) -> bool:
-    """Whether the list shows the open tasks."""
-    return request.GET.get("state", OPEN) in (OPEN, "overdue")

@@ -1,38 +1,41 @@
-"""Needs a person: the list of all that waits for somebody, whoever it is. Each row leads to where one acts.
+"""The list of what waits for somebody, as two pages: Needs a person has all of it, and the Inbox the tasks.
 
-Of a task it shows the type and never the question, and of a failure its step and code in words: both may hold what a
-patient has sent.
+Each row leads to where one acts. Of a task it shows the type and never the question, and of a failure its step and code
+in words: both may hold what a patient has sent. The Inbox can also show the tasks that are closed, the newest first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.admin import AdminSite
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db.models import TextChoices
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from workflows.console import words
+from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
 from workflows.health import bounded
 from workflows.health import needs_a_person as needs
-from workflows.health.needs_a_person import Asked, Item, Kind, Source, Whose
+from workflows.health.needs_a_person import Asked, Item, Kind, Place, Source, Whose
 from workflows.models import FollowUp, ManualTask, Workflow
 from workflows.wording import words_for_code, words_for_step
 
-Choice = TypeVar("Choice", bound=TextChoices)
-
-# One of them is enough: each row needs its own.
-PERMISSIONS = (needs.SEE_TASKS, needs.SEE_WORKFLOWS)
+OPEN = ManualTask.State.OPEN
+# The states of tasks that the Inbox is asked for.
+STATES = {OPEN.value: "Open", "overdue": "Overdue", "done": "Closed", "all": "All"}
+STATES.update((value, label) for value, label in ManualTask.State.choices if value != OPEN)
 
 # Of what has no team and no assignee.
 WHOEVER = {
@@ -42,19 +45,48 @@ WHOEVER = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A page of the list: `filters` are those that it offers; one of the permissions is enough to see it."""
+
+    title: str
+    url: str
+    kinds: Collection[Kind]
+    filters: tuple[str, ...]
+    permissions: tuple[str, ...]
+
+
+NEEDS_A_PERSON = Listing(
+    "Needs a person",
+    "admin:needs_a_person",
+    needs.EVERYTHING,
+    ("kind", "whose"),
+    (needs.SEE_TASKS, needs.SEE_WORKFLOWS),
+)
+INBOX = Listing(
+    "Inbox",
+    "admin:workflows_manualtask_changelist",
+    needs.TASKS,
+    ("state", "whose", "task_type"),
+    (needs.SEE_TASKS,),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A row of the list. `asks` leads to `url`, where one acts; `why` is empty of a task."""
+    """A row of the list. `asks` leads to `url`, where one acts; `why` is in small print. The rest is of tasks only."""
 
     asks: str
     url: str
-    why: str = ""
+    why: str
     workflow: int
     type: str
     since: datetime
-    due: datetime | None = None
-    is_overdue: bool = False
     whose: str
+    due: datetime | None = None
+    expires: datetime | None = None
+    is_overdue: bool = False
+    closed: SafeString | str = ""
 
     @property
     def waits(self) -> str:
@@ -62,58 +94,102 @@ class Line:
 
 
 @require_safe
-def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
+def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON) -> HttpResponse:
     assert isinstance(request.user, User)
-    if not any(map(request.user.has_perm, PERMISSIONS)):
+    if not any(map(request.user.has_perm, of.permissions)):
         raise PermissionDenied
-    asked = Asked(request.user, _choice(Kind, request, "kind"), _choice(Whose, request, "whose"))
-    after = needs.place(request.GET.get("after", ""))
-    shown = needs.page(asked, after=after)
+    choices = {name: _choices(name, request) for name in of.filters}
+    given = _given(request, choices)
+    url, after = reverse(of.url), needs.place(request.GET.get("after", ""))
+    shown, number = _read(request.user, of, given, after)
     context = {
         **site.each_context(request),
-        "title": "Needs a person",
-        "lines": list(lines(shown.items)),
-        "number": bounded.text(needs.count(asked)),
-        "filters": [_choices("Kind", "kind", Kind, asked), _choices("Whose", "whose", Whose, asked)],
-        "first_url": _url(asked) if after else "",
-        "next_url": _url(asked, after=str(shown.next)) if shown.next else "",
+        "title": of.title,
+        "lines": list(lines(shown.items, urlencode(given))),
+        "number": bounded.text(number),
+        "is_open": _is_open(given),
+        "filters": [(name, TITLES[name], given.get(name), choices[name].items()) for name in of.filters],
+        "first_url": _url(url, given) if after else "",
+        "next_url": _url(url, given, after=str(shown.next)) if shown.next else "",
         "sees_workflows": request.user.has_perm(needs.SEE_WORKFLOWS),
     }
     return TemplateResponse(request, "admin/workflows/needs_a_person.html", context)
 
 
+def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -> tuple[needs.Page, int]:
+    """A page of what is asked for, and how many rows there are on all pages."""
+    state, whose, task_type = given.get("state", OPEN), given.get("whose"), given.get("task_type", "")
+    if not _is_open(given):
+        tasks = needs.of_person(ManualTask.objects.all(), whose, user)
+        rows = _in_state(tasks.filter(task_type=task_type) if task_type else tasks, state)
+        return _newest(rows, after), bounded.count(rows)
+    kinds = (Kind(given["kind"]),) if "kind" in given else of.kinds
+    asked = Asked(user, kinds, Whose(whose) if whose else None, task_type, only_overdue=state == "overdue")
+    return needs.page(asked, after=after), needs.count(asked)
+
+
+def _is_open(given: dict[str, str]) -> bool:
+    return given.get("state", OPEN) in (OPEN, "overdue")
+
+
+def _in_state(tasks: QuerySet[ManualTask], state: str) -> QuerySet[ManualTask]:
+    match state:
+        case "all":
+            return tasks
+        case "done":
+            return tasks.exclude(state=OPEN)
+    return tasks.filter(state=state)
+
+
+def _newest(tasks: QuerySet[ManualTask], after: Place | None) -> needs.Page:
+    if after:
+        tasks = tasks.filter(pk__lt=after.item.pk)
+    rows = tasks.order_by("-pk").values_list("created_at", "pk")[: needs.PAGE + 1]
+    return needs.Page.of([Item(True, since, Source.TASK, pk) for since, pk in rows], timezone.now())
+
+
 # --- Filters ------------------------------------------------------------------------------------
 
-
-def _choice(of: type[Choice], request: HttpRequest, name: str) -> Choice | None:
-    """What a link asks for; None for all, and for what there is not."""
-    return next((each for each in of if each.value == request.GET.get(name)), None)
+TITLES = {"kind": "Kind", "state": "State", "whose": "Whose", "task_type": "Type"}
 
 
-def _choices(title: str, name: str, of: type[TextChoices], asked: Asked) -> tuple[str, list[tuple[str, str, bool]]]:
-    """A filter: its title, and of each choice its label, its link, and whether it is chosen."""
-    chosen = getattr(asked, name)
-    choices: list[Any] = [None, *of]
-    return title, [
-        (str(each.label) if each else "All", _url(replace(asked, **{name: each})), chosen == each) for each in choices
-    ]
+def _choices(name: str, request: HttpRequest) -> dict[str, str]:
+    """Of a filter each value and its label. The first is what holds for a link that does not say."""
+    match name:
+        case "kind":
+            return {"": "All", **dict(Kind.choices)}
+        case "whose":
+            return {"": "All", **dict(Whose.choices)}
+        case "state":
+            return STATES
+    # No text in PostgreSQL holds a NUL. A type of which no task is open may have closed ones.
+    types = [*needs.open_task_types(), *filter(None, [request.GET.get(name, "").replace("\x00", "")])]
+    return {"": "All", **{each: words.task_type(each) for each in types}}
 
 
-def _url(asked: Asked, **also: str) -> str:
-    given = {"kind": asked.kind, "whose": asked.whose, **also}
-    query = urlencode({name: str(value) for name, value in given.items() if value})
-    return f"{reverse('admin:needs_a_person')}{f'?{query}' if query else ''}"
+def _given(request: HttpRequest, choices: dict[str, dict[str, str]]) -> dict[str, str]:
+    """What a link asks for. What there is not asks for nothing."""
+    asked = {name: request.GET.get(name, "") for name in choices}
+    return {name: value for name, value in asked.items() if value in list(choices[name])[1:]}
+
+
+def _url(url: str, given: dict[str, str], **also: str) -> str:
+    query = urlencode({**given, **also})
+    return f"{url}?{query}" if query else url
 
 
 # --- Rows ---------------------------------------------------------------------------------------
 
 
-def lines(items: Sequence[Item]) -> Iterator[Line]:
-    """The rows of a page, read at once by their keys. One that was dealt with since the page was read is left out."""
+def lines(items: Sequence[Item], filters: str = "") -> Iterator[Line]:
+    """The rows of a page, read at once by their keys. One that was dealt with since the page was read is left out.
+
+    The page of a task keeps the filters of the list for the task that comes after it.
+    """
     rows = {source: _rows(source, [item.pk for item in items if item.source == source]) for source in Source}
     for item in items:
         if row := rows[item.source].get(item.pk):
-            yield _line(item, row)
+            yield _line(item.source, row, filters)
 
 
 def _rows(source: Source, pks: list[int]) -> dict[int, Any]:
@@ -122,10 +198,10 @@ def _rows(source: Source, pks: list[int]) -> dict[int, Any]:
     rows: Any
     match source:
         case Source.TASK:
-            rows = ManualTask.objects.with_claims().select_related("assignee", "workflow")
+            rows = ManualTask.objects.with_claims().select_related("assignee", "decided_by", "workflow")
             rows = rows.only(
-                *("team", "task_type", "created_at", "due_at"),
-                *("assignee__username", "workflow__workflow_type"),
+                *("state", "team", "task_type", "created_at", "due_at", "expires_at", "decided_at"),
+                *("assignee__username", "decided_by__username", "workflow__workflow_type"),
             )
         case Source.WORKFLOW:
             rows = Workflow.objects.only("workflow_type", "current_step", "last_error_code", "completed_at")
@@ -135,33 +211,50 @@ def _rows(source: Source, pks: list[int]) -> dict[int, Any]:
     return {row.pk: row for row in rows.filter(pk__in=pks)}
 
 
-def _line(item: Item, row: Any) -> Line:
-    match item.source:
+def _line(source: Source, row: Any, filters: str) -> Line:
+    match source:
         case Source.TASK:
-            return _of_task(row, is_overdue=not item.in_time)
+            return _of_task(row, filters)
         case Source.WORKFLOW:
             return _of_workflow(row)
         case Source.FOLLOW_UP:
             return _of_deferred_step(row)
 
 
-def _of_task(row: ManualTask, *, is_overdue: bool) -> Line:
+def _of_task(row: ManualTask, filters: str) -> Line:
+    is_open = row.state == OPEN
+    url = reverse("admin:workflows_manualtask_change", args=[row.pk])
     return Line(
         asks=words.task_type(row.task_type),
-        url=reverse("admin:workflows_manualtask_change", args=[row.pk]),
+        url=_url(url, {FILTERS: filters} if filters else {}),
+        why=f"Task {row.pk}",
         workflow=row.workflow_id,
         type=words.workflow_type(row.workflow.workflow_type),
         since=row.created_at,
-        due=row.due_at,
-        is_overdue=is_overdue,
-        whose=_assignee(row) or row.team or WHOEVER[Source.TASK],
+        whose=_whose(row),
+        due=row.due_at if is_open else None,
+        expires=row.expires_at if is_open else None,
+        is_overdue=is_overdue(row),
+        closed="" if is_open else words.badge(row.state, row.get_state_display()),
     )
 
 
-def _assignee(row: ManualTask) -> str:
+def _whose(row: ManualTask) -> str:
+    if row.decided_by and row.decided_at:
+        return f"Decided by {row.decided_by.get_username()}, {words.clock(row.decided_at)}"
     if row.assignee is None:
-        return ""
-    return row.assignee.get_username() + ("" if row.is_held else ", who can no longer decide it")
+        return row.team or WHOEVER[Source.TASK]
+    name = f"{row.assignee.get_username()}{f' ({row.team})' if row.team else ''}"
+    return f"{name}, who can no longer decide it" if is_stranded(row) else name
+
+
+def is_overdue(task: ManualTask) -> bool:
+    return task.state == OPEN and task.due_at is not None and task.due_at <= timezone.now()
+
+
+def is_stranded(task: ManualTask) -> bool:
+    """Whether the assignee can no longer decide the task. False for one that is not open any more."""
+    return task.state == OPEN and task.assignee_id is not None and not task.is_held
 
 
 def _of_workflow(row: Workflow) -> Line:
@@ -183,6 +276,7 @@ def _of_deferred_step(row: FollowUp) -> Line:
     wording = wording_of_type(row.workflow.workflow_type)
     return Line(
         asks=f"Given up: {words_for_step(wording, row.step).titled}",
+        why="",
         url=_page_of(row.workflow_id),
         workflow=row.workflow_id,
         type=words.workflow_type(row.workflow.workflow_type),

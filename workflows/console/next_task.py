@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest, QueryDict
 
 from workflows import operations
+from workflows.health.needs_a_person import of_person
 from workflows.models import ManualTask
 from workflows.models.manual_task import DUE
-
-if TYPE_CHECKING:
-    from workflows.models.manual_task import ManualTaskQuerySet
 
 # Where the admin keeps the list's filters while a row of it is shown.
 FILTERS = "_changelist_filters"
@@ -37,22 +35,9 @@ class Next:
 def after(request: HttpRequest, row: ManualTask) -> Next | None:
     user = cast("User", request.user)
     tasks = operations.decidable(user).filter(task_type=row.task_type).exclude(pk=row.pk)
-    found = list(
-        of_person(tasks, filters(request).get("whose"), user).order_by(DUE, "id")[: LEFT_COUNTED + 1].only("id")
-    )
+    of_filter = of_person(tasks, filters(request).get("whose"), user)
+    found = list(of_filter.order_by(DUE, "id")[: LEFT_COUNTED + 1].only("id"))
     return Next(found[0], len(found)) if found else None
-
-
-def of_person(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> ManualTaskQuerySet:
-    """The tasks that the inbox's filter by person shows."""
-    match whose:
-        case "mine":
-            return tasks.filter(assignee=user)
-        case "unassigned":
-            return tasks.free()
-        case "teams":
-            return tasks.exclude(team="").for_members(user)
-    return tasks
 
 
 def filters(request: HttpRequest) -> QueryDict:

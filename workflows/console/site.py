@@ -67,5 +67,5 @@ class ConsoleSite(admin.AdminSite):
             "health": home.health(judge(read), request.user),
             "numbers": home.numbers(read, request.user),
             "needs_a_person": bounded.text(count(Asked(request.user))),
-            "given_up": bounded.text(count(Asked(request.user, Kind.GIVEN_UP))),
+            "given_up": bounded.text(count(Asked(request.user, (Kind.GIVEN_UP,)))),
         }

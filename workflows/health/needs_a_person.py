@@ -8,7 +8,7 @@ team and type, so that a rare type among many tasks costs no more than a common 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum
@@ -31,6 +31,8 @@ from workflows.postgres.statements import fetch_all, fetch_one
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+    from workflows.models.manual_task import ManualTaskQuerySet
 
 PAGE = 50
 SEE_TASKS, SEE_WORKFLOWS = "workflows.view_manualtask", "workflows.view_workflow"
@@ -58,17 +60,20 @@ class Source(IntEnum):
     FOLLOW_UP = 2
 
 
-_OF_TASKS = (Kind.TASK, Kind.UNCLEAR, Kind.REVERSAL)
+EVERYTHING = tuple(Kind)
+TASKS = (Kind.TASK, Kind.UNCLEAR, Kind.REVERSAL)
 _KIND_OF_TYPE = {DOUBT_TASK_TYPE: Kind.UNCLEAR, UNDO_TASK_TYPE: Kind.REVERSAL}
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for, by whom; None means any. Nobody gets what they may not see."""
+    """What is asked for, by whom; None and empty mean any. Nobody gets what they may not see."""
 
     user: User
-    kind: Kind | None = None
+    kinds: Collection[Kind] = EVERYTHING
     whose: Whose | None = None
+    task_type: str = ""
+    only_overdue: bool = False
 
 
 class Item(NamedTuple):
@@ -107,6 +112,11 @@ class Page:
     items: Sequence[Item]
     next: Place | None
 
+    @classmethod
+    def of(cls, found: Sequence[Item], at: datetime) -> Page:
+        """Of what was found, one more than a page has if there is a page after it."""
+        return cls(found[:PAGE], Place(at, found[PAGE - 1]) if len(found) > PAGE else None)
+
 
 def page(asked: Asked, *, after: Place | None = None) -> Page:
     """The next items behind a place, or the first; and behind which the page after it starts, if there is one."""
@@ -114,16 +124,17 @@ def page(asked: Asked, *, after: Place | None = None) -> Page:
     found: list[Item] = []
     if after is None or not after.item.in_time:
         found = _first(_overdue(asked, at), after, limit=PAGE + 1)
-    if len(found) <= PAGE:
+    if len(found) <= PAGE and not asked.only_overdue:
         behind = after if after and after.item.in_time else None
         found += _first(_in_time(asked, at), behind, limit=PAGE + 1 - len(found))
-    return Page(found[:PAGE], Place(at, found[PAGE - 1]) if len(found) > PAGE else None)
+    return Page.of(found, at)
 
 
 def count(asked: Asked) -> int:
     """How many there are: one above bounded.COUNT_LIMIT if there are more."""
     # In order, too: else PostgreSQL may go through all that ever failed, for it has no idea how many are left.
-    parts = [_in_order(each).values_list("pk")[: bounded.COUNT_LIMIT + 1] for each in _all(asked)]
+    branches = _overdue(asked, timezone.now()) if asked.only_overdue else _all(asked)
+    parts = [_in_order(each).values_list("pk")[: bounded.COUNT_LIMIT + 1] for each in branches]
     return int(_together(parts)[: bounded.COUNT_LIMIT + 1].count()) if parts else 0
 
 
@@ -162,29 +173,44 @@ def _all(asked: Asked) -> list[Branch]:
 
 def _tasks(asked: Asked) -> list[QuerySet[Any]]:
     """The open tasks that are asked for, those of each team and type by themselves."""
-    if not asked.user.has_perm(SEE_TASKS) or asked.kind not in (None, *_OF_TASKS):
+    if not asked.user.has_perm(SEE_TASKS) or not set(TASKS) & {*asked.kinds}:
         return []
+    found = [
+        (team, task_type)
+        for team, task_type in _teams_and_types()
+        if kind_of(task_type) in asked.kinds and asked.task_type in ("", task_type)
+    ]
     tasks = ManualTask.objects.open()
     if asked.whose == Whose.MINE:  # they are few, and of one person there is one index
-        return [tasks.filter(_of_kind(asked.kind), assignee=asked.user)]
-    if asked.whose == Whose.UNASSIGNED:
-        tasks = tasks.free()
-    is_asked = _is_in(asked.user) if asked.whose == Whose.TEAMS else lambda team: True
-    return [
-        tasks.filter(team=team, task_type=task_type)
-        for team, task_type in _teams_and_types()
-        if is_asked(team) and asked.kind in (None, kind_of(task_type))
-    ]
+        return [of_person(tasks, asked.whose, asked.user).filter(task_type__in={each for _, each in found})]
+    if asked.whose == Whose.TEAMS:
+        is_theirs = _is_in(asked.user)
+        found = [(team, task_type) for team, task_type in found if is_theirs(team)]
+    else:
+        tasks = of_person(tasks, asked.whose, asked.user)
+    return [tasks.filter(team=team, task_type=task_type) for team, task_type in found]
+
+
+def of_person(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> ManualTaskQuerySet:
+    """Of these tasks those that are a person's, their teams', or nobody's yet."""
+    match whose:
+        case Whose.MINE:
+            return tasks.filter(assignee=user)
+        case Whose.UNASSIGNED:
+            return tasks.free()
+        case Whose.TEAMS:
+            return tasks.exclude(team="").for_members(user)
+    return tasks
 
 
 def _workflows(asked: Asked) -> list[QuerySet[Any]]:
     """Failed workflows are nobody's: whoever may retry them."""
-    is_asked = asked.kind in (None, Kind.FAILED) and asked.whose in (None, Whose.UNASSIGNED)
+    is_asked = Kind.FAILED in asked.kinds and asked.whose in (None, Whose.UNASSIGNED)
     return [failures()] if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
 
 
 def _follow_ups(asked: Asked) -> list[QuerySet[Any]]:
-    is_asked = asked.kind in (None, Kind.GIVEN_UP) and asked.whose in (None, Whose.UNASSIGNED)
+    is_asked = Kind.GIVEN_UP in asked.kinds and asked.whose in (None, Whose.UNASSIGNED)
     return [given_up()] if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
 
 
@@ -200,14 +226,6 @@ def given_up() -> QuerySet[FollowUp]:
 
 def kind_of(task_type: str) -> Kind:
     return _KIND_OF_TYPE.get(task_type, Kind.TASK)
-
-
-def _of_kind(kind: Kind | None) -> Q:
-    """The same in SQL."""
-    if kind is None:
-        return Q()
-    named = [task_type for task_type, its_kind in _KIND_OF_TYPE.items() if its_kind == kind]
-    return Q(task_type__in=named) if named else ~Q(task_type__in=list(_KIND_OF_TYPE))
 
 
 def _is_in(user: User) -> Callable[[str], bool]:

@@ -182,7 +182,7 @@ class ManualTask(models.Model):
                 fields=["assignee", "created_at", "id"],
                 condition=Q(state="open") & ~Q(assignee=None),
             ),
-            # The inbox: by when they are due, all of them and those of a type.
+            # Which is decided next: by when they are due, of all of them and of a type.
             models.Index(DUE, "id", name="manual_task_inbox", condition=Q(state="open")),
             models.Index("task_type", DUE, "id", name="manual_task_of_type", condition=Q(state="open")),
             # And those that are closed, newest first: rejected and expired are few.

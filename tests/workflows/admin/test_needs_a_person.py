@@ -1,4 +1,4 @@
-"""Needs a person: what is on the list, in which order, for whom, and what a page of it reads."""
+"""Needs a person, and the inbox, which is the same list: what is on it, in which order, and for whom."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import Item, Place, Source
 from workflows.models import FollowUp, ManualTask, Workflow
 
-LIST = "/admin/needs-a-person/"
+LIST, INBOX = "/admin/needs-a-person/", "/admin/workflows/manualtask/"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def shown(client: Client, query: str = "") -> list[Any]:
-    response = client.get(LIST + query)
+def shown(client: Client, query: str = "", url: str = LIST) -> list[Any]:
+    response = client.get(url + query)
     assert response.status_code == 200
     return list(response.context["lines"])
 
@@ -36,8 +36,8 @@ def asks(client: Client, query: str = "") -> list[str]:
     return [line.asks for line in shown(client, query)]
 
 
-def text(client: Client, query: str = "") -> str:
-    html = client.get(LIST + query).content.decode().split('id="content"')[1]
+def text(client: Client, query: str = "", url: str = LIST) -> str:
+    html = client.get(url + query).content.decode().split('id="content"')[1]
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
 
 
@@ -109,20 +109,23 @@ def test_what_is_overdue_comes_first_and_is_marked(as_: Login) -> None:
     assert [line.is_overdue for line in shown(support)] == [True, True, False, False]
     assert support.get(LIST).content.decode().count("badge-overdue") == 2
     assert f"due {now - 2 * HOUR:%Y-%m-%d %H:%M} UTC Overdue" in text(support)
+    assert asks(support, "?state=overdue") == asks(support), "a filter of the inbox"
+    assert [line.asks for line in shown(support, "?state=overdue", INBOX)] == ["Late", "Later"]
+    assert "2 wait for somebody" in text(support, "?state=overdue", INBOX)
 
 
 def test_each_row_says_what_is_asked_since_when_and_whose_it_is_and_leads_there(as_: Login) -> None:
     approver = as_("approver")
     me = User.objects.get()
     reviewed = task(5 * HOUR, assignee=me)
-    left = task(4 * HOUR, assignee=User.objects.create_user("gone"))
+    left = task(4 * HOUR, assignee=User.objects.create_user("gone"), team="packers")
     asked = task(3 * HOUR, team="clinicians")
     anybody = task(2 * HOUR)
     declined, let_go = failed(HOUR), given_up()
     lines = shown(approver)
     assert [line.whose for line in lines] == [
         "some-approver",
-        "gone, who can no longer decide it",
+        "gone (packers), who can no longer decide it",
         "clinicians",
         "Whoever may decide",
         "Whoever may retry",
@@ -137,6 +140,8 @@ def test_each_row_says_what_is_asked_since_when_and_whose_it_is_and_leads_there(
     told = text(approver)
     assert "Something unforeseen happened." in told  # the code has no words
     assert f"{declined.pk} Parcel" in told
+    assert f"Task {asked.pk}" in told
+    assert f"expires {asked.expires_at:%Y-%m-%d %H:%M} UTC" in told
 
 
 def test_of_a_failure_it_has_the_words_of_its_definition(as_: Login) -> None:
@@ -214,10 +219,12 @@ def test_whose_it_is_is_a_filter(as_: Login) -> None:
     assert asks(as_("superuser"), "?whose=teams") == ["Ours", "Others", "Unclear call"]
 
 
-@pytest.mark.parametrize("query", ["?kind=x", "?whose=%00", "?kind=failed%00&whose="])
+@pytest.mark.parametrize("query", ["?kind=x", "?whose=%00", "?kind=failed%00&whose=", "?after=7&before=end&o=1"])
 def test_a_filter_that_there_is_not_filters_nothing(as_: Login, query: str) -> None:
     one_of_each()
-    assert asks(as_("support"), query) == EACH
+    support = as_("support")
+    assert asks(support, query) == EACH
+    assert [line.asks for line in shown(support, query + "&state=%00", INBOX)] == EACH[:3]
 
 
 def test_a_filter_is_kept_from_page_to_page(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,12 +235,61 @@ def test_a_filter_is_kept_from_page_to_page(as_: Login, monkeypatch: pytest.Monk
     assert response.context["next_url"].startswith(f"{LIST}?kind=failed&whose=unassigned&after=")
 
 
+# --- The inbox ----------------------------------------------------------------------------------
+
+
+def in_inbox(client: Client, query: str) -> list[int]:
+    return [int(line.url.split("/")[4]) for line in shown(client, query, INBOX)]
+
+
+def test_the_inbox_has_the_tasks_of_the_list_by_the_same_filters_and_by_type(as_: Login) -> None:
+    one_of_each()
+    approver = as_("approver")
+    mine = task(6 * HOUR, task_type="parcel_review", assignee=User.objects.get())
+    tasks = [mine.pk, *ManualTask.objects.exclude(pk=mine.pk).order_by("pk").values_list("pk", flat=True)]
+    assert [line.pk for line in needs.page(needs.Asked(User.objects.get())).items][:4] == tasks
+    assert in_inbox(approver, "") == tasks
+    assert in_inbox(approver, "?task_type=parcel_review") == tasks[:2]
+    assert in_inbox(approver, "?task_type=parcel_review&whose=unassigned") == tasks[1:2]
+    assert in_inbox(approver, "?whose=mine&task_type=undo_in_doubt") == []
+    row, *_ = shown(approver, "?whose=mine", INBOX)
+    assert row.url.endswith(f"/{mine.pk}/change/?_changelist_filters=whose%3Dmine"), "for the task after it"
+
+
+def test_the_inbox_has_tasks_of_each_state_too_the_newest_first(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    approver = as_("approver")
+    decided = {"decided_by": User.objects.get(), "decided_at": timezone.now(), "task_type": "letter"}
+    made: dict[str, int] = {}
+    for state in ManualTask.State:
+        made[state] = task(state=state, **(decided if state in ("approved", "rejected") else {})).pk
+    ended = rows.open_task(rows.failed(), task_type="note", expires_at=timezone.now() + HOUR).pk
+    closed = [pk for state, pk in made.items() if state != "open"][::-1]
+    for state, pk in made.items():
+        assert in_inbox(approver, f"?state={state}") == [pk], "an open task of a workflow that has ended awaits nobody"
+    assert in_inbox(approver, "?state=done") == closed
+    assert in_inbox(approver, "?state=all") == [ended, *closed, made["open"]]
+    assert in_inbox(approver, "?state=done&task_type=letter") == [made["rejected"], made["approved"]]
+    assert in_inbox(approver, "?state=all&task_type=%00") == in_inbox(approver, "?state=all")
+    assert "task_type=note" not in approver.get(INBOX).content.decode()
+    ManualTask.objects.filter(pk=made["expired"]).update(assignee=User.objects.get(), due_at=timezone.now() - HOUR)
+    assert in_inbox(approver, "?state=done&whose=mine") == [made["expired"]]
+    told = text(approver, "?state=all", INBOX)
+    assert "7 tasks, newest first" in told
+    assert "Letter Task" in told
+    assert "Approved" in told
+    assert "Decided by some-approver, " in told
+    assert "Overdue" not in told.split("What is asked")[1]
+    monkeypatch.setattr(needs, "PAGE", 2)
+    pages = list(walk(approver, "?state=done", INBOX))
+    assert [len(page) for page in pages] == [2, 2, 1]
+
+
 # --- Page by page -------------------------------------------------------------------------------
 
 
-def walk(client: Client, query: str = "") -> Iterator[list[tuple[str, int]]]:
+def walk(client: Client, query: str = "", url: str = LIST) -> Iterator[list[tuple[str, int]]]:
     """The pages of the list, by their links, as what each row leads to."""
-    url = LIST + query
+    url += query
     for _ in range(100):
         response = client.get(url)
         yield [(line.url.split("/")[3], line.workflow) for line in response.context["lines"]]

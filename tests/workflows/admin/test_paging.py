@@ -17,9 +17,9 @@ from tests.workflows.admin.conftest import Login
 from workflows.console import paging
 from workflows.console.base import ConsoleAdmin
 from workflows.console.paging import FIRST_PAGE, LAST_PAGE, NEXT_PAGE, PREVIOUS_PAGE
-from workflows.models import ManualTask, WorkerProcess, Workflow
+from workflows.models import WorkerProcess, Workflow
 
-LIST, INBOX, WORKERS = (f"/admin/workflows/{name}/" for name in ("workflow", "manualtask", "workerprocess"))
+LIST, WORKERS = (f"/admin/workflows/{name}/" for name in ("workflow", "workerprocess"))
 
 
 @pytest.fixture(autouse=True)
@@ -84,25 +84,6 @@ def test_what_comes_in_meanwhile_moves_no_row_to_another_page(boss: Client) -> N
     assert shown(boss, links[NEXT_PAGE])[0] == made[3:]
 
 
-def test_the_inbox_goes_by_due_time_and_then_by_number(boss: Client) -> None:
-    """Several are due at one time: no page repeats one of them, nor leaves one out."""
-    hour = timezone.now() + timedelta(hours=1)
-    made = [rows.open_task(rows.waiting(task=False), due_at=hour).pk for _ in range(7)]
-    sooner = rows.open_task(rows.waiting(task=False), due_at=hour - timedelta(minutes=1)).pk
-    later = rows.open_task(rows.waiting(task=False), expires_at=hour + timedelta(minutes=1)).pk
-    order = [sooner, *made, later]
-    assert list(walk(boss, INBOX, NEXT_PAGE)) == [order[:3], order[3:6], order[6:]]
-    assert list(walk(boss, f"{INBOX}?before=end", PREVIOUS_PAGE)) == [order[6:], order[3:6], order[:3]]
-
-
-def test_a_page_of_the_inbox_starts_where_it_did_when_its_row_has_been_decided(boss: Client) -> None:
-    hour = timezone.now() + timedelta(hours=1)
-    made = [rows.open_task(rows.waiting(task=False), due_at=hour).pk for _ in range(5)]
-    _, links = shown(boss, INBOX)
-    ManualTask.objects.filter(pk=made[2]).update(state="expired")
-    assert shown(boss, links[NEXT_PAGE])[0] == made[3:]
-
-
 def test_workers_that_run_come_first_then_those_that_stopped_last(boss: Client) -> None:
     now = timezone.now()
     at = [now - timedelta(minutes=minutes) for minutes in (1, 2, 2, 3)]
@@ -159,10 +140,10 @@ def test_what_needs_attention_for_several_reasons_is_listed_and_counted_once(bos
         "end&before=abc",
     ],
 )
-@pytest.mark.parametrize("url", [LIST, INBOX, WORKERS])
+@pytest.mark.parametrize("url", [LIST, WORKERS])
 def test_a_bad_place_gives_a_page_of_the_list(boss: Client, url: str, cursor: str) -> None:
     rows.worker()
-    row = rows.waiting()
+    row = rows.workflow()
     for name in ("after", "before"):
         response = boss.get(f"{url}?{name}={cursor}")
         assert response.status_code == 200

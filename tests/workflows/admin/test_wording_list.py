@@ -11,14 +11,12 @@ from collections.abc import Iterator
 import pytest
 from django.contrib import admin
 from django.contrib.admin.utils import label_for_field
-from django.test import RequestFactory
 from django.utils.text import capfirst
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from tests.servers import ROOT
 from workflows.console import home, navigation, needs_a_person, paging, patient, words
 from workflows.console.base import ConsoleAdmin, RetryForm
-from workflows.console.manual_task import ManualTaskAdmin
 from workflows.console.workflow import PresetFilter
 from workflows.health.health import Level
 from workflows.health.needs_a_person import Kind, Whose
@@ -43,6 +41,7 @@ def shown() -> Iterator[tuple[str, str]]:
     ):
         yield from ((heading, str(label)) for label in choices.labels)
     yield from (("Needs a person", whoever) for whoever in needs_a_person.WHOEVER.values())
+    yield from (("States of tasks", label) for label in needs_a_person.STATES.values())
     yield from (("Answers", said) for said in words.SAID.values())
     yield from (("Types of tasks", label) for label in words.TASK_TYPES.values())
     for model_admin in admin.site._registry.values():
@@ -70,14 +69,8 @@ def shown() -> Iterator[tuple[str, str]]:
 
 def columns(model_admin: ConsoleAdmin) -> Iterator[str]:
     """The titles of the columns of a list; on a phone they stand in each card."""
-    shown = model_admin.list_display
-    if isinstance(model_admin, ManualTaskAdmin):
-        shown = {*model_admin.get_list_display(RequestFactory().get("/")), *model_admin.get_list_display(ALL_TASKS)}
-    for name in [*shown] if "__str__" not in shown else []:  # the list of services has a page of its own
+    for name in model_admin.list_display if "__str__" not in model_admin.list_display else []:  # a page of its own
         yield str(capfirst(label_for_field(name, model_admin.model, model_admin)))
-
-
-ALL_TASKS = RequestFactory().get("/", {"state": "all"})
 
 
 def listed() -> dict[str, list[str]]:

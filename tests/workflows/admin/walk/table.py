@@ -57,7 +57,7 @@ workflows_workflow_add                                 | - ------ - - ss | - ---
 workflows_workflow_delete failed                       | - ------ - - ss | - ------ - - ss
 workflows/workflow/<path:object_id>/ failed            | > >>>>>> > > ss | > >>>>>> > > ss
 
-workflows_manualtask_changelist                        | p pppppp - - ss | p pppppp - - ss
+workflows_manualtask_changelist                        | p pppppp - - ss | x xxxxxx x x ss
 workflows_manualtask_change anybodys                   | p pppppp - - ss | - ------ - - ss
 workflows_manualtask_change of-own-team                | p pppppp - - ss | - ------ - - ss
 workflows_manualtask_change of-other-team              | p pppppp - - ss | - ------ - - ss
