@@ -83,15 +83,3 @@ def test_the_first_tab_offers_to_skip_what_is_on_every_page(open_as: Open) -> No
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('#content') !== null")
-
-
-def test_enter_in_a_field_decides_nothing(open_as: Open) -> None:
-    """A button has to be gone to: Enter in a text field would press the first one of its form."""
-    task = unclear_call()
-    page = open_as("superuser", of(task))
-    page.get_by_label("Charge", exact=True).fill("ch_1")
-    page.keyboard.press("Enter")
-    page.wait_for_timeout(300)
-    task.refresh_from_db()
-    assert task.state == "open"
-    assert page.url.endswith(of(task))

@@ -183,18 +183,6 @@ def test_a_list_of_fifty_takes_as_many_queries_as_a_list_of_two(as_: Login) -> N
     assert queries() == two <= 8
 
 
-# --- Who ----------------------------------------------------------------------------------------
-
-
-def test_a_stranger_is_sent_to_the_login_and_told_nothing(db: None) -> None:
-    sent()
-    response = find(Client(), EMAIL)
-    assert response.status_code == 302
-    assert response.headers["Location"] == "/admin/login/?next=/admin/"
-    assert "canary" not in f"{response.headers}{response.content.decode()}"
-    assert not Search.objects.exists()
-
-
 # --- On record ----------------------------------------------------------------------------------
 
 

@@ -60,8 +60,10 @@ def test_a_list_of_more_than_plain_values_is_masked() -> None:
     }
 
 
-def test_a_long_text_is_cut() -> None:
+def test_a_long_text_is_cut_and_so_is_a_long_list_of_fields() -> None:
     assert shown({"plan": "x" * 101}, "plan") == {"plan": "x" * 100 + "…"}
+    fields = masked_fields({f"f{number}": number for number in range(1000)})
+    assert (len(fields), fields[-1]) == (101, ("…", "more fields"))
 
 
 def test_a_long_part_is_cut_in_the_strip_of_the_caller_too() -> None:

@@ -1,60 +1,14 @@
-"""Nothing is done by hand, and the groups have their permissions. Who gets what at which URL: `walk/`."""
+"""The groups have their permissions, as the docs say. Who gets what at which URL: `walk/`."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import Group
 
 from tests.groups import make_groups
 from tests.servers import ROOT
-from tests.workflows import rows
-from tests.workflows.admin.conftest import Login
-from tests.workflows.outages.services import open_circuit
-from workflows.models import ApiKey
-
-
-def tables() -> dict[str, list[Any]]:
-    """Everything that is stored about workflows."""
-    return {
-        model._meta.label: list(model._default_manager.order_by("pk").values())
-        for model in [*apps.get_app_config("workflows").get_models(), apps.get_model("admin", "LogEntry")]
-    }
-
-
-# --- Nothing by hand ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("model", ["workflow", "manualtask", "apikey", "service"])
-def test_nobody_adds_edits_or_deletes_by_hand(as_: Login, model: str) -> None:
-    rows.waiting()
-    ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1")
-    open_circuit()
-    pk = apps.get_model("workflows", model)._default_manager.get().pk
-    client = as_("superuser")
-    before = tables()
-    root = f"/admin/workflows/{model}"
-    form = {"status": "COMPLETE", "state": "approved", "name": "mine", "post": "yes", "_save": "Save"}
-    assert client.post(f"{root}/add/", form).status_code == 403
-    assert client.post(f"{root}/{pk}/change/", form).status_code == 403
-    assert client.post(f"{root}/{pk}/delete/", form).status_code == 403
-    delete = {"action": "delete_selected", "_selected_action": str(pk), "post": "yes"}
-    client.post(f"{root}/", delete)
-    client.post(f"{root}/", {**form, "form-0-id": str(pk), "form-TOTAL_FORMS": "1", "form-INITIAL_FORMS": "1"})
-    for url in (f"{root}/add/", f"{root}/{pk}/delete/"):
-        assert client.get(url).status_code == 403
-    assert tables() == before
-
-
-@pytest.mark.parametrize("model", ["attempt", "event", "signal", "wait", "circuitevent"])
-def test_what_belongs_to_a_workflow_has_no_pages_of_its_own(as_: Login, model: str) -> None:
-    assert as_("superuser").get(f"/admin/workflows/{model}/").status_code == 404
-
-
-# --- Groups -------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)

@@ -68,15 +68,6 @@ def test_an_answer_that_stands_offers_no_button_and_its_page_says_why(as_: Login
     assert "Nothing: it cannot be retracted. Its workflow is complete" in html
 
 
-def test_only_who_may_decide_takes_an_answer_back(as_: Login) -> None:
-    row = task(task_type="effect_in_doubt")
-    decide(as_("approver"), row, decision="approve", **PAID)
-    support = as_("support")
-    assert "Retract the answer" not in page(support, row)
-    assert support.get(url(row, "take_back")).status_code == 403
-    assert support.post(url(row, "take_back"), {"reason": "x"}).status_code == 403
-
-
 def test_what_a_step_has_asked_offers_no_retracting(as_: Login) -> None:
     client, row = as_("approver"), task()
     assert "A decision is final." in page(client, row)

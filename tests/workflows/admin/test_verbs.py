@@ -78,20 +78,23 @@ def test_a_row_that_is_not_there_is_not_found(as_: Login) -> None:
 
 
 def test_retry_selected_asks_first_and_counts_what_it_did(as_: Login) -> None:
-    made = [rows.failed(begun=True), rows.failed(begun=True), rows.complete(), rows.retrying()]
+    made = [rows.failed(begun=True), rows.failed(begun=True), rows.complete(), rows.retrying(), rows.cancelled()]
     client = as_("support")
     asked = client.post("/admin/workflows/workflow/", chosen(*made, index="0"))
-    assert "Retry 4 workflows?" in asked.content.decode()
-    assert "2 of the 4 selected have failed" in asked.content.decode()
+    assert "Retry 5 workflows?" in asked.content.decode()
+    assert "2 of the 5 selected have failed" in asked.content.decode()
     assert "Each waits its turn behind what is queued" in asked.content.decode()
-    assert Workflow.objects.filter(status="FAILED").count() == 2
+    without = client.post("/admin/workflows/workflow/", chosen(*made, confirmed="yes", reason=""))
+    assert "reason" in without.context["form"].errors
+    assert not Event.objects.exists()
     done = client.post("/admin/workflows/workflow/", chosen(*made, confirmed="yes", reason="Again."), follow=True)
     assert [str(message) for message in done.context["messages"]] == [
         "2 retried.",
         "1 refused: Only a failed workflow can be retried; this one is complete.",
         "1 refused: Only a failed workflow can be retried; this one is retrying.",
+        "1 refused: A cancelled workflow is retried on its own page.",
     ]
-    assert not Workflow.objects.filter(status="FAILED").exists()
+    assert Workflow.objects.get(status="FAILED") == made[-1]
     assert Event.objects.filter(kind="retried", actor="some-support").count() == 2
     assert not Workflow.objects.filter(pk__in=[row.pk for row in made[:2]], begun=True).exists()
 
@@ -113,23 +116,6 @@ def test_what_was_seen_of_what_is_selected_must_be_numbers(as_: Login, seen: str
     sent = {**chosen(rows.failed(), confirmed="yes", reason="Again."), "seen": [seen]}
     assert as_("support").post(LIST, sent).status_code == 400
     assert not Event.objects.exists()
-
-
-def test_retry_selected_leaves_alone_what_somebody_has_cancelled(as_: Login) -> None:
-    made = [rows.failed(), rows.cancelled()]
-    client = as_("support")
-    assert "1 of the 2 selected have failed" in client.post(LIST, chosen(*made, index="0")).content.decode()
-    done = client.post(LIST, chosen(*made, confirmed="yes", reason="Again."), follow=True)
-    assert [str(message) for message in done.context["messages"]] == [
-        "1 retried.",
-        "1 refused: A cancelled workflow is retried on its own page.",
-    ]
-
-
-def test_retry_selected_needs_a_reason(as_: Login) -> None:
-    response = as_("support").post("/admin/workflows/workflow/", chosen(rows.failed(), confirmed="yes", reason=""))
-    assert "reason" in response.context["form"].errors
-    assert Workflow.objects.get().status == "FAILED"
 
 
 def test_retry_selected_takes_a_hundred_at_the_most(as_: Login) -> None:

@@ -15,7 +15,7 @@ from tests.workflows.admin.conftest import Login
 from workflows.console import workflow_page
 from workflows.console.steps import step_lines
 from workflows.definition import definitions
-from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, Workflow
+from workflows.models import Attempt, Effect, ManualTask, Workflow
 
 
 def page(client: Client, row: Workflow, query: str = "") -> str:
@@ -145,21 +145,6 @@ def test_an_undo_that_fails_is_told_beside_its_effect(as_: Login) -> None:
     told = re.search(r"Done; its reversal failed 2 times(.*?)</td>", page(as_("support"), row))
     assert told
     assert told[1] == '<div class="error">busy</div>'
-
-
-def test_the_history_of_a_compensation_reads_as_sentences(as_: Login) -> None:
-    row = rows.compensating()
-    failed = {"failures": 1, "max_attempts": 3, "error_code": "busy", "error_message": "Busy."}
-    Event.objects.create(workflow=row, kind="undo_failed", step="charge", detail=failed)
-    Event.objects.create(workflow=row, kind="compensated", detail={"undone": ["charge", "reserve"]})
-    Event.objects.create(workflow=row, kind="compensated", detail={"undone": []})
-    html = page(as_("support"), row)
-    for told in [
-        "Charge, failure 1 of 3: busy: Busy.",
-        "Reversed: “Charge”, “Reserve”.",
-        "Nothing was left to reverse.",
-    ]:
-        assert told in html
 
 
 def steps_of(row: Workflow) -> list[tuple[str, str, str]]:
@@ -343,40 +328,6 @@ def test_the_page_of_one_under_way_keeps_itself_up_to_date(as_: Login) -> None:
     html = page(as_("support"), rows.complete())
     assert 'data-at-rest="yes"' in html
     assert "Tell me when this ends" not in html
-
-
-# --- Masks --------------------------------------------------------------------------------------
-
-
-def test_of_a_payload_only_the_names_of_fields_are_shown(as_: Login) -> None:
-    row = rows.workflow(
-        payload={"patient": {"email": "jane@example.com", "note": None}, "jane@example.com": 1, "x": [7]}
-    )
-    html = page(as_("support"), row)
-    assert "patient.email" in html
-    assert "jane@example.com" not in html
-    names = [name for name, _ in workflow_page.page(_with_state(row))["payload"]]
-    assert sorted(names) == ["(a name that is not shown)", "patient.email", "patient.note", "x"]
-
-
-def test_a_payload_of_a_thousand_fields_is_cut(as_: Login) -> None:
-    row = rows.workflow(payload={f"f{number}": number for number in range(1000)})
-    fields = workflow_page.page(_with_state(row))["payload"]
-    assert len(fields) == 101
-    assert fields[-1] == ("…", "more fields")
-
-
-def _with_state(row: Workflow) -> Workflow:
-    return Workflow.objects.with_state().get(pk=row.pk)
-
-
-def test_it_says_what_is_still_to_be_done_for_one_that_is_complete(as_: Login) -> None:
-    row = rows.complete()
-    FollowUp.objects.create(workflow=row, step="confirm", queue="default", due_at=timezone.now() + timedelta(hours=1))
-    FollowUp.objects.create(workflow=row, step="greet", queue="default", due_at=None)
-    shown = page(as_("support"), row)
-    assert "Still to be done: “Confirm”, the next try is at " in shown
-    assert "Still to be done: “Greet”, given up." in shown
 
 
 def test_the_steps_shown_are_those_of_the_run_that_completed_it(as_: Login) -> None:
