@@ -1,4 +1,4 @@
-"""The bar on every page, and Home's first line, on a phone and by the keyboard."""
+"""The bar on every page, and Home's first line, on a phone."""
 
 from __future__ import annotations
 
@@ -29,17 +29,6 @@ def test_on_a_phone_all_of_it_is_seen_and_nothing_is_wider_than_the_page(open_as
 
 def _box(link: object) -> dict[str, float]:
     return link.bounding_box()  # type: ignore[attr-defined, no-any-return]
-
-
-def test_by_the_keyboard_it_is_skipped_or_used(open_as: Open) -> None:
-    page = open_as("superuser", "/admin/workflows/workflow/")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "content-start"
-    page.focus(".bar a >> text=Inbox")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/admin/workflows/manualtask/")
-    assert page.locator(".bar [aria-current=page]").all_inner_texts() == ["Inbox"]
 
 
 def test_whether_all_is_well_is_read_at_once(open_as: Open) -> None:

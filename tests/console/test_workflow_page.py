@@ -34,18 +34,6 @@ def complete(row: Workflow) -> None:
     Workflow.objects.filter(pk=row.pk).update(status="COMPLETE", completed_at=timezone.now())
 
 
-def test_it_shows_the_end_without_being_loaded_again(open_as: Open) -> None:
-    row = onboarding(invisible_until=timezone.now() + LATER, retry_count=2, current_step="start_visit")
-    page = open_as("support", url(row))
-    assert "Retrying" in page.inner_text("#content h1")
-    page.evaluate("window.mark = 'the same page'")
-    complete(row)
-    page.wait_for_selector("#live[data-at-rest=yes]", timeout=60_000)
-    assert "Complete" in page.inner_text("#content h1")
-    assert "Everything is done." in page.inner_text("#to-tell")
-    assert page.evaluate("window.mark") == "the same page"
-
-
 def test_what_is_unfolded_and_what_has_the_focus_stays_so(open_as: Open) -> None:
     row = onboarding(invisible_until=timezone.now() + LATER, retry_count=2, current_step="start_visit")
     rows.attempt(row, outcome="retry", steps=[{"step": "validate_payload", "outcome": "ran", "ms": 2}])
@@ -56,6 +44,8 @@ def test_what_is_unfolded_and_what_has_the_focus_stays_so(open_as: Open) -> None
     assert page.locator("details[data-key='phase-Payment']").get_attribute("open") is not None
     complete(row)
     page.wait_for_selector("#live[data-at-rest=yes]", timeout=60_000)
+    assert "Complete" in page.inner_text("#content h1")
+    assert "Everything is done." in page.inner_text("#to-tell")
     assert page.locator("details[data-key='phase-Payment']").get_attribute("open") is not None
     assert page.evaluate("document.activeElement.closest('details').dataset.key") == "phase-Payment"
 

@@ -123,37 +123,31 @@ def test_a_type_that_this_release_does_not_know_can_still_be_cancelled() -> None
 # --- Run now --------------------------------------------------------------------------------------------
 
 
-def wait(row: Workflow, kind: str, *, deadline: timedelta) -> Workflow:
-    row.waits.create(kind=kind, name="it", waiting_for="it", deadline=row.invisible_until + deadline)
-    return row
+@pytest.mark.parametrize(
+    ("kind", "deadline", "over", "may"),
+    [
+        ("signal", LATER, {}, True),  # it looks for itself meanwhile
+        ("signal", LATER, {"superseded": True}, False),
+        ("signal", LATER, {"outcome": "received"}, False),
+        *((kind, timedelta(0), {}, False) for kind in ("approval", "time", "children", "signal")),
+        *((kind, LATER, {}, False) for kind in ("approval", "time", "children")),
+    ],
+)
+def test_run_now_is_offered_where_a_wait_may_have_ended(
+    kind: str, deadline: timedelta, over: dict[str, Any], may: bool
+) -> None:
+    row = asleep(waiting_for="it")
+    row.waits.create(kind=kind, name="it", waiting_for="it", deadline=row.invisible_until + deadline, **over)
+    assert may_run_early(row) == may
+
+
+def test_it_is_offered_for_what_failed_and_for_what_is_parked() -> None:
+    assert may_run_early(asleep(retry_count=1))
+    assert may_run_early(asleep(waiting_for="the service", parked_on="programs", parked_at=timezone.now()))
 
 
 def asleep(**fields: Any) -> Workflow:
     return onboarding(invisible_until=timezone.now() + LATER, **fields)
-
-
-def test_run_now_is_offered_where_it_could_change_anything() -> None:
-    assert may_run_early(asleep(retry_count=1))
-    assert may_run_early(asleep(waiting_for="the service", parked_on="programs", parked_at=timezone.now()))
-    looks_for_itself = wait(asleep(waiting_for="an account"), "signal", deadline=LATER)
-    assert may_run_early(looks_for_itself)
-
-
-@pytest.mark.parametrize("over", [{"superseded": True}, {"outcome": "received"}])
-def test_nor_for_a_wait_that_is_over(over: dict[str, Any]) -> None:
-    row = wait(asleep(waiting_for="it"), "signal", deadline=LATER)
-    row.waits.update(**over)
-    assert not may_run_early(row)
-
-
-@pytest.mark.parametrize("kind", ["approval", "time", "children", "signal"])
-def test_while_nothing_can_have_changed_it_is_not(kind: str) -> None:
-    assert not may_run_early(wait(asleep(waiting_for="it"), kind, deadline=timedelta(0)))
-
-
-@pytest.mark.parametrize("kind", ["approval", "time", "children"])
-def test_nor_by_a_look_that_is_not_of_a_signal(kind: str) -> None:
-    assert not may_run_early(wait(asleep(waiting_for="it"), kind, deadline=LATER))
 
 
 def test_the_button_is_not_there_while_a_person_is_awaited(as_: Login) -> None:
