@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from threading import Thread
 from typing import Any, TypeVar
 
 import pytest
@@ -18,8 +15,7 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import define, do_maintenance, elsewhere, no_maintenance, submit, work
-from tests.processes import until
+from tests.engine import define, do_maintenance, elsewhere, submit, work
 from workflows.engine.loop import Worker
 from workflows.models import Attempt, ManualTask, Signal, Workflow
 from workflows.signals import store, waking
@@ -151,60 +147,6 @@ def test_the_sweep_runs_while_the_worker_is_busy() -> None:
     Worker(name="test-host:1", stopping=stopping).run(drain=True)
     assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
     assert Workflow.objects.filter(attempts=None).exists(), "there was more to do"
-
-
-def with_worker(what: Callable[[], T], *, workers: int = 1) -> T:
-    """Do it while workers run, each in a thread with connections of its own."""
-    running = [Worker(name=f"thread:{number}", stopping=Flag()) for number in range(workers)]
-
-    def run(this: Worker) -> None:
-        try:
-            this.run()
-        finally:
-            connections.close_all()
-
-    threads = [Thread(target=run, args=[this]) for this in running]
-    for thread in threads:
-        thread.start()
-    try:
-        return what()
-    finally:
-        for this in running:
-            this.stopping.set()
-        for thread in threads:
-            thread.join()
-
-
-def test_no_decision_is_lost_at_any_moment() -> None:
-    """Decided as soon as it can be seen, while workers suspend and go on. The sweep comes late, for what is left to it.
-
-    Which is nearly nothing: only a row that another worker's claim came upon in the very moment of the suspension.
-    """
-    pks = {submit().pk for _ in range(40)}
-    moments = random.Random(2)
-
-    def decide_all() -> None:
-        decided: set[int] = set()
-        give_up_at = time.monotonic() + 60
-        while len(decided) < len(pks):
-            assert time.monotonic() < give_up_at, f"only {len(decided)} were asked for"
-            for task in ManualTask.objects.filter(state="open").exclude(pk__in=decided):
-                time.sleep(moments.choice([0, 0, 0.001, 0.005]))
-                assert decide(task)
-                wake(task)
-                decided.add(task.pk)
-
-    def all_awake() -> None:
-        until(lambda: not Workflow.objects.filter(status="PENDING").exists(), what=lambda: "one is asleep")
-
-    with no_maintenance():
-        with_worker(decide_all, workers=2)
-        assert Workflow.objects.filter(status="PENDING", invisible_until__gt=timezone.now()).count() <= 3
-    with_worker(all_awake)
-    assert set(Workflow.objects.values_list("status", flat=True)) == {"COMPLETE"}
-    orders = {tuple(attempts(Workflow(pk=pk))) for pk in pks}
-    assert orders <= {("complete",), ("waiting", "complete")}, "each was woken once, and none ran in a hot loop"
-    assert ("waiting", "complete") in orders
 
 
 def is_over(workflow: Workflow) -> tuple[str, str]:
