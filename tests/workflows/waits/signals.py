@@ -5,12 +5,23 @@ from datetime import timedelta
 from typing import Any
 
 from workflows.definition import WorkflowStep
+from workflows.errors import RetryableStepError
 from workflows.models import Workflow
 from workflows.signals import store
 from workflows.waits import wait_for_signal
 
 HOUR = timedelta(hours=1)
 Look = Callable[[], dict[str, Any] | None]
+
+
+def fail_until(mended: list[bool]) -> WorkflowStep:
+    """A step that fails, and may be tried again, until it is mended."""
+
+    def fail_at_first(*, workflow: Workflow, context: Any) -> None:
+        if not mended:
+            raise RetryableStepError
+
+    return fail_at_first
 
 
 def await_signals(

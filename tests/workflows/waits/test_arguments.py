@@ -63,6 +63,7 @@ def outcome_of(wait: Callable[[Workflow], Any]) -> tuple[str, str]:
         *(listen(signals=names) for names in (NUL, "x" * 300, [], ["paid", HALF])),
         *(listen(waiting_for=words) for words in (NUL, HALF, 7)),
         *(listen(timeout=time) for time in (AGES_AGO, timedelta.max, timedelta(days=3_000_000))),
+        *(listen(look=dict, look_every=timedelta(milliseconds=every)) for every in (0, -5, 1)),
         *(ask(name=name) for name in (NUL, HALF, "n" * 201, 7)),
         *(ask(question=words) for words in (NUL, HALF, 7, None)),
         *(ask(facts=facts) for facts in ({"a": NUL}, {NUL: "a"}, {"a": HALF}, {"a": float("nan")}, {"a": 10**5000})),

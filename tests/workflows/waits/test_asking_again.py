@@ -8,9 +8,10 @@ from django.utils import timezone
 from tests import engine
 from tests.engine import define, kinds, make_due, submit, work
 from tests.workflows.waits.approvals import HOURS_72, ask, boss, decide
+from tests.workflows.waits.signals import fail_until
 from workflows import operations
 from workflows.definition import WorkflowStep
-from workflows.errors import RetryableStepError, StepError
+from workflows.errors import StepError
 from workflows.models import ManualTask, Wait, Workflow
 from workflows.waits import ApprovalExpired, ApprovalRejected, require_approval, supersede_failed, withdraw
 
@@ -18,13 +19,8 @@ pytestmark = engine.ENGINE
 
 
 def test_the_answer_and_the_deadline_are_those_of_the_first_meeting() -> None:
-    failing = [True]
-
-    def fail_at_first(*, workflow: Workflow, context: Any) -> None:
-        if failing[0]:
-            raise RetryableStepError
-
-    define([ask, fail_at_first])
+    mended: list[bool] = []
+    define([ask, fail_until(mended)])
     workflow = work(submit())
     deadline = Wait.objects.get().deadline
     for _ in range(3):  # run early, as by "run now"
@@ -37,7 +33,7 @@ def test_the_answer_and_the_deadline_are_those_of_the_first_meeting() -> None:
         make_due(workflow)
         workflow = work(workflow)
         assert workflow.current_step == "fail_at_first"
-    failing[0] = False
+    mended.append(True)
     make_due(workflow)
     assert work(workflow).context["text"] == "ada: yes"
     assert ManualTask.objects.count() == Wait.objects.count() == 1

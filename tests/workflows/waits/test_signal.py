@@ -8,9 +8,8 @@ import pytest
 
 from tests import engine
 from tests.engine import define, do_maintenance, kinds, make_due, submit, work, worker
-from tests.workflows.waits.signals import HOUR, await_signals, tell
+from tests.workflows.waits.signals import HOUR, await_signals, fail_until, tell
 from workflows.definition import Step
-from workflows.errors import RetryableStepError
 from workflows.models import Attempt, Signal, Wait, Workflow
 from workflows.signals import store
 from workflows.waits import wait_for_signal, wait_for_time
@@ -83,20 +82,15 @@ def test_of_several_names_the_first_to_come_answers() -> None:
 
 
 def test_an_answer_is_the_answer_of_every_later_attempt_also_when_a_better_one_came() -> None:
-    failing = [True]
-
-    def fail_at_first(*, workflow: Workflow, context: Any) -> None:
-        if failing[0]:
-            raise RetryableStepError
-
-    define([await_signals(["paid", "declined"]), fail_at_first])
+    mended: list[bool] = []
+    define([await_signals(["paid", "declined"]), fail_until(mended)])
     workflow = submit()
     tell(workflow, "declined", 1)
     for n in range(2, 5):
         workflow = work(workflow)
         tell(workflow, "paid", n)
         make_due(workflow)
-    failing[0] = False
+    mended.append(True)
     assert work(workflow).context["text"] == "declined"
     assert Wait.objects.count() == 1
 

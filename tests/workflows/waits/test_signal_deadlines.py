@@ -1,18 +1,16 @@
 """How long a step waits for a signal, and how often it looks for itself meanwhile."""
 
 from datetime import timedelta
-from typing import Any
 
-import pytest
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import define, kinds, make_due, submit, work, worker
+from tests.engine import define, kinds, make_due, submit, work
 from tests.workflows.waits.approvals import boss
-from tests.workflows.waits.signals import await_signals, tell
+from tests.workflows.waits.signals import await_signals, fail_until, tell
 from workflows import operations
 from workflows.errors import RetryableStepError
-from workflows.models import Wait, Workflow
+from workflows.models import Wait
 
 pytestmark = engine.ENGINE
 
@@ -55,20 +53,15 @@ def test_with_looks_it_runs_again_sooner_and_sooner_never_past_its_deadline() ->
 
 
 def test_what_a_look_finds_is_the_answer_and_stays_it() -> None:
-    failing, looks = [True], [None, {"n": 9}, {"n": 10}]
-
-    def fail_at_first(*, workflow: Workflow, context: Any) -> None:
-        if failing[0]:
-            raise RetryableStepError
-
-    define([await_signals("paid", look=lambda: looks.pop(0)), fail_at_first])
+    mended, looks = list[bool](), [None, {"n": 9}, {"n": 10}]
+    define([await_signals("paid", look=lambda: looks.pop(0)), fail_until(mended)])
     workflow = work(submit())
     assert workflow.wake_on == ["paid"]
     make_due(workflow)
     workflow = work(workflow)
     assert workflow.current_step == "fail_at_first"
     tell(workflow, "paid", 3)
-    failing[0] = False
+    mended.append(True)
     make_due(workflow)
     workflow = work(workflow)
     assert (workflow.context["number"], workflow.context["text"], workflow.context["tags"]) == (9, "", ["look"])
@@ -87,10 +80,3 @@ def test_a_look_that_fails_for_now_has_found_nothing_and_one_that_fails_for_good
     assert (workflow.status, workflow.wake_on, workflow.retry_count) == ("PENDING", ["paid"], 0)
     make_due(workflow)
     assert work(workflow).status == "FAILED"
-
-
-@pytest.mark.parametrize("every", [timedelta(0), timedelta(seconds=-5), timedelta(milliseconds=1)])
-def test_looks_that_would_leave_no_time_for_anything_else_are_refused(every: timedelta) -> None:
-    define([await_signals("paid", look=lambda: None, look_every=every)])
-    assert work(submit()).last_error_class == "workflows.waits.wait.WaitError"
-    assert worker().process_next() is False
