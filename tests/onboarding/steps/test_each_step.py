@@ -1,4 +1,4 @@
-"""The steps that change something, and are repeated under their key: a second run changes nothing more."""
+"""The steps that change something: a second run changes nothing more, and one that does not apply nothing at all."""
 
 from __future__ import annotations
 
@@ -61,3 +61,15 @@ def in_mid_list(workflow: Workflow, sandbox: SandboxProcess) -> OnboardingContex
     context = OnboardingContext(patient_uuid=patient, access_token=SecretStr(token))  # type: ignore[arg-type]
     context.visit_uuid = visits.start(context.patient, "body", token=token, idempotency_key=workflow.key)
     return context
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(insurance.save_insurance, insurance.verify_insurance),
+        *(messages.set_communication_preferences, account.link_identity_verification),
+    ],
+)
+def test_it_does_not_apply_without_what_it_is_about(step: Callable[..., Any]) -> None:
+    workflow = Workflow(idempotency_key=uuid4(), payload=sample(Kind.NET_NEW).payload | dict.fromkeys(CHOICES))
+    assert step(workflow=workflow, context=OnboardingContext()) is None
