@@ -185,13 +185,13 @@ CHANGES: list[tuple[Callable[..., None], dict[str, Any]]] = [
 def test_a_task_that_is_over_stays_as_it_is(
     anna: User, operation: Callable[..., None], arguments: dict[str, Any], fields: dict[str, Any], sentence: str
 ) -> None:
-    row = task(**fields)
+    row = task(assignee=anna, **fields)
     if not fields:
         Workflow.objects.update(status="FAILED", completed_at=timezone.now())
     with pytest.raises(NotAllowed, match=sentence):
         operation(row.pk, user=anna, **arguments)
     assert told(row) == []
-    assert ManualTask.objects.get().assignee is None
+    assert ManualTask.objects.get().assignee == anna
 
 
 # --- Whose decision it is -----------------------------------------------------------------------
