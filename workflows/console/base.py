@@ -27,14 +27,17 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 
+KEPT = "Kept in the history, with your name. No patient data, please."
+
+
+def reason_field(help_text: str = KEPT, **options: Any) -> forms.CharField:
+    return forms.CharField(max_length=500, widget=forms.Textarea(attrs={"rows": 3}), help_text=help_text, **options)
+
+
 class ReasonForm(forms.Form):
     """What a verb asks for; `row` is what it is about, None for several rows."""
 
-    reason = forms.CharField(
-        max_length=500,
-        widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="Kept in the history, with your name. No patient data, please.",
-    )
+    reason = reason_field()
 
     def __init__(self, *args: Any, row: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -44,12 +47,7 @@ class ReasonForm(forms.Form):
 class OptionalReasonForm(ReasonForm):
     """Nothing is refused, reversed or answered by it: who has no reason to give need not make one up."""
 
-    reason = forms.CharField(
-        max_length=500,
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="If there is something to say. Kept in the history, with your name. No patient data, please.",
-    )
+    reason = reason_field(f"If there is something to say. {KEPT}", required=False)
 
 
 class RetryForm(ReasonForm):
@@ -62,13 +60,7 @@ class RetryForm(ReasonForm):
         choices=[*((usual, usual) for usual in USUAL), ("other", "Another reason")],
         widget=forms.RadioSelect,
     )
-    reason = forms.CharField(
-        label="Another reason",
-        max_length=500,
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="Kept in the history, with your name. No patient data, please.",
-    )
+    reason = reason_field(label="Another reason", required=False)
     field_order = ("why", "reason")
 
     def clean(self) -> dict[str, Any]:
