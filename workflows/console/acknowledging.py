@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from workflows import operations
 from workflows.console import words
-from workflows.console.base import ReasonForm, Verb
+from workflows.console.base import KEPT, ReasonForm, Verb, reason_field
 from workflows.models import Workflow
 
 
 class NoteForm(ReasonForm):
-    def __init__(self, *args: Any, row: Any = None, **kwargs: Any) -> None:
-        super().__init__(*args, row=row, **kwargs)
-        self.fields["reason"].label = "Note"
-        self.fields[
-            "reason"
-        ].help_text = "What was done about it. Kept in the history, with your name. No patient data, please."
+    reason = reason_field(f"What was done about it. {KEPT}", label="Note")
 
 
 def _consequences(row: Workflow) -> Iterator[str]:
@@ -38,7 +32,7 @@ ACKNOWLEDGE = Verb(
     applies=lambda row: bool(operations.failures_left(row)),
     consequences=lambda row: list(_consequences(row)),
     done="It is acknowledged.",
-    seen=("seen", lambda row: operations.failures_left(row)),
+    seen=("seen", operations.failures_left),
     form=NoteForm,
 )
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from workflows import operations
 from workflows.console import words
-from workflows.console.base import ReasonForm, Verb
+from workflows.console.base import ReasonForm, Verb, reason_field
 from workflows.console.steps import step_of, told_error
 from workflows.definition import wording_of_type
 from workflows.effects import DONE, IN_DOUBT
@@ -27,6 +27,7 @@ class RunAgainForm(ReasonForm):
         label="Step",
         error_messages={"required": "Say which step.", "invalid_choice": "It has not failed, or was done since."},
     )
+    reason = reason_field(label="Reason (optional)", required=False)
     field_order = ("step", "reason")
 
     def __init__(self, *args: Any, row: Any = None, **kwargs: Any) -> None:
@@ -37,8 +38,6 @@ class RunAgainForm(ReasonForm):
         step.choices = [(name, step_of(row, name)) for name in names]
         if len(names) == 1:
             self.initial["step"] = names[0]
-        self.fields["reason"].required = False
-        self.fields["reason"].label = "Reason (optional)"
 
 
 def _can_be_run(row: Any) -> list[LeftUndone]:
@@ -74,8 +73,7 @@ def _what_of_its_call(left: LeftUndone) -> str:
 
 def _error(row: Workflow, event: Event) -> str:
     error, _ = told_error(wording_of_type(row.workflow_type), event.detail)
-    error = error or "no error was recorded"
-    return error if error.endswith((".", "!", "?")) else f"{error}."
+    return words.ended(error or "no error was recorded")
 
 
 RUN_AGAIN = Verb(

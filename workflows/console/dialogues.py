@@ -10,6 +10,7 @@ from django import forms
 
 from workflows import operations
 from workflows.console.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
+from workflows.console.base import KEPT, reason_field
 from workflows.definition import wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine.compensation import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
@@ -77,13 +78,13 @@ ON_EXPIRY = {
 
 class DecisionForm(forms.Form):
     decision = forms.ChoiceField(choices=[("approve", "Approve"), ("reject", "Reject")])
-    reason = forms.CharField(max_length=500, widget=forms.Textarea(attrs={"rows": 3}))
+    reason = reason_field()
 
     def __init__(self, words: Dialogue, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(data)
         reason = self.fields["reason"]
         reason.required = words.needs_reason
-        reason.help_text = f"{words.reason} Kept in the history, with your name. No patient data, please."
+        reason.help_text = f"{words.reason} {KEPT}"
 
     def clean(self) -> None:
         if self.cleaned_data.get("decision") == "reject" and self.cleaned_data.get("reason") == "":

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST
 from workflows import operations
 from workflows.console import needs_a_person, next_task, words
 from workflows.console.answer_form import YesForm
-from workflows.console.base import ConsoleAdmin, OptionalReasonForm, Verb
+from workflows.console.base import KEPT, ConsoleAdmin, ReasonForm, Verb, reason_field
 from workflows.console.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
 from workflows.console.needs_a_person import is_overdue, is_stranded
 from workflows.definition import titled_step, wording_of_type
@@ -48,10 +48,11 @@ RETRACT = Verb(
 )
 
 
-class AssignForm(OptionalReasonForm):
+class AssignForm(ReasonForm):
     """To whom, of those who may decide the task, and a note to them. Nobody is chosen beforehand."""
 
     to = forms.TypedChoiceField(label="Colleague", coerce=int)
+    reason = reason_field(f"If there is something to say. {KEPT}", label="Note", required=False)
     field_order = ("to", "reason")
 
     def __init__(self, *args: Any, row: ManualTask, **kwargs: Any) -> None:
@@ -68,7 +69,6 @@ class AssignForm(OptionalReasonForm):
             widget=forms.Select(attrs={"autofocus": True}),
             help_text="Those who may decide it.",
         )
-        self.fields["reason"].label = "Note"
 
 
 ASSIGN = Verb(
@@ -155,12 +155,10 @@ class ManualTaskAdmin(ConsoleAdmin):
             "overdue_badge": words.badge("overdue", "Overdue"),
             "on_expiry": ON_EXPIRY.get(row.on_expiry, dialogue(row).expired),
             "refusal": refusal,
-            "claim_url": self.url_of("claim", row) if may and not operations.why_not_claim(row, request.user) else "",
-            "assign_url": self.url_of("assign", row)
-            if (may or assigns) and not operations.why_not_assign(row, request.user)
-            else "",
-            "release_url": self.url_of("release", row)
-            if (may or assigns) and not operations.why_not_release(row, request.user)
+            "claim_url": self._url_unless(operations.why_not_claim, "claim", row, request) if may else "",
+            "assign_url": self._url_unless(operations.why_not_assign, "assign", row, request) if may or assigns else "",
+            "release_url": self._url_unless(operations.why_not_release, "release", row, request)
+            if may or assigns
             else "",
             # Facts may be a patient's: only a user who may decide the task sees them, and only while it is open.
             "facts": [(label, words.value(value)) for label, value in row.facts] if decides else None,
@@ -172,6 +170,9 @@ class ManualTaskAdmin(ConsoleAdmin):
             "dialogue": dialogue(row),
             "decide_url": self.url_of("decide", row) + next_task.query(request),
         }
+
+    def _url_unless(self, why_not: Callable[..., str], page: str, row: ManualTask, request: HttpRequest) -> str:
+        return "" if why_not(row, request.user) else self.url_of(page, row)
 
     def _forms(self, row: ManualTask) -> dict[str, Any]:
         form = DecisionForm(dialogue(row))

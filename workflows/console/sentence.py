@@ -73,7 +73,7 @@ def why(workflow: Workflow) -> str:
     """Why it failed, last: by the words for the code, or else as the error itself has it. Ends with a full stop."""
     words_of_code = known_words_for_code(wording_of_type(workflow.workflow_type), workflow.last_error_code)
     told = words_of_code.staff if words_of_code else _error(workflow) or "no error was recorded"
-    return told if told.endswith(".") else f"{told}."
+    return words.ended(told)
 
 
 def _error(workflow: Workflow) -> str:

@@ -86,9 +86,7 @@ class ServiceAdmin(ConsoleAdmin):
     verbs = (HOLD, TRY_NOW)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        if request.method not in ("GET", "HEAD"):
+        if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         lines = [{"row": row, "url": self.url_of("change", row), **columns(row)} for row in services.standings()]
         context = {**self.admin_site.each_context(request), "opts": self.opts, "title": "Services", "lines": lines}
@@ -144,7 +142,9 @@ def _circuit(row: Standing) -> str:
     service, since = row.service, _since(row)
     match row.state:
         case CircuitState.HELD:
-            return f"Held by {service.held_by} until {words.clock(service.retry_at)}: {_ended(service.held_reason)}"
+            return (
+                f"Held by {service.held_by} until {words.clock(service.retry_at)}: {words.ended(service.held_reason)}"
+            )
         case CircuitState.OPEN | CircuitState.TRIED:
             return f"Open{since}: {votes(row)}." if service.failed >= circuits.VOTES else f"Open{since}."
         case CircuitState.SUSPECTED:
@@ -216,7 +216,3 @@ def facts(row: Standing) -> list[tuple[str, str]]:
 
 def _since(row: Standing) -> str:
     return f" since {words.clock(row.since)}" if row.since else ""
-
-
-def _ended(text: str) -> str:
-    return text if text.endswith((".", "!", "?")) else f"{text}."

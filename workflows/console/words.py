@@ -37,6 +37,11 @@ def age(since: datetime) -> str:
     return length(seconds) if seconds >= 60 else "now"
 
 
+def ended(sentence: str) -> str:
+    """With a full stop, if it has no end of its own."""
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
+
+
 def times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
 
