@@ -40,9 +40,9 @@ ALWAYS_THE_SAME = r"""(host) => {
         for (const [what, by] of same) text = text.replace(what, by);
         texts.currentNode.data = text;
     }
-    const byRelease = (a, b) => a.querySelector(".field-on_release").textContent.localeCompare(
-        b.querySelector(".field-on_release").textContent);
-    const workers = [...document.querySelectorAll("tr:has(.field-on_release)")].sort(byRelease);
+    const byRelease = (a, b) => a.querySelector(".field-release").textContent.localeCompare(
+        b.querySelector(".field-release").textContent);
+    const workers = [...document.querySelectorAll("tr:has(.field-release)")].sort(byRelease);
     workers.forEach((row) => row.parentNode.append(row));
 }"""
 

@@ -35,14 +35,20 @@ REVOKE = Verb(
 class ApiKeyAdmin(ConsoleAdmin):
     list_display = ("client", "starts_with", "state", "created", "revoked")
     ordering = ("-id",)
-    page_template = "admin/workflows/apikey/page.html"
+    page_template = "admin/workflows/facts.html"
     verbs = (REVOKE,)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
         return ApiKey.objects.defer("digest")
 
     def page(self, request: HttpRequest, row: ApiKey) -> dict[str, Any]:
-        return {"badge": self.state(row), "created": self.created(row), "revoked": self.revoked(row)}
+        facts = [
+            ("Starts with", self.starts_with(row)),
+            ("Created", self.created(row)),
+            ("Revoked", self.revoked(row)),
+        ]
+        about = "The key itself is shown once, when manage.py createapikey makes it. Only its hash is kept."
+        return {"badge": self.state(row), "name": row.name, "facts": facts, "about": about}
 
     @admin.display(description="Client")
     def client(self, key: ApiKey) -> str:

@@ -12,6 +12,11 @@ from workflows.console import words
 from workflows.console.base import ConsoleAdmin
 from workflows.models import UndeliveredMessage
 
+ABOUT = (
+    "No workflow got this message. What it says is kept, and shown nowhere: it may be about a patient. The sender can "
+    "correct it and send it to the topic again."
+)
+
 
 @admin.register(UndeliveredMessage)
 class UndeliveredMessageAdmin(ConsoleAdmin):
@@ -19,7 +24,7 @@ class UndeliveredMessageAdmin(ConsoleAdmin):
 
     list_display = ("message", "code", "reason", "read")
     ordering = ("-id",)
-    page_template = "admin/workflows/undeliveredmessage/page.html"
+    page_template = "admin/workflows/facts.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[UndeliveredMessage]:
         return UndeliveredMessage.objects.defer("key", "value", "headers")
@@ -27,13 +32,13 @@ class UndeliveredMessageAdmin(ConsoleAdmin):
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         facts = [
             ("Topic", row.topic),
-            ("Partition", row.partition),
-            ("Offset", row.offset),
+            ("Partition", str(row.partition)),
+            ("Offset", str(row.offset)),
             ("Code", row.code),
             ("Reason", row.reason),
             ("Read", self.read(row)),
         ]
-        return {"facts": facts}
+        return {"name": self.message(row), "facts": facts, "about": ABOUT}
 
     @admin.display(description="Message")
     def message(self, row: UndeliveredMessage) -> str:

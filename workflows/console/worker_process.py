@@ -28,6 +28,12 @@ from workflows.models import Attempt, WorkerProcess, Workflow
 RUNS_ON = Value(datetime(9999, 12, 31, tzinfo=UTC))
 
 
+ABOUT = (
+    "A worker reports once a second, between steps. A worker that has not reported for longer than any step may take "
+    "is silent."
+)
+
+
 class LiveFilter(admin.SimpleListFilter):
     title = "state"
     parameter_name = "state"
@@ -41,9 +47,9 @@ class LiveFilter(admin.SimpleListFilter):
 
 @admin.register(WorkerProcess)
 class WorkerProcessAdmin(ConsoleAdmin):
-    list_display = ("worker", "badge", "working_on", "at_step", "on_release", "its_queue", "started", "seen")
+    list_display = ("worker", "badge", "working_on", "at_step", "release", "its_queue", "started", "seen")
     list_filter = (LiveFilter,)
-    page_template = "admin/workflows/workerprocess/page.html"
+    page_template = "admin/workflows/facts.html"
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
         """Workers that run come first, then those that stopped last."""
@@ -70,7 +76,7 @@ class WorkerProcessAdmin(ConsoleAdmin):
             ("Last seen", self.seen(row)),
             ("Ended", self.ended(row)),
         ]
-        return {"badge": self.badge(row), "facts": [(label, value) for label, value in facts if value]}
+        return {"badge": self.badge(row), "name": row.name, "facts": facts, "about": ABOUT}
 
     @admin.display(description="Worker")
     def worker(self, row: WorkerProcess) -> str:
@@ -97,10 +103,6 @@ class WorkerProcessAdmin(ConsoleAdmin):
         if not row.runs or row.runs != row.workflow_id or row.stopped_at:
             return ""
         return title_of(wording_of_type(row.type_told), row.step)
-
-    @admin.display(description="Release")
-    def on_release(self, row: WorkerProcess) -> str:
-        return row.release
 
     @admin.display(description="Queue")
     def its_queue(self, row: WorkerProcess) -> str:
