@@ -62,7 +62,7 @@ STATUSES = [409, 422, 500, 200]
 def put(payload: dict[str, Any], path: str, value: Any) -> None:
     *parts, last = path.split(".")
     for part in parts:
-        payload = payload.setdefault(part, {})
+        payload[part] = payload = payload.get(part) or {}
     payload[last] = value
 
 

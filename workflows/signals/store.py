@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from workflows.errors import WorkflowCancelled
 from workflows.postgres.jsonb import Document, document_of
@@ -142,11 +142,13 @@ def cancel_requested_sql(workflow_id: str) -> str:
 
 def cancellation(workflow_id: int) -> WorkflowCancelled | None:
     """The open request to cancel a workflow, if there is one."""
-    request = fetch_one(
-        """SELECT payload->>'by', payload->>'reason' FROM workflows_signal
-            WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL ORDER BY id LIMIT 1""",
-        [workflow_id],
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT payload->>'by', payload->>'reason' FROM workflows_signal
+                WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL ORDER BY id LIMIT 1""",
+            [workflow_id],
+        )
+        request = cursor.fetchone()
     return WorkflowCancelled(by=request[0], reason=request[1]) if request else None
 
 
