@@ -33,7 +33,8 @@ def fill(number: int, *, assignee: int) -> None:
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            f"""INSERT INTO workflows_workflow
+            f"""TRUNCATE workflows_workflow, workflows_manualtask, workflows_followup CASCADE;
+               INSERT INTO workflows_workflow
                        (idempotency_key, workflow_type, payload, status, completed_at, acknowledged_failure)
                 SELECT gen_random_uuid(), 'parcel', '{{}}', 'FAILED', at, CASE n % 20 WHEN 0 THEN NULL ELSE at END
                   FROM (SELECT n, now() - n * interval '1 s' AS at FROM generate_series(1, {number}) n) made;
