@@ -11,7 +11,7 @@ from workflows.errors import NotAllowed
 from workflows.models import Event, FollowUp, State, Workflow
 from workflows.models.clock import microseconds
 from workflows.models.follow_up import GIVEN_UP
-from workflows.operations.guards import ACKNOWLEDGE, lock_workflow, record_event, require, short_transaction
+from workflows.operations.guards import ACKNOWLEDGE, lock_workflow, record_event, require, short_transaction, stated
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -26,7 +26,7 @@ def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[i
     that has come since is not acknowledged unseen.
     """
     require(user, ACKNOWLEDGE)
-    if not reason.strip():
+    if not stated(reason):
         raise NotAllowed("Say what was done about it: what is acknowledged needs a note.")
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)

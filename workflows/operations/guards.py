@@ -45,8 +45,13 @@ def require(user: User, *permissions: str) -> None:
         raise PermissionDenied(" or ".join(permissions))
 
 
+def stated(reason: str) -> str:
+    """The reason as it is kept: without space around it, and without characters that nobody sees (U+200B, say)."""
+    return "".join(each for each in reason if each.isprintable() or each.isspace()).strip()
+
+
 def require_reason(reason: str, what: str) -> None:
-    if not reason.strip():
+    if not stated(reason):
         raise NotAllowed(f"Say why: {what} needs a reason.")
 
 
@@ -89,4 +94,4 @@ def require_status(workflow: Workflow, state: State, status: Workflow.Status, on
 
 def record_event(workflow_id: int, kind: Event.Kind, user: User, *, step: str = "", reason: str, **detail: Any) -> None:
     """Write one event to the history, in the operation's own transaction."""
-    history.record(workflow_id, kind, step=step, actor=user.get_username(), reason=reason.strip(), **detail)
+    history.record(workflow_id, kind, step=step, actor=user.get_username(), reason=stated(reason), **detail)

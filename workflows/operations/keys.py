@@ -9,7 +9,7 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from workflows.errors import NotAllowed
 from workflows.ingress import api_keys
 from workflows.models import ApiKey
-from workflows.operations.guards import REVOKE, require, short_transaction
+from workflows.operations.guards import REVOKE, require, short_transaction, stated
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -24,4 +24,4 @@ def revoke(api_key_id: int, *, user: User, reason: str = "") -> None:
             raise NotAllowed("There is no such API key.")
         if not api_keys.revoke(key):
             raise NotAllowed("It is revoked already.")
-        LogEntry.objects.log_actions(user.pk, [key], CHANGE, f"Revoked. {reason.strip()}".strip(), single_object=True)
+        LogEntry.objects.log_actions(user.pk, [key], CHANGE, f"Revoked. {stated(reason)}".strip(), single_object=True)

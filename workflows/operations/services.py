@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workflows.errors import NotAllowed
 from workflows.models import Service, Workflow
 from workflows.models.workflow import is_parked_on
-from workflows.operations.guards import HOLD, TRY_NOW, require, require_reason, short_transaction
+from workflows.operations.guards import HOLD, TRY_NOW, require, require_reason, short_transaction, stated
 from workflows.outages import circuits
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def hold(name: str, *, user: User, until: datetime, reason: str) -> None:
     with _locked(name) as service:
         if why_not := why_not_hold_until(until, now=service.now):
             raise NotAllowed(why_not)
-        circuits.hold(service, until=until, by=user.get_username(), reason=reason.strip())
+        circuits.hold(service, until=until, by=user.get_username(), reason=stated(reason))
 
 
 def try_now(name: str, *, user: User, reason: str) -> None:
@@ -42,7 +42,7 @@ def try_now(name: str, *, user: User, reason: str) -> None:
             raise NotAllowed(f"Only a service whose circuit is open can be tried; workflows call {name}.")
         if circuits.is_trial_due(service):
             raise NotAllowed("A trial is due already: the next workflow that calls it makes it.")
-        circuits.try_now(service, by=user.get_username(), reason=reason.strip())
+        circuits.try_now(service, by=user.get_username(), reason=stated(reason))
 
 
 def why_not_hold_until(until: datetime, *, now: datetime) -> str:

@@ -24,6 +24,7 @@ from workflows.operations.guards import (
     require,
     require_reason,
     short_transaction,
+    stated,
 )
 from workflows.signals import store, waking
 
@@ -159,7 +160,7 @@ def _decide(
     with _four_eyes_as_refusal(), short_transaction():
         row = ManualTask.objects.filter(pk=task_id)
         free = _decidable(row, user).free_for(user)
-        decided = free.update(state=decision, decided_by=user, decided_at=ClockTimestamp(), reason=reason.strip())
+        decided = free.update(state=decision, decided_by=user, decided_at=ClockTimestamp(), reason=stated(reason))
         task = _read_task(task_id)
         if not decided:
             raise NotAllowed(why_not_decide(task, user) or CHANGED)

@@ -28,6 +28,7 @@ from workflows.operations.guards import (
     require_reason,
     require_status,
     short_transaction,
+    stated,
 )
 from workflows.postgres.statements import execute
 from workflows.signals import store, waking
@@ -160,7 +161,7 @@ def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[
 
 
 def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
-    error = describe_engine_error(WorkflowCancelled(by=user.get_username(), reason=reason.strip()))
+    error = describe_engine_error(WorkflowCancelled(by=user.get_username(), reason=stated(reason)))
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         _require_cancellable(workflow, state, user)
@@ -170,7 +171,7 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
             workflow, extra_columns={"cancelled_at": ClockTimestamp(), **last_error(error)}
         )
         store.close_cancellations(workflow_id)
-        store.cancel_children(workflow_id, by=user.get_username(), reason=reason.strip())
+        store.cancel_children(workflow_id, by=user.get_username(), reason=stated(reason))
         record_event(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
         if compensates:
             history.record(workflow_id, Event.Kind.COMPENSATING)
@@ -206,7 +207,7 @@ def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tas
             dedupe_key=f"cancel:{uuid4()}",
             name=store.CANCEL_SIGNAL,
             workflow_id=workflow_id,
-            payload={"by": user.get_username(), "reason": reason.strip()},
+            payload={"by": user.get_username(), "reason": stated(reason)},
         )
         compensation.close_questions(workflow_id)  # or a user could answer one whose answer is not used any more
         record_event(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)

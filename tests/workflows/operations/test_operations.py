@@ -43,7 +43,7 @@ def test_retry_puts_a_failed_workflow_back_before_the_backlog_unless_it_is_one_o
         wake_on=["decision:9"],
         begun=in_bulk,
     )
-    operations.retry(row.pk, user=boss, reason=" The bank is back. ", in_bulk=in_bulk)
+    operations.retry(row.pk, user=boss, reason=" \u200bThe bank is back. ", in_bulk=in_bulk)
     row.refresh_from_db()
     assert (row.status, row.completed_at, row.retry_count) == ("PENDING", None, 0)
     assert (row.waiting_for, row.wake_on, row.begun) == ("", [], not in_bulk)
@@ -144,10 +144,11 @@ def test_a_decision_is_kept_sent_to_the_inbox_and_wakes_the_workflow(
     assert is_due_since_just_now(woken)
 
 
-def test_a_rejection_needs_a_reason(boss: User) -> None:
+@pytest.mark.parametrize("reason", ["  ", "\u200b", " \u2060\ufeff\n"])
+def test_a_rejection_needs_a_reason(boss: User, reason: str) -> None:
     rows.waiting()
     with pytest.raises(NotAllowed, match="needs a reason"):
-        operations.reject(ManualTask.objects.get().pk, user=boss, reason="  ")
+        operations.reject(ManualTask.objects.get().pk, user=boss, reason=reason)
     assert ManualTask.objects.get().state == "open"
 
 
