@@ -89,6 +89,9 @@ def _unfit(definition: WorkflowDefinition) -> CheckMessage | None:
         if len(name) > limit:
             message = f"The {what} {name[:20]!r}... of a definition is longer than its column: {limit} characters."
             return Error(message, obj=definition, id="workflows.E007")
+        if not name or not name.isprintable():  # PostgreSQL keeps no NUL and no surrogate, and people read the rest
+            message = f"The {what} {name!r} of a definition is empty, or has characters that cannot be printed."
+            return Error(message, obj=definition, id="workflows.E007")
     return None
 
 

@@ -33,10 +33,8 @@ class Secretive(BaseModel):
     number: int | None = None
 
 
-def definition(
-    *steps: Step | WorkflowStep, name: str = "good", context_class: type[BaseModel] = Context
-) -> WorkflowDefinition:
-    return WorkflowDefinition(name=name, steps=steps, context_class=context_class)
+def definition(*steps: Step | WorkflowStep, **options: Any) -> WorkflowDefinition:
+    return WorkflowDefinition(**{"name": "good", "steps": steps, "context_class": Context, **options})
 
 
 def once(**options: Any) -> Step:
@@ -112,6 +110,9 @@ def test_a_bad_path_is_named(settings: Settings, names: list[str], expected: str
         (definition(Step(one, undo=undo)), "E006", "has an undo"),
         (definition(once(undo_lookup=one)), "E006", "an undo_lookup and no undo"),
         (definition(Step(one, name="x" * 101)), "E007", "longer than its column"),
+        (definition(Step(one, name="x\0")), "E007", "characters that cannot be printed"),
+        (definition(one, name="\ud800"), "E007", "characters that cannot be printed"),
+        (definition(one, queue=""), "E007", "is empty"),
         (definition(one, context_class=Demanding), "E008", "requires number before any step has run"),
         (definition(once(repeatable=True, lookup=lookup), two), "E009", "'one' of 'good' is once and repeatable"),
         (definition(once(returns=("numbr", "text"))), "E010", "returns numbr: not declared in Context"),
