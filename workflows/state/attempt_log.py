@@ -1,8 +1,7 @@
 """THE ATTEMPT LOG: a second connection, in autocommit, for the facts that must survive a rollback or a crash.
 
-docs/internals/claim.md tells of the fence, and of errors that are no step's fault. **Losing the attempt log is losing
-the claim**: it is opened before the claim, and never again within an attempt. A server that restarted may have given
-the claim's transaction id to another transaction, which would then look like our own.
+**Losing the attempt log is losing the claim** (docs/internals/claim.md): it is opened before the claim, and never again
+within an attempt. A restarted server may have given the claim's transaction id to another transaction.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ ALIAS = "attempt_log"
 FENCE = "pg_xact_status(%(claim_xid)s::text::xid8) = 'in progress'"
 
 
-# Attempts since the last decision that are looked at. Each death takes two rows at most, itself and a back-off.
+# Attempts since the last decision that are read. Each death takes two rows at most: itself and a back-off.
 PAST_LIMIT = 200
 
 
 class PastAttempt(NamedTuple):
-    """An attempt that ended without a decision of its own; `died_in` and `died_how` when its worker's end is known.
+    """An attempt that ended without a decision. `died_in` and `died_how` say how its worker ended, if that is known.
 
     `still_due`: nothing has put the workflow off, or woken it, since the attempt started.
     """
@@ -60,7 +59,7 @@ class OpenAttempt:
     number: int
     workflow_id: int
     claim_xid: str
-    # Written with the attempt's effects; no other process knows it. Ids may be used again by a server that took over.
+    # Written with the attempt's effects; no other process knows it. A server that took over may use ids again.
     token: str = field(default_factory=lambda: str(uuid4()))
     steps: list[dict[str, Any]] = field(default_factory=list)
     deferred: tuple[str, Mapping[str, Any]] | None = None  # a statement that may wait for the next one: see defer
@@ -81,10 +80,10 @@ def connect() -> None:
 
 
 def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
-    """Run one statement on the attempt log, with its parameters sent apart from its text, and return its rows.
+    """Run one statement on the attempt log, its parameters sent apart from its text, and return its rows.
 
-    Raises ClaimLost when the database refuses the statement, for any reason. From then on nothing more is sent while
-    the attempt runs: a step, or its lookup, may have swallowed the error and opened a new connection.
+    Raises ClaimLost on any database error. Nothing more is sent while the attempt runs: a step, or its lookup, may have
+    swallowed the error and opened a new connection.
     """
     with losing_the_claim():
         return session_of(ALIAS).run(sql, parameters)
@@ -92,7 +91,7 @@ def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def losing_the_claim() -> Iterator[None]:
-    """Wraps statements on the attempt log: any database error means that the claim is lost. Raises ClaimLost."""
+    """Wraps statements on the attempt log: any database error becomes ClaimLost."""
     attempt = _in_hand()
     if attempt and attempt.lost:
         raise attempt.lost
@@ -106,9 +105,9 @@ def losing_the_claim() -> Iterator[None]:
 
 
 def defer(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> None:
-    """Keep a statement back, so that the next one of the attempt can be one statement, and one commit, with it.
+    """Keep a statement back, to send it in one statement, and one commit, with the attempt's next one.
 
-    A caller that does anything else next calls `flush` first. The statement is also written when the claim is lost:
+    A caller that does anything else next calls `flush` first. The statement is written even when the claim is lost, so
     only a fact that is true whichever worker holds the row may be deferred.
     """
     flush(attempt)
@@ -139,14 +138,13 @@ def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: Mapping[st
 
 
 def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: str) -> OpenAttempt:
-    """Record that an attempt starts. An earlier one that is still open has lost its worker: it is closed as vanished.
+    """Record that an attempt starts, and close an earlier one that is still open as vanished: it has lost its worker.
 
-    Returns the new attempt with the attempts since the last decision, or since a person cancelled or retried the
-    workflow; they are found by the index of the attempts' numbers.
+    Returns the new attempt, and the attempts since the last decision, or since a person cancelled or retried.
     """
     opened = {"workflow_id": workflow.pk, "due_since": workflow.invisible_until, "claim_xid": claim_xid}
     opened |= {"worker": worker, "release": release}
-    # Of a workflow that has not started there are attempts only if a worker has died: the first statement finds them.
+    # A workflow that has not started has attempts only if a worker has died: the first statement finds them.
     rows = (not workflow.begun and execute(_OPEN_FIRST, opened)) or execute(_OPEN, opened)
     if not rows:
         raise ClaimLost(
@@ -160,8 +158,7 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
 def closing_as_vanished(condition: str) -> str:
     """The beginning of a statement that closes a workflow's open attempts as vanished, in the history too.
 
-    `condition` is SQL: the statement closes them only if it holds. The parameters are `workflow_id`, and those of the
-    condition.
+    `condition` is SQL: they are closed only if it holds. The parameters are `workflow_id`, and those of the condition.
     """
     return f"""
         WITH vanished AS (
@@ -173,8 +170,8 @@ def closing_as_vanished(condition: str) -> str:
 
 
 # This query sees the statement's snapshot: the attempt that the statement has just marked as vanished still looks open.
-# The events are read only if there is an attempt since the last decision. The end of each attempt before a person
-# cancelled or retried the workflow was recorded before that: by the ids, for the clock may have been set back since.
+# The events are read only if there is an attempt since the last decision. Attempts and events are compared by their
+# ids, for the clock may have been set back.
 _PAST = f"""
     SELECT json_agg(json_build_array(
                number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how,
@@ -215,7 +212,7 @@ def attribute_to_step(attempt: OpenAttempt) -> AbstractContextManager[None]:
 
 
 class _AttributedToStep(AbstractContextManager[None]):
-    """A class, for it is entered twice in each step: what `contextmanager` makes takes three times as long."""
+    """A class because each step enters it twice: what `contextmanager` makes takes three times as long."""
 
     __slots__ = ("_attempt",)
 
@@ -228,7 +225,7 @@ class _AttributedToStep(AbstractContextManager[None]):
 
 
 def ensure_from_step(attempt: OpenAttempt, error: BaseException) -> None:
-    """Raise ClaimLost when `error` is not the step's but comes from a statement of the engine, on either connection.
+    """Raise ClaimLost when `error` comes from a statement of the engine, on either connection, and not from the step.
 
     Also raises it when a step has swallowed the loss of the attempt log and raises an error of its own.
     """
@@ -247,12 +244,12 @@ def require_claim(attempt: OpenAttempt) -> None:
 def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
     """Close an attempt whose claim was lost, on a connection opened since. `how` says by which error.
 
-    If the claim did commit after all, and only its answer was lost, the attempt is closed already. If that commit is
-    still under way, this waits for the row that the commit has locked.
+    An attempt whose claim did commit, and only lost the answer, is closed already. While that commit is under way, this
+    waits for the row that the commit has locked.
 
-    A call's result that the database refuses for good is given up with the attempt: the ledger has the call's INTENT,
-    so the next attempt finds out whether the call happened. A result that only cannot be written now (a read-only
-    server, a full disk, a locked table) is kept: then ClaimLost is raised.
+    A call's result that the database refuses for good is given up: the ledger has the INTENT, so the next attempt finds
+    out whether the call happened. A result that cannot be written now (a read-only server, a full disk, a locked table)
+    is kept, and ClaimLost is raised.
     """
     refused = None
     try:
@@ -282,9 +279,8 @@ def closing_statements(
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """The statements that close an attempt without a decision, for a caller that knows what became of its worker.
 
-    They correct *vanished*, which is all that the next worker could say, in the history too. A decided attempt stays as
-    it is. There are two statements, for one transaction: the first may have to wait for the next worker's statement,
-    which writes an event that only a later snapshot shows. Both may be sent again.
+    They correct *vanished*, in the history too; a decided attempt stays as it is. They are two, in one transaction: the
+    first may wait for the next worker's statement, whose event only a later snapshot shows. Both may be sent again.
     """
     recorded = as_recorded(steps)
     parameters = {
@@ -324,7 +320,7 @@ _CORRECT_EVENT = """
 
 @contextmanager
 def in_hand(attempt: OpenAttempt) -> Iterator[None]:
-    """Until it is decided, this thread's connection writes the log of `attempt`: there the waits of its steps find it.
+    """Let this thread's connection write the log of `attempt` until it is decided; the waits of its steps use it.
 
     A thread that a step starts has another connection, which belongs to no attempt.
     """

@@ -8,11 +8,11 @@ from workflows.definition import Step
 
 
 class MustStop(Exception):
-    """The worker has to stop: raised before a step, to leave the savepoint like a failure does."""
+    """The worker has to stop. Raised before a step, to leave the savepoint as a failure does."""
 
 
 class Boundary:
-    """What a worker does around the steps of its attempt. This one, of an attempt without a worker, does nothing."""
+    """What a worker does around the steps of its attempt. This class, for an attempt without a worker, does nothing."""
 
     def before(self, step: Step) -> None:
         """Before a step, or an undo. Raises MustStop, and WorkflowCancelled or WorkflowExpired before a step."""
@@ -21,7 +21,7 @@ class Boundary:
         """Raise ServiceUnavailable if one of the services that a step needs is not to be called now."""
 
     def calling(self) -> None:
-        """The announced step's own code starts: the time that the database took before that is not the step's."""
+        """The step's own code starts: the time that the database took before that is not the step's."""
 
     def after(self) -> None:
         """After a step, an undo or a lookup: its calls are known. Raises ClaimLost when the attempt log fails."""

@@ -26,7 +26,7 @@ def record(
 ) -> None:
     """Add an event, in the current transaction. `actor` is a user's name, empty for the engine.
 
-    `detail` is JSON for people, without patient data: the caller has masked an error's message.
+    `detail` is JSON for people, without patient data: the caller masks an error's message.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -37,12 +37,12 @@ def record(
 
 
 def record_in(attempt: OpenAttempt, kind: Event.Kind, step: str = "", **detail: Any) -> None:
-    """Add an event of the attempt, at that step: as `record`."""
+    """Add an event of the attempt, at that step: see `record`."""
     record(attempt.workflow_id, kind, attempt=attempt.number, step=step, **detail)
 
 
 def close_attempt(attempt: OpenAttempt, outcome: Attempt.Outcome, error: BaseException | None) -> None:
-    """Close an attempt whose outcome has been decided, in the claim's transaction, as its last statement.
+    """Close a decided attempt, as the last statement of the claim's transaction.
 
     Raises ClaimLost when there is no such attempt: the attempt log did not commit it, or our snapshot is older.
     """

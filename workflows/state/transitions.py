@@ -1,6 +1,4 @@
-"""TRANSITIONS: when, and whether, a workflow is run. No other module writes the columns that say so.
-
-These columns of a workflow's row are its schedule:
+"""TRANSITIONS: when, and whether, a workflow is run. No other module writes these columns of its row:
 
 | column | what it says |
 |---|---|
@@ -13,9 +11,9 @@ These columns of a workflow's row are its schedule:
 | `current_step`, `retry_count` | the step where it failed or waits, and how many times in a row that step failed |
 | `unavailable_count` | how many of these failures were at a service that was unavailable |
 
-There is one function for each change of state (docs/architecture.md has the diagram). A column that a function does not
-name stays as it is, except those of what the workflow waited for or was parked on. The caller holds the lock of the
-row, in the transaction in which the caller decides.
+Each change of state has one function (docs/architecture.md has the diagram). A column that it does not name stays,
+except those of what the workflow waited for or was parked on. The caller holds the row's lock, in the transaction in
+which it decides.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import PARKED_SQL
 from workflows.postgres.statements import Parameters, execute, literal
 
-# The true time, not an earlier one: that the workflow goes before the backlog is what `begun` says.
+# The true time: `begun`, and not an earlier time, says that the workflow goes before the backlog.
 AT_ONCE = ClockTimestamp()
 
 # What such a workflow waits for: these words and the type.
@@ -47,7 +45,7 @@ class Unchanged:
 
 UNCHANGED: Final = Unchanged()
 
-# The four phases of a workflow, and the columns that say which one it is in.
+# The columns that say which of its four phases a workflow is in.
 Phase = Mapping[str, Any]
 UNDER_WAY: Phase = {"status": Workflow.Status.PENDING, "compensating": False, "completed_at": None}
 COMPENSATING: Phase = {"status": Workflow.Status.PENDING, "compensating": True, "completed_at": None}
@@ -80,8 +78,8 @@ class Parking(NamedTuple):
 class Awaited(NamedTuple):
     """What a workflow waits for, in words, and which signals wake it.
 
-    Those of the names `wake_on` whose payload contains `wake_matching`, and that were not yet committed in the snapshot
-    `seen_until`, if there is one.
+    A signal wakes it if its name is in `wake_on`, its payload contains `wake_matching`, and it was not yet committed in
+    the snapshot `seen_until`, if there is one.
     """
 
     waiting_for: str = ""
@@ -119,7 +117,7 @@ def suspend(workflow_id: int, suspended: Suspend, *, step: str, extra_columns: E
 
 
 def suspend_for_answer(workflow_id: int, suspended: Suspend, *, parking: Parking | None = None) -> None:
-    """The engine waits for an answer, perhaps a service's too. Where the workflow failed, and how often, stays."""
+    """The engine waits for an answer, a person's or a service's. Where the workflow failed, and how often, stays."""
     _write(
         workflow_id,
         due=ClockTimestamp() + parking.longest if parking else suspended.until,
@@ -152,7 +150,7 @@ def park(
     failures: Failures | Unchanged = UNCHANGED,
     extra_columns: ExtraColumns | None = None,
 ) -> None:
-    """The workflow waits for a service, until it is released (see `release_parked`), or for so long at most."""
+    """The workflow waits for a service, until it is released (see `release_parked`) or this time is over."""
     _write(
         workflow_id,
         due=ClockTimestamp() + parking.longest,
@@ -166,12 +164,12 @@ def park(
 
 
 def await_release(workflow_id: int, due: Combinable, *, workflow_type: str) -> None:
-    """This release does not know the workflow's type: the workflow is left to one that does (see `make_known_due`)."""
+    """This release does not know the workflow's type: another release takes it (see `make_known_due`)."""
     _write(workflow_id, due=due, awaited=Awaited(release_awaited(workflow_type)))
 
 
 def release_awaited(workflow_type: str) -> str:
-    """What a workflow waits for whose type the release does not know."""
+    """The words for a workflow that waits for a release that knows its type."""
     return f"{A_RELEASE_THAT_KNOWS}{workflow_type}"
 
 
@@ -224,7 +222,7 @@ def end_compensation(workflow_id: int) -> None:
 def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = True) -> None:
     """A person retries a workflow that has failed or was cancelled. The time that it may take starts anew.
 
-    With `begun` false, one of many that are retried together waits its turn behind those that have started.
+    With `begun` false it waits its turn behind those that have started.
     """
     _write(
         workflow_id,
@@ -242,16 +240,16 @@ def reopen_compensation(workflow_id: int) -> None:
 
 
 def make_due(workflow_id: int) -> bool:
-    """Make the workflow due now; False when it is due already, or at rest. What it waits for stays."""
+    """Make the workflow due now; False when it is due already, or has finished. What it waits for stays."""
     later = Workflow.objects.filter(pk=workflow_id, status="PENDING", invisible_until__gt=Now())
     return later.update(invisible_until=AT_ONCE, begun=True) == 1
 
 
 def make_due_where(condition: str, parameters: Parameters) -> int:
-    """Wake every workflow `w` whose row is not locked and for which `condition` (SQL) holds; how many.
+    """Wake every workflow `w` that is not locked and for which `condition` (SQL) holds; return how many.
 
-    One that sleeps is due now, all at one time, so that the oldest goes first. One that is due stays due since then,
-    and no longer waits behind the backlog.
+    Those that sleep become due at one time, so that the oldest goes first. One that is due stays due since then, and no
+    longer waits behind the backlog.
     """
     return execute(
         f"""UPDATE workflows_workflow SET invisible_until = least(invisible_until, statement_timestamp()), begun = true
@@ -264,10 +262,10 @@ def make_due_where(condition: str, parameters: Parameters) -> int:
 
 
 def release_parked(service: str, *, limit: int, over: timedelta, due_after: timedelta = timedelta(0)) -> int:
-    """Make the workflows that are parked longest on a service due, spread evenly over so much time; how many.
+    """Make the workflows that are parked longest on a service due, spread evenly over so much time; return how many.
 
-    At most `limit`, none whose row is locked, and none that would be due by itself by then, or within `due_after`. They
-    stay parked until their next attempt is decided.
+    At most `limit`, none that is locked, and none that would be due by itself by then, or within `due_after`. They stay
+    parked until their next attempt is decided.
     """
     return execute(
         f"""UPDATE workflows_workflow
@@ -284,10 +282,10 @@ def release_parked(service: str, *, limit: int, over: timedelta, due_after: time
 
 
 def make_known_due(queue: str, workflow_types: Sequence[str], *, limit: int) -> int:
-    """Make workflows of these types due that were rescheduled because a release did not know their type; how many.
+    """Make workflows of these types due that a release rescheduled because it did not know their type; return how many.
 
-    At most `limit`, and none whose row is locked. They wait for nothing any more, so that a release that does not know
-    the type either starts anew with short delays.
+    At most `limit`, none that is locked. They wait for nothing any more, so a release that does not know the type
+    either starts anew with short delays.
     """
     return execute(
         f"""UPDATE workflows_workflow
@@ -308,7 +306,7 @@ def make_known_due(queue: str, workflow_types: Sequence[str], *, limit: int) -> 
 def _write(workflow_id: int, *, extra_columns: ExtraColumns | None = None, **schedule: Any) -> None:
     """Update the row: once, and outside the savepoint of the steps (docs/internals/claim.md says why).
 
-    `schedule`: see `_columns`. Raises ClaimLost when there is no such row.
+    Raises ClaimLost when there is no such row.
     """
     columns = _columns(**schedule) | dict(extra_columns or {})
     if Workflow.objects.filter(pk=workflow_id).update(**columns) != 1:
@@ -325,7 +323,7 @@ def _columns(
     step: str | Unchanged = UNCHANGED,
     failures: Failures | Unchanged = UNCHANGED,
 ) -> dict[str, Any]:
-    """The columns of the schedule that a change of state writes: what it waited for, or was parked on, never stays."""
+    """The columns of the schedule that a change of state writes. It clears what was waited for, or parked on."""
     columns = {
         **({} if isinstance(phase, Unchanged) else phase),
         **awaited._asdict(),
@@ -341,7 +339,7 @@ def _columns(
     return {name: value for name, value in columns.items() if value is not UNCHANGED}
 
 
-# Every step has run: the row's part of the decision's statement. As `_write`, it is for outside the savepoint.
+# The row's part of the decision when every step has run. It is for outside the savepoint, as `_write` is.
 _COMPLETION = _NO_ERROR | _columns(phase=COMPLETE, step="", failures=NONE)
 COMPLETE_SQL = f"""
     UPDATE workflows_workflow
