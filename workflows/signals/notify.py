@@ -1,9 +1,9 @@
 """ANNOUNCE: tell idle workers that something new is due, so that they need not wait for their next look.
 
-An announcement is a NOTIFY after the commit: if it is lost, or never made, the workers' own looks find the row. So a
-separate thread sends it, on its own connection: no answer to a client waits for it or fails by it. A NOTIFY takes a
-lock of the whole server until it is committed, so the thread sends one for all that came within a few milliseconds, and
-does not wait for the disk. https://www.postgresql.org/docs/current/sql-notify.html
+An announcement is a NOTIFY after the commit. If it is lost, the workers' own looks find the row; so a thread sends it,
+on its own connection, and no answer to a client waits for it. A NOTIFY locks the whole server until it is committed:
+the thread sends one for all that came within a few milliseconds, and does not wait for the disk.
+https://www.postgresql.org/docs/current/sql-notify.html
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, q
 
 
 class Announcer:
-    """One thread, which announces the queues that `announce` was told of since it last did."""
+    """One thread, which announces the queues that were given to `announce` since its last announcement."""
 
     def __init__(self) -> None:
         self._queues: set[str] = set()
@@ -46,7 +46,7 @@ class Announcer:
                 self._told.notify()
 
     def end(self) -> None:
-        """Close the connection, and wait for that. What has not been announced yet is not."""
+        """Close the connection, and wait for that. What has not been announced yet is dropped."""
         with self._told:
             self._ended = True
             self._told.notify()
@@ -67,7 +67,7 @@ class Announcer:
         connection.close()
 
     def _next(self) -> list[str]:
-        """Wait for queues to announce, and return them; none when this is the end."""
+        """Wait for queues to announce, and return them; an empty set at the end."""
         with self._told:
             self._told.wait_for(lambda: self._queues or self._ended)
             queues, self._queues = list(self._queues), set()
@@ -81,13 +81,13 @@ _process = 0
 
 
 def begin() -> None:
-    """Let this process, and those that it forks, announce what they store. Without this `announce` does nothing."""
+    """Let this process, and its forks, announce what they store. Without this, `announce` does nothing."""
     global _begun
     _begun = True
 
 
 def announce(queue: str) -> None:
-    """Something new is due in a queue, and committed. Returns at once, and never fails."""
+    """Announce that something new is due in a queue, and committed. Returns at once, and never fails."""
     global _announcer, _process
     if not _begun:
         return

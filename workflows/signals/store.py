@@ -1,9 +1,8 @@
 """SIGNALS: everything that can wake a workflow is stored here first, and matched later.
 
-A sender stores a signal, commits, and then wakes its workflows (`signals.waking`); `send` does all of that.
-
-A signal is addressed to one workflow, or by linking id to every workflow that has it, then or later. The unused signals
-of a workflow that has finished are ignored; a retry restores them.
+A sender stores a signal, commits, and then wakes its workflows (`signals.waking`); `send` does all of that. A signal is
+addressed to one workflow, or by linking id to every workflow that has it, then or later. The unused signals of a
+workflow that has finished are ignored; a retry restores them.
 """
 
 from __future__ import annotations
@@ -86,9 +85,9 @@ def store(
 ) -> int | None:
     """Store a signal, and return its id; None when `source` has sent the same signal under `dedupe_key` before.
 
-    It is addressed to a workflow or to a linking id. A signal to a workflow that has finished is stored as ignored; not
-    so a request to cancel: the history says later that it came too late. The caller commits, then wakes. Raises
-    DedupeKeyReused when the key was used for another signal; one sent at another time (`sent_at_ms`) is another.
+    The caller commits, then wakes. A signal to a workflow that has finished is stored as ignored, except a request to
+    cancel: the history says later that it came too late. Raises DedupeKeyReused when the key was used for another
+    signal; one sent at another time (`sent_at_ms`) is another.
     """
     document = payload if isinstance(payload, Document) else document_of(payload)
     signal = {
@@ -101,8 +100,8 @@ def store(
         **document.parameters,
     }
     # The same statement reads whether the workflow has finished; if it finishes just now, maintenance ignores the
-    # signal. The row of one that has finished is locked until the caller commits: a retry in between would not see the
-    # signal to restore it.
+    # signal. The row of a finished workflow is locked until the caller commits, or a retry would miss the signal to
+    # restore.
     inserted = fetch_one(
         f"""
         WITH finished AS MATERIALIZED (
@@ -153,7 +152,7 @@ def cancellation(workflow_id: int) -> WorkflowCancelled | None:
 
 
 def close_cancellations(workflow_id: int) -> None:
-    """Close the requests to cancel a workflow: they are obeyed, or a retry's new run is not to see them."""
+    """Close the requests to cancel a workflow: they are obeyed, or a retry must not see them."""
     execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp()
             WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL""",
@@ -165,15 +164,15 @@ def close_cancellations(workflow_id: int) -> None:
 
 
 def child_signal(wait_name: str) -> str:
-    """The name of the signal that a workflow gets when the last child of its wait `wait_name` has finished."""
+    """The name of the signal that says that the last child of the wait `wait_name` has finished."""
     return f"child:{wait_name}"
 
 
 def notify_parent(child_id: int) -> None:
     """Notify the parent of a child that may have finished, if it was the last one, and wake the parent.
 
-    A statement of its own after the commit by which the child finished: of two last children that finish at once, the
-    worker that looks second sees both. So the parent of a thousand children is woken once, or twice.
+    A statement of its own after the child's commit: of two last children that finish at once, the worker that looks
+    second sees both. So the parent of a thousand children is woken once, or twice.
     """
     inserted = fetch_one(
         f"""INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id)
@@ -194,7 +193,7 @@ def try_notify_parent(child_id: int) -> None:
 
 
 def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
-    """Ask for the children of a cancelled workflow to be cancelled; in its transaction. Maintenance wakes them."""
+    """Request the cancellation of a cancelled workflow's children, in its transaction. Maintenance wakes them."""
     execute(
         """INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, payload)
            SELECT 'engine', 'cancel:' || id || ':' || gen_random_uuid(), 'cancel', id, %s::jsonb
@@ -226,7 +225,7 @@ def ignore_signals(workflow_id: int) -> None:
 
 
 def restore_signals(workflow_id: int) -> None:
-    """Restore the signals that were ignored when the workflow finished, or since: a person retries it."""
+    """Restore the signals that were ignored when the workflow finished, or since, because a person retries it."""
     execute(
         """UPDATE workflows_signal SET closed_at = NULL, ignored = false
             WHERE workflow_id = %s AND ignored AND name <> 'cancel'""",
@@ -237,8 +236,8 @@ def restore_signals(workflow_id: int) -> None:
 def ignore_late_signals(after: int = 0) -> Slice:
     """Ignore the signals that came as their workflow was ending, and the old ones of linking ids that no workflow has.
 
-    The history says of each request to cancel that it came too late. The rows of the workflows that have finished are
-    locked meanwhile: a retry in between would not see which signals it has to restore.
+    The history says of each request to cancel that it came too late. The rows of the finished workflows are locked
+    meanwhile, or a retry would miss signals that it has to restore.
     """
     last, next_after = waking.slice_of_signals(after)
     if not last:
@@ -265,7 +264,7 @@ def ignore_late_signals(after: int = 0) -> Slice:
         """,  # noqa: S608 (the name is ours)
         slice_,
     )
-    # Each linking id is looked up once, and not for each signal: all of its workflows have to be read to find none.
+    # Each linking id is looked up once, not for each signal: to find none, all of its workflows have to be read.
     old = f"{in_slice} AND s.linking_id IS NOT NULL AND s.created_at < now() - interval '{KEPT_FOR_DAYS} days'"
     execute(
         f"""

@@ -1,9 +1,9 @@
 """WAKING: make a workflow due that has a signal it waits for (docs/internals/waking.md).
 
-A sender stores the signal and commits; then, in a second statement, it wakes the rows that are not locked. A worker
-that has committed a suspension wakes its own row, as a new statement. Whichever comes second sees what the first has
-committed. Maintenance (`engine.maintenance`) finds what is lost when the sender dies in between, or a third party holds
-the row just then; it goes slice by slice, each well under a second.
+A sender commits the signal; then a second statement wakes the rows that are not locked. A worker that has committed a
+suspension wakes its own row in a new statement. Whichever comes second sees what the first has committed. Maintenance
+(`engine.maintenance`) finds what is lost when the sender dies in between, or a third party holds the row; each of its
+slices takes well under a second.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from workflows.state.transitions import make_due_where
 
 logger = logging.getLogger(__name__)
 
-# Of one slice. 1,000 rows are written anew in some 20 ms, in a table that is in no cache in some 100 ms.
+# Of one slice. 1,000 rows are written in some 20 ms, in a table that is in no cache in some 100 ms.
 SIGNALS, ROWS = 1_000, 1_000
-# Of a workflow that listens by its linking id and a signal of that: no index tells which go together, so that a slice
-# compares each with each. 0.4 s for all of them.
+# Pairs of a workflow that listens by its linking id and a signal of it. No index tells which match, so a slice compares
+# them all: in 0.4 s.
 PAIRS = 1_000_000
-# For which a sender wakes at most this many; maintenance goes on from there.
+# A sender wakes at most this many; maintenance wakes the rest.
 ROWS_OF_A_SENDER = 1_000
 
 
 class Slice(NamedTuple):
-    """What a slice of a maintenance task has changed, in rows, and after which id the next one starts: 0 is from the
-    start.
+    """What a slice of a maintenance task has changed, in rows, and after which id the next one starts: 0 is the start.
 
-    `rest`: seconds that the maintenance task can rest at the least, for there is nothing in sight.
+    `rest`: seconds that the task can rest at the least, because nothing is in sight.
     """
 
     changed: int
@@ -44,8 +43,8 @@ class Slice(NamedTuple):
 
 
 # Signals that the row `w` waits for. A retry is woken only by signals that its attempt has not seen: an old one would
-# wake it in a hot loop. So would one that was stored in another cluster, of which this database is a copy: there the
-# numbers of transactions were others.
+# wake it in a hot loop. So would a signal from another cluster, of which this database is a copy: its transaction
+# numbers were others.
 _SEEN = """w.seen_until IS NOT NULL AND (
     pg_visible_in_snapshot(s.stored_in, w.seen_until) OR s.stored_in >= pg_snapshot_xmax(pg_current_snapshot()))"""
 _LISTENS = f"s.closed_at IS NULL AND s.name = ANY (w.wake_on) AND s.payload @> w.wake_matching AND NOT ({_SEEN})"
@@ -61,7 +60,7 @@ _ANSWERED = f"""
 
 _LISTENING = "w.linking_id IS NOT NULL AND w.wake_on <> '{}'"
 _ASLEEP = "w.status = 'PENDING' AND w.invisible_until > now()"
-# One that is due, too, if it would wait behind the backlog: a child that is cancelled with its parent.
+# A workflow that is due counts, too, if it would wait behind the backlog: a child that is cancelled with its parent.
 _ASLEEP_OR_FRESH = "w.status = 'PENDING' AND (w.invisible_until > now() OR NOT w.begun)"
 
 # The open wait `j` for children all of which have finished.
@@ -80,7 +79,7 @@ def wake(workflow_id: int) -> bool:
 
 
 def wake_for(signal_id: int) -> int:
-    """Make due, after the commit of a signal, the workflows that wait for it: ROWS_OF_A_SENDER at most; how many."""
+    """Make due, after the commit of a signal, at most ROWS_OF_A_SENDER workflows that wait for it; return how many."""
     return _wake_for("s.id = %(signal_id)s", {"signal_id": signal_id, "rows": ROWS_OF_A_SENDER})
 
 
@@ -101,12 +100,12 @@ def leave_the_rest_to_maintenance() -> Iterator[None]:
 
 
 def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
-    """Make due what waits for the open signals `s` that the condition `signals` names: some `rows` at most; how many.
+    """Make at most `rows` workflows due that wait for the open signals `s` of the condition `signals`; return how many.
 
-    None whose row is locked: the worker that holds it looks at its signals itself.
+    It skips locked rows: the worker that holds one looks at its signals itself.
     """
-    # The empty object is added to a payload so that it is unpacked here, once: a long one, once for each workflow, took
-    # 14 s for 20,000 workflows and 50 signals of 170 kB.
+    # The empty object is added so that a payload is unpacked once, not for each workflow: that took 14 s for 20,000
+    # workflows and 50 signals of 170 kB.
     return make_due_where(
         f"""w.id IN (
             WITH s AS MATERIALIZED (
@@ -125,7 +124,7 @@ def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
 
 
 def wake_by_new_signals(after: int = 0) -> Slice:
-    """Wake what waits for one of the newest open signals: a sender may have stored one and woken nobody."""
+    """Wake what waits for one of the newest open signals, whose sender may have died before it woke anybody."""
     newest, _ = _signals_to_compare(order="id DESC")
     if not newest:  # as nearly always: to plan the next statement takes longer than to find that out
         return Slice(0)
@@ -144,7 +143,7 @@ def wake_by_signals(after: int = 0) -> Slice:
 
 
 def _signals_to_compare(after: int = 0, *, order: str = "id") -> tuple[list[int], bool]:
-    """The ids of the open signals of a slice, in that order (SQL), and whether no other is left after that id.
+    """The ids of the open signals of a slice, in order (SQL), and whether none is left after that id.
 
     At most SIGNALS, and none after those that make PAIRS with the workflows that listen by their linking ids.
     """
@@ -170,15 +169,12 @@ def _signals_to_compare(after: int = 0, *, order: str = "id") -> tuple[list[int]
 
 
 def slice_of_signals(after: int) -> tuple[int, int]:
-    """The last id of the next SIGNALS open signals after that id, and after which the slice behind it starts.
-
-    0 is the last of none.
-    """
+    """The last id of the next SIGNALS open signals after that id, 0 if there is none; and where the next one starts."""
     return _slice("SELECT id FROM workflows_signal WHERE closed_at IS NULL AND id > %s ORDER BY id", after)
 
 
 def _slice(ids: str, after: int) -> tuple[int, int]:
-    """The last of the next SIGNALS `ids` (SQL) after that one, 0 of none; after which the slice behind it starts."""
+    """The last of the next SIGNALS `ids` (SQL) after that one, 0 if there is none; and where the next slice starts."""
     row = fetch_one(
         f"SELECT coalesce(max(id), 0), count(*) FROM ({ids} LIMIT {SIGNALS}) slice",  # noqa: S608 (ours)
         [after],
