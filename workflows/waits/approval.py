@@ -81,11 +81,10 @@ def require_approval(
 ) -> Approval:
     """Go on only when a person has approved: the first call makes a manual task and suspends the workflow.
 
-    `name` is the wait's identity in this workflow; `question` and `facts` (label -> value) are what the person is
-    shown. A yes fills in `form`, a Pydantic model at the top of its module. `team` is the group whose members decide,
-    `assignee` the user who already has it. After `due` it is overdue, after `timeout` it has expired: both run from the
-    first call and never move. `on_expiry` is the outcome after that. With `four_eyes` the user `requested_by` may not
-    decide it.
+    `name` is the wait's identity in this workflow; people are shown `question` and `facts` (label -> value). A yes
+    fills in `form`, a Pydantic model at the top of its module. The members of the group `team` decide, or the user
+    `assignee`, who already has the task. It is overdue after `due` and expired after `timeout`, both from the first
+    call; `on_expiry` is the outcome then. With `four_eyes` the user `requested_by` may not decide it.
 
     Raises ApprovalRejected or ApprovalExpired; NobodyToAsk while there is no such user or team.
     """
@@ -131,7 +130,7 @@ def ask(
 ) -> Answer:
     """Ask a question of the engine and return the answer, "approved", "rejected" or "expired"; until then suspend.
 
-    With `look_every` the workflow also runs that often meanwhile, because the question may have answered itself.
+    With `look_every` the workflow also runs that often, because the question may have answered itself.
     """
     return _ask(workflow, name, _Task(question, facts, task_type, of_engine=True), timeout, look_every)
 
@@ -146,7 +145,7 @@ class Answer:
 
 
 def withdraw(workflow: Workflow, name: str) -> None:
-    """Withdraw a question: its answer no longer counts, and the next `ask` of this name is a new question."""
+    """Withdraw a question: its answer no longer counts, and the next `ask` of this name asks anew."""
     attempt = attempt_log.attempt_of(workflow)
     write(
         attempt,
@@ -185,7 +184,7 @@ def withdraw_unanswered(workflow: Workflow, name: str, *, even_claimed: bool = T
 
 
 def is_answered(workflow: Workflow, name: str) -> bool:
-    """Whether a person has answered a question, and `ask` returns the answer."""
+    """Whether a person has answered a question, so that `ask` returns the answer."""
     workflow_id = attempt_log.attempt_of(workflow).workflow_id
     sql = """SELECT 1 FROM workflows_wait q JOIN workflows_manualtask t ON t.wait_id = q.id
               WHERE q.workflow_id = %s AND q.name = %s AND NOT q.superseded AND t.state IN ('approved', 'rejected')"""
@@ -203,7 +202,7 @@ def was_withdrawn(workflow: Workflow, name: str) -> bool:
 class _Task:
     """A manual task that is to be made; the fields are those of `require_approval`.
 
-    `of_engine`: it is for the team `operations`, or, where nobody is in that, for everybody who may decide.
+    `of_engine`: it is for the team `operations` or, if that has no members, for everybody who may decide.
     """
 
     question: str
@@ -275,7 +274,7 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
 
 
 def _ensure_storable(task: _Task) -> None:
-    """Raise WaitError for what the task's row could not hold; or for a name that no user or group can have."""
+    """Raise WaitError for what the task's row cannot hold, or a name that no user or group can have."""
     ensure_text("A question's task_type", task.task_type, longest=100)
     for what in ("team", "assignee", "requested_by"):
         ensure_text(f"A question's {what}", getattr(task, what), longest=150)
@@ -313,10 +312,10 @@ def _answer(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | 
 
 
 def _expire(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | None:
-    """Past the deadline, close the task and record the outcome that the expiry counts as.
+    """Past the deadline, close the task and record the outcome of the expiry.
 
-    The task's row is the arbiter of an expiry that races a decision: the statement that changes it from open has won.
-    If that was the person's, their signal was committed with it, and is found by looking again.
+    The task's row is the arbiter between expiry and decision: the statement that changes it from open has won. A
+    person's decision commits its signal with that, and looking again finds it.
     """
     if not wait.overdue:
         return None
@@ -352,7 +351,7 @@ def _task_of(wait: WaitRow) -> ManualTask:
 
 
 def _user_id(username: str) -> int | None:
-    """The user of that name, read on the attempt log: what the claim has locked is none of its business."""
+    """The id of the user of that name, read on the attempt log: the claim's locks do not matter to it."""
     if not username:
         return None
     table = get_user_model()._meta.db_table
@@ -361,7 +360,7 @@ def _user_id(username: str) -> int | None:
 
 
 def _path_of(form: type[BaseModel] | None) -> str:
-    """The form's dotted path, by which the console finds it. Raises WaitError when it could not."""
+    """The form's dotted path, by which the console finds it. Raises WaitError when the console could not."""
     if form is None:
         return ""
     if issubclass(form, RootModel):

@@ -35,7 +35,7 @@ from workflows.waits.wait import (
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A workflow to be started: its definition's name, its input, and what its parent calls it (its place, else)."""
+    """A workflow to be started: its definition's name, its input, and its key for the parent (by default its place)."""
 
     workflow_type: str
     payload: Mapping[str, Any]
@@ -67,14 +67,12 @@ def wait_for_children(
 ) -> list[ChildOutcome]:
     """Start workflows, and go on only when all of them have finished. Returns their outcomes, in the order given.
 
-    `name` is the wait's identity in this workflow. The first call starts the children, in one statement with the wait:
-    so they are started once, and later attempts start none, whatever they pass. They are workflows like any other: as
-    many run at a time as their definition's queue has workers.
+    `name` is the wait's identity in this workflow. The first call starts the children, in one statement with the wait;
+    later attempts start none, whatever they pass. As many run at a time as their definition's queue has workers.
 
-    A child is known by its key, which must be unique among them. `timeout` runs from the first call. Raises WaitExpired
-    when not all have finished in time; the children then go on. When this workflow is cancelled, so are they, and when
-    it is then retried, so are they. When it has failed and a person retries it, it reads anew how its children have
-    finished; it starts only those with new keys.
+    Each child has a key, unique among them. `timeout` runs from the first call. Raises WaitExpired when not all have
+    finished in time; the children then go on. They are cancelled, and then retried, with this workflow. When a person
+    retries a failed parent, it reads anew how its children have finished, and starts only those with new keys.
     """
     attempt = attempt_log.attempt_of(workflow)
     wait = find(attempt, Wait.Kind.CHILDREN, name) or _start(attempt, workflow, name, list(children), timeout)
@@ -96,9 +94,9 @@ def _waiting_for(name: str) -> str:
 def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[Child], timeout: timedelta) -> WaitRow:
     """Make the wait and its children in one statement.
 
-    The wait's row comes first, and no child without it: of two workers that start them at once, one waits for the
-    other's wait and starts none. So they do not deadlock, though children come in the order given, not in that of their
-    keys. A retry of the parent asks for them under a new wait, by the same keys: those there are, are joined.
+    The wait's row comes before its children: of two workers that start them at once, one waits for the other's wait and
+    starts none. So they do not deadlock, though children come in the order given. A retry of the parent asks for them
+    under a new wait, and joins those that it finds by their keys.
     """
     if len(store.child_signal(name)) > 200:
         raise WaitError("The name of a wait for children is too long for the signal of their end.")
@@ -162,7 +160,7 @@ def _definition_of(child: Child) -> WorkflowDefinition:
 def _join(attempt: OpenAttempt, name: str, wait: WaitRow) -> WaitRow | None:
     """Record how the children have finished, if all have.
 
-    This is one statement with one snapshot: it sees the end of each child whose signal it closes. Left open, the signal
+    One statement, and so one snapshot: it sees the end of each child whose signal it closes. Left open, the signal
     would wake the workflow again and again if a person has retried that child since.
     """
     rows = write(

@@ -36,7 +36,7 @@ SHORTEST_LOOK = timedelta(seconds=1)
 class Received:
     """The signal that answered a wait: its name, its payload, its source, and when it came.
 
-    If a look found the answer, and no signal brought it, the name is empty and the source is "look".
+    If a look found the answer, the name is empty and the source is "look".
     """
 
     name: str
@@ -62,16 +62,14 @@ def wait_for_signal(
 ) -> Received:
     """Go on only when a signal with a name of `signals` has come. The first one to come is the answer.
 
-    The signal may have come at any time: before the workflow, or long before this wait. A signal answers one wait of a
-    workflow. `name` is the wait's identity, `waiting_for` what people read; `timeout` runs from the first meeting and
-    never moves. With `matching` only a signal counts whose payload has these fields with these values (PostgreSQL's
-    jsonb containment, @>); the others are left for other waits.
+    It may have come before the workflow, or long before this wait; it answers one wait of a workflow. `name` is the
+    wait's identity, `waiting_for` what people read; `timeout` runs from the first meeting. With `matching` only a
+    signal counts whose payload has these fields with these values (PostgreSQL's jsonb containment, @>).
 
     `look` is the fallback for a signal that never comes: it is called at once, after 5 s, 10 s, 20 s and so on, and
     then every `look_every`. Unless it returns None, its result is the answer, as the payload of a signal from "look".
 
-    Raises WaitExpired when none has come in time. A signal that came late counts if no attempt has seen the deadline
-    pass before it.
+    Raises WaitExpired when none has come in time. A late signal counts if no attempt has yet seen the deadline pass.
     """
     names = [signals] if isinstance(signals, str) else list(signals)
     if refused := [each for each in names if not store.is_name(each)] or not names:
@@ -105,12 +103,11 @@ def _answer(
 ) -> WaitRow | None:
     """Record the first of the signals that have come as the wait's outcome, before any step sees it.
 
-    A signal that is addressed to this workflow is closed with that; one of a linking id stays, for other workflows.
-
-    The signals of each name are read in the order of their index, as far as the first that counts.
+    That closes a signal to this workflow; one of a linking id stays, for other workflows. The signals of each name are
+    read in the order of their index, as far as the first that counts.
     """
-    # The pairs are compared by >= and <=: an ORDER BY leaves out a column for which the query says `=`, and PostgreSQL
-    # may then take the order from the index of all open signals, and read them all.
+    # Compared by >= and <=: an ORDER BY leaves out a column for which the query says `=`, and PostgreSQL may then take
+    # the order from the index of all open signals, and read them all.
     rows = write(
         attempt,
         f"""
@@ -154,7 +151,7 @@ def _answer(
 def _look(attempt: OpenAttempt, wait: WaitRow, look: Callable[[], Mapping[str, Any] | None] | None) -> WaitRow | None:
     """Record what the step finds by itself, if it finds something, as the wait's outcome.
 
-    A look that fails for now has found nothing: as a retry, it would be deaf to the signal while it backs off.
+    A look that fails for now has found nothing: a retry would be deaf to the signal while it backs off.
     """
     try:
         found = look() if look else None

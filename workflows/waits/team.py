@@ -5,7 +5,7 @@ from __future__ import annotations
 from workflows.models.manual_task import OPERATIONS
 from workflows.state import attempt_log
 
-# Superusers are in every team; they are not who a question is left to.
+# Superusers are in every team, but no question is left to them.
 _HAS_MEMBERS = """
 SELECT EXISTS (SELECT FROM auth_group WHERE name = %s) AND EXISTS (
     SELECT FROM auth_user u, auth_permission p JOIN django_content_type c ON c.id = p.content_type_id
@@ -18,7 +18,7 @@ SELECT EXISTS (SELECT FROM auth_group WHERE name = %s) AND EXISTS (
 
 
 def team_for_the_engine() -> str:
-    """The team `operations`; empty, for everybody who may decide, if there is no such group or nobody in it.
+    """The team `operations`; empty, for everybody who may decide, if no such group exists or it has no members.
 
     A question of the engine must not fail, or wait for ever, because a group is missing.
     """

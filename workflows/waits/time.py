@@ -15,7 +15,7 @@ def wait_for_time(
     """Go on only when `delay` has passed since this wait was first met, by the database's clock.
 
     `name` is the wait's identity in this workflow, `waiting_for` what people read. "Run now" does not shorten it. With
-    `look_every` the workflow also runs that often meanwhile, for a step that checks whether it still has to wait.
+    `look_every` the workflow also runs that often, for a step that checks whether it still has to wait.
     """
     attempt = attempt_log.attempt_of(workflow)
     waiting_for = waiting_for or f"a time that was set ({name})"

@@ -16,15 +16,14 @@ from workflows.postgres.jsonb import Unstorable, ensure_storable
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
 
-# A look that may be early comes this soon, and then after as long again as the wait has lasted: 5 s, 10 s, 20 s ...
+# The first look; the next comes after as long again as the wait has lasted: 5 s, 10 s, 20 s ...
 FIRST_LOOK = timedelta(seconds=5)
 # Longer than any wait, and well before the year 10000, which Python cannot read.
 LONGEST_TIMEOUT = timedelta(days=36_500)
 
 
 def ensure_text(what: str, text: str, *, longest: int | None = None, empty: bool = True) -> None:
-    """Raise WaitError for a text that no column could hold. It is not sent, because the database's error would not
-    count as the step's."""
+    """Raise WaitError for a text that no column can hold. The database's own error would not count as the step's."""
     if not isinstance(text, str):
         raise WaitError(f"{what} is text, and not of type {type(text).__name__}.")
     if (longest is not None and len(text) > longest) or (not text and not empty):
@@ -33,7 +32,7 @@ def ensure_text(what: str, text: str, *, longest: int | None = None, empty: bool
 
 
 def ensure_value(what: str, value: Any) -> None:
-    """Raise WaitError unless jsonb can keep the value, or a column the text."""
+    """Raise WaitError unless jsonb can keep the value."""
     try:
         ensure_storable(value)
     except Unstorable as refused:
@@ -51,7 +50,7 @@ def ensure_time(what: str, time: timedelta) -> None:
 class WaitError(StepError):
     """A wait cannot be made as requested, or has failed. Let the error pass, and the workflow is FAILED.
 
-    In a `once` step it says nothing about a call that the step has made before it.
+    In a `once` step it does not say whether the step's call was made before it.
     """
 
 
@@ -70,10 +69,10 @@ class WaitExpired(WaitFailed):
 
 
 def supersede_failed(workflow_id: int, error: BaseException | None) -> None:
-    """The workflow has failed with `error`: if it is retried, the waits that the error came from are made anew.
+    """The workflow has failed with `error`: a retry makes the waits that the error came from anew.
 
-    Those are the waits that raised the error, or an error that it was raised from or while handling, or a member of its
-    group. Any other wait that has expired, or got a no, was an answer for its step, and stays one.
+    Those are the waits that raised it, or an error in its chain or group. Any other wait that has expired, or got a no,
+    keeps its answer.
     """
     if failed := [each.wait_id for each in error_chain(error) if isinstance(each, WaitFailed)]:
         Wait.objects.filter(workflow=workflow_id, pk__in=failed).update(superseded=True)
@@ -102,10 +101,7 @@ _LOOK_AT = f"""
 
 
 def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timedelta | None = None) -> WaitRow | None:
-    """The wait of that name, if it has been met before.
-
-    Raises WaitError when the name is that of another kind, or no name.
-    """
+    """The wait of that name; None if it is new. Raises WaitError when the name is invalid, or that of another kind."""
     ensure_text("A wait's name", name, longest=200, empty=False)
     rows = attempt_log.execute(
         f"""SELECT kind, id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}, outcome, result::text
@@ -121,7 +117,7 @@ def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timede
 
 
 # Makes the wait, if the row is still ours; `insert_parameters` gives its parameters. A worker that lost the row may be
-# writing the same wait just now: this statement waits for that one, and the next attempt finds the wait.
+# writing the same wait: this statement waits for that one, and the next attempt finds the wait.
 INSERT_WAIT = f"""
     INSERT INTO workflows_wait (workflow_id, kind, name, generation, waiting_for, deadline)
     SELECT %(workflow_id)s, %(kind)s, %(name)s::text, 1 + (
@@ -134,9 +130,9 @@ INSERT_WAIT = f"""
 def insert_parameters(
     attempt: OpenAttempt, kind: Wait.Kind, name: str, waiting_for: str, timeout: timedelta
 ) -> dict[str, Any]:
-    """The parameters of INSERT_WAIT. Raises WaitError for what no row could hold.
+    """The parameters of INSERT_WAIT. Raises WaitError for what no row can hold.
 
-    Raises Suspend where nothing may wait: a question that nobody waits for is not asked, and no children are started.
+    Raises Suspend where nothing may wait: no question is asked that nobody waits for, and no children are started.
     """
     ensure_text("What a wait is for", waiting_for)
     if not attempt.may_wait:
@@ -166,14 +162,13 @@ def begin(
 
 
 def write(attempt: OpenAttempt, sql: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
-    """Run a statement with a FENCE; return its rows, none if the workflow is no longer ours."""
+    """Run a statement with a FENCE; return its rows, or none if the workflow is no longer ours."""
     ours = {"workflow_id": attempt.workflow_id, "claim_xid": attempt.claim_xid}
     return attempt_log.execute(sql, {**ours, **parameters})
 
 
 def row_or_claim_lost(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The row of a fenced statement. Raises ClaimLost without one: the workflow is no longer ours, or was not only
-    ours."""
+    """The row of a fenced statement. Raises ClaimLost without one: another worker holds the workflow now, or did."""
     if not rows:
         raise ClaimLost("the claim ended before the wait was written, or another worker has written it")
     return rows[0]
@@ -209,9 +204,8 @@ def suspension(
 ) -> Suspend:
     """The Suspend to raise: the workflow waits for a signal of those names and that payload, or for `wait.look_at`.
 
-    The attempt remembers it, in case a step swallows it. Raises ClaimLost when the wait has been answered: by a worker
-    that had lost the row in the midst of that very statement, with the signal that is now used up. Raises WaitError for
-    a text that no row could hold.
+    The attempt remembers it, in case a step swallows it. Raises ClaimLost when another worker that had lost the row has
+    answered the wait during this very statement. Raises WaitError for a text that no row can hold.
     """
     ensure_text("What a wait is for", waiting_for)
     if attempt_log.execute("SELECT 1 FROM workflows_wait WHERE id = %s AND outcome <> ''", [wait.id]):
