@@ -1,8 +1,8 @@
 """What people may do to a workflow, and to what it depends on. Each operation: guard, act, record, return.
 
-The console and the commands change a workflow through these functions only, so that permission, state and history
-are checked and written in one place. Each is a transaction of its own and refuses to run inside another (`durable`):
-its refusals and its wake-up must be about committed rows.
+The console and the commands change a workflow through these functions only, so permission, state and history are in one
+place. Each is a transaction of its own and refuses to run inside another (`durable`): its refusals and its wake-up must
+be about committed rows.
 """
 
 from workflows.operations.acknowledging import acknowledge, acknowledgement, failures_left

@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 
 def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
-    """Record that somebody has dealt with a failed workflow, or with deferred steps that were given up. `reason` is a
-    note.
+    """Record that somebody has dealt with a failed workflow, or with deferred steps that were given up.
 
-    It then no longer needs a person. Nothing else changes: it stays as it is, and may still be retried, or run again;
-    should that fail, it needs a person again. `seen` are the failures that the user was shown (`failures_left`): one
-    that has come since is not acknowledged unseen.
+    `reason` is a note. The workflow then no longer needs a person, and may still be retried; should that fail, it needs
+    a person again. `seen` are the failures that the user was shown (`failures_left`): a later one is not acknowledged.
     """
     require(user, ACKNOWLEDGE)
     if not stated(reason):
@@ -48,7 +46,7 @@ def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[i
 def failures_left(workflow: Workflow) -> list[int]:
     """The failures of a workflow that still need a person: the times that identify them, in microseconds, in order.
 
-    Of a failed one its failure, of a complete one each deferred step that was given up; of any other none.
+    A failed workflow has its failure, a complete one each deferred step that was given up, any other none.
     """
     match workflow.status:
         case Workflow.Status.FAILED if workflow.cancelled_at is None:

@@ -1,6 +1,6 @@
 """The Pydantic model of an answer to a manual task, where a yes or no is not enough.
 
-A step names it by its path. If the question is what a call has returned, it is made from the context's fields.
+A step names it by its path. For a question about what a call has returned, it is made from the context's fields.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class NoSuchModel(LookupError):
 
 
 class CheckFailed(Exception):
-    """The model raised an error instead of refusing the answer. The log says where; the message is for the user."""
+    """The model raised an error instead of refusing the answer. The message is for the user, the log says where."""
 
 
 class DealtWith(BaseModel):
     """A person's answer about an undo that failed: the call is `kept` as it is, or was undone by hand.
 
-    If by hand, `reference` is what the undo is found by in the other system: the number of a refund, for example.
+    `reference` then says where the other system shows that undo: the number of a refund, for example.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -100,8 +100,8 @@ def model_at(path: str) -> type[BaseModel]:
 def validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, Any]:
     """`answer` as `model` understands it, in the JSON form from which the model can be read again.
 
-    Where the model writes what it cannot read (a masked secret, another alias, a field left out), `answer` as given.
-    Raises pydantic's ValidationError, Unstorable for what is no JSON or cannot be kept as such, and CheckFailed.
+    `answer` as given where the model writes what it cannot read (a masked secret, another alias, a field left out).
+    Raises pydantic's ValidationError, Unstorable for what cannot be kept as JSON, and CheckFailed.
     """
     given = in_json(answer)
     try:

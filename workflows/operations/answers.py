@@ -21,7 +21,7 @@ from workflows.redaction import field_errors, masked_reference, private_part
 def answer_model(task: ManualTask) -> type[BaseModel] | None:
     """The model that an approval fills in; None if yes is enough, or if the step does not declare what it returns.
 
-    Raises NotAllowed when this release does not have it.
+    Raises NotAllowed when this release does not have the model.
     """
     if task.task_type == DOUBT_TASK_TYPE:
         definition, step = _step_in_doubt(task)
@@ -77,7 +77,7 @@ def _checked_result(
 ) -> dict[str, Any]:
     """The result that a person gives for a call. It must be all that its step returns, or no run or undo can use it.
 
-    It is checked for the console and for scripts alike: nothing else checks what is recorded of a call.
+    Nothing else checks it, neither for the console nor for scripts.
     """
     definition, step = _step_in_doubt(task)
     known = (model or definition.context_class).model_fields
@@ -107,7 +107,7 @@ def _is_empty(value: Any) -> bool:
 def for_history(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the history holds of an answer about a call or an undo; `answer` is None when it was a rejection.
 
-    Of the values it holds no personal data: only the choices that a model offers, and what reads like a reference.
+    It holds no personal data: only the choices that a model offers, and what reads like a reference.
     """
     if task.task_type not in compensation.KEPT_ON_CANCEL:
         return {}
@@ -130,7 +130,7 @@ def for_history(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str,
 
 
 def recorded_answer(task: ManualTask) -> dict[str, Any]:
-    """What the history holds of the answer that was given to a task: `said`, as `for_history` made it."""
+    """What the history holds of the answer to a task: `said`, as `for_history` made it."""
     decided = Event.objects.filter(workflow=task.workflow_id, detail__task=task.pk, detail__has_key="said")
     event = decided.order_by("id").last()
     return {"said": event.detail["said"]} if event else {}

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class LeftUndone:
     """A best-effort step of a COMPLETE workflow that failed, and has not run since.
 
-    `name` is the step's as it was recorded, `effect` its call, if that is on the ledger. `why_not` says why it cannot
-    be run again, in a sentence; it is empty if it can.
+    `name` is the step's as it was recorded, `effect` its call on the ledger, if any. `why_not` says in a sentence why
+    it cannot be run again; it is empty if it can.
     """
 
     name: str
@@ -45,7 +45,7 @@ class LeftUndone:
 def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> None:
     """Have a worker run a failed best-effort step of a COMPLETE workflow again, at once, and no other step.
 
-    It may fail as often as at first before it is given up. Its workflow stays COMPLETE whatever comes of it.
+    Its count of failures starts anew. Its workflow stays COMPLETE whatever comes of it.
     """
     require(user, FOLLOW_UP)
     with short_transaction():
@@ -61,7 +61,7 @@ def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> N
 
 
 def _make_due(workflow: Workflow, step: str, *, by: str) -> None:
-    """Whether it was given up, is to be tried later, or was never followed up: it starts anew."""
+    """Make the step due, whether it was given up, is to be tried later, or was never followed up: it starts anew."""
     now = ClockTimestamp()
     anew = {"asked_by": by, "due_at": now, "created_at": now, "tries": 0, "failures": 0, "unavailable": 0}
     FollowUp.objects.bulk_create(
@@ -109,6 +109,6 @@ def _left_undone(
 
 
 def _can_be_told(step: Step, effect: Effect) -> bool:
-    """As `workflows.effects.reconcile` finds out: by the step's lookup, or by a repeat while its key is honoured."""
+    """Whether the step's lookup, or a repeat while its key is honoured, can tell (see `effects.reconcile`)."""
     honoured = timezone.now() - effect.first_begun_at < (step.key_ttl or timedelta(0))
     return bool(step.lookup) or (honoured and effect.error_code != DOES_NOT_APPLY)

@@ -30,7 +30,7 @@ REVOKE = "workflows.revoke_apikey"
 HOLD = "workflows.hold_service"
 TRY_NOW = "workflows.try_service"
 
-# Another operation has a row for milliseconds, a release of 256 workflows that of a service for a tenth of a second.
+# Another operation holds a row for milliseconds; a release of 256 workflows holds a service's for 0.1 s.
 LOCK_TIMEOUT = "2s"
 BUSY = "Somebody is changing it at this moment: look at it again."
 
@@ -59,7 +59,7 @@ def require_reason(reason: str, what: str) -> None:
 def short_transaction(busy: str = BUSY) -> Iterator[None]:
     """An operation's own transaction. It waits for rows that others write, but not for long.
 
-    Raises NotAllowed, with the sentence `busy`, where it would: a page that hangs tells nobody why.
+    Then it raises NotAllowed, with the sentence `busy`: a page that hangs tells nobody why.
     """
     try:
         with transaction.atomic(durable=True):

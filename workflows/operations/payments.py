@@ -5,13 +5,13 @@ from __future__ import annotations
 from workflows.definition import definitions
 from workflows.postgres.statements import fetch_one
 
-# A call that has charged something. Of a type that this release does not know any call may have.
+# A call that has charged something. Any call may have, if this release does not know the type.
 _HAS_CHARGED = "(e.result ->> charge.reference <> '' OR family.workflow_type <> ALL (%(known)s::text[]))"
 _MAY_HAVE_CHARGED = "(charge.step IS NOT NULL OR family.workflow_type <> ALL (%(known)s::text[]))"
 
 
 def _exists_call(*, child: str, call: str) -> str:
-    """Whether a workflow, or a child to which the same happens, and theirs, has made such a call."""
+    """SQL for whether a workflow, or a descendant to which the same happens, has made such a call."""
     return f"""
         WITH RECURSIVE family AS (
             SELECT id, workflow_type, cancelled_at FROM workflows_workflow WHERE id = %(workflow_id)s
@@ -33,8 +33,8 @@ _CHARGED = _exists_call(
     call=f"e.state IN ('intent', 'unknown') AND {_MAY_HAVE_CHARGED} OR e.state IN ('done', 'kept') AND {_HAS_CHARGED}",
 )
 
-# And what is retried with it: the children that were cancelled with it. What was charged again since, and stands, is
-# on record, and is not charged once more.
+# Children that were cancelled with it are retried with it. What was charged again since, and stands, is on record, and
+# is not charged once more.
 _REFUNDED = _exists_call(
     child="family.cancelled_at IS NOT NULL AND child.cancelled_at IS NOT NULL",
     call=f"""e.state = 'undone' AND {_HAS_CHARGED}
@@ -47,13 +47,13 @@ _REFUNDED = _exists_call(
 def may_have_been_charged(workflow_id: int) -> bool:
     """Whether a charge of the workflow, or of a child that would be cancelled with it, stands or is unclear.
 
-    Not one that was refunded, and not a call that charged nothing.
+    A charge that was refunded does not count, nor a call that charged nothing.
     """
     return _exists(_CHARGED, workflow_id)
 
 
 def would_charge_again(workflow_id: int) -> bool:
-    """Whether a retry of the workflow charges again what was refunded, by itself or by a child that is retried, too."""
+    """Whether a retry of the workflow, or of a child that is retried with it, charges again what was refunded."""
     return _exists(_REFUNDED, workflow_id)
 
 

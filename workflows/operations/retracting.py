@@ -1,7 +1,5 @@
 """RETRACT: withdraw a wrong answer about a call, or about its undo, while nothing builds on it.
 
-An answer comes to the ledger in three steps, and can be retracted after each of them:
-
 | where the answer is | what retracting it does |
 |---|---|
 | in its signal, not read by any worker | closes the signal |
@@ -12,8 +10,7 @@ Each time the wait is superseded, so that the next run of the workflow asks agai
 started after the answer was read builds on it: then the answer stands.
 
 The caller holds the workflow's row, so no worker reads an answer or starts a call meanwhile. A worker that has lost the
-row can still have one statement on its way to the server. Its attempt is open then, and the answer is not retracted
-until somebody knows how that attempt ended.
+row can still have one statement on its way to the server: while its attempt is open, no answer is retracted.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ State = Effect.State
 class GivenAnswer:
     """An answer, and where it is: with its `wait` once a worker has read it; `on_ledger` once the effect says so, too.
 
-    `made` are the effects that the answer made, or settled: for a no the next generation, before its call; for a call
+    `made` are the effects that the answer made or settled: for a no the next generation, before its call; for a call
     that was undone by hand the undo.
     """
 
@@ -145,12 +142,12 @@ def when_asked_again(task: ManualTask) -> Again:
 def retract(answer: GivenAnswer) -> str:
     """Undo what the answer changed, and have the workflow ask again. Return when it will, in a sentence.
 
-    A FAILED workflow asks when somebody retries it. But if the call has an undo, the workflow is compensated again at
-    once: else a charge that may have to be given back would be in doubt, and nobody would be asked.
+    A FAILED workflow asks when somebody retries it. But if the call has an undo, compensation resumes at once: else
+    nobody would be asked about a charge that may have to be given back.
     """
     task, effect = answer.task, answer.effect
     Wait.objects.filter(pk=answer.wait.pk).update(superseded=True)
-    # It is closed, but not as ignored: a retry would restore an ignored signal.
+    # The signal is not closed as ignored: a retry would restore it.
     unread = Signal.objects.filter(
         Q(closed_at=None) | Q(ignored=True), workflow=task.workflow_id, name=task.signal_name
     )

@@ -16,7 +16,7 @@ from workflows.outages import circuits
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# A longer outage is held again: a hold that everybody has forgotten stops the work all the same.
+# A longer outage is held again: a forgotten hold stops the work all the same.
 LONGEST_HOLD = timedelta(days=7)
 
 
@@ -56,7 +56,7 @@ def why_not_hold_until(until: datetime, *, now: datetime) -> str:
 
 @contextmanager
 def _locked(name: str) -> Iterator[Any]:
-    """The row of a service that is known, locked; made if workflows are parked on it and it has none."""
+    """The locked row of a known service; it is made if workflows are parked on the service and it has none."""
     if not (Service.objects.filter(pk=name).exists() or Workflow.objects.filter(is_parked_on(name)).exists()):
         raise NotAllowed(f"No workflow has met a service {name} unavailable, or waits for it.")
     busy = "A worker is writing about it right now; try again in a moment."

@@ -42,7 +42,7 @@ MAY_DECIDE = (DECIDE, RESOLVE)
 def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
     """Make an open task the user's own, unless another user who can still decide it has claimed it.
 
-    The other users can then not decide it.
+    While it is claimed, other users cannot decide it.
     """
     require(user, *MAY_DECIDE)
     with short_transaction():
@@ -57,8 +57,8 @@ def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
 def assign(task_id: int, *, user: User, to: int, seen: list[int], reason: str = "") -> str:
     """Make an open task a colleague's, who may decide it; return what happened, a sentence. `reason` is a note to them.
 
-    With the permission to assign, any task. A user who may decide the task may hand on what is free, or their own.
-    `seen` holds the assignee that the user was shown, if there was one: what has become of it since is not undone.
+    A user with the permission to assign may hand on any task; one who may decide it, what is free or their own. `seen`
+    is the assignee that the user was shown, if any: a later change is not undone.
     """
     require(user, ASSIGN, *MAY_DECIDE)
     with short_transaction():
@@ -99,7 +99,7 @@ def release_task(task_id: int, *, user: User, reason: str = "") -> None:
 
 
 def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, Any] | None = None) -> None:
-    """Answer a manual task with yes, and wake its workflow. `answer` holds fields that the question asks for."""
+    """Answer a manual task with yes, and wake its workflow. `answer` holds the fields that the question asks for."""
     _decide(task_id, ManualTask.State.APPROVED, user=user, reason=reason, answer=answer)
 
 
@@ -112,7 +112,7 @@ def reject(task_id: int, *, user: User, reason: str) -> None:
 def retract(task_id: int, *, user: User, reason: str) -> str:
     """Retract an answer about a call, or about its undo, that nothing builds on; return what happens, a sentence.
 
-    The workflow then asks anew (see `workflows.operations.retracting`).
+    See `workflows.operations.retracting`.
     """
     require(user, *MAY_DECIDE)
     require_reason(reason, "what is retracted")
@@ -154,7 +154,7 @@ def _decide(
     """Decide a task, once: the update of its row is the arbiter between two people, and between them and its expiry.
 
     The workflow's row is not locked, because a worker may hold it: the decision is stored as a signal and committed,
-    and a second statement then wakes the workflow (see `workflows.signals.store`).
+    and a second statement then wakes the workflow.
     """
     require(user, *MAY_DECIDE)
     with _four_eyes_as_refusal(), short_transaction():
@@ -196,7 +196,7 @@ def _require_not_cancelled(task: ManualTask) -> None:
 def _four_eyes_as_refusal() -> Iterator[None]:
     """Turn the violation of the four-eyes constraint, which has the last word, into NotAllowed.
 
-    The update checks the same rule first: PostgreSQL's refusal quotes the whole row, with its facts, in its log.
+    The update checks the rule first: PostgreSQL's refusal would quote the whole row, with its facts, in its log.
     """
     try:
         yield
@@ -255,7 +255,7 @@ def _undecided(tasks: ManualTaskQuerySet) -> ManualTaskQuerySet:
 
 
 def _decidable(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
-    """The tasks that `user` may decide unless another user has claimed them. The update itself checks it."""
+    """The tasks that `user` may decide unless another user has claimed them; the update checks that itself."""
     return _allowed_for(_undecided(tasks), user)
 
 

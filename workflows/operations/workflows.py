@@ -44,15 +44,14 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
     A question that failed it (rejected, or expired) is asked again, and so is one that expired, or was closed, while
     nobody could decide; every other question keeps its answer. Calls that were undone are made again, under a new key;
     those that a person has left as they are stay done. `expires_after` is counted anew. Children that were cancelled
-    with the workflow are started again, too.
+    with it are started again, too.
 
-    It goes before what is queued and has not started. One of many that are retried `in_bulk` does not: a thousand would
-    hold up everything new. Nor is a cancelled one among them: ticking a whole page must not bring it back.
+    It goes before what is queued and has not started, unless many are retried `in_bulk`: a thousand would hold up
+    everything new. A cancelled workflow is refused there: ticking a whole page must not bring it back. To charge again
+    what was refunded takes the permission to cancel what has been charged.
 
-    To charge again what was refunded takes the permission to cancel what has been charged.
-
-    `seen` is the end that the user was shown (`ended_at`): of a workflow that somebody has retried since, and that has
-    failed again, no call is made anew unseen. A caller who has looked at none leaves it empty.
+    `seen` is the end that the user was shown (`ended_at`): a workflow that has failed again since is refused. A caller
+    who has looked at none leaves it empty.
     """
     require(user, RETRY)
     if not in_bulk:
@@ -119,8 +118,8 @@ def _retry_children(workflow_id: int, *, user: User, reason: str, seen: Collecti
 def _supersede_waits(workflow_id: int) -> None:
     """Supersede the waits that are over, or closed (such as the one that failed it): the retry starts them anew.
 
-    The others keep their answers. A wait for a time counts on from when it started. Children may have been retried
-    since, so the wait for them is started anew.
+    The others keep their answers. A wait for a time counts on from its start. Children may have been retried since, so
+    the wait for them is made anew.
     """
     not_open = [ManualTask.State.EXPIRED, ManualTask.State.CLOSED]
     closed = ManualTask.objects.filter(workflow=workflow_id, state__in=not_open).values("wait")
@@ -133,7 +132,7 @@ def _supersede_waits(workflow_id: int) -> None:
 
 
 def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
-    """Make a workflow that is retrying or waiting due at once. Its count of failures stays as it is."""
+    """Make a workflow that is retrying or waiting due at once. Its count of failures stays."""
     require(user, RUN_NOW)
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
@@ -146,11 +145,10 @@ def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
 def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int] = ()) -> str:
     """Cancel a pending workflow, and undo its calls; return when that happens, in a sentence.
 
-    A workflow that no worker holds is cancelled here and now. For a running one the request is stored, and its worker
-    obeys it before the next step, or after the run; if that completes the workflow first, it is complete. `open_tasks`
-    are the ids of the tasks that the user has seen open: if another user has decided one of them since, the
-    cancellation is refused, and the user has to look again. What was charged, or may have been, is cancelled only by
-    somebody with the permission for that.
+    A workflow that no worker holds is cancelled at once. For a running one the request is stored; its worker obeys it
+    before the next step, or after the run, unless that completes the workflow. `open_tasks` are the ids of the tasks
+    that the user has seen open: if another user has decided one since, the cancellation is refused. A charge that
+    stands, or may, takes the permission for that.
     """
     require(user, CANCEL)
     require_reason(reason, "a cancellation")
@@ -226,7 +224,7 @@ def _require_cancellable(workflow: Workflow, state: State, user: User) -> None:
 def why_not_cancel(workflow_id: int, user: User) -> str:
     """Why `user`, who may cancel, may not cancel this one: a sentence, empty if they may.
 
-    A worker that runs it may charge in the very moment after this; what it charged is given back all the same.
+    A worker that runs it may charge just after this check; the cancellation gives back what it charged.
     """
     if user.has_perm(CANCEL_PAID) or not payments.may_have_been_charged(workflow_id):
         return ""
