@@ -19,10 +19,9 @@ MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE)
 class KnownEffect:
     """What the ledger knows of an effect; given to a step's lookup and undo. Ages are seconds, by the database's clock.
 
-    `undoes` is the id of the effect that this one undoes, if it is an undo; `undo_failures` counts the failures of its
-    own undo, except those at an unavailable service: these are `undo_unavailable`. `asked_if_gone`: a release that did
-    not declare the step has asked a person whether that is right. `call_number` grows from call to call, independent of
-    the clock.
+    `undoes` is the id of the effect that this undo undoes. `undo_failures` counts the failures of its own undo, except
+    those at an unavailable service: these are `undo_unavailable`. `asked_if_gone`: a person was asked whether a release
+    rightly does not declare the step. `call_number` grows from call to call, whatever the clock says.
     """
 
     id: int
@@ -83,14 +82,14 @@ key_requested_outside_once: Callable[[Workflow], None] | None = None
 
 @dataclass(slots=True)
 class KeyInUse:
-    """The idempotency key of a call that is being made, whether its step has asked for it, or has called a service."""
+    """The idempotency key of a call that is being made, and whether its step has asked for it or called a service."""
 
     key: str
     requested: bool = False
     called: bool = False
 
 
-# By workflow, and not in a ContextVar, which a step's own threads do not see: they would get the key of generation 1.
+# By workflow, and not in a ContextVar, which a step's own threads do not see: they would get generation 1's key.
 keys_in_use: dict[int, KeyInUse] = {}
 
 

@@ -10,13 +10,9 @@
 | UNDONE | it happened, and was undone (`workflows.engine.compensation`) | calls, under a new key |
 | KEPT | it happened, and a person let it stand when the rest was undone | as DONE: a retry sets it to that |
 
-*Did it happen?* The step's lookup says, if there is one. Else the call is repeated under its key, while the downstream
-still honours the key (`key_ttl`). Else a person is asked. A repeat settles the doubt only if it succeeds: a refused one
-says nothing about the first call.
-
-INTENT and everything that a later attempt decides are fenced (see `state.attempt_log`), and written only over the state
-that was read. The result of a call is written as long as the effect holds the token of the attempt that made the call,
-even when the claim is lost: the result is the truth.
+`effects.reconcile` finds out whether a call in doubt happened. INTENT and everything that a later attempt decides are
+fenced (see `state.attempt_log`), and written only over the state that was read. The result of a call is written as long
+as the effect holds the token of the attempt that made the call, even when the claim is lost: the result is the truth.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
 from workflows.timeouts import StepTimeout
 
-# The error code of a step that got its idempotency key and returned None all the same.
+# The error code of a step that got its idempotency key and still returned None.
 NONE_AFTER_KEY = "none_after_key"
 
 Result = Mapping[str, Any]
@@ -64,9 +60,9 @@ class Ledger:
     ) -> tuple[dict[str, Any] | None, bool]:
         """Make a `once` step's call, unless it has been made: then return what is recorded.
 
-        Returns the result (None when the step did not apply) and whether it had been recorded before. `call` makes the
-        call; `describe` describes an error as it may be shown. Raises what the call raises; RetryableStepError or
-        Suspend while it is not known whether an earlier call has happened.
+        Returns the result (None when the step did not apply) and whether it had been recorded before. `describe`
+        describes an error as it may be shown. Raises what `call` raises; RetryableStepError or Suspend while it is not
+        known whether an earlier call has happened.
         """
         effect = self.rows.find(step)
         if effect and effect.state in IN_DOUBT:
@@ -87,7 +83,7 @@ class Ledger:
     def undo(self, effect: KnownEffect, call: Callable[[], Result | None], describe: Describe) -> None:
         """Call the undo of an effect under its key, and write the outcome. Raises what the call raises.
 
-        An undo whose answer was lost is simply called again: an undo is repeatable.
+        An undo whose answer was lost is called again: an undo is repeatable.
         """
         expected = self.rows.state_of_undo(effect)
         undo = self.rows.write_intent(
@@ -103,7 +99,7 @@ class Ledger:
         """Write the INTENT, together with the outcome of the call before it, in one statement and one commit.
 
         Raises WorkflowCancelled when a person has asked for that: this is the last moment to look. Raises ClaimLost
-        when the effect is no longer what was read: a worker that has lost the row has written its result since.
+        when a worker that has lost the row has written the effect's result since it was read.
         """
         name, generation, expected = (known.step, known.generation, known.state) if known else (step.identity, 1, None)
         if expected == UNDONE:
@@ -152,7 +148,7 @@ class Ledger:
         try:
             result = call()
         except Suspend:
-            # It is an error now; kept, it would suspend the steps after a best-effort one.
+            # An error by now; kept, it would suspend the steps after a best-effort one.
             self.attempt.suspended = None
             raise StepError(
                 f"{effect.step} makes a call that is kept, and may not wait; let a step before it wait."
@@ -174,8 +170,8 @@ class Ledger:
 def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> bool:
     """A StepError is a refusal, a RetryableStepError says that nothing was sent. All else may have happened.
 
-    The error of a repeat says nothing about the first call, unless the service answers to their key. Nor does a step
-    know better that catches an unknown outcome and raises an error of its own.
+    The error of a repeat says nothing about the first call, unless the service answers to their key. Nor does an error
+    that a step raises after it has caught an unknown outcome.
     """
     if not isinstance(error, StepError) or isinstance(error, UnknownOutcome):
         return False

@@ -25,7 +25,7 @@ DOUBT_TIMEOUT = timedelta(days=30)
 
 DOUBT_TASK_TYPE = "effect_in_doubt"
 
-# The error code of a repeat that found that the step does not apply any more.
+# The error code of a repeat that found that the step no longer applies.
 DOES_NOT_APPLY = "does_not_apply"
 
 # A deploy takes minutes, and one that is rolled back an hour.
@@ -42,13 +42,13 @@ class Unanswered(waits.WaitFailed):
 
 
 class Undeclared(waits.WaitFailed):
-    """The ledger holds a call of a step that this release does not declare, and a person said that it should be."""
+    """The ledger has a call of a step that this release does not declare, and a person said that it should be."""
 
 
 class Unsettled(RetryableStepError):
     """For so many `seconds` nobody can know whether a call has happened: it may still be on its way.
 
-    This is no failure of the step: the workflow does not fail from it, however few attempts the step's policy allows.
+    This is no failure of the step: it does not count against the attempts of its policy.
     """
 
     def __init__(self, message: str, *, code: str, seconds: float) -> None:
@@ -64,7 +64,7 @@ class Reconciler:
         self.attempt = rows.attempt
         self._definition = definition
         latest = rows.latest()
-        # Read once, and not before each call: the calls that this attempt adds are declared.
+        # Read once, not before each call: the calls that this attempt adds are declared.
         self._undeclared = [
             effect for effect in latest if effect.state in MAY_HAVE_HAPPENED and not definition.declares(effect.step)
         ]
@@ -76,8 +76,8 @@ class Reconciler:
         """Find out whether a call has happened. Returns its effect: DONE, NOT_DONE, or unchanged, to be repeated.
 
         1. By the step's lookup. "Not found" counts only `settle` seconds after the call started: it may be on its way.
-        2. By repeating the call under its key, while the downstream honours the key. Not if a repeat has found that the
-           step no longer applies: the next repeat would find the same.
+        2. By repeating the call under its key, while the downstream honours it; but not once a repeat has found that
+           the step no longer applies: the next would find the same.
         3. By asking a person, also only after `settle` seconds: a person's no gives the call a new key.
         """
         if step.lookup:
@@ -107,10 +107,9 @@ class Reconciler:
                 waits.withdraw(self.workflow, _doubt(effect))
 
     def require_certainty(self, context: Any) -> None:
-        """Before COMPLETE: reconcile each call in doubt that no step has reconciled.
+        """Before COMPLETE, reconcile each call in doubt that no step has reconciled.
 
-        Those are the calls of removed steps, and calls under another name of a step. The calls of best-effort steps are
-        left in doubt.
+        Those are the calls of removed steps, and calls under another name of a step; not those of best-effort steps.
         """
         for effect in self.rows.latest():
             step = self._definition.find_step(effect.step)
@@ -134,8 +133,8 @@ class Reconciler:
     def settle(self, effect: KnownEffect, found: dict[str, Any] | None) -> KnownEffect:
         """Write what a lookup has found. Returns the effect, DONE or NOT_DONE.
 
-        A release without a lookup may have asked a person. If nothing was found, their answer counts: a service may
-        have mislaid the call. What was found counts against their no, or the call would be made a second time.
+        A release without a lookup may have asked a person. If nothing was found, the person's answer counts: a service
+        may have mislaid the call. What was found counts against a no, or the call would be made a second time.
         """
         if found is None and self._is_answered(_doubt(effect)):
             return self._ask(effect)
@@ -186,8 +185,8 @@ class Reconciler:
     def require_declared(self) -> None:
         """Start no new call while the ledger holds one of an undeclared step: it may be that very call, renamed.
 
-        The workflow waits for a release that declares the step, and looks every minute; after an hour a person is
-        asked, too.
+        The workflow waits for a release that declares the step, and looks every minute; after an hour it also asks a
+        person.
         """
         for effect in self._undeclared:
             self._wait_until_declared(effect)
@@ -259,7 +258,7 @@ def _undeclared_question(effect: KnownEffect) -> str:
 
 
 def make_answerable_due(queue: str) -> int:
-    """Make the workflows of `queue` due whose open question this release has a lookup for; how many.
+    """Make the workflows of `queue` due whose open question this release has a lookup for; return how many.
 
     A release without one has asked a person, and the workflow sleeps until the answer. Workflows that look by
     themselves within LOOK_EVERY are left alone, however often workers start. Each worker calls this once, when it
@@ -286,6 +285,6 @@ def make_answerable_due(queue: str) -> int:
 
 
 def effect_in_question(wait_name: str) -> tuple[str, int]:
-    """The step and the generation of the effect whose call, or undo, a question to a person is about."""
+    """The step and the generation of the effect that a question to a person is about."""
     step, _, generation = wait_name.partition(":")[2].rpartition(":")
     return step, int(generation)

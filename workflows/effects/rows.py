@@ -23,11 +23,11 @@ from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.state.transitions import Failures
 
-# Seconds. An INTENT that takes longer to be committed (a disk or a replica that stalls) is written again before the
-# call, for the age of a call is measured from its INTENT.
+# Seconds. An INTENT that takes longer to commit (a disk or a replica stalls) is written again before the call, for the
+# age of a call is measured from its INTENT.
 MAX_INTENT_SECONDS = 1.0
 
-# The description of an error, when there is none; and how a statement sets the columns of one.
+# The description of no error, and how a statement sets the columns of one.
 _NO_ERROR = {"error_class": "", "error_code": "", "error_message": ""}
 _SET_ERROR = ", ".join(f"{column} = %({column})s" for column in _NO_ERROR)
 
@@ -51,17 +51,17 @@ class EffectRows:
     def latest(self) -> list[KnownEffect]:
         """The latest generation of each effect, in the order in which their calls were started.
 
-        That is not the order of the rows: a person's "did not happen" makes the row of the next generation long before
-        its call. Nor is it the order of the times: the database's clock may have been set back between two calls. So
-        each INTENT draws a number.
+        Each INTENT draws a number for that. The rows' order would not do: a person's "did not happen" makes the row of
+        the next generation long before its call. Nor would the times: the clock may have been set back between two
+        calls.
         """
         return sorted(self._known.values(), key=lambda effect: effect.call_number)
 
     def find(self, step: Step) -> KnownEffect | None:
         """The step's effect of the latest generation, under its oldest name or, from an older release, another name.
 
-        If there are effects under several names, one that is DONE counts first, and then one in doubt: a release that
-        did not declare the older name may have made the call, where the call under the older name came to nothing.
+        If there are effects under several names, one that is DONE counts first, then one in doubt: a release that did
+        not declare the older name may have made the call.
         """
         known = [self._known[name] for name in step.names if name in self._known]
         return min(known, key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default=None)
@@ -85,10 +85,10 @@ class EffectRows:
     ) -> KnownEffect | None:
         """Write the INTENT of a call, or of the undo of the effect `undoes`. None if it was not written.
 
-        `expected` is the state that was read of this generation's effect, or of its undo; None when there was none. It
-        is not written if a person has asked to cancel the workflow. An undo ignores such a request, and so does a
-        deferred step: its workflow is complete, so the request came too late. Raises ClaimLost when another worker,
-        which has lost the row, is writing the same call just then.
+        `expected` is the state that was read of this generation's effect, or of its undo; None when there was none. A
+        call is not written if a person has asked to cancel the workflow. An undo ignores such a request, and so does a
+        deferred step, whose workflow is complete. Raises ClaimLost when another worker, which has lost the row, is
+        writing the same call.
         """
         undo = undoes is not None
         at = undo_of(step) if undo else step
@@ -105,12 +105,12 @@ class EffectRows:
             except ClaimLost as lost:
                 if not sqlstates.violates(lost, "effect_unique_call"):
                     raise
-                # No defect, so without the error that the worker would report as one.
+                # Raised without the database's error: this is no defect that the worker should report.
                 raise ClaimLost("another worker, which has lost the row, was beginning the same call") from None
             if not rows:
                 return None
             # If the claim has ended meanwhile, this INTENT may already be older than `settle` for the next worker,
-            # which would believe that the call cannot be on its way any more, though it is only about to be made.
+            # which would believe that the call, about to be made, cannot be on its way any more.
             if monotonic() < sent_at + MAX_INTENT_SECONDS:
                 break
             expected = INTENT
@@ -129,7 +129,7 @@ class EffectRows:
         result: dict[str, Any] | None = None,
         error: dict[str, str] | None = None,
     ) -> None:
-        """Write the outcome of a call, with the next statement or, at the latest, before anything else is done."""
+        """Write the outcome of a call with the next statement, or at the latest before anything else is done."""
         at = effect.step if effect.undoes is None else undo_of(effect.step)
         if state != SKIPPED:  # then there was no call
             failpoints.reach("after_call", at)
@@ -180,7 +180,7 @@ class EffectRows:
     def resolve_undo(
         self, effect: KnownEffect, state: Effect.State, *, by: str, result: Mapping[str, Any]
     ) -> KnownEffect:
-        """A person, or a lookup, has settled the undo of the effect: it is UNDONE, or KEPT as it is.
+        """Record that a person, or a lookup, has settled the undo of the effect: it is UNDONE, or KEPT as it is.
 
         An undo that we have not seen succeed is written as the effect's undo: DONE, with that result.
         """
@@ -216,7 +216,6 @@ class EffectRows:
     def _resolve_parameters(
         self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
     ) -> dict[str, Any]:
-        """The parameters of _RESOLVE."""
         return {
             "effect_id": effect.id,
             "expected": effect.state,
@@ -233,9 +232,8 @@ class EffectRows:
         return rows
 
 
-# Written if the effect still holds the token of the attempt that made the call. The token, and not ids: a failover to a
-# server that lacks the last moments uses ids again, and a write on a new connection would land on the effect of another
-# workflow.
+# Written if the effect still holds the token of the attempt that made the call. Ids would not do: a failover to a
+# server that lacks the last moments uses them again, and a late write would land on another workflow's effect.
 _OUTCOME = f"""
     UPDATE workflows_effect
        SET state = %(state)s, result = %(result)s, {_SET_ERROR}, settled_at = clock_timestamp(), settled_by = 'call'
@@ -264,8 +262,8 @@ _INTENT = f"""
 _BEGUN = "RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float, call_number"
 
 
-# Of a call that is not on the ledger. Without ON CONFLICT, which writes a second record to the WAL. If another worker,
-# which has lost the row, is writing the same call just then, the unique key refuses this one, and the claim is lost.
+# For a call that is not on the ledger. Not with ON CONFLICT, which writes a second record to the WAL. If another worker
+# that has lost the row is writing the same call, the unique key refuses this one, and the claim is lost.
 _WRITE_INTENT = f"""{_INTENT}
        AND NOT EXISTS (
            SELECT FROM workflows_effect
@@ -286,7 +284,7 @@ _WRITE_INTENT_AGAIN = f"""{_INTENT}
     {_BEGUN}"""  # noqa: S608 (ours)
 
 
-# When the call was answered stays, whatever its undo comes to: that is another row, with a time of its own.
+# The time at which the call was answered stays, whatever its undo comes to: that is another row.
 _RESOLVE = f"""
     UPDATE workflows_effect
        SET state = %(state)s, result = %(result)s, settled_by = %(settled_by)s,
