@@ -1,8 +1,7 @@
 """CALLS: where the client of a service reports the result of each of its calls.
 
-The engine knows nothing of HTTP. The client wraps each call, and says whether the service was *unavailable* (cannot be
-reached, no answer in time, an answer that says "not now" or "I am broken") or has *answered* (a refusal is an answer,
-too):
+The client wraps each call, and says whether the service was *unavailable* (cannot be reached, no answer in time, an
+answer that says "not now" or "I am broken") or has *answered* (a refusal is an answer, too):
 
     with call_to("letters") as call:
         try:
@@ -11,8 +10,8 @@ too):
             call.unavailable()
             raise RetryableStepError("The letters service cannot be reached.") from error
 
-An error that leaves the block of a call that met the service unavailable carries its name, also when the step raises
-another one from it: `unavailable_service`.
+An error that leaves the block of an unavailable call carries the service's name, also when the step raises another one
+from it: `unavailable_service`.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from workflows.timeouts import StepTimeout, held_off
 
 # Seconds between two votes of a worker about a service.
 VOTE_EVERY = 1.0
-# The outcome of a trial is not dropped because the row is locked just then, for milliseconds: a trial that nobody knows
-# of looks like one that made no call, and closes the circuit.
+# A trial's outcome is not dropped because the row is locked for milliseconds: an unknown trial looks like one that made
+# no call, and closes the circuit.
 TRIES, TRY_EVERY = 10, 0.02
 
 LONGEST_NAME = 100
@@ -66,8 +65,8 @@ class Call:
 def call_to(service: str) -> Iterator[Call]:
     """Wrap one call to a service, by its name: see the module.
 
-    Raises ServiceUnavailable, before the block is entered, while the service's circuit is open: nothing was sent. If
-    the same `once` step has made a call before, UnknownOutcome.
+    Raises ServiceUnavailable, before the block is entered, while the service's circuit is open: nothing was sent.
+    Raises UnknownOutcome instead if the same `once` step has made a call before.
     """
     ensure_name(service)
     worker = _worker()
@@ -92,13 +91,13 @@ def call_to(service: str) -> Iterator[Call]:
 
 
 def ensure_name(service: str) -> None:
-    """Raise ValueError for a name that no row could hold: its votes would lose the claim, again and again."""
+    """Raise ValueError for a name that no row can hold: its votes would lose the claim, again and again."""
     if not 0 < len(service) <= LONGEST_NAME or "\0" in service:
         raise ValueError(f"The name of a service has 1 to {LONGEST_NAME} characters, and no NUL.")
 
 
 def unavailable_service(error: BaseException | None) -> str:
-    """The service that was unavailable, if that is why the step failed: the error's own, or of one it came from."""
+    """The unavailable service by which the step failed: of the error, or of one in its chain; empty if none."""
     for each in error_chain(error):
         if name := getattr(each, _MARK, ""):
             return str(name)
@@ -174,7 +173,7 @@ class WorkersCalls:
             in_use.called = True
 
     def _may_try(self, service: str) -> bool:
-        """A workflow that was released from parking may, for all its calls; else one worker at a time."""
+        """Whether this call is the trial: a released workflow may make all its calls, else one worker at a time."""
         if monotonic() < self.known[service].trial_at:
             return False
         if self._was_parked_on(service) or service in self.trying:
@@ -199,7 +198,7 @@ class WorkersCalls:
         return self.workflow is not None and self.workflow.parked_on == service
 
     def _take_trial(self, service: str, *, in_earnest: bool = False) -> bool:
-        """Take the lease for a trial, if there is one to be had; `in_earnest`, only one of a stubborn circuit."""
+        """Take the lease for a trial, if one is due; `in_earnest`, only of a stubborn circuit."""
         if get_ident() != self.thread:  # the attempt log is the worker's own
             return False
         with held_off(), attempt_log.losing_the_claim(), circuits.locked(service, using=attempt_log.ALIAS) as row:
@@ -220,11 +219,11 @@ class WorkersCalls:
     def vote(self) -> None:
         """Write what the calls of a step have met: once a second at most, but the outcome of a trial always.
 
-        The next vote stands for the calls since the last one: where each second ends with a few that were too many for
-        the service, a worker that voted about one call alone would do so about one of these, second after second.
+        The next vote stands for all calls since the last one. Where only the last calls of each second are too many for
+        the service, a worker that voted about one call alone would vote about one of these each time.
 
-        A workflow that was released from parking also tells of each call in vain: the release goes by that. On the
-        attempt log, so that it outlives the attempt. Raises ClaimLost when the attempt log fails.
+        A released workflow also reports each call that met the service unavailable: the release goes by that. Written
+        on the attempt log, to outlive the attempt. Raises ClaimLost when the attempt log fails.
         """
         for service, met in list(self.met.items()):  # a step may have left a thread that goes on calling
             self.unvoted[service] = self.unvoted.get(service, Met()).plus(met)
@@ -250,7 +249,7 @@ class WorkersCalls:
             circuits.vote(row, unavailable=met.unavailable > 0, answered=answered, workflow_id=met.suspect)
         self.voted_at[service] = monotonic()
         self.unvoted.pop(service)
-        # The next call of this attempt is made, or not, by what the circuit is now.
+        # The next call of this attempt goes by what the circuit is now.
         self.known[service] = Known(row.opened_at is not None, _trial_at(row))
         self.trying.discard(service)
         return True
@@ -282,6 +281,6 @@ _at_work: list[WorkersCalls] = []
 
 
 def _worker() -> WorkersCalls | None:
-    """The worker that runs the step which calls just now, perhaps in a thread of the step's; None outside a worker."""
+    """The worker whose step calls just now, perhaps in a thread of the step's; None outside a worker."""
     in_this_thread = [each for each in _at_work if each.thread == get_ident()]
     return next(iter(in_this_thread or (_at_work if len(_at_work) == 1 else [])), None)

@@ -1,15 +1,14 @@
 """CIRCUITS: whether a service is called; all workers find that out together. One row a service; no row: closed.
 
-closed -> suspected: a call met it unavailable. The workers vote from then on, each once a second at most.
-suspected -> closed: half a minute is over, and there were answers.
-suspected -> open: enough of the votes say that it is unavailable. No call is made; the workflows are parked.
-open -> open: `retry_at` is over, and a trial met it unavailable: the next one comes later.
-open -> closed: a trial was answered.
+- closed -> suspected: a call met it unavailable. The workers vote from then on, each once a second at most.
+- suspected -> closed: half a minute is over, and there were answers.
+- suspected -> open: enough of the votes say that it is unavailable. No call is made; the workflows are parked.
+- open -> open: `retry_at` is over, and a trial met it unavailable: the next one comes later.
+- open -> closed: a trial was answered.
 
 A workflow that was released from parking makes the trial; if none is parked, the worker that has taken the lease
-`trial_until` does. There is no half-open state: it would have to wait for a probe whose worker may be dead.
-
-No worker waits for a service's row: one that finds it locked votes the next time.
+`trial_until` does. There is no half-open state, which would wait for a probe whose worker may be dead. No worker waits
+for a service's row: one that finds it locked votes the next time.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from workflows.models.workflow import is_parked_on
 
 # It takes so many votes of so many workflows: one bad payload, always answered with 500, opens nothing.
 VOTES, SUSPECTS = 5, 3
-# And three quarters of all votes, spread over two seconds: one host whose network is broken is not believed.
+# Three quarters of all votes, spread over two seconds: one host whose network is broken is not believed.
 TO_ONE_ANSWER = 3
 SPREAD = timedelta(seconds=2)
-# A suspicion is as old as this, if there were answers. If there were none it goes on: a worker whose calls time out
-# after 10 s votes three times in it.
+# A suspicion ends after this, if there were answers. Without answers it goes on: a worker whose calls last 10 s
+# votes three times in it.
 WINDOW = timedelta(seconds=30)
 
-# What people are shown of a suspicion without answers: what fails by a service is tried again within six minutes (300 s
-# and its jitter), so what no call has renewed for longer says nothing of the service now. The votes count on.
+# How long people are shown a suspicion without answers. A step that failed by a service is tried again within six
+# minutes (300 s and its jitter), so a suspicion that no call renews for longer says nothing of now. Votes count on.
 RECENT = timedelta(minutes=10)
 
 # Seconds from one trial to the next, doubling; from the first again when it has been closed for as long as CALM.
@@ -45,9 +44,9 @@ LONGEST_COOL_OFF = 60.0
 CALM = timedelta(minutes=1)
 # Plus or minus: services that went down together are not all tried at one moment.
 JITTER = 0.2
-# Who failed at the service makes the trials. If these are as few as open a circuit, they may be bad payloads, to which
-# a service that is well answers 500 for ever; so after this time one of so many trials is made by a workflow that only
-# needs it: alone, and in earnest. In an outage that more of them have met, nobody pays to find out.
+# Workflows that failed at the service make the trials. If these are as few as open a circuit, they may be bad payloads
+# that a healthy service answers with 500 for ever; so after this time one of so many trials is made, alone and in
+# earnest, by a workflow that only needs the service. In an outage that more of them have met, nobody pays to find out.
 STUBBORN = timedelta(minutes=10)
 IN_EARNEST_EVERY = 10
 # How long a workflow that failed at it is parked before that counts as a failure.
@@ -57,8 +56,8 @@ TRIAL = timedelta(seconds=15)
 
 _COLUMNS = [field.name for field in Service._meta.fields if not field.primary_key]
 
-# The circuits that are not closed, as JSON for `WorkersCalls.of`: how long until the next trial is due, and whether the
-# circuit is held. The claim's statement reads it.
+# The circuits that are not closed, as JSON for `WorkersCalls.of`: how long until the next trial is due, and whether a
+# hold is on. The claim's statement reads it.
 NOT_CLOSED = """
     SELECT json_agg(json_build_array(
                name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> ''))
@@ -67,9 +66,9 @@ NOT_CLOSED = """
 
 @contextmanager
 def locked(name: str, *, using: str = DEFAULT_DB_ALIAS, wait: bool = False) -> Iterator[Service | None]:
-    """The service's row, locked, made if there was none; what is changed of it is saved. None if it is locked already.
+    """The service's row, locked, made if there was none; saved when the block ends. None if it is locked already.
 
-    With the attribute `now`, the database's time. In a transaction of its own, or in the caller's. With `wait` it waits
+    Its attribute `now` is the database's time. In a transaction of its own, or in the caller's. With `wait` it waits
     for the lock.
     """
     with transaction.atomic(using=using):
@@ -102,7 +101,7 @@ class CircuitState(models.TextChoices):
 def state_of(service: Service) -> CircuitState:
     """What the circuit is now. A hold whose time is over no longer counts: the circuit is open, and a trial is due.
 
-    Nor is a suspicion any that is over, or that no call has renewed lately: the service is called as usual.
+    A suspicion that is over, or that no call has renewed lately, does not count either.
     """
     if service.opened_at is None:
         return CircuitState.SUSPECTED if _is_suspected_lately(service) else CircuitState.CLOSED
@@ -148,7 +147,7 @@ def vote(service: Service, *, unavailable: bool, answered: bool, workflow_id: in
 
 
 def _is_old(service: Service) -> bool:
-    """Whether a suspicion is over. One that starts later than now is as old as the clock that was set back since."""
+    """Whether a suspicion is over. One that starts in the future is old, too: the clock was set back."""
     assert service.since is not None
     now = _now(service)
     return service.since > now or (service.answered > 0 and service.since < now - WINDOW)
@@ -192,7 +191,7 @@ def _cool_off(service: Service, seconds: float) -> None:
 
 
 def close(service: Service, reason: str, *, on_probation: bool = False) -> None:
-    """Let it be called again. `on_probation`, no answer says so: one more vote that it is unavailable opens it."""
+    """Close the circuit. `on_probation`, without an answer: one more vote that it is unavailable opens it."""
     suspects = service.suspects
     _forget_votes(service)
     if on_probation:
@@ -231,7 +230,7 @@ def was_released_to_try(service: Service) -> bool:
 def is_stubborn(service: Service, *, using: str = DEFAULT_DB_ALIAS) -> bool:
     """Whether it has been open for so long that the few workflows that make its trials may be to blame.
 
-    Those who have failed at it are due within an hour, those that only need it later, and what is released is due now.
+    Workflows that failed at it are due within an hour, those that only need it later, released ones now.
     """
     now = _now(service)
     if service.opened_at is None or service.opened_at >= now - STUBBORN:
@@ -242,7 +241,7 @@ def is_stubborn(service: Service, *, using: str = DEFAULT_DB_ALIAS) -> bool:
 
 
 def take_trial(service: Service) -> bool:
-    """Take the lease for a trial, if one is due and no other worker has taken it. True also if it is closed by now."""
+    """Take the lease for a trial, if one is due and no other worker has it. True also if it is closed by now."""
     now = _now(service)
     if service.opened_at is None:
         return True

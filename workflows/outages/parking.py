@@ -8,9 +8,8 @@ The release reads the state, not events: a workflow that parks while a circuit c
 circuit is open and a trial is due, one workflow is released; `parked_on` is its permit to call the service. Once the
 circuit is closed, release batches follow, each spread over a second and when the one before is decided: 1, 2, 4 ...
 until a call meets the service unavailable. From then on the next one is an eighth smaller after a second with such a
-call, and an eighth larger after one without: so the pace comes to what the service can take. The longest parked go
-first. A workflow that parks again goes to the end, or one bad payload would make every trial. If all that failed at the
-service are bad payloads, a workflow that only needs it makes a trial now and then (`circuits.STUBBORN`).
+call, and an eighth larger after one without. The longest parked go first. A workflow that parks again goes to the end,
+or one bad payload would make every trial (see also `circuits.STUBBORN`).
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ from workflows.state import transitions
 from workflows.state.transitions import Parking
 
 # A failed call to an unavailable service is final only after so many: with the default delays that is three hours,
-# longer than most outages, and it fails a payload to which the service always answers that it is broken.
+# longer than most outages; a payload that the service always answers with 500 fails then.
 OUTAGE_ATTEMPTS = 45
 
-# One that only needs the service is parked behind all who have failed at it: they make the trial.
+# One that only needs the service is parked behind all that have failed at it: they make the trial.
 DAY = timedelta(days=1)
 
 LARGEST_BATCH = 256
-# From one release batch to the next, at the least, and from the first workflow of a release batch to the one after its
-# last: the workers come by once a second, and what is left of it is for the last ones to be decided.
+# From one release batch to the next, at the least, and from its first workflow to the one after its last: workers look
+# once a second, and the rest is for the last ones to be decided.
 PACE = timedelta(seconds=0.9)
-# Seconds to the next look where nothing is parked: what is parked meanwhile waits for its first trial longer than that.
+# Seconds to the next look while nothing is parked: what is parked meanwhile waits longer for its first trial.
 UNTIL_PARKED = 1.0
 # A worker that has found nothing looks again within this.
 JUST_DUE = timedelta(seconds=0.5)
-# A release batch that no worker has taken up by then (its queue has none, for one) holds up the next one no longer.
+# A release batch that no worker has taken up by then (its queue may have none) no longer holds up the next one.
 TAKEN_UP_WITHIN = timedelta(seconds=60)
 
 
@@ -91,7 +90,7 @@ def _release(name: str) -> int:
         if _is_too_soon(service) or _is_batch_under_way(service):
             return 0
         if service.opened_at is not None and circuits.was_released_to_try(service) and not _is_undecided(service):
-            # Its attempt is over, without a word of the service.
+            # Its attempt is over, and did not call the service.
             circuits.close(service, "The workflow that was to try it made no call.", on_probation=True)
         what, size = ("trial", 1) if service.opened_at is not None else ("cohort", _next_batch(service))
         failpoints.reach("before_release", what)
@@ -106,7 +105,7 @@ def _release(name: str) -> int:
 
 
 def _is_too_soon(service: Service) -> bool:
-    """Whether a release batch was released just now. A time that is still to come is that of a clock set back."""
+    """Whether a release batch was released just now; not if its time is in the future: the clock was set back."""
     if service.opened_at is not None or not service.cohort or service.released_at is None:
         return False
     now = service.now  # type: ignore[attr-defined]  # annotated
@@ -114,7 +113,7 @@ def _is_too_soon(service: Service) -> bool:
 
 
 def _is_batch_under_way(service: Service) -> bool:
-    """Whether a workflow that was released is not decided yet: its row, as it was committed, is parked and due.
+    """Whether a released workflow is not decided yet: its row, as it was committed, is parked and due.
 
     Once the circuit is closed, those that have just become due do not count: else each release batch would wait for the
     worker that comes by last.
@@ -128,7 +127,7 @@ def _is_batch_under_way(service: Service) -> bool:
 def _is_undecided(service: Service) -> bool:
     """Whether what was released last is parked and due as before: no worker has taken it up, or one still works at it.
 
-    After TAKEN_UP_WITHIN another one is to try it then: that nobody has taken up the first says nothing of the service.
+    After TAKEN_UP_WITHIN another one is to try it: that no worker has taken it up says nothing of the service.
     """
     parked = Workflow.objects.filter(is_parked_on(service.name))
     return parked.filter(invisible_until__gte=service.released_at, invisible_until__lte=ClockTimestamp()).exists()
