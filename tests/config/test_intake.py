@@ -21,7 +21,9 @@ def get(application: Any, path: str) -> tuple[str, dict[str, str], bytes]:
     return get_from_console(path, HTTP_HOST="anything.example")
 
 
-@pytest.mark.parametrize("path", ["/", "/admin/", "/admin/login/", "/static/x.css", "/v1", "/v2/submissions"])
+@pytest.mark.parametrize(
+    "path", ["/", "/admin/", "/admin/login/", "/static/x.css", "/v1", "/v2/submissions", "*", "http://a.b/healthz"]
+)
 def test_the_intake_has_no_address_but_the_apis(path: str) -> None:
     status, headers, body = get(intake.application, path)
     assert status == "404 Not Found"

@@ -27,5 +27,5 @@ urlpatterns: list[URLPattern] = [
     re_path(r"^v1(?:/|$)", not_found),
 ]
 
-# Anything else is a 404 in the API's form.
-INTAKE = URLResolver(RegexPattern("^/"), [*_OF_BOTH, re_path("", not_found)])
+# Anything else is a 404 in the API's form, also what does not start with a slash: `OPTIONS *`, `GET http://...`.
+INTAKE = URLResolver(RegexPattern("^/?"), [*_OF_BOTH, re_path("", not_found)])
