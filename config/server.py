@@ -60,13 +60,18 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
             self._send_error_response(HTTPStatus.SERVICE_UNAVAILABLE, "")
             self._close_transport()
 
-    def data_received(self, data: bytes) -> None:
-        if not self._closed:  # else it is what a client sends that has been answered already
-            super().data_received(data)
+    def _feed_callback_parser(self, data: bytes) -> bool:
+        """Read what has come: now, or while the request before was answered."""
+        if self._closed:  # it is of a client that is gone, or has had its last answer
+            return False
+        if self._deadline is None:
+            self._deadline = self.worker.loop.call_later(REQUEST_SECONDS, self._give_up_request)
+        goes_on: bool = super()._feed_callback_parser(data)
         if self._is_whole:
             self._stop_deadline()
-        elif self._deadline is None and not self._closed:
-            self._deadline = self.worker.loop.call_later(REQUEST_SECONDS, self._give_up_request)
+        elif goes_on and self._half_closed:
+            self._give_up_request()
+        return goes_on
 
     def eof_received(self) -> bool:
         """The client sends no more. True: it still gets its answers."""
@@ -79,8 +84,8 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
 
     def _give_up_request(self) -> None:
         """The rest of the request does not come. The application refuses it, if it has started with it."""
-        self._stop_deadline()
         if self._body_receiver is not None:
+            self._stop_deadline()
             self._body_receiver.signal_disconnect()
         else:
             self._send_error_response(HTTPStatus.BAD_REQUEST if self._half_closed else HTTPStatus.REQUEST_TIMEOUT, "")

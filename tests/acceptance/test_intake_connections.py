@@ -101,13 +101,15 @@ def test_a_request_that_takes_too_long_is_let_go_however_it_trickles(key: str, t
         headers_first = request.index(b"\r\n\r\n") + 4
         began = time.monotonic()
         in_headers, in_body = connect(server, request[:10]), connect(server, request[:headers_first])
+        pipelined = connect(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" + request[:10])
         ended: dict[str, tuple[float, int]] = {}
 
         def read(name: str, sock: socket.socket) -> None:
-            status = status_of(answer_on(sock))
-            ended[name] = (time.monotonic() - began, status)
+            last = answer_on(sock).rpartition(b"HTTP/1.1")[2]
+            ended[name] = (time.monotonic() - began, status_of(last))
 
-        threads = [threading.Thread(target=read, args=each) for each in (("headers", in_headers), ("body", in_body))]
+        socks = {"headers": in_headers, "body": in_body, "pipelined": pipelined}
+        threads = [threading.Thread(target=read, args=each) for each in socks.items()]
         for thread in threads:
             thread.start()
         for position in range(10, 400):
@@ -120,9 +122,9 @@ def test_a_request_that_takes_too_long_is_let_go_however_it_trickles(key: str, t
                 in_body.sendall(b" ")
         for thread in threads:
             thread.join(30)
-        in_headers.close()
-        in_body.close()
-    assert {name: status for name, (_, status) in ended.items()} == {"headers": 408, "body": 400}
+        for sock in socks.values():
+            sock.close()
+    assert {name: status for name, (_, status) in ended.items()} == {"headers": 408, "body": 400, "pipelined": 408}
     assert all(10 < seconds < 25 for seconds, _ in ended.values()), ended
     assert not Workflow.objects.exists()
 
@@ -136,6 +138,8 @@ def test_a_client_that_has_closed_its_half_gets_its_answer_and_leaves_nothing_op
             assert status_of(send_raw(server, raw_post(key, b"{}", "Content-Length: 2"))) == 202
             assert status_of(send_raw(server, raw_post(key, b"{", "Content-Length: 2"))) == 400
             assert status_of(send_raw(server, b"GET /healthz HT")) == 400
+            two = send_raw(server, raw_post(key, b"{", "Content-Length: 1") + b"GET /healthz HT")
+            assert two.count(b"HTTP/1.1 400 ") == 2
             assert send_raw(server, b"") == b""
         until(lambda: open_files(worker) <= before + 1, what=lambda: (open_files(worker), before))
     assert Workflow.objects.count() == 31
@@ -208,4 +212,5 @@ def test_what_comes_after_an_answer_that_closes_is_not_read(key: str, tmp_path: 
             answer = answer_on(sock)
         assert status_of(answer) == 413
         assert answer.count(b"HTTP/1.1") == 1
+        assert status_of(send_raw(server, b"x" * 3_000_000, half_close=False)) == 414
     assert not Workflow.objects.exists()
