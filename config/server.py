@@ -73,6 +73,11 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
             self._give_up_request()
         return goes_on
 
+    def _resume_reading(self) -> None:
+        """Gunicorn's own reads on after each answer, however many requests have come that wait for theirs."""
+        if not self._is_buffer_full():
+            super()._resume_reading()
+
     def eof_received(self) -> bool:
         """The client sends no more. True: it still gets its answers."""
         self._half_closed = True

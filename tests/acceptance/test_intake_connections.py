@@ -214,3 +214,15 @@ def test_what_comes_after_an_answer_that_closes_is_not_read(key: str, tmp_path: 
         assert answer.count(b"HTTP/1.1") == 1
         assert status_of(send_raw(server, b"x" * 3_000_000, half_close=False)) == 414
     assert not Workflow.objects.exists()
+
+
+def test_a_client_that_sends_requests_and_reads_no_answer_is_not_read_without_end(tmp_path: Path) -> None:
+    requests = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20_000
+    with intake(tmp_path) as server, connect(server) as sock:
+        (worker,) = children_of(server.process.pid)
+        before = psutil.Process(worker).memory_info().rss
+        sock.settimeout(5)
+        with suppress(TimeoutError):
+            for _ in range(100):
+                sock.sendall(requests)
+        assert psutil.Process(worker).memory_info().rss < before + 20_000_000

@@ -30,7 +30,7 @@ def test_gunicorn_has_the_parts_that_config_server_uses() -> None:
     gone = missing(protocol, "worker", "transport", "log", "_closed", "_body_receiver")
     gone += missing(ASGIProtocol, "_arm_keepalive_timer", "_keepalive_timeout", "_close_transport", "_will_close")
     gone += missing(ASGIProtocol, "_send_error_response", "pause_writing", "resume_writing")
-    gone += missing(ASGIProtocol, "_feed_callback_parser")
+    gone += missing(ASGIProtocol, "_feed_callback_parser", "_resume_reading", "_is_buffer_full")
     gone += missing(receiver, "_complete", "signal_disconnect")
     gone += missing(CallbackRequest(), "chunked", "content_length", "must_close")  # of gunicorn.conf.py
     gone += missing(ASGIWorker, "_shutdown")
