@@ -1,7 +1,5 @@
-"""COUNTS: what Home, its sentence and the metrics say of the whole, read once.
-
-Each is a bounded read, and there are as many of them however many rows there are.
-"""
+"""COUNTS: what Home, its sentence and the metrics say of the whole. Each is one bounded read, however many rows there
+are."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from workflows.models import Chore, ManualTask, State, WorkerProcess, Workflow
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_one
 
-# Seconds. Clocks that are kept right by small steps are no news.
+# Seconds. Clocks that are corrected in small steps need no report.
 CLOCK_TOLERANCE = 5.0
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
@@ -39,9 +37,9 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """How many workflows no worker takes yet though nothing has rescheduled them, and when the last of them is due.
+    """How many workflows are due only later though nothing has rescheduled them, and when the last of them is due.
 
-    The database's clock was set back since they came. They read as queued.
+    The database's clock was set back since they came. People see them as queued.
     """
 
     number: int
@@ -72,7 +70,7 @@ class Counts:
 
     @property
     def longest_due(self) -> Waiting | None:
-        """Whether a live worker takes it or not."""
+        """Whether a live worker takes it or not, the workflow that is due the longest."""
         return min(filter(None, (self.oldest, *self.deserted)), key=lambda waiting: waiting.since, default=None)
 
 
@@ -111,10 +109,9 @@ def _in_state(state: State) -> Count:
 
 
 def _hidden() -> Hidden | None:
-    """The workflows that were stored in what is the future now, and are due only then; None when there are none.
+    """The workflows that were stored at a time that is now in the future; None when there are none.
 
-    None of them has started. They are among those that are due next, and no more of these are looked at than are
-    counted.
+    None of them has started. They are searched for among those due next, of which no more than are counted are read.
     """
     number, last = 0, None
     for queue in sorted({definition.queue for definition in definitions().values()}):
@@ -136,7 +133,7 @@ def _hidden() -> Hidden | None:
 
 
 def failed_between(rows: QuerySet[Workflow], since: datetime, until: datetime) -> QuerySet[Workflow]:
-    """Those that failed then, and stand failed: neither cancelled, nor retried since."""
+    """The workflows that failed in that time, and were neither cancelled nor retried since."""
     return rows.filter(status="FAILED", cancelled_at=None, completed_at__gte=since, completed_at__lt=until)
 
 
@@ -163,14 +160,14 @@ class Failures:
 
 
 def _failures(since: datetime, until: datetime) -> Failures:
-    """The latest of them, as many as are counted."""
+    """The latest failures, as many as are counted."""
     latest = failed_between(Workflow.objects.all(), since, until).order_by("-completed_at")[: bounded.COUNT_LIMIT + 1]
     told = latest.aggregate(number=models.Count("completed_at"), earliest=models.Min("completed_at"))
     return Failures(told["number"], told["earliest"])
 
 
 def usual_failures(before: Failures, *, since: datetime, until: datetime) -> float:
-    """Failures an hour; of more than are counted by the time that those took."""
+    """Failures an hour. If there are more than are counted, the rate comes from the time that those took."""
     if before.number > bounded.COUNT_LIMIT and before.earliest:
         since = before.earliest
     return before.number / max((until - since) / HOUR, 1 / 3600)
@@ -180,12 +177,12 @@ def usual_failures(before: Failures, *, since: datetime, until: datetime) -> flo
 
 
 def is_live(at: datetime) -> Q:
-    """Of a worker's row: whether it was heard of within the time that its longest step may take."""
+    """A condition for a worker's row: it was heard of within the time that its longest step may take."""
     return Q(stopped_at=None, last_seen__gte=at - timedelta(seconds=lease.lease_seconds()))
 
 
 def live_workers(at: datetime) -> list[tuple[str, str, int]]:
-    """Of each queue, and what its workers take of it: how many are live. There is one row for each process."""
+    """How many workers are live, by queue and by what they take of it. There is one row for each process."""
     counted: dict[tuple[str, str], int] = {}
     for queue, only in WorkerProcess.objects.filter(is_live(at)).values_list("queue", "only")[: bounded.COUNT_LIMIT]:
         counted[queue, only] = counted.get((queue, only), 0) + 1
@@ -193,7 +190,7 @@ def live_workers(at: datetime) -> list[tuple[str, str, int]]:
 
 
 def _waiting(workers: list[tuple[str, str, int]]) -> tuple[Waiting | None, list[Waiting]]:
-    """What has been due the longest of all that a live worker takes, and in each queue of what none takes."""
+    """What has been due the longest: of all that a live worker takes, and in each queue of what none takes."""
     everything = {queue for queue, only, _ in workers if not only}
     undoing = everything | {queue for queue, only, _ in workers if only == COMPENSATION}
     taken: list[Waiting] = []
@@ -214,11 +211,11 @@ _QUEUES = f"""{skip_scan("of_begun", "workflows_workflow", _BEGUN, "queue")},
 
 
 def _heads() -> list[tuple[Any, ...]]:
-    """Of each queue that has rows: the one that has been due the longest, of what is undone and of the others.
+    """For each queue with rows: what has been due the longest, of workflows that are undone and of the others.
 
-    By as many steps down the index as there are queues. Those that workers run are passed over; there are as many of
-    these as workers. And of the others no more are read than are counted elsewhere: of a queue in
-    which so many are due to be undone, the oldest of the others may be missed.
+    It takes as many steps down the index as there are queues. Running workflows are passed over; there are no more than
+    workers. No more of the others are read than are counted elsewhere: in a queue with more than that to undo, the
+    oldest of the others may be missed.
     """
     due = """SELECT id, invisible_until, compensating FROM workflows_workflow
                           WHERE queue = queues.queue AND invisible_until <= statement_timestamp()"""

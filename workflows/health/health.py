@@ -19,18 +19,18 @@ from workflows.wording import length
 WAITS_LONG = 60.0
 # A patient who was told "a few minutes" calls.
 WAITS_TOO_LONG = 15 * 60.0
-# A release replaces its workers within a minute, and its queues have none in between.
+# A release replaces its workers within a minute; meanwhile its queues have none.
 WORKERS_START_WITHIN = 60.0
 # Fewer are a usual hour: cards are refused, programs are full.
 FAILURES_WORTH_A_WORD = 10
-# Of the usual: from one hour to the next numbers double by chance, and by the time of the day.
+# From one hour to the next, numbers double by chance and by the time of the day.
 TIMES_THE_USUAL = 3.0
 # The sentence is read at a glance; the list of services has the others.
 SERVICES_NAMED = 3
 
 
 class Level(IntEnum):
-    """How bad it is: slow means that it mends itself or waits for a person, trouble that an engineer is needed."""
+    """How bad it is. Slow: it mends itself or waits for a person. Trouble: an engineer is needed."""
 
     WELL = 0
     SLOW = 1
@@ -58,7 +58,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The worst of its reasons decides; the worst come first."""
+    """The state of the whole: that of its worst reason. The worst reasons come first."""
 
     level: Level
     reasons: tuple[Reason, ...]
@@ -79,7 +79,7 @@ def judge(counts: Counts) -> Health:
     ]
     if not found:
         return Health(Level.WELL, tuple(_well(counts)))
-    # Stable: of the same level they stay in the order above.
+    # A stable sort: reasons of one level stay in the order above.
     reasons = tuple(sorted(found, key=lambda reason: -reason.level))
     return Health(reasons[0].level, reasons)
 

@@ -1,9 +1,9 @@
-"""WHAT NEEDS A PERSON: all that stands still until somebody acts, whoever that is, in one order, a page at a time.
+"""WHAT NEEDS A PERSON: all that stands still until somebody acts, in one order, a page at a time.
 
 What is overdue comes first, the longest overdue at the top; then all else, the oldest first. There are three sources:
 open tasks (the engine's own questions among them), failed workflows that nobody has acknowledged, and deferred steps
-that were given up. Of each a page reads no more rows than it shows, by an index in this order: a task by that of its
-team and type, so that a rare type among many tasks costs no more than a common one.
+that were given up. A page reads no more rows of a source than it shows, by an index in this order: tasks by that of
+their team and type, so that a rare type among many tasks costs no more than a common one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Whose(TextChoices):
 
 
 class Source(IntEnum):
-    """Where a row comes from: of those that are equally old in this order."""
+    """Where a row comes from. Rows that are equally old are in this order."""
 
     TASK = 0
     WORKFLOW = 1
@@ -67,7 +67,7 @@ _KIND_OF_TYPE = {DOUBT_TASK_TYPE: Kind.UNCLEAR, UNDO_TASK_TYPE: Kind.REVERSAL}
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for, by whom; None and empty mean any. Nobody gets what they may not see."""
+    """What is asked for, and by whom; None and empty mean any. Nobody gets what they may not see."""
 
     user: User
     kinds: Collection[Kind] = EVERYTHING
@@ -77,7 +77,7 @@ class Asked:
 
 
 class Item(NamedTuple):
-    """A row of the list: of which source, by its key, and since when it waits, or is overdue. They sort as listed."""
+    """A row of the list: its source, its key, and since when it waits, or is overdue. Items sort as listed."""
 
     in_time: bool
     since: datetime
@@ -86,7 +86,7 @@ class Item(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Behind which item a page starts. `at` is when the first page was read: what is overdue since then stays put."""
+    """The item behind which a page starts. `at` is when the first page was read: what is overdue since stays put."""
 
     at: datetime
     item: Item
@@ -97,7 +97,7 @@ class Place(NamedTuple):
 
 
 def place(text: str) -> Place | None:
-    """The place that a link says, as `str` has written it; None if it is none."""
+    """The place in a link, as `str` has written it; None if it is none."""
     parts = text.split(".")
     if len(parts) != 5 or not all(part.isascii() and part.isdecimal() and len(part) < 17 for part in parts):
         return None
@@ -114,12 +114,12 @@ class Page:
 
     @classmethod
     def of(cls, found: Sequence[Item], at: datetime) -> Page:
-        """Of what was found, one more than a page has if there is a page after it."""
+        """A page of what was found. One item more than a page has says that there is another page."""
         return cls(found[:PAGE], Place(at, found[PAGE - 1]) if len(found) > PAGE else None)
 
 
 def page(asked: Asked, *, after: Place | None = None) -> Page:
-    """The next items behind a place, or the first; and behind which the page after it starts, if there is one."""
+    """The next items behind a place, or the first; and the place behind which the next page starts, if there is one."""
     at = after.at if after else timezone.now()
     found: list[Item] = []
     if after is None or not after.item.in_time:
@@ -132,7 +132,7 @@ def page(asked: Asked, *, after: Place | None = None) -> Page:
 
 def count(asked: Asked) -> int:
     """How many there are: one above bounded.COUNT_LIMIT if there are more."""
-    # In order, too: else PostgreSQL may go through all that ever failed, for it has no idea how many are left.
+    # In order, too: else PostgreSQL may read all that ever failed, for it cannot know how many are left.
     branches = _overdue(asked, timezone.now()) if asked.only_overdue else _all(asked)
     parts = [_in_order(each).values_list("pk")[: bounded.COUNT_LIMIT + 1] for each in branches]
     return int(_together(parts)[: bounded.COUNT_LIMIT + 1].count()) if parts else 0
@@ -172,7 +172,7 @@ def _all(asked: Asked) -> list[Branch]:
 
 
 def _tasks(asked: Asked) -> list[QuerySet[Any]]:
-    """The open tasks that are asked for, those of each team and type by themselves."""
+    """The open tasks that are asked for, a branch for each team and type."""
     if not asked.user.has_perm(SEE_TASKS) or not set(TASKS) & {*asked.kinds}:
         return []
     found = [
@@ -192,7 +192,7 @@ def _tasks(asked: Asked) -> list[QuerySet[Any]]:
 
 
 def of_person(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> ManualTaskQuerySet:
-    """Of these tasks those that are a person's, their teams', or nobody's yet."""
+    """The tasks that are assigned to a person, free in their teams, or nobody's yet."""
     match whose:
         case Whose.MINE:
             return tasks.filter(assignee=user)
@@ -204,7 +204,7 @@ def of_person(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> Manua
 
 
 def _workflows(asked: Asked) -> list[QuerySet[Any]]:
-    """Failed workflows are nobody's: whoever may retry them."""
+    """Failed workflows, for every user who may retry them: nobody owns them."""
     is_asked = Kind.FAILED in asked.kinds and asked.whose in (None, Whose.UNASSIGNED)
     return [failures()] if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
 
@@ -229,7 +229,7 @@ def kind_of(task_type: str) -> Kind:
 
 
 def _is_in(user: User) -> Callable[[str], bool]:
-    """Whether a user is in a team, by its name; a superuser is in every one. Without a name it is none."""
+    """Whether a user is in the team of that name; a superuser is in every one. An empty name is no team."""
     if user.is_superuser:
         return bool
     resolves = [OPERATIONS] if user.has_perm(RESOLVE) else []
@@ -285,7 +285,7 @@ def _in_order(branch: Branch, after: Place | None = None) -> QuerySet[Any]:
     if after is None:
         return ordered
     _, since, source, pk = after.item
-    # Of those that are equally old the ones of a source before that have been shown, and of one after it none have.
+    # Of items that are equally old, those of an earlier source were shown, and those of a later one were not.
     last = pk if branch.source == source else (0 if branch.source > source else _LARGEST_KEY)
     return ordered.filter(TupleGreaterThan(Tuple(F(branch.since), F("pk")), (since, last)))
 

@@ -27,8 +27,8 @@ SERVICES_SHOWN = 200
 class Standing:
     """How a service stands: its circuit, what waits for it, and the last entry of its history.
 
-    `service` has the attribute `now`. It is none of the table's where workflows are parked on a name that has no row.
-    `longest` is the number of the workflow that has been parked on it for the longest, since `longest_since`.
+    `service` has the attribute `now`, and may be unsaved: workflows can be parked on a name that has no row. `longest`
+    is the number of the workflow that has been parked the longest, since `longest_since`.
     """
 
     service: Service
@@ -59,7 +59,7 @@ class Standing:
 
 
 def standings() -> list[Standing]:
-    """All services that a worker has met unavailable, or that workflows are parked on: those in trouble come first."""
+    """All services that a worker has met unavailable, or that workflows are parked on; those in trouble come first."""
     rows = Service.objects.order_by(F("opened_at").desc(nulls_last=True), F("since").desc(nulls_last=True), "name")
     found = _standings(list(_told(rows)[:SERVICES_SHOWN]), parking.names())
     return sorted(found, key=lambda each: (list(CircuitState).index(each.state), -each.parked.number, each.pk))
@@ -93,7 +93,7 @@ def _without_row(name: str) -> Service:
 
 
 def _parked(names: Sequence[str]) -> dict[str, tuple[Count, int | None, datetime | None]]:
-    """Of each service: how many workflows are parked on it, and the one of those counted that has been for the longest.
+    """For each service: how many workflows are parked on it, and which of those counted has been the longest.
 
     They are counted in the order in which they are released.
     """
