@@ -28,11 +28,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 T = TypeVar("T")
 
-# Each of them has a connection to the database: for questions about a submission, and for API keys that are new.
+# Each has a connection to the database, for questions about a submission and for new API keys.
 THREADS = 4
-# Bytes. A larger body is parsed by a thread: it takes milliseconds, in which the others are served.
+# Bytes. A thread parses a larger body: that takes milliseconds, in which other clients are served.
 LARGE = 32 * 1024
-# Seconds for what a thread answers: its own limits, of connecting and of a query that is repeated, and some for a turn.
+# Seconds for a thread's answer: for connecting, for a query that is repeated, and some to wait its turn.
 ANSWERED_WITHIN = 15.0
 
 SUBMISSIONS = "/v1/submissions"
@@ -119,7 +119,7 @@ class Intake:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """The headers of a request, their names in small letters. One that was sent twice is joined, as WSGI has it."""
+    """The headers of a request by lower-case name. One that was sent twice is joined, as in WSGI."""
     headers: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name, text = raw.decode("latin-1"), value.decode("latin-1")
@@ -128,7 +128,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 def respond(scope: Scope) -> Response:
-    """The answer of a view, without any middleware: sessions, CSRF and static files are for people with browsers.
+    """The answer of a view, without middleware: sessions, CSRF and static files are for people with browsers.
 
     None of these views reads the body of its request.
     """

@@ -11,7 +11,7 @@ from workflows.postgres.missing_migrations import missing_migrations
 
 @api("GET")
 def healthz(request: HttpRequest) -> HttpResponse:
-    """The process is alive. The database is not queried: one that is away is no reason to restart this process."""
+    """The process is alive. The database is not queried: restarting this process would not bring it back."""
     return JsonResponse({"status": "ok"})
 
 

@@ -1,6 +1,6 @@
 """`/metrics`: what Home's first line rests on, for Prometheus.
 
-All of it is read from the database as somebody asks: so each process of each machine says the same, and one is asked.
+All of it is read from the database on request. Each process of each machine says the same, so one is asked.
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
@@ -22,13 +22,13 @@ from workflows.health import bounded, counts, needs_a_person
 from workflows.models import State
 from workflows.postgres.deadlines import query_in_time
 
-# Of those there are millions, and no number of them is a reason to look.
+# There are millions of these, and no alarm depends on their number.
 _ENDED = {State.COMPLETE, State.FAILED, State.CANCELLED}
 
 
 @api("GET")
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The gauges in Prometheus' text format; outside DEBUG for whoever sends METRICS_TOKEN."""
+    """The gauges in Prometheus' text format; outside DEBUG for clients that send METRICS_TOKEN."""
     _require_token(request)
     registry = CollectorRegistry()
     registry.register(_Now())

@@ -31,7 +31,7 @@ RETRY_AFTER_SECONDS = 5
 
 
 class Problem(Exception):
-    """Answer with this status. `code` is for programs and never changes, `detail` for the person who reads it."""
+    """Answer with this status. `code` is for programs and never changes, `detail` is for people."""
 
     def __init__(self, status: int, code: str, detail: str, **headers: str) -> None:
         super().__init__(code)
@@ -58,7 +58,7 @@ class Problem(Exception):
 
 
 def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpResponse]], View]:
-    """Make a function a view of the API: it takes these methods (GET: HEAD, too), or any; each error is a problem."""
+    """Make a function a view of the API that takes these methods (HEAD with GET), or any; errors become problems."""
     allowed = [*methods, "HEAD"] if "GET" in methods else [*methods]
 
     def decorate(view: Callable[Concatenate[HttpRequest, P], HttpResponse]) -> View:
@@ -85,7 +85,7 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
 
 
 def problem_of(error: Exception) -> Problem:
-    """The answer to a request that ended in this error. One that nobody foresaw is logged."""
+    """The answer to a request that ended in this error. An unforeseen one is logged."""
     retry_after = str(RETRY_AFTER_SECONDS)
     match error:
         case Problem():
@@ -129,5 +129,5 @@ def _internal_error(error: Exception) -> Problem:
 
 @api()
 def not_found(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-    """The view of every address that has no other."""
+    """The view of every unknown address."""
     raise Problem(404, "not_found", "There is nothing here.")

@@ -1,7 +1,6 @@
 """What the API reads of every request: the client, the idempotency key, the body.
 
-The functions take headers as a mapping in which a name in small letters finds its value: Django's, or a plain dict. So
-all that takes submissions has one set of rules, whatever serves it.
+Headers are a mapping by lower-case name, Django's or a plain dict: the intake's ASGI application shares these rules.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ def api_key_of(headers: Headers) -> str:
 def known_client(client: str | None) -> str:
     """The client that was found; None is refused.
 
-    A revoked key is answered like an unknown one, 401: RFC 6750, 3.1 counts it as `invalid_token`, and a new key is
-    what helps. 403 would say that this client is known and may not.
+    A revoked key gets 401 like an unknown one: RFC 6750, 3.1 counts it as `invalid_token`. 403 would say that the
+    client is known.
     """
     if client is None:
         raise Problem(

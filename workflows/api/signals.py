@@ -19,7 +19,7 @@ from workflows.signals import store
 def webhook(request: HttpRequest, source: str) -> HttpResponse:
     """Store the signal that a source sends; 202, also when it was sent before.
 
-    No answer says anything about the body before its signature was found valid, nor about the source: an unknown one is
+    Before its signature was found valid, no answer says anything about the body or the source: an unknown source is
     refused like a wrong signature.
     """
     delivery = _delivery_of(request)
@@ -48,7 +48,7 @@ def webhook(request: HttpRequest, source: str) -> HttpResponse:
 def send_signal(request: HttpRequest, key: str) -> HttpResponse:
     """Store the signal that an API client sends to a workflow; 202, also when it was sent before.
 
-    Any client may send to any workflow: only the workflow's sender, and those it has given it to, know the key, a UUID.
+    Any client may send to any workflow: only the workflow's sender, and those it has told, know the key, a UUID.
     """
     client = client_of(request.headers)
     dedupe_key = str(idempotency_key_of(request.headers))
