@@ -17,17 +17,15 @@ from workflows.intake.submissions import INSERT, SUBMITTED_BEFORE, Entry, Submis
 from workflows.postgres.deadlines import DatabaseUnavailable
 from workflows.search import search_keys
 
-# A statement of so many takes some 20 ms, so nobody waits much longer for a group before theirs. Largest submissions
-# come four at a time.
+# Such a statement takes some 20 ms, so nobody waits much longer for the group ahead. The largest submissions come four
+# at a time.
 MOST_ROWS = 250
 MOST_BYTES = 1024 * 1024
 
-# The wait for another transaction that holds one of the keys is limited in the statement itself, and holds for its own
-# transaction: behind a pooler a session's setting would be somebody else's. `limits` has one row, and whichever of the
-# two is read first, both are read before the first row is inserted.
-#
-# The arrays are sorted by key, and unnest keeps their order: two processes that are sent the same keys lock them in
-# the same order, and do not deadlock.
+# The statement itself limits, for its own transaction, the wait for another one that holds a key: behind a pooler a
+# session's setting would be somebody else's. `limits` has one row, and is read before the first row is inserted. The
+# arrays are sorted by key, and unnest keeps their order: two processes that are sent the same keys lock them in the
+# same order, and do not deadlock.
 _ROWS = """
     SELECT sent.idempotency_key, %(workflow_type)s, sent.submitted_by, %(queue)s, sent.linking_id, sent.text::jsonb,
            statement_timestamp() + %(expires_after)s::interval, '', NULL
@@ -63,12 +61,12 @@ class Row:
 
     @property
     def size(self) -> int:
-        """About as many bytes as it takes: characters, and what comes with each."""
+        """About as many bytes as it takes: characters, and the overhead of each row."""
         return len(self.submission.payload.text) + 500
 
     @property
     def is_answered(self) -> bool:
-        """It may be before it is stored: nobody waits any more, or nobody waits for so long."""
+        """A row may be answered before it is stored: its client is gone, or has waited too long."""
         return self.answer.done()
 
     def accept(self, entry: Entry) -> None:
@@ -94,10 +92,10 @@ class Group:
 
     @classmethod
     def take(cls, queue: deque[Row], *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> Group:
-        """Take the first rows of a queue, as many as may go together; at least one, if one is there.
+        """Take the first rows of a queue, as many as may go together; at least one, if there is one.
 
-        A key that is taken already has to wait: the second of two equal ones is judged by the row of the first, which
-        must be committed. Those that are answered already are dropped.
+        Of two equal keys the second has to wait: it is judged by the first one's row, which must be committed. Rows
+        that are answered already are dropped.
         """
         taken: dict[UUID, Row] = {}
         later: list[Row] = []
@@ -143,7 +141,7 @@ class Group:
         return _WITH_SEARCH_KEYS, parameters
 
     def accept(self, inserted: Iterable[tuple[UUID, int]]) -> list[Row]:
-        """Answer those that are new; the others were sent before."""
+        """Answer the rows that are new; the others were sent before."""
         ids = dict(inserted)
         others = []
         for row in self:
@@ -154,13 +152,13 @@ class Group:
         return others
 
     def refuse(self, kind: type[Exception] = DatabaseUnavailable) -> None:
-        """Answer all of them with an error; each has one of its own, for the traceback is kept in it."""
+        """Answer all rows with an error; each gets its own, because the error keeps a traceback."""
         for row in self:
             row.refuse(kind())
 
 
 def error_for(refused: Refused) -> type[Exception]:
-    """What a row on its own is answered that PostgreSQL refuses: as `submissions.enter` raises it."""
+    """The error for a single row that PostgreSQL refuses: as `submissions.enter` raises it."""
     match refused.sqlstate[:2]:
         case "22":
             return DataError

@@ -19,22 +19,22 @@ from workflows.signals import notify
 
 logger = logging.getLogger(__name__)
 
-# What may wait, in submissions and in bytes: about a second's worth, and no more memory than a small host has to spare.
+# What may wait, in submissions and in bytes: a second's work, in no more memory than a small host can spare.
 MOST_ROWS_WAITING = 5_000
 MOST_BYTES_WAITING = 64 * 1024 * 1024
 
-# Seconds that a group waits for another transaction that holds one of its keys. One that sends the same submission to
-# two intakes at once holds it for milliseconds.
+# Seconds that a group waits for another transaction that holds one of its keys. A client that sends a submission to two
+# intakes at once makes that milliseconds.
 LOCK_TIMEOUT = 0.1
 
 
 # Seconds between two groups. Clients that were answered together send their next submissions together; without this
-# they would go in two groups by turns, of half the size each.
+# they would alternate in two groups of half the size.
 LINGER = 0.001
 
 
 class Overloaded(Exception):
-    """More is waiting already than may wait. Nothing of the submission was stored."""
+    """Too much is waiting already. Nothing of the submission was stored."""
 
 
 class Groups:
@@ -60,8 +60,8 @@ class Groups:
     async def enter(self, submission: Submission) -> Entry:
         """Store a submission unless its key is there already; return its status, once that is committed.
 
-        Raises what `submissions.enter` raises, and Overloaded. Whoever waits no more may be cancelled: what has not
-        been sent to the database by then is not stored.
+        Raises what `submissions.enter` raises, and Overloaded. A caller may be cancelled: what has not been sent to the
+        database by then is not stored.
         """
         loop = asyncio.get_running_loop()
         row = Row(
@@ -84,7 +84,7 @@ class Groups:
             self._bytes -= row.size
 
     async def close(self) -> None:
-        """Close the connections. Whoever still waits is answered that the database is unavailable."""
+        """Close the connections. Waiting callers are answered that the database is unavailable."""
         for task in (self._working, self._contended.working):
             if task is not None:
                 task.cancel()
@@ -107,7 +107,7 @@ class Groups:
                 await asyncio.sleep(LINGER)
 
     async def _store(self, group: Group) -> None:
-        """Store a group in one commit. If PostgreSQL refuses a row of it, all are stored but that one."""
+        """Store a group in one commit. If PostgreSQL refuses one row, all others are stored."""
         try:
             await self._insert(self._link, group, LOCK_TIMEOUT)
         except Refused as refused:
@@ -142,10 +142,8 @@ class Groups:
             await self._judge(link, others)
 
     async def _judge(self, link: Link, rows: Sequence[Row]) -> None:
-        """Answer those that were sent before.
-
-        This takes a new statement: the snapshot of the INSERT would not show the rows that won.
-        """
+        """Answer the rows that were sent before, by a new statement: the INSERT's snapshot would not show the rows that
+        won."""
         submissions = [row.submission for row in rows]
         found = {each[0]: each for each in await link.fetch(*find_replays(self._definition, submissions))}
         for row in rows:
@@ -156,7 +154,7 @@ class Groups:
 
 
 def _kind_of(error: Exception) -> type[Exception]:
-    """The error that each row of a group is answered: nobody waits for an answer in vain, whatever has happened."""
+    """The error that each row of a group is answered, whatever has happened: nobody waits in vain."""
     if isinstance(error, DatabaseUnavailable):
         return DatabaseUnavailable
     where = "".join(traceback.format_tb(error.__traceback__))  # and not its message, which may quote a submission

@@ -16,13 +16,13 @@ from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
 
 logger = logging.getLogger(__name__)
 
-# SQLSTATEs by their first two characters: data exceptions, integrity violations, and what is too large for the server.
-# These are about the values that were sent, and the connection is as good as before.
+# SQLSTATEs by their first two characters: data exceptions, integrity violations, program limits. They are about the
+# values that were sent; the connection is as good as before.
 ABOUT_VALUES = ("22", "23", "54")
 # Another transaction is in the way: lock_not_available, deadlock_detected.
 IN_THE_WAY = ("55P03", "40P01")
 
-# Seconds for a statement that was given up to be cancelled, beside all else, before its connection is closed.
+# Seconds in which a given-up statement is cancelled, in the background, before its connection is closed.
 REAPED_WITHIN = 10.0
 
 Rows = list[tuple[Any, ...]]
@@ -31,7 +31,7 @@ Rows = list[tuple[Any, ...]]
 class Refused(Exception):
     """PostgreSQL refuses the statement for its values, or because another transaction is in the way: `in_the_way`.
 
-    Nothing of it was stored. The message of PostgreSQL is not kept, because it quotes values.
+    Nothing of it was stored. PostgreSQL's message is not kept, because it quotes values.
     """
 
     def __init__(self, sqlstate: str) -> None:
@@ -41,10 +41,10 @@ class Refused(Exception):
 
 
 class Link:
-    """A connection in autocommit, for one statement at a time. It is opened by the first one.
+    """A connection in autocommit, for one statement at a time. The first one opens it.
 
-    `fetch` never awaits what a silent server could hold up: it leaves the connection to a task that cancels the
-    statement and closes it, and the next statement opens another one.
+    `fetch` never awaits what a silent server could hold up: a task then cancels the statement and closes the
+    connection, and the next statement opens another one.
     """
 
     def __init__(self, *, seconds: float = TIMEOUT_SECONDS) -> None:
@@ -55,8 +55,8 @@ class Link:
     async def fetch(self, statement: str, parameters: Mapping[str, Any] | Sequence[Any]) -> Rows:
         """The rows that a statement returns, once it is committed. It must be repeatable.
 
-        The connection may have died since it was last used: then the statement is sent once more, on a new one. Raises
-        Refused, and DatabaseUnavailable when there is no answer in time; it may have been committed all the same.
+        If the connection has died since it was last used, the statement is sent once more on a new one. Raises Refused,
+        and DatabaseUnavailable when there is no answer in time; it may have been committed all the same.
         """
         reused = self._connection is not None
         deadline = asyncio.get_running_loop().time() + self._seconds
@@ -91,8 +91,8 @@ class Link:
             sqlstate = sqlstates.sqlstate(error)
             if sqlstate.startswith(ABOUT_VALUES) or sqlstate in IN_THE_WAY:
                 raise Refused(sqlstate) from None
-            # Neither the message nor DETAIL is logged: they quote stored values. The connection goes, for its server
-            # may have become a read-only standby.
+            # Neither the message nor DETAIL is logged: they quote stored values. The connection is closed, for its
+            # server may have become a read-only standby.
             logger.warning("The database did not answer: %s", sqlstates.loggable(error))
             self._replace(task)
             raise DatabaseUnavailable from None
@@ -111,10 +111,8 @@ class Link:
 
 
 async def _reap(task: asyncio.Task[Rows], connection: psycopg.AsyncConnection[Any] | None) -> None:
-    """Give up a statement, and then its connection.
-
-    psycopg asks the server to cancel it: one that waits for a lock would go on waiting, and nobody reads its answer.
-    """
+    """Give up a statement, and then its connection. psycopg asks the server to cancel it, or it would wait on for a
+    lock."""
     task.cancel()
     try:
         await asyncio.wait({task}, timeout=REAPED_WITHIN)
@@ -131,7 +129,7 @@ def _parameters() -> dict[str, Any]:
 
 
 async def _connect() -> psycopg.AsyncConnection[Any]:
-    """A session as Django's: the same parameters, in UTC, and told what all sessions are told."""
+    """A session like Django's: the same parameters, in UTC, with the same session settings."""
     parameters = await asyncio.to_thread(_parameters)  # it may start the embedded server first
     for of_django in ("cursor_factory", "context"):
         parameters.pop(of_django, None)

@@ -1,7 +1,7 @@
-"""CONTENDED KEYS: submissions of which one has a key that another transaction holds.
+"""CONTENDED KEYS: submissions with a key that another transaction holds.
 
-A statement that meets such a key stores nothing until that transaction ends. So each submission gets a statement of its
-own here, on another connection, and the groups go on without waiting. Nothing goes back into a group.
+A statement that meets such a key stores nothing until that transaction ends. So each of these submissions gets its own
+statement, on another connection, and the groups do not wait. Nothing goes back into a group.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from uuid import UUID
 from workflows.intake.batch import Row
 from workflows.intake.connection import Link
 
-# Seconds that a row waits for another transaction: the first time, so that those behind it, most of which nobody holds
-# up, get theirs soon; and each time after that.
+# Seconds that a row waits for another transaction: the first time, short, because most of the rows behind it are not
+# held up; and each time after that.
 FIRST_LOCK_TIMEOUT = 0.02
 LOCK_TIMEOUT = 0.2
 
-# Seconds for which a key is known that was held. What is sent again with it holds up no group.
+# Seconds for which a held key is remembered. A submission with that key is kept out of the groups.
 REMEMBERED = 60.0
 MOST_REMEMBERED = 10_000
 

@@ -25,7 +25,7 @@ from workflows.redaction import field_errors_for_senders
 from workflows.search import search_keys
 from workflows.signals import notify
 
-# The target is named: without it ON CONFLICT would swallow the violation of any other constraint too.
+# The target is named: without it ON CONFLICT would also swallow violations of other constraints.
 INSERT = """
     INSERT INTO workflows_workflow
            (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at, tenant, business_key)
@@ -38,7 +38,7 @@ _VALUES = f"""
             {Document.SQL}, statement_timestamp() + %(expires_after)s::interval,
             %(tenant)s, %(business_key)s)
 """
-# The search keys are stored with the row or not at all, and cost no statement and no commit of their own.
+# The search keys are stored with the row or not at all, and cost no statement or commit of their own.
 _WITH_SEARCH_KEYS = """
     WITH entered AS ({insert}),
     keyed AS (INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
@@ -100,9 +100,9 @@ def submission_definition() -> WorkflowDefinition:
 def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Document, submitted_by: str) -> Entry:
     """Store a submission unless its key is there already; return its status.
 
-    The key's unique constraint is the whole deduplication: the insert is attempted, not looked up first, and only a
-    conflict costs a second statement. The insert can be repeated when a connection breaks before the answer.
-    Raises KeyTaken, KeyReused, DatabaseUnavailable, and DataError for values that `jsonb` did not foresee.
+    The key's unique constraint is the whole deduplication: the insert is attempted, and only a conflict costs a second
+    statement. It can be repeated when a connection breaks before the answer. Raises KeyTaken, KeyReused,
+    DatabaseUnavailable, and DataError for values that `jsonb` did not foresee.
     """
     inserted = query_in_time(
         lambda: fetch_one(_INSERT_SUBMISSION, _parameters(definition, idempotency_key, payload, submitted_by))
@@ -126,14 +126,14 @@ def start(
     """Store a workflow unless its tenant has one of this type and business key already; return its status.
 
     The input is kept as it was sent, not as its model would write it. Without an idempotency key the workflow gets one.
-    The call can be repeated, as that of `enter` can. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
+    The call can be repeated like `enter`. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
     """
     _check_input(definition, payload)
     parameters = _parameters(definition, idempotency_key or uuid4(), payload, submitted_by, tenant, business_key)
     try:
         inserted = query_in_time(lambda: fetch_one(_INSERT_STARTED, parameters))
     except IntegrityError as error:
-        # The business key is new, or was taken just now: PostgreSQL checks one constraint after the other.
+        # The business key may be new, or just taken: PostgreSQL checks one constraint after the other.
         if not sqlstates.violates(error, _IDEMPOTENCY_KEY_CONSTRAINT):
             raise
         inserted = None
@@ -181,7 +181,7 @@ def _check_input(definition: WorkflowDefinition, payload: Document) -> None:
     if definition.input_class is None:
         return
     try:
-        # As JSON: where a model is strict, dates and UUIDs are strings there, and nowhere else.
+        # As JSON: there a strict model takes dates and UUIDs as strings.
         definition.input_class.model_validate_json(json.dumps(payload.value))
     except ValidationError as error:
         fields = field_errors_for_senders(error, definition.input_class)
@@ -211,9 +211,9 @@ def find_replays(definition: WorkflowDefinition, sent: Sequence[Submission]) -> 
 
 
 def judge(submission: Submission, row: tuple[Any, ...] | None) -> Entry:
-    """The status of a submission whose key is there already, of the row that `find_replays` has found for it.
+    """The status of a submission whose key is there already, from the row that `find_replays` has found for it.
 
-    Raises KeyTaken, KeyReused, and DatabaseUnavailable without a row: it was there a moment ago, and has been deleted.
+    Raises KeyTaken, KeyReused, and DatabaseUnavailable without a row: it was deleted a moment ago.
     """
     if row is None:
         raise DatabaseUnavailable
@@ -232,7 +232,7 @@ def _find(definition: WorkflowDefinition, payload: Document, condition: Q) -> _F
 
 
 def _same(payload: str, definition: WorkflowDefinition, *parameters: Any) -> RawSQL:
-    """Whether a row has this type and payload. The ORM knows no parameters by name."""
+    """Whether a row has this type and payload. The ORM takes its parameters by position only."""
     comparison = f"workflow_type = %s AND payload = {payload}"
     return RawSQL(comparison, [definition.name, *parameters], BooleanField())  # noqa: S611 (ours)
 
