@@ -23,12 +23,11 @@ PREFIX_LENGTH = len(PREFIX) + 8  # shown to tell keys apart; the 35 characters l
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._@-]{0,98}[A-Za-z0-9])?")
 
-# A request is never let in by a table older than this: a revoked key is refused at most this long after its
-# revocation was committed.
+# No request is let in by a table older than this: a revoked key is refused at most this long after its revocation.
 MAX_AGE_SECONDS = 4.0
 
 # An unknown key may be a new one, so the table is read again at once; but not for every request of a storm of junk
-# keys: after so many in a row each process makes four small queries a second, and calls the other keys unknown.
+# keys: after so many in a row each process makes four small queries a second, and calls other new keys unknown.
 REREADS_IN_A_ROW = 20
 REREADS_PER_SECOND = 4.0
 
@@ -37,7 +36,7 @@ RETRY_SECONDS = 1.0
 
 
 def create(name: str) -> str:
-    """Make a key for the client `name`, and return it: this is the only time that it can be seen."""
+    """Make a key for the client `name`, and return it: it cannot be seen again."""
     if not NAME.fullmatch(name):
         raise ValueError(
             "A client's name is 1 to 100 letters, digits, spaces, dots, hyphens, underscores or @, "
@@ -65,7 +64,7 @@ def revoke(key: ApiKey) -> bool:
 
 
 def digest_of(key: str) -> bytes:
-    """A plain SHA-256 is enough: nobody guesses 256 random bits, so there is nothing for a slow hash to slow down."""
+    """A plain SHA-256 is enough: a slow hash would protect nothing, because nobody guesses 256 random bits."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -85,8 +84,8 @@ class KeyTable:
     def client_of(self, key: str) -> str | None:
         """The client whose key this is; None when there is no such key, or it was revoked.
 
-        Raises DatabaseUnavailable when only the database could decide: a known key is never called unknown because the
-        database is away, and neither is one that may be new.
+        Raises DatabaseUnavailable when only the database could decide: without it, a known key, or one that may be new,
+        is never called unknown.
         """
         now = monotonic()
         digest = digest_of(key)
@@ -103,11 +102,11 @@ class KeyTable:
 
     @property
     def wants_refresh(self) -> bool:
-        """Half of the time for which it may be used is over."""
+        """Whether half of the time for which it may be used is over."""
         return self._read_at <= monotonic() - MAX_AGE_SECONDS / 2
 
     def refresh(self) -> None:
-        """Read the table in advance, so that nobody has to wait for it. Without the database it stays as it is."""
+        """Read the table in advance, so that nobody waits for it. Without the database it stays as it is."""
         with suppress(DatabaseUnavailable):
             self._read_unless_newer_than(monotonic() - MAX_AGE_SECONDS / 2)
 

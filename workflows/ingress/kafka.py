@@ -1,12 +1,11 @@
 """KAFKA: messages of topics become signals.
 
-For each message first the signal is committed, then the workflow woken, and only then the offset stored for the group.
-A consumer that dies in between gets the message again, and its signal is a duplicate: nothing is lost, nothing happens
-twice. A message that can be no signal is kept as undelivered, in the same order, and the next one goes through.
+For each message first the signal is committed, then the workflow woken, then the offset stored for the group. If the
+consumer dies in between, the message comes again as a duplicate: nothing is lost, and nothing happens twice. A message
+that cannot become a signal is kept as undelivered, in the same order.
 
-While the database is away the message stays in hand. Every partition is paused, and polling goes on: the group takes a
-consumer that does not poll for `max.poll.interval.ms` for dead, and gives its partitions to one that is as helpless.
-
+While the database is away the message stays in hand, every partition is paused, and polling goes on: a consumer that
+does not poll for `max.poll.interval.ms` loses its partitions to one that cannot reach the database either.
 https://github.com/confluentinc/librdkafka/blob/master/INTRODUCTION.md#auto-offset-commit
 """
 
@@ -37,15 +36,15 @@ logger = logging.getLogger(__name__)
 # Kafka's own rule for a name, and short enough for a signal's source of 150 characters.
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,144}")
 
-# How long a poll sleeps before it is checked whether the process has to stop.
+# How long a poll sleeps before the process checks whether it has to stop.
 POLL_SECONDS = 0.5
-# Seconds between commits of offsets to the group. A crash repeats the messages since the last one, as duplicates.
+# Seconds between commits of offsets. A crash repeats the messages since the last one, as duplicates.
 COMMIT_INTERVAL = 1.0
 # Seconds between two tries while the database is away, doubling: a restart takes a second or two, a failover a minute.
 FIRST_DELAY = 0.5
 MAX_DELAY = 10.0
 
-# Errors that no reconnecting mends, though the client goes on trying: the process stops, so that it is noticed.
+# Errors that no reconnecting mends, though the client goes on trying: the process stops, so that people notice.
 PERMANENT_ERRORS = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -144,10 +143,8 @@ class Relay:
         return self._poll(POLL_SECONDS)
 
     def _handle(self, message: Message) -> None:
-        """Store the message as a signal, or keep it as undelivered.
-
-        Raises DatabaseUnavailable; then it can be handled again.
-        """
+        """Store the message as a signal, or keep it as undelivered. Raises DatabaseUnavailable; then it can be handled
+        again."""
         value = message.value()
         if value is None:
             self._count("tombstones", message)  # no signal, and nothing that a person could look at
@@ -155,7 +152,7 @@ class Relay:
         try:
             stored = query_in_time(lambda: kafka_messages.store_signal(message, value))
         except (InputRefused, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            # The other errors are the last resort: no message may hold up its partition for ever.
+            # Any other error is caught as a last resort: no message may hold up its partition for ever.
             unreadable = InputRefused("unreadable", "It cannot be read: see the log.")
             refused = error if isinstance(error, InputRefused) else unreadable
             if refused is unreadable:
@@ -172,7 +169,7 @@ class Relay:
             self._client.store_offsets(message=message)
             self._uncommitted = True
         except KafkaException as error:
-            # The partition is another member's by now, and the message comes again there: a duplicate.
+            # The message comes again at the member that has the partition now: a duplicate.
             logger.info("%s belongs to another member by now: %s", _place(message), _error_in(error).name())
 
     def _count(self, what: str, message: Message) -> None:
@@ -257,7 +254,7 @@ class Relay:
             self._on_error(error)
 
     def _on_error(self, error: KafkaError) -> None:
-        """Log an error once, until a poll succeeds again: the client retries, and repeats it many times a second."""
+        """Log an error once, until a poll succeeds again: the client repeats it many times a second."""
         if error.fatal() or error.code() in PERMANENT_ERRORS:
             self._permanent_error = error
         elif error.code() not in self._logged_errors:

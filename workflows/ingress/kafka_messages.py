@@ -41,12 +41,12 @@ def store_signal(message: Message, value: bytes) -> bool:
 
 
 def _send_by_place(message: Message, send: Callable[..., bool]) -> bool:
-    """Send the signal of a message that has no id but its place, which differs if the producer sends it again.
+    """Send the signal of a message without an id, named by its place, which differs if the producer sends it again.
 
-    In a topic that was deleted and created again, another message has that place, and another time: the time when it
-    was sent is kept with the signal.
+    In a topic that was deleted and created again, another message has that place, but was sent at another time: so that
+    time is kept with the signal.
     """
-    # With a tab, which no id may have: else a producer's "0:7" would be taken for the message at that place.
+    # The tab, which no id may have, keeps a producer's id "0:7" apart from the message at that place.
     place, sent_at_ms = f"{message.partition()}\t{message.offset()}", _sent_at_ms(message)
     try:
         return send(dedupe_key=place, sent_at_ms=sent_at_ms)
@@ -57,7 +57,7 @@ def _send_by_place(message: Message, send: Callable[..., bool]) -> bool:
 
 
 def _sent_at_ms(message: Message) -> int | None:
-    """When it was sent, or the broker stored it: the same each time that it comes. None in a very old format."""
+    """When it was sent, or the broker stored it: the same on each delivery. None in a very old format."""
     kind, at = message.timestamp()
     return None if kind == TIMESTAMP_NOT_AVAILABLE else at
 

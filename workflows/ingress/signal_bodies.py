@@ -55,13 +55,13 @@ def read(body: Document) -> SignalBody:
 
 
 def refuse_other_fields(body: Document, *names: str) -> None:
-    """Refuse a field of another name: one that is misspelt would go unnoticed."""
+    """Refuse an unknown field: a misspelt one would go unnoticed."""
     if not body.value.keys() <= set(names):
         raise InputRefused("field_unknown", f"The body has no fields but {', '.join(names)}.")
 
 
 def name_of(body: Document) -> str:
-    """A name that others may give a signal. One of the engine's own, `decision:1` for example, would answer a task."""
+    """A name that others may give a signal. One of the engine's own, such as `decision:1`, would answer a task."""
     name = body.value.get("name")
     if not isinstance(name, str) or not is_name(name):
         raise InputRefused(
@@ -104,7 +104,7 @@ def _address_of(body: Document) -> tuple[str | None, UUID | None]:
 
 
 def uuid_of(text: str) -> UUID | None:
-    """A UUID in the one form of RFC 9562; Python would take many more, and so many texts for one key."""
+    """A UUID in the one form of RFC 9562; Python takes many more, and so many texts for one key."""
     return UUID(text) if _UUID.fullmatch(text) else None
 
 

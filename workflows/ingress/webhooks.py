@@ -1,8 +1,7 @@
 """Webhooks from outside: which sources may send them, and whether a delivery is theirs.
 
-A source signs each delivery with a secret that it shares with us, as Standard Webhooks says
-(https://www.standardwebhooks.com). Several secrets of a source are valid at a time, so that one can be replaced without
-losing a delivery.
+A source signs each delivery with a secret that it shares with us (https://www.standardwebhooks.com). Several secrets of
+a source are valid at a time, so that one can be replaced without losing a delivery.
 """
 
 from __future__ import annotations
@@ -58,14 +57,14 @@ class Delivery:
 
     @property
     def is_current(self) -> bool:
-        """Whether its timestamp is of just now: whole seconds only, because their text is what is signed."""
+        """Whether its timestamp is current: whole seconds only, because their text is what is signed."""
         return bool(_SECONDS.fullmatch(self.timestamp)) and abs(time() - int(self.timestamp)) <= TOLERANCE_SECONDS
 
     def is_signed(self, keys: Collection[bytes], body: bytes) -> bool:
         """Whether one of its signatures was made with one of these keys, of the body as it came.
 
-        All are compared with all, and each in constant time: the time that it takes shows neither which was right nor
-        how much of it.
+        All are compared with all, each in constant time: the time taken shows neither which was right nor how much of
+        it.
         """
         content = f"{self.id}.{self.timestamp}.".encode("latin-1", "replace") + body  # headers are Latin-1 in WSGI
         offered = [signature.encode("latin-1", "replace") for signature in self.signatures.split(" ")]
@@ -85,8 +84,7 @@ def is_source(text: str) -> bool:
 def keys_of(source: str) -> list[bytes]:
     """The keys that deliveries of a source may be signed with now; none when there is no such source.
 
-    They are read for each delivery: a secret that was revoked a moment ago is no longer valid. Raises
-    DatabaseUnavailable.
+    They are read for each delivery, so a revoked secret is invalid at once. Raises DatabaseUnavailable.
     """
     if not is_source(source):
         return []
@@ -112,7 +110,7 @@ def sign(key: bytes, content: bytes) -> bytes:
 
 
 def create(source: str, secret: str | None = None) -> str:
-    """Let a source sign with a secret, the one it has chosen or a new one; return it. ValueError: it is not valid."""
+    """Let a source sign with a secret, its own choice or a new one; return it. Raises ValueError if it is not valid."""
     if not is_source(source):
         raise ValueError(
             "A source's name is 1 to 100 lowercase letters, digits and -_. with a letter or digit first, "
@@ -129,7 +127,7 @@ def create(source: str, secret: str | None = None) -> str:
         (source, secret, source, secret),
     )
     if made is None:
-        # If a source had the same secret twice, one would stay valid when the other is revoked.
+        # A source that had the same secret twice would keep one when the other is revoked.
         raise ValueError(f"{source} has this very secret already, or had it until it was revoked: choose another.")
     return secret
 
@@ -140,7 +138,7 @@ def find(secret_id: str) -> QuerySet[WebhookSecret]:
         return WebhookSecret.objects.filter(pk=int(secret_id)) if len(secret_id) < 19 else WebhookSecret.objects.none()
     if not secret_id.startswith(PREFIX):
         return WebhookSecret.objects.none()
-    # They are compared here, and are few: a whole secret would be in the text of a statement.
+    # Compared here, and few: a statement's text would hold the whole secret.
     meant = [pk for pk, secret in WebhookSecret.objects.values_list("pk", "secret") if secret.startswith(secret_id)]
     return WebhookSecret.objects.filter(pk__in=meant)
 
