@@ -21,16 +21,16 @@ TIMEOUT_SECONDS = 5.0
 
 
 class DatabaseUnavailable(Exception):
-    """The database did not answer, or could not do it now. It may later: 503, not 500."""
+    """The database did not answer, or cannot do it now. It may later: 503, not 500."""
 
 
 def query_in_time(query: Callable[[], Result], *, seconds: float = TIMEOUT_SECONDS) -> Result:
     """Return what `query` returns, run on the default connection within `seconds` (connecting has its own limit).
 
-    The connection is kept from request to request and not tested first, so it may have died since (the database was
-    restarted): then `query` is run once more on a new one. It must therefore be repeatable. After any other failure
-    the connection is closed as well: its server may have become a read-only standby. Raises DatabaseUnavailable; a
-    DataError or IntegrityError passes through, because it is about the query's values.
+    `query` must be repeatable: the kept connection may have died since the last request, and then `query` is run once
+    more on a new one. After any other failure the connection is closed, too: its server may have become a read-only
+    standby. Raises DatabaseUnavailable; a DataError or IntegrityError passes through, because it is about the query's
+    values.
     """
     reused = connection.connection is not None
     deadline = monotonic() + seconds

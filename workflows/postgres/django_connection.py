@@ -1,6 +1,6 @@
 """What we use of Django's database connection, and Django does not promise. No other module names it.
 
-tests/config/test_foreign_parts.py says what is gone, should an upgrade take something away.
+tests/config/test_foreign_parts.py says what an upgrade has taken away.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def name_savepoint(connection: Any) -> str:
 
 
 def drop_savepoint(connection: Any) -> None:
-    """It was never made: there is nothing to release."""
+    """Tell Django that the savepoint was never made: there is nothing to release."""
     connection.savepoint_ids[-1] = None
 
 
 def is_watched(connection: BaseDatabaseWrapper) -> bool:
-    """Whether somebody sees its statements by `execute_wrapper`."""
+    """Whether an `execute_wrapper` sees its statements."""
     return bool(connection.execute_wrappers)
 
 

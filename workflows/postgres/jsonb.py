@@ -1,7 +1,7 @@
-"""Values that JSON allows and PostgreSQL, or the next reader, cannot keep are found here, before they are stored.
+"""Finds values that JSON allows and PostgreSQL, or the next reader, cannot keep, before they are stored.
 
-Everything is checked in Python because PostgreSQL's own refusal quotes the value ("invalid input syntax for type json
-... CONTEXT: JSON data, line 1: ..."), in its answer and in its log. Messages here never hold a value.
+Python checks everything because PostgreSQL's own refusal quotes the value, in its answer and in its log. Messages here
+never hold a value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic_core import from_json, to_json
 MAX_DEPTH = 64
 
 # Digits after the point, the exponent counted in: a double needs 341. PostgreSQL takes 16,383, but writes each of them
-# out whenever the row is read: a body full of 1e-16383 would come back as 475 MB.
+# whenever the row is read: a body full of 1e-16383 would come back as 475 MB.
 MAX_SCALE = 400
 
 # Python's own limit for reading an integer (sys.int_info.default_max_str_digits): with more, no worker could read it.
@@ -47,8 +47,8 @@ class Unstorable(InputRefused):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A JSON object that PostgreSQL can keep: the text as it was sent, whose numbers have all their digits, and the
-    value that Python reads in it.
+    """A JSON object that PostgreSQL can keep: its text as it was sent, with all digits, and the value that Python
+    reads.
 
     It may be a part of a larger text: `path` leads to it there. In a statement `SQL` stands for it, with its named
     `parameters`.
@@ -135,7 +135,7 @@ def ensure_storable(value: Any, depth: int = 0) -> None:
 
 
 def ensure_storable_soon(value: Any) -> None:
-    """`ensure_storable`, of a value that pydantic has written: sooner where its JSON says that there is nothing."""
+    """`ensure_storable` for a value that pydantic has written: faster where its JSON shows nothing wrong."""
     try:
         text = to_json(value)
     except (ValueError, TypeError):  # a half of a surrogate pair, for one
@@ -157,10 +157,10 @@ def as_json(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _may_be_unstorable(text: bytes) -> bool:
-    """Whether JSON that pydantic has written may hold what `ensure_storable` refuses: to walk over it takes longer.
+    """Whether JSON that pydantic has written may hold what `ensure_storable` refuses: a quicker look.
 
-    It writes control characters as escapes, and what is no number in words. Shorter than MAX_DIGITS, it has no number
-    that is too long.
+    Pydantic escapes control characters, and writes NaN and infinity as words. JSON shorter than MAX_DIGITS has no
+    number that is too long.
     """
     is_deep = text.count(b"{") + text.count(b"[") > MAX_DEPTH
     return len(text) > MAX_DIGITS or is_deep or any(word in text for word in (b"\\u", b"NaN", b"Infinity"))

@@ -1,8 +1,8 @@
 """MIGRATING: how a migration that waits for the claims to end asks the workers to take up nothing new.
 
-An advisory lock says so, which ends with the transaction that holds it: a migration that is killed stops nobody. That
-transaction has a session of its own and stays open. A lock of the session would be left behind with a pooler that lends
-a backend for one transaction only, and the workers would stand still until the pooler closes that backend.
+It holds an advisory lock, which ends with its transaction: a migration that is killed stops nobody. The transaction has
+a session of its own and stays open. A session's lock would be left with a pooler that lends a backend for one
+transaction, and the workers would stand still until the pooler closes that backend.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from time import sleep
 from django.db import Error, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-# Shared by all sessions of a database. The number means nothing.
+# Shared by all sessions of a database. The number has no meaning.
 LOCK = 7_201_407
-# Of a migration that is being run: another `migrate` waits for it, and then finds that it is done.
+# For the migration that is being run: another `migrate` waits for it, and then finds that it is done.
 ONE_AT_A_TIME = LOCK + 1
-# A worker that looks is through in a moment; another `migrate` that asks is not waited for.
+# A worker's check takes a moment; another `migrate` that asks is not waited for.
 LOCK_TIMEOUT = "500ms"
 # A `migrate` that is stopped in its pause, or whose host is gone, holds the workers up no longer than this. Its own
 # pauses are seconds.
 IDLE_LIMIT = "60s"
-# Its name in pg_stat_activity: it is in nobody's way.
+# Its name in pg_stat_activity. It blocks nobody.
 NAME = "onramp migrate, asking workers to wait"
 
 
@@ -33,9 +33,9 @@ class Request:
         self._session: BaseDatabaseWrapper = migrating.copy()
 
     def pause(self, seconds: float) -> None:
-        """Ask, and sleep: for IDLE_LIMIT at most, should this process not wake up again. From then on, go on asking.
+        """Ask, and sleep; go on asking afterwards. If this process never wakes up, the request ends after IDLE_LIMIT.
 
-        Not while somebody else asks; and what fails is tried again with the next pause.
+        Not while somebody else asks. What fails is tried again with the next pause.
         """
         try:
             if self._session.connection is None:
@@ -56,7 +56,7 @@ class Request:
         self._execute("SELECT pg_advisory_xact_lock(%s)", LOCK)
 
     def withdraw(self) -> None:
-        """Let the workers go on. A session that is gone has let them already."""
+        """Let the workers go on, unless the session is gone: that has let them already."""
         with suppress(Error):
             self._session.rollback()
         with suppress(Error):
@@ -72,7 +72,7 @@ class Request:
 
 
 def is_announced() -> bool:
-    """Whether a migration waits for the claims to end. The lock is tried, and let go at once: no row is read."""
+    """Whether a migration waits for the claims to end. The lock is tried, and released at once: no row is read."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock_shared(%s)", [LOCK])
         return bool(cursor.fetchone() == (False,))

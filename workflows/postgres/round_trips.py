@@ -1,10 +1,8 @@
 """ROUND TRIPS: the engine's own statements, in step with what Django knows of the transaction.
 
-Django writes each statement anew and sends it alone. For a workflow whose steps take no time that is most of what it
-costs; so these statements go past its cursors, by `workflows/postgres/wire.py`. Django keeps the transaction.
-
-Whoever watches a connection by Django's `execute_wrapper` sees these statements too: while somebody does, each of them
-travels alone.
+Django writes each statement anew and sends it alone, which is most of the cost of a short workflow. So these statements
+bypass its cursors (`workflows/postgres/wire.py`); Django keeps the transaction. A Django `execute_wrapper` on the
+connection still sees them: each then travels alone.
 """
 
 from __future__ import annotations
@@ -42,9 +40,9 @@ class Session:
         self._raw.prepare_threshold = None  # with a rollback, psycopg drops all that is prepared: ours, too
 
     def run(self, sql: str, parameters: Parameters) -> list[Row]:
-        """Run a statement of the engine's, prepared; its rows. BEGIN goes with it if the transaction is to start.
+        """Run a prepared statement of the engine; return its rows. BEGIN goes with it if the transaction is to start.
 
-        Raises Django's errors of the database.
+        Raises Django's database errors.
         """
         began = monotonic()
         rows = self._send(*self._begun(), Command(sql, parameters))[-1]
@@ -55,8 +53,8 @@ class Session:
     def run_with_commit(self, sql: str, parameters: Parameters) -> None:
         """Have the statement sent together with the COMMIT: see `commit`. It is not sent if the transaction fails.
 
-        Nobody looks at its rows before the COMMIT. So it divides by zero where it does not find what it is about: then
-        the COMMIT is not carried out.
+        Nobody looks at its rows before the COMMIT. So the statement divides by zero where it does not find its row:
+        then the COMMIT is not carried out.
         """
         self._last = Command(sql, parameters)
 
@@ -76,7 +74,7 @@ class Session:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """As `atomic()` within a transaction; but the SAVEPOINT is made as something is sent, and not if nothing is.
+        """Like `atomic()` within a transaction; but the SAVEPOINT is made only when something is sent.
 
         In the block `is_used` tells whether anything was.
         """
@@ -111,7 +109,7 @@ class Session:
         return [BEGIN] if is_due else []
 
     def _send(self, *commands: Command) -> list[list[Row]]:
-        """The rows of each."""
+        """The rows of each statement."""
         if not django_connection.is_watched(self._wrapper):
             return self._exchange(commands)
         return [self._exchange([each])[0] if each in (BEGIN, COMMIT) else self._watched(each) for each in commands]
@@ -131,7 +129,7 @@ class Session:
 
 
 def session_of(alias: str = DEFAULT_DB_ALIAS) -> Session:
-    """The session of one of this thread's connections, which is opened unless it is open."""
+    """The session of one of this thread's connections, which is opened if need be."""
     wrapper: Any = connections[alias]
     wrapper.ensure_connection()
     session: Session | None = getattr(wrapper.connection, "engine_session", None)

@@ -1,9 +1,8 @@
-"""SESSION SETTINGS: what a session is told once it is open, and not as it is opened.
+"""SESSION SETTINGS: what a session is told once it is open.
 
-Not all that we rely on can be a startup option. The server refuses a connection with an option that it does not know
-(PostgreSQL 15 has no `transaction_timeout`), an option may ask for less than the administrator does
-(`synchronous_commit = on` where it is `remote_apply`), and a pooler, behind which the console and the intake work,
-refuses all of them. What DATABASE_URL says stands.
+Startup options would not do: the server refuses one that it does not know (PostgreSQL 15 has no `transaction_timeout`),
+one may ask for less than the administrator does (`synchronous_commit = on` over `remote_apply`), and a pooler refuses
+them all. What DATABASE_URL says stands.
 """
 
 from __future__ import annotations
@@ -16,32 +15,31 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from workflows.postgres.wire import wire_of
 
-# Seconds. As long as connecting may take.
+# Seconds for connecting.
 CONNECT_TIMEOUT = 3.0
 
 
 class Setting(NamedTuple):
-    """A server's setting; `gives_way` is SQL, and says of which `setting` of the administrator's it takes the place."""
+    """A server's setting; `gives_way` is SQL that says which `setting` of the administrator's it replaces."""
 
     name: str
     value: str
     gives_way: str = "true"
 
 
-# What was committed survives a crash of the server: a call's INTENT is there when the next worker asks, and so is a
-# submission that was answered with 202.
+# What was committed survives a crash of the server: a call's INTENT, and a submission that was answered with 202.
 DURABLE = Setting("synchronous_commit", "on", "setting <> 'remote_apply'")
 # A claim's transaction is as long as its steps; the lease ends it. Since PostgreSQL 17.
 NO_TRANSACTION_TIMEOUT = Setting("transaction_timeout", "0")
-# A request that hangs in its transaction, or whose host has vanished, holds its locks no longer than this. The
-# statements of one that lives are milliseconds apart.
+# A request that hangs in its transaction, or whose host has vanished, holds its locks no longer than this. In a live
+# one, statements are milliseconds apart.
 NO_IDLE_TRANSACTION = Setting("idle_in_transaction_session_timeout", "30s", "setting = '0'")
 
 _settings: dict[str, set[Setting]] = {}
 
 
 def state(setting: Setting, *aliases: str) -> None:
-    """Have these connections of this process told of it too, whenever they are opened from now on."""
+    """Add settings for these connections of this process, whenever they are opened from now on."""
     for alias in aliases:
         _settings.setdefault(alias, set()).add(setting)
 
@@ -77,5 +75,5 @@ def told(connection: BaseDatabaseWrapper) -> dict[str, str]:
 
 
 def again_sql(connection: BaseDatabaseWrapper) -> str:
-    """The same once more, to follow a RESET ALL, which forgets it."""
+    """The same statement to follow a RESET ALL, which forgets the settings."""
     return "".join(f"; SET {name} = '{value}'" for name, value in told(connection).items())

@@ -1,7 +1,7 @@
 """SQLSTATES: what a database error means, and which parts of it may be logged.
 
-`str(error)` is never logged: PostgreSQL quotes the values of a statement there, and the name of a user where it refuses
-a connection. The class, the SQLSTATE, and the names of a table, a column or a constraint are no personal data.
+`str(error)` is never logged: PostgreSQL quotes the values of a statement there, and a user's name where it refuses a
+connection. The class, the SQLSTATE, and the names of a table, a column or a constraint are no personal data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from django.db import Error, OperationalError, connections
 
 from workflows.errors import ClaimLost
 
-# Django's errors, and those of a connection that Django did not wrap: a step's own, or Django's own for the time zone.
+# Django's errors, and those of connections that Django does not wrap: a step's own, or Django's own for the time zone.
 DATABASE_ERRORS = (Error, psycopg.Error)
 
 # Errors that may pass with time (https://www.postgresql.org/docs/current/errcodes-appendix.html).
@@ -22,13 +22,13 @@ _BLOCKED = {"40001", "40P01", "55P03", "57014"}
 # The server is unable just now: read_only_sql_transaction (a failover), disk_full, out_of_memory, too_many_connections,
 # admin_shutdown, crash_shutdown, cannot_connect_now. Not 53400: there the statement itself exceeds a limit.
 _UNABLE = {"25006", "53100", "53200", "53300", "57P01", "57P02", "57P03"}
-# A release is ahead of its migrations, or behind: undefined_column, undefined_table. Where it is a misspelt name
-# instead, the step's retry policy ends that, a quarter of an hour later than it might.
+# A release is ahead of its migrations, or behind: undefined_column, undefined_table. If it is a misspelt name, the
+# step's retry policy ends it, a quarter of an hour later.
 _SCHEMA_MISMATCH = {"42703", "42P01"}
 # connection_exception, and every SQLSTATE of that class.
 _CONNECTION_CLASS = "08"
 
-# A failed connection has no SQLSTATE. It is known by words of libpq's message, or the server's; ours are logged.
+# A failed connection has no SQLSTATE. It is known by words of libpq's message, or the server's.
 NO_STARTUP_OPTIONS = "unsupported startup parameter"
 _CAUSES = {
     "unsupported startup parameter": NO_STARTUP_OPTIONS,
@@ -70,7 +70,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_statement_error(error: BaseException) -> bool:
-    """Whether the server refuses the statement itself. Engineers then want to know which statement it was."""
+    """Whether the server refuses the statement itself: engineers then want to know which one it was."""
     state = sqlstate(error)
     return bool(state) and state not in _BLOCKED | _UNABLE and not state.startswith((_CONNECTION_CLASS, "25", "57"))
 
@@ -99,7 +99,7 @@ def loggable(error: BaseException) -> str:
 
 
 def host_port(alias: str) -> str:
-    """Where a connection leads to: "db.example:5432", without the name of a database or a user."""
+    """Where a connection leads to: "db.example:5432", without the database's name or the user's."""
     database = connections[alias].settings_dict
     return f"{database['HOST'] or 'the local socket'}:{database['PORT'] or 5432}"
 

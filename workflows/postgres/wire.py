@@ -1,9 +1,8 @@
-"""WIRE: statements that the server keeps prepared, and several of which share one trip to it.
+"""WIRE: prepared statements, several of which share one trip to the server.
 
 A statement is parsed once a minute, and BEGIN and COMMIT travel with the statement beside them: libpq's pipeline mode,
-with one flush. (Psycopg's own `pipeline()` flushes after each command.)
-
-No other module knows the inner parts of psycopg; tests/config/test_foreign_parts.py names them.
+with one flush. (Psycopg's own `pipeline()` flushes after each command.) No other module knows the inner parts of
+psycopg; tests/config/test_foreign_parts.py names them.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 
 from workflows.postgres.statements import Parameters
 
-# Seconds. A plan that is kept was made for the table as it was: a claim's, made on an empty table, took 100 ms each
-# time when 60,000 rows had come. So one that takes long is made anew a second later.
+# Seconds. A kept plan was made for the table as it was: a claim's, made on an empty table, took 100 ms each when 60,000
+# rows had come. So a slow statement is prepared anew a second later.
 PREPARED_FOR, IF_SLOW = 60.0, 1.0
 
 _PARAMETER = re.compile(r"%(?:\((\w+)\))?s|%%")
@@ -100,7 +99,7 @@ class Wire:
     def answers_until(self, deadline: float) -> Iterator[None]:
         """Wait for the server's answers until `deadline` (of the monotonic clock), not longer.
 
-        The server's own `statement_timeout` is no help against a server, or a network, that has fallen silent.
+        The server's own `statement_timeout` does not help when the server, or the network, has fallen silent.
         """
         before, self._deadline = self._deadline, deadline
         try:
@@ -108,13 +107,13 @@ class Wire:
         finally:
             self._deadline = before
             if self._raw.info.transaction_status == TransactionStatus.ACTIVE:
-                # A statement is still running. One that waits for a lock would go on waiting, and nobody reads its
+                # A statement that is still running, waiting for a lock perhaps, would go on, and nobody reads its
                 # answer.
                 with suppress(psycopg.Error):
                     self._raw.cancel_safe(timeout=1.0)
 
     def _carry(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
-        """In place of the connection's own `wait`, by which psycopg sends all that anybody sends on this connection."""
+        """Replaces the connection's own `wait`, by which psycopg sends everything on this connection."""
         self.before_others()
         return self._wait(generator, *args, **kwargs)
 
@@ -156,7 +155,7 @@ class Wire:
         return [failed] if failed else [results[place - 1] for place in places]
 
     def _put(self, command: Bound) -> int:
-        """Put a command into libpq's buffer; how many results it has, the last one being its own."""
+        """Put a command into libpq's buffer; return how many results it has, the last one being its own."""
         pgconn = self._raw.pgconn
         if command.values is None:
             pgconn.send_query_params(command.text, None)
