@@ -1,7 +1,7 @@
-"""FIND: which workflows a person means who types an e-mail address, a number, a key, in full.
+"""FIND: the workflows that a person means who types an e-mail address, a number or a key, in full.
 
-What was typed is read in every way that it can be, and each reading is looked up by an index of its own. It never
-stands in a statement's text, in a log line or an error; of an e-mail address the server gets only the hash.
+The text is read in every way possible, and each reading is looked up by an index of its own. The text never stands in a
+statement's text, a log line or an error; of an e-mail address the server gets only the hash.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from workflows.search.search_keys import hashes_to_find
 
 # Nobody reads on; and an e-mail address of our own tests may have a million submissions.
 SHOWN = 50
-# Of a patient's other submissions, on the page of one.
+# A patient's other submissions, on the page of one.
 OTHERS_SHOWN = 5
-# Characters. Longer than any key is.
+# Characters. No key is longer.
 LONGEST = 500
 
 NUMBER, IDEMPOTENCY_KEY, BUSINESS_KEY, LINKING_ID = "number", "idempotency key", "business key", "linking id"
@@ -33,13 +33,13 @@ NUMBER, IDEMPOTENCY_KEY, BUSINESS_KEY, LINKING_ID = "number", "idempotency key",
 _NUMBER = re.compile(r"#?\s*([0-9]{1,18})")
 _PAGE = re.compile(r".*/workflows/workflow/([0-9]{1,18})(?:/.*)?")
 
-# Of each hash the newest, from the end of its index entries: the others are not read.
+# For each hash the newest, from the end of its index entries: the others are not read.
 _BY_HASH = """
     SELECT workflow_id FROM unnest(%(hashes)s::bytea[]) AS wanted (hash) CROSS JOIN LATERAL (
            SELECT workflow_id FROM workflows_searchkey
             WHERE workflows_searchkey.hash = wanted.hash ORDER BY workflow_id DESC LIMIT %(limit)s) AS found
 """
-# OFFSET 0 keeps the planner from walking the whole table backwards for the newest ones of a value that is not there.
+# OFFSET 0 keeps the planner from walking the whole table backwards for a value that is not there.
 _BY = """
     SELECT id FROM (SELECT id FROM workflows_workflow WHERE {column} = %(value)s OFFSET 0) AS found
      ORDER BY id DESC LIMIT %(limit)s
@@ -51,9 +51,9 @@ _THESE = """
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The numbers of the workflows that were found, newest first; `tried` is what the text could have been, in words.
+    """The numbers of the workflows that were found, newest first, and whether there are `more`.
 
-    `more`: there are more than these.
+    `tried` is what the text could have been, in words.
     """
 
     ids: Sequence[int]
@@ -73,7 +73,7 @@ class _Reading:
 
 @sensitive_variables()
 def find(text: str, *, actor: str) -> Found:
-    """The workflows that a text means, in full. The search is on record before anybody sees what it has found."""
+    """The workflows that a text means, in full. The search is recorded before anybody sees what it has found."""
     readings = list(_readings(text.strip()))
     ids: set[int] = set()
     for each in readings:
@@ -88,7 +88,7 @@ def find(text: str, *, actor: str) -> Found:
 def others_of(workflow_id: int, definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> Found:
     """The other workflows that share a search key with this one (of its patient, as a rule), newest first.
 
-    `tried` are the keys that this one has. No search of a person's is recorded: they see it on the page.
+    `tried` are this one's keys. It is not recorded as a search: people see it on the workflow's page.
     """
     known = definition.search_keys if definition else {}
     readings = {kind: key.read(value_at(payload, key.field)) for kind, key in known.items()}

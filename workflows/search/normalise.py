@@ -1,7 +1,7 @@
 """What a text may mean as a search key: the likeliest reading first, and none if it is nothing of the kind.
 
-The first reading is what is stored; each of them is looked for. So what a website sent and what a member of staff types
-meet, however either of them wrote it. Nothing here raises an error, whatever the text; it is short (`LONGEST_TEXT`).
+The first reading is stored; each is looked for. So what a website sent and what staff type meet, however it was
+written. Nothing here raises an error, whatever the text; it is short (`LONGEST_TEXT`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
-# Zero-width characters and a byte order mark: they come along when somebody copies from a page.
+# Zero-width characters and a byte order mark, which come along when somebody copies from a page.
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"))
 _IN_ANGLE_BRACKETS = re.compile(r"[^<>]*<([^<>]*)>")
 _EMAIL = re.compile(r"[^\s@<>]+@[^\s@<>]+")
 
-# Digits, and what people write between them; an extension is no part of the number.
+# An extension is no part of the number.
 _EXTENSION = re.compile(r"(?:;ext=|ext\.?|x|#)\s*[0-9]{1,6}$")
 _PHONE = re.compile(r"\+?[0-9()\[\] ./\u00b7\u2010-\u2015-]+")
 # Of E.164: the longest number, and the shortest that we take for one.

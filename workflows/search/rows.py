@@ -14,12 +14,12 @@ from workflows.postgres import sqlstates
 from workflows.postgres.statements import execute, fetch_all
 from workflows.search.search_keys import LONGEST_TEXT, hashes_to_store, keys
 
-# Rows at a time: a second of work at the most, and some megabytes.
+# Rows at a time: at most a second of work, and some megabytes.
 SLICE = 1000
 # Seconds for each statement; a slice that takes longer is halved. Nothing here takes a lock that anybody waits for.
 STATEMENT_TIMEOUT, LOCK_TIMEOUT = 10, 2
 _QUERY_CANCELED = "57014"
-# Seconds. Between two slices it rests for as long as the last one took, so that it takes half of one connection.
+# Seconds. The command rests as long as the last slice took, so that it uses half of one connection.
 LONGEST_REST = 2.0
 _INSERT = """
     INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
@@ -28,9 +28,9 @@ _INSERT = """
     ON CONFLICT DO NOTHING
 """
 
-# A key of a workflow that is of no type of ours stays, because we could not have given it a new one. So does one of a
-# workflow that was stored after we started: an intake of the old setting wrote it, and nobody has given it another.
-# Where `known` is NULL there is no workflow any more.
+# A key stays if its workflow is of no type of ours, because we could not have given it a new one; or was stored after
+# we started, because an intake with the old setting wrote it and nobody has given it another. Where `known` is NULL
+# there is no workflow any more.
 _REMOVE = """
     WITH slice AS (
         SELECT hash, workflow_id, key_id FROM workflows_searchkey
@@ -63,15 +63,15 @@ class Progress:
 
 
 def begin(below: int | None = None) -> Progress:
-    """Nothing is done yet: of all the workflows that there are now, or of those below that number."""
+    """Nothing is done yet, of all the workflows that there are now or of those below that number."""
     (newest,) = fetch_all("SELECT coalesce(max(id), 0) FROM workflows_workflow", ())[0]
     return Progress(newest + 1 if below is None else min(below, newest + 1), newest)
 
 
 def fill(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
-    """Give each workflow the search keys that it lacks, the newest first; tell after each slice how far it is.
+    """Give each workflow the search keys that it lacks, the newest first; report progress after each slice.
 
-    Whoever stops it goes on later from `below`. It may run beside the intake, and twice: what is there already stays.
+    Stopped, it goes on later from `below`. It may run beside the intake, and twice: existing keys stay.
     """
     size = SLICE
     while progress.below > 1:
@@ -90,7 +90,7 @@ def fill(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> I
 
 
 def remove_old(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
-    """Remove the search keys that were made with another key, after `fill` has given all workflows those of ours."""
+    """Remove the search keys that were made with another key, after `fill` has given all workflows ours."""
     hash_, workflow_id = b"", 0
     while True:
         began = time.monotonic()
@@ -137,7 +137,7 @@ def _fill_slice(below: int, size: int) -> tuple[int, int]:
 
 
 def _select(fields: int) -> str:
-    """The fields alone, and of each no more than tells whether it is too long: a payload may have 256 KB."""
+    """The fields alone, cut where they are too long anyway: a payload may have 256 KB."""
     text = f"left(payload #>> %s::text[], {LONGEST_TEXT + 1})"
     field = f"CASE jsonb_typeof(payload #> %s::text[]) WHEN 'string' THEN {text} END"
     columns = ", ".join(["id", "workflow_type", *[field] * fields])
@@ -146,7 +146,7 @@ def _select(fields: int) -> str:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """A transaction of short statements, which waits for nobody for long."""
+    """A transaction of short statements that never waits long for others."""
     with transaction.atomic():
         sql = "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)"
         fetch_all(sql, (f"{STATEMENT_TIMEOUT}s", f"{LOCK_TIMEOUT}s"))

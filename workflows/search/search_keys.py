@@ -1,11 +1,9 @@
 """SEARCH KEYS: by what people find the workflow of a patient whom they know, and whose number they do not.
 
-A definition names fields of its payload. Of each, a hash is stored beside the workflow's row, in the statement that
-stores the row: HMAC-SHA256 of the kind and the normalised value, under a key that the database does not have. So equal
-values meet, and the table alone says nothing of them (docs/adr/0014).
-
-The hash is cut to 16 bytes. Two of ten billion values have the same one with a chance of one in 10^19; and whoever
-cannot compute the hash cannot look for such a pair either. It would show a workflow too many in a list.
+A definition names fields of its payload. The statement that stores the row stores a hash of each beside it: HMAC-SHA256
+of the kind and the normalised value, under a key that the database does not have (docs/adr/0014). It is cut to 16
+bytes: two of ten billion values are equal with a chance of one in 10^19, which would show a workflow too many in a
+list.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ HASH_BYTES = 16
 # Characters. An e-mail address has 254 at most; what is longer is no search key, and is not even looked at.
 LONGEST_TEXT = 320
 
-# An entry of the setting SEARCH_KEYS that stands for the key made of SECRET_KEY, which is used without a setting.
+# An entry of the setting SEARCH_KEYS for the key made of SECRET_KEY, which is the default.
 FROM_SECRET_KEY = "from-SECRET_KEY"  # noqa: S105 (a word, and no secret)
 
 
@@ -36,10 +34,9 @@ class SearchKey:
     """A field of the payload by which people find a workflow; its kind is its name in the definition.
 
     `field` is dotted for a nested one. `normalise` returns what a text may mean, the likeliest first, and nothing for
-    what is not of this kind (see `search.normalise`): the first is stored, each is looked for. A kind means the same
-    in each definition, so that a patient is found in all of them. `label` is for people ("e-mail address").
-    `only_as_hash`: what reads as one is looked for by its hash alone, and not as a business key, too; so the database,
-    whose log may have the parameters of its statements, never gets it.
+    what is not of this kind (see `search.normalise`): the first is stored, each is looked for. A kind means the same in
+    each definition. `label` is for people ("e-mail address"). `only_as_hash`: what reads as one is looked up by its
+    hash alone, and not as a business key, so that the database, which may log parameters, never gets it.
     """
 
     field: str
@@ -63,7 +60,7 @@ class SearchKey:
 
 
 class Key(NamedTuple):
-    """A secret that hashes are made with. `id` is stored with each hash, to tell the keys apart; it says no more."""
+    """A secret that hashes are made with. `id` is stored with each hash, and only tells the keys apart."""
 
     secret: bytes
     id: int
@@ -86,7 +83,7 @@ def _keys(texts: tuple[str, ...], secret_key: str) -> list[Key]:
 
 
 def hashes_to_store(search_keys: Mapping[str, SearchKey], values: Mapping[str, Any]) -> list[bytes]:
-    """The hashes, under the key that writes, of a workflow's values by kind. In one order, so that no two deadlock."""
+    """The hashes, under the key that writes, of a workflow's values by kind. In one order, to avoid deadlocks."""
     if not search_keys:
         return []
     key = keys()[0]
