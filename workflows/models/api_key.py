@@ -7,8 +7,7 @@ from django.db.models.functions import Now
 class ApiKey(models.Model):
     """A key of an API client. The key is shown once, when it is made; only its hash is kept.
 
-    A client is a name: two keys of one name are the same client, so that a key can be replaced without losing access
-    to what was sent with the old one.
+    Two keys of one name are the same client, so that a new key has access to what was sent with the old one.
     """
 
     name = models.CharField(max_length=100)  # the client

@@ -11,7 +11,7 @@ from workflows.models.workflow import Workflow
 
 
 class StepOutcome(models.TextChoices):
-    """What came of one step of an attempt; the last four are of a compensation."""
+    """What came of one step of an attempt; the last four belong to a compensation."""
 
     RAN = "ran", "Ran"
     RECORDED = "recorded", "Done in an earlier attempt"
@@ -28,9 +28,8 @@ class StepOutcome(models.TextChoices):
 class Attempt(models.Model):
     """One pass through the step list. Opened on the attempt log, closed in the claim's transaction.
 
-    The workflow is named without a foreign key in the database: its KEY SHARE lock, taken from the attempt log while
-    the claim holds the row, would make a multixact of the row's lock, and later claims would walk over the dead entry
-    until vacuum (docs/internals/claim.md, "No foreign key to a held row").
+    The workflow is named without a foreign key in the database, because of its KEY SHARE lock (docs/internals/claim.md,
+    "No foreign key to a held row").
     """
 
     class Outcome(models.TextChoices):

@@ -1,4 +1,4 @@
-"""The database's clock. Times that SQL compares are made by SQL: workers' clocks differ (and now() stands still)."""
+"""The database's clock. SQL makes the times that SQL compares: workers' clocks differ (and now() stands still)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def microseconds(at: datetime) -> int:
-    """A time as a number of microseconds since 1970: as exact as the database has it, and short in a link or a form."""
+    """A time in microseconds since 1970: as exact as the database has it, and short in a link or a form."""
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def moment(since_1970: int) -> datetime:
-    """The time that `microseconds` has given the number of."""
+    """The time that `microseconds` made this number of."""
     return _EPOCH + timedelta(microseconds=since_1970)

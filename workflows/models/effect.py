@@ -16,10 +16,10 @@ class NextCallNumber(models.Func):
 class Effect(models.Model):
     """A changing call, on the ledger: of a `once` step or, with `undo`, of the function that undoes it.
 
-    Written by the attempt log, before the call is made and after. Unique by workflow, step, generation and `undo`; the
-    idempotency key of an undo is that of the effect it undoes, and `:undo`. `attempt` is the attempt (by its row's id)
-    that started or decided it last. Only the worker that knows `attempt_token`, a random one, may still write the
-    result of a call under way; a later attempt that takes the effect over puts its own there.
+    Unique by workflow, step, generation and `undo`; the idempotency key of an undo is that of the effect it undoes, and
+    `:undo`. `attempt` is the attempt (by its row's id) that started or decided it last. Only the worker that knows
+    `attempt_token`, a random one, may still write the result of a call under way; a later attempt that takes the effect
+    over puts its own there.
     """
 
     class State(models.TextChoices):
@@ -54,7 +54,7 @@ class Effect(models.Model):
     settled_by = models.CharField(max_length=150, db_default="")
     has_undo = models.BooleanField(db_default=False)  # its step had an undo when the call was started
     undo_failures = models.PositiveIntegerField(db_default=0)  # failures of its undo since a person decided
-    # Failures of its undo at a service that was unavailable; none of those above.
+    # Failures of its undo at an unavailable service; `undo_failures` does not count these.
     undo_unavailable = models.PositiveIntegerField(db_default=0)
 
     class Meta:

@@ -6,7 +6,7 @@ from django.db.models import F, Q
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
 
-# Those that need somebody. Whoever has one run again starts it anew: if that is given up, it was not acknowledged.
+# Those that need somebody. When one is run again it starts anew: if it is then given up, that is not acknowledged.
 GIVEN_UP = Q(due_at=None) & ~Q(acknowledged_failure=F("created_at"))
 
 
@@ -23,7 +23,7 @@ class FollowUp(models.Model):
     due_at = models.DateTimeField(null=True)  # no worker takes it before this time; empty once given up
     tries = models.PositiveIntegerField(db_default=0)  # workers that have started it since its last decision
     failures = models.PositiveIntegerField(db_default=0)
-    # What a person has acknowledged that it was given up, by the time at which it was created.
+    # The acknowledged failure, named by the time at which it was created.
     acknowledged_failure = models.DateTimeField(null=True)
     unavailable = models.PositiveIntegerField(db_default=0)  # failures at a service that was unavailable
 

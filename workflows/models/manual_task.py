@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 DECIDE = "workflows.decide_manualtask"
-# Whoever may answer the engine's own questions is in the team `operations`, whatever groups they are in.
+# A user who may answer the engine's own questions is in the team `operations`, whatever their groups.
 RESOLVE = "workflows.resolve_manualtask"
 OPERATIONS = "operations"
-# The order of open tasks: by when they are due. A task without a due time is due when it expires.
+# The order of open tasks. A task without a due time is due when it expires.
 DUE = Coalesce("due_at", "expires_at")
-# The users and groups of Django say which user may decide, whatever other backend logs people in.
+# Django's users and groups say which user may decide, whatever other backend logs people in.
 PERMISSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def has_able_assignee() -> Q:
     """Whether the user who has claimed a task can still decide it: active staff, with the permission, of its team.
 
-    If not, the claim counts for nothing: else only a superuser could help, until the task expires.
+    If not, the claim does not count: else only a superuser could help until the task expires.
     """
     in_team = Q(is_superuser=True) | Q(team="") | Q(groups__name=F("team"))
     return Exists(_assignee_with(DECIDE).filter(in_team)) | Q(Exists(_assignee_with(RESOLVE)), team=OPERATIONS)
@@ -66,9 +66,9 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         return self.annotate(is_held=held)  # type: ignore[no-redef]  # as above
 
     def open(self) -> ManualTaskQuerySet:
-        """The tasks that are to be decided. The tasks of a workflow that has finished need no decision any more."""
-        # EXISTS, not a join: of a join in an UPDATE Django makes a subquery on the task itself, which would not see
-        # that somebody else has decided it in the meantime.
+        """The tasks that are to be decided; not those of a workflow that has finished."""
+        # EXISTS, not a join: Django turns an UPDATE's join into a subquery on the task itself, which would not see that
+        # somebody else has decided it in the meantime.
         under_way = Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING)
         return self.filter(Exists(under_way), state=ManualTask.State.OPEN)
 
@@ -84,7 +84,7 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         return self.filter(theirs | Q(team=OPERATIONS) if user.has_perm(RESOLVE) else theirs)
 
     def permitted_to(self, user: User) -> ManualTaskQuerySet:
-        """The tasks that the permissions of `user`, who has one of the two, are about."""
+        """All tasks for a user who may decide them; for one with the other permission those of `operations`."""
         return self if user.has_perm(DECIDE) else self.filter(team=OPERATIONS)
 
     def free(self) -> ManualTaskQuerySet:
@@ -98,7 +98,7 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         return self.filter(Q(assignee=user) | Q(assignee=None) | ~has_able_assignee())
 
     def for_other_eyes(self, user: User) -> ManualTaskQuerySet:
-        """The tasks except those with four eyes that `user` has requested: another user has to decide them."""
+        """The tasks except those with four eyes that `user` has requested."""
         return self.exclude(four_eyes=True, requested_by=user)
 
 
@@ -120,7 +120,7 @@ class ManualTask(models.Model):
     task_type = models.CharField(max_length=100)
     question = models.TextField()
     # What the person needs to decide: [[label, value], ...], since jsonb does not keep the order of an object. May hold
-    # patient data; shown on the task's page only.
+    # patient data; only the task's page shows it.
     facts = models.JSONField(db_default=models.Value([], models.JSONField()))
     state = models.CharField(max_length=10, choices=State, db_default=State.OPEN)
     # Dotted path of the Pydantic model of the answer; empty for a yes or no.
@@ -128,7 +128,7 @@ class ManualTask(models.Model):
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     due_at = models.DateTimeField(null=True)  # when it ought to be decided
     expires_at = models.DateTimeField()
-    # What it counts as when no user decides: expired, approved, rejected.
+    # The outcome when no user decides: expired, approved, rejected.
     on_expiry = models.CharField(max_length=10, db_default="expired")
     team = models.CharField(max_length=150, db_default="")  # name of the group that decides; empty for all
     # The user who has claimed it.
@@ -168,7 +168,7 @@ class ManualTask(models.Model):
         ]
         indexes = [
             models.Index(name="manual_task_open", fields=["expires_at"], condition=Q(state="open")),
-            # What needs a person: the oldest, and the longest overdue, of each team and type, and of each assignee.
+            # health.needs_a_person: the oldest, and the longest overdue, of each team and type, and of each assignee.
             models.Index(
                 name="manual_task_oldest", fields=["team", "task_type", "created_at", "id"], condition=Q(state="open")
             ),
@@ -182,12 +182,12 @@ class ManualTask(models.Model):
                 fields=["assignee", "created_at", "id"],
                 condition=Q(state="open") & ~Q(assignee=None),
             ),
-            # Which is decided next: by when they are due, of all of them and of a type.
+            # Which task is decided next: by when they are due, of all types and of one.
             models.Index(DUE, "id", name="manual_task_inbox", condition=Q(state="open")),
             models.Index("task_type", DUE, "id", name="manual_task_of_type", condition=Q(state="open")),
-            # And those that are closed, newest first: rejected and expired are few.
+            # Closed tasks, newest first: rejected and expired ones are few.
             models.Index(name="manual_task_closed", fields=["state", "id"], condition=~Q(state="open")),
-            # Which of them are overdue.
+            # The overdue tasks.
             models.Index(name="manual_task_due", fields=["due_at"], condition=Q(state="open") & ~Q(due_at=None)),
         ]
 

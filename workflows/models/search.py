@@ -14,8 +14,8 @@ from workflows.models.workflow import Workflow
 class SearchKeyHash(models.Model):
     """A hash by which a workflow is found (`workflows.search.search_keys`).
 
-    A table of its own, and not an array in the workflow's row: each decision updates that row, and would write an index
-    on it anew (docs/adr/0014). The primary key is the one index: a search reads it from the newest workflow down.
+    A table of its own, not an array in the workflow's row, whose updates would write its index anew (docs/adr/0014).
+    The primary key is the one index: a search reads it from the newest workflow down.
     """
 
     pk = models.CompositePrimaryKey("hash", "workflow_id")
@@ -34,7 +34,7 @@ class SearchKeyHash(models.Model):
 
 
 class AppendOnly(models.QuerySet["Search"]):
-    """Rows that stay as they were written. (No trigger holds it: see the tests of the submissions.)"""
+    """Rows that stay as they were written. (No trigger enforces it: see the tests of the submissions.)"""
 
     def update(self, **kwargs: Any) -> int:
         raise TypeError("What is on record stays as it is.")
@@ -44,10 +44,7 @@ class AppendOnly(models.QuerySet["Search"]):
 
 
 class Search(models.Model):
-    """Somebody looked for a workflow: who, when, as what, and how many there were. Never what they typed, nor its hash.
-
-    Rows are added, and neither changed nor removed.
-    """
+    """Somebody looked for a workflow: who, when, as what, and how many there were; never what they typed."""
 
     at = models.DateTimeField(db_default=ClockTimestamp())
     # By name: the record outlives the user.

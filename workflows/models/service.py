@@ -1,4 +1,4 @@
-"""The services that workflows call, as the workers have met them; and the story of each circuit."""
+"""The services that workflows call, as the workers have met them, and the history of each circuit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Service(models.Model):
     suspects = ArrayField(models.BigIntegerField(), db_default=Value("{}"))
     failed_at = models.DateTimeField(null=True)  # when a call last met it unavailable
 
-    # Open: nobody calls it before `retry_at`, and then one at a time.
+    # Open: no worker calls it before `retry_at`, and then one at a time.
     opened_at = models.DateTimeField(null=True)
     retry_at = models.DateTimeField(null=True)
     cool_off = models.FloatField(db_default=FIRST_COOL_OFF)  # seconds from one trial to the next
@@ -49,7 +49,7 @@ class Service(models.Model):
 
 
 class CircuitEvent(models.Model):
-    """An event in the story of a service's circuit."""
+    """An event in the history of a service's circuit."""
 
     class Kind(models.TextChoices):
         OPENED = "opened"
@@ -57,7 +57,7 @@ class CircuitEvent(models.Model):
         HELD = "held"
         TRIED = "tried", "To be tried"
 
-    # By name: the story outlives the row.
+    # By name: the history outlives the row.
     service = models.CharField(max_length=100)
     at = models.DateTimeField(db_default=ClockTimestamp())
     kind = models.CharField(max_length=10, choices=Kind)

@@ -12,7 +12,7 @@ class Signal(models.Model):
     """A fact from outside the run that a wait can be for. Stored first, matched later.
 
     `(source, dedupe_key)` is unique: a signal that is sent twice is one row. It is addressed to a workflow, or to every
-    workflow with its `linking_id`, also to those that come later. It answers one wait of each (`Wait.signal`).
+    workflow with its `linking_id`, later ones included. It answers one wait of each (`Wait.signal`).
     """
 
     source = models.CharField(max_length=150)  # the source that sent it
@@ -43,9 +43,9 @@ class Signal(models.Model):
             ),
         ]
         indexes = [
-            # For maintenance, which goes through all that nobody has used.
+            # Maintenance, which goes through the open signals.
             models.Index(name="signal_open", fields=["id"], condition=Q(closed_at=None)),
-            # For a wait, which takes the first of its names.
+            # A wait, which takes the first of its names.
             models.Index(
                 name="signal_open_of_workflow", fields=["workflow", "name", "id"], condition=Q(closed_at=None)
             ),
@@ -54,7 +54,7 @@ class Signal(models.Model):
                 fields=["linking_id", "name", "id"],
                 condition=Q(closed_at=None, linking_id__isnull=False),
             ),
-            # For the page of a workflow, which also shows what was used or put aside.
+            # The page of a workflow, which also shows closed signals.
             models.Index(name="signal_of_workflow", fields=["workflow", "id"], condition=~Q(workflow=None)),
         ]
 

@@ -3,8 +3,8 @@
     steps_in_short   validate_payload 1.2, create_account recorded 0.1, review skipped 0.0, execute_checkout
     steps            [{"step": "execute_checkout", "outcome": "failed", "ms": 240.3, "error_class": ...}]
 
-The text has every step in order: its name, its outcome unless that is `ran`, and milliseconds. A name alone is that of
-a step which is told in full, as JSON: those stand in the order of these names.
+The text has every step in order: its name, its outcome unless that is `ran`, and milliseconds. A bare name has its
+entry in the JSON, in the same order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def as_recorded(steps: Sequence[Entry]) -> StepsOnRecord:
 
 
 def _in_short(step: Entry, in_full: list[Entry]) -> str:
-    """The step's word of the text; if that does not tell all of it, it is added to `in_full`."""
+    """The step's word in the text; if that does not say all of it, it is added to `in_full`."""
     name = step["step"]
     nameable = " " not in name and "," not in name
     if nameable and len(step) == 3 and "ms" in step and (outcome := _TOLD_BY_A_WORD.get(step["outcome"])) is not None:
@@ -47,8 +47,8 @@ def _in_short(step: Entry, in_full: list[Entry]) -> str:
 def as_told(in_short: str, in_full: Sequence[Entry]) -> list[Entry]:
     """The entries of an attempt, in the order in which its steps ran, from the two columns.
 
-    Of a text that this release cannot read (a later one has another word, somebody has changed it by hand) only what is
-    told in full: a page of the console shows what failed or waits, and does not fail itself.
+    Of a text that this release cannot read (a later one has another word, somebody has edited it) only the JSON: the
+    page still shows what failed or waits.
     """
     told_in_full = iter(in_full)
     try:

@@ -12,8 +12,8 @@ class Wait(models.Model):
 
     A wait is unique by workflow, name and generation. No step meets a `superseded` wait again: the next meeting makes
     the next generation. A wait is superseded when it has failed the workflow, when its question is withdrawn, and by a
-    person's retry if it was for children or can no longer be answered. `signal` is what answered it: a signal answers
-    one wait of a workflow.
+    person's retry if it was for children or can no longer be answered. `signal` is what answered it: one wait of a
+    workflow.
     """
 
     class Kind(models.TextChoices):
@@ -34,7 +34,7 @@ class Wait(models.Model):
     outcome = models.CharField(max_length=30, db_default="")  # empty until it is answered
     result = models.JSONField(db_default=models.Value({}, models.JSONField()))
     resolved_at = models.DateTimeField(null=True)
-    # Drawn as a worker read a person's answer: calls with a higher one (`Effect`) were started since.
+    # Drawn when a worker reads a person's answer: calls with a higher one (`Effect`) were started since.
     call_number = models.BigIntegerField(null=True)
     signal = models.ForeignKey(
         "Signal", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="answers"
@@ -50,7 +50,7 @@ class Wait(models.Model):
             ),
         ]
         indexes = [
-            # For maintenance: the waits whose children may all have finished.
+            # Maintenance: the waits whose children may all have finished.
             models.Index(
                 name="wait_for_children_open",
                 fields=["workflow"],

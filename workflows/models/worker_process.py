@@ -8,7 +8,7 @@ from workflows.models.workflow import Workflow
 
 
 class WorkerProcess(models.Model):
-    """A worker process: its heartbeat, and what it was doing then. The row is for people; no decision rests on it.
+    """A worker process: its heartbeat, and what it was doing then. For people only; no decision rests on it.
 
     The supervisor closes the row of a process that died. If the whole host is gone, the row is deleted after a day.
     """
@@ -35,7 +35,7 @@ class WorkerProcess(models.Model):
         default_permissions = ("view",)
         verbose_name = "worker"
         indexes = [
-            # The live ones, for each beat to count. None of its columns changes with a beat, so no entry does either.
+            # The live ones, for each beat to count. A beat changes none of its columns, and so no entry.
             models.Index(name="workerprocess_live", fields=["queue"], condition=Q(stopped_at=None)),
         ]
 

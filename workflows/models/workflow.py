@@ -28,13 +28,13 @@ class State(models.TextChoices):
     CANCELLED = "cancelled", "Cancelled"
 
 
-# What failed, and still needs somebody. A retry that fails is another failure, at another time: nothing has to be
-# reset for it, neither by a retry nor by a worker, of whatever release.
+# What failed, and still needs somebody. A retry that fails is another failure, at another time: so neither a retry nor
+# a worker has to reset anything.
 UNACKNOWLEDGED = Q(status="FAILED", cancelled_at=None, completed_at__isnull=False) & ~Q(
     acknowledged_failure=F("completed_at")
 )
 
-# What waits for a service. Beside a service's name it is said again, for the planner to find the indexes of it.
+# What waits for a service. Repeated beside a service's name, so that the planner finds the indexes.
 PARKED, PARKED_SQL = Q(status="PENDING") & ~Q(parked_on=""), "status = 'PENDING' AND parked_on <> ''"
 
 
@@ -62,11 +62,11 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         )
 
     def due(self) -> WorkflowQuerySet:
-        """The rows that a worker may take now: those that are due and that no worker runs."""
+        """The rows that a worker may take now: they are due and no worker runs them."""
         return self.filter(~_is_running(), status=Workflow.Status.PENDING, invisible_until__lte=Now())
 
     def in_state(self, state: str) -> WorkflowQuerySet:
-        """The rows in `state`, as `with_state` derives it, by conditions on columns that there are indexes for."""
+        """The rows in `state`, as `with_state` derives it, by conditions on indexed columns."""
         rows = self.with_state()
         if state == State.COMPLETE:
             return rows.filter(status=Workflow.Status.COMPLETE)
@@ -80,8 +80,8 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
     def queued(self, limit: int) -> list[WorkflowQuerySet]:
         """The rows that are queued, in two sets: those that have not failed and wait for nothing, and what else is due.
 
-        The first set has an index. Of the others the planner does not know how few are due, and looks for them in all
-        rows: so up to `limit` of what has started and is due are read first, from where the index of these starts.
+        The first set has an index. The planner does not know how few of the others are due, and would search all rows:
+        so up to `limit` of those that have started and are due are read first, from the start of their index.
         """
         queued = self.in_state(State.QUEUED)
         due = queued.filter(~Q(**_NO_REASON), begun=True, invisible_until__lte=Now())
@@ -96,10 +96,10 @@ _NO_REASON = {"parked_on": "", "waiting_for": "", "retry_count": 0}
 
 
 def _resting_in(state: str) -> Q:
-    """Of what no worker runs, and has not ended: what is due is queued, whatever it has waited for.
+    """The workflows that no worker runs, have not ended and are due later; those that are due are queued.
 
-    That it is due later is said in a way of which the planner knows nothing. By its statistics of the column that holds
-    for few rows of the table, so it would read all that are parked and sort them: it holds for nearly all of these.
+    The condition "due later" is hidden from the planner. By its statistics few rows of the table match, so it would
+    read and sort all parked rows; in fact nearly all of these match.
     """
     due, later = Q(invisible_until__lte=Now()), Q(GreaterThan(_due_in(), timedelta(0)))
     unparked, awaits_nothing = Q(parked_on=""), Q(waiting_for="")
@@ -175,7 +175,7 @@ class Workflow(models.Model):
     compensating = models.BooleanField(db_default=False)
     cancelled_at = models.DateTimeField(null=True)  # when a person's request to cancel it took effect
 
-    # What came of it: copies for people. No worker reads them back to run steps.
+    # Copies of its outcome for people. No worker reads them back to run steps.
     context = models.JSONField(db_default=Value({}, models.JSONField()))
     current_step = models.CharField(max_length=100, db_default="")  # where it failed or waits
     last_error_class = models.CharField(max_length=200, db_default="")
@@ -209,7 +209,7 @@ class Workflow(models.Model):
             models.CheckConstraint(
                 name="workflow_at_rest_is_not_compensating", condition=Q(status="PENDING") | Q(compensating=False)
             ),
-            # The key first: the console looks one up without knowing the tenant.
+            # The key comes first: the console looks one up without knowing the tenant.
             models.UniqueConstraint(
                 name="workflow_unique_business_key",
                 fields=["business_key", "workflow_type", "tenant"],
@@ -219,9 +219,9 @@ class Workflow(models.Model):
                 name="workflow_unique_child", fields=["parent", "parent_wait", "child_key"], condition=~Q(parent=None)
             ),
         ]
-        # Above each index is the query that needs it. tests/workflows/admin/test_indexes.py runs these queries, and
-        # docs/performance.md says what they would cost without the index. Lists are in order of id: without an index in
-        # that order, a page of a few rows reads all rows.
+        # Above each index is the query that needs it. tests/workflows/admin/test_indexes.py runs these queries;
+        # docs/performance.md says what they would cost without it. Lists are in order of id: without an index in that
+        # order, a page of a few rows reads all rows.
         indexes = [
             # engine.claim: what has started goes first, and has an index of its own.
             models.Index(
@@ -307,7 +307,7 @@ class Workflow(models.Model):
         return f"workflow {self.pk}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """For a new row only: in a step it would write over what was sent, and lock the row in its savepoint."""
+        """For a new row only: in a step it would overwrite what was sent, and lock the row in its savepoint."""
         if not self._state.adding:
             raise TypeError("A workflow's row is changed by the engine and by operations, never by save().")
         super().save(*args, **kwargs)
@@ -320,7 +320,7 @@ class Workflow(models.Model):
 
     @property
     def key(self) -> str:
-        """What names this workflow to other systems: in their idempotency keys, for one."""
+        """The name of this workflow in other systems: in their idempotency keys, for example."""
         return str(self.idempotency_key)
 
 

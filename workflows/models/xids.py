@@ -1,6 +1,6 @@
 """Which transactions had committed: PostgreSQL's own mark of what a statement has seen, of a size that does not grow.
 
-A signal's id cannot tell it: ids are given out before the commit, and a signal with a lower one may be seen later.
+A signal's id would not tell: ids are given out before the commit, and a lower one may be seen later.
 """
 
 from typing import TYPE_CHECKING
