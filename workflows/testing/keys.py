@@ -61,7 +61,7 @@ class Keys:
             self.asked.add(running)
 
     def check(self, queue: str) -> None:
-        """Raise AssertionError, naming each step of a workflow that may have made its call, or makes it, again."""
+        """Raise AssertionError, naming each step of a workflow that may have repeated its call, or repeats it."""
         times = Counter((definition, step, workflow) for definition, step, workflow, _ in self.asked)
         repeated = [
             f"The step {step} of {definition} ran {ran} times and asked for its idempotency key each time, so its call "

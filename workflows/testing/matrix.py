@@ -27,7 +27,7 @@ def failures(definition: WorkflowDefinition) -> list[Failure]:
 
 
 def boundaries(definition: WorkflowDefinition) -> list[str]:
-    """Every boundary of every `once` step at which a crash could repeat or forget a call, and those of the commit.
+    """Every boundary at which a crash could repeat or forget a `once` step's call, and those of the commit.
 
     The commits are the first, which may be that of a wait, and the last, before which every step has run.
     """
@@ -62,9 +62,8 @@ def check_compensation(
 ) -> Run:
     """Let a step fail, and check that every call that happened and has an undo was undone: once each, newest first.
 
-    Returns the run, for what else there is to check. A step that makes no call for this payload cannot fail after
-    its call: then the workflow must be COMPLETE. A step that is not reached at all is an AssertionError, for then the
-    test proves nothing.
+    Returns the run. A step that makes no call for this payload cannot fail after its call: then the workflow must be
+    COMPLETE. A step that is not reached at all is an AssertionError: the test would prove nothing.
     """
     this = run(definition, payload, failure=failure, decide=decide, signals=signals, children=children)
     if this.failed:

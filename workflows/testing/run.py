@@ -25,7 +25,7 @@ from workflows.testing.world import Decide, Signals, World, let_time_pass
 
 
 class Crash(ClaimLost):
-    """A crash, as if the process died: nothing is written, nothing is closed, and no other workflow is notified."""
+    """A crash, as if the process died: nothing is written or closed, and no other workflow is notified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def context(self) -> dict[str, Any]:
-        """The copy that people read, as JSON."""
+        """The workflow's context, as JSON."""
         return dict(self.workflow.context)
 
     @property
@@ -108,16 +108,14 @@ def run(
     """Run a new workflow until it is COMPLETE or FAILED, or waits for what this test does not send.
 
     `failure` makes a step fail for good, `crash` the worker at a boundary (one of `boundaries`), once. `decide` answers
-    the questions; whether a call happened is answered by whether it did. An undo that has failed three times is an
-    AssertionError: it should not have. So is a step that ran twice and each time asked for an idempotency key, unless
-    it is `once` or `repeatable`; its call may have been made whether it returned or failed.
+    the questions, except whether a call happened: that is answered by the truth. `signals` are sent when they are
+    waited for: name -> payload, or a function that makes it of the workflow. The waits named in `overdue` ("payment of
+    *") are not answered, and their deadlines pass. A time is not waited for, and a wait with a `look` looks twice.
+    `children` are the definitions of the workflows that this one starts; they are run and answered in the same way.
 
-    A `once` step, or its lookup, that returned other fields than its `returns` says is an AssertionError.
-
-    `signals` are sent when they are waited for: name -> payload, or a function that makes it of the workflow. The waits
-    named in `overdue` ("payment of *") are not answered, and their deadlines pass. A time is not waited for, and a wait
-    with a `look` looks twice. `children` are the definitions of the workflows that this one starts; they are run, too,
-    and answered in the same way.
+    Raises AssertionError for an undo that has failed three times; for a step that ran twice and each time asked for an
+    idempotency key, unless it is `once` or `repeatable`; for a `once` step, or its lookup, that returned other fields
+    than its `returns` says.
     """
     if connection.in_atomic_block:
         raise RuntimeError("A worker commits; give the test real transactions: pytestmark = testing.databases().")
@@ -228,7 +226,7 @@ def _process(queue: str) -> None:
 
 
 def _require_declared(this: Run) -> None:
-    """A recorded result of a `once` step has the fields that the step says it returns; the engine does not check it."""
+    """A recorded result of a `once` step has the fields that the step declares; the engine does not check it."""
     recorded = Effect.objects.filter(workflow=this.workflow.pk, undo=False)
     for name, result in recorded.values_list("step", "result"):
         step = this.definition.find_step(name)

@@ -1,4 +1,4 @@
-"""Services that are down, slow or limited, for a test: at the seam, so that no client needs a mock (`call_to`)."""
+"""Services that are down, slow or limited, for a test: at the seam (`call_to`), so that no client needs a mock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _refuse(call: Call) -> None:
 
 @contextmanager
 def _play(service: str, concerns: Callable[[int], bool], what: Callable[[Call], None]) -> Iterator[None]:
-    """Let `what` be done before each call that `concerns` chooses by its number (from 1). Of two, the inner one."""
+    """Do `what` before each call that `concerns` chooses by its number (from 1). Of two, the inner one counts."""
     numbers = count(1)
 
     def play(call: Call) -> None:

@@ -52,7 +52,7 @@ class World:
         return None
 
     def _can_go_on(self, workflow: Workflow) -> bool:
-        """Whether it is due, or would be after some time. Its open task is answered first, or a signal sent to it."""
+        """Whether it is due, or would be after some time. First its open task is answered, or a signal sent to it."""
         if not workflow.waiting_for or workflow.invisible_until <= timezone.now():
             return True
         wait = Wait.objects.filter(workflow=workflow.pk, outcome="", superseded=False).order_by("pk").last()
