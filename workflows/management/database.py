@@ -24,7 +24,7 @@ class DatabaseCommand(BaseCommand):
 
 
 def refuse_unmigrated() -> None:
-    """For a process that runs on: it waits for a database that is away, now as later. No connection is left open."""
+    """For a process that runs on: it waits for a database that is away. No connection is left open."""
     try:
         missing = len(query_in_time(missing_migrations))
     except DatabaseUnavailable:

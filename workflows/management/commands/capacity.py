@@ -33,9 +33,9 @@ examples:
 """
 
 # What one onboarding costs, of 21 steps with 15 recorded calls: measured by `make bench` (docs/performance.md). Other
-# definitions differ by their recorded calls most of all.
+# definitions differ most by their recorded calls.
 TABLE_BYTES, WAL_BYTES, XIDS = 8_600, 20_300, 22
-# Seconds of processor time of one workflow: rough, for with what the steps need they seldom decide on a host.
+# Seconds of processor time of one workflow: rough, because the steps' own needs seldom decide on a host.
 WORKER_CPU, SERVER_CPU, INTAKE_CPU = 0.020, 0.010, 0.0015
 # Bytes of memory of one more worker process, beside what all of a host share; and its sessions.
 WORKER_BYTES, SESSIONS = 11e6, 2
@@ -47,7 +47,7 @@ GIGA, MEGA = 1e9, 1e6
 
 
 class Load(NamedTuple):
-    """Submissions a second, the workers that are enough for them, and the share of their time that these are busy."""
+    """Submissions a second, the workers that are enough for them, and the share of time in which these are busy."""
 
     rate: float
     workers: int
@@ -57,8 +57,8 @@ class Load(NamedTuple):
 class Backlog(NamedTuple):
     """What the busiest hour leaves to workers that are enough for the mean.
 
-    `waiting`: workflows when the hour ends. `drained_after`: seconds from then until none waits.
-    `longest_wait`: of the last that came in that hour, seconds.
+    `waiting`: workflows when the hour ends. `drained_after`: seconds from then until none waits. `longest_wait`:
+    seconds for the last that came in that hour.
     """
 
     waiting: int

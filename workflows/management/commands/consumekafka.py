@@ -80,7 +80,7 @@ class Command(HelpInLines):
 
 
 def _kafka() -> ModuleType:
-    """The module that needs Kafka's client, an extra that no other process needs."""
+    """The module that needs Kafka's client, an optional dependency."""
     try:
         from workflows.ingress import kafka
     except ModuleNotFoundError as error:

@@ -28,7 +28,7 @@ class Command(DatabaseCommand):
 
     def handle(self, *args: Any, source: str, from_stdin: bool, **options: Any) -> None:
         try:
-            # From stdin: arguments stand in the shell's history, and every user's list of processes shows them.
+            # From stdin: the shell's history and the list of processes show arguments.
             secret = webhooks.create(source, sys.stdin.readline().strip() if from_stdin else None)
         except ValueError as error:
             raise CommandError(str(error)) from None

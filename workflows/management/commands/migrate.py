@@ -1,9 +1,9 @@
 """`manage.py migrate`: Django's own, adapted to a database that is in use.
 
-A statement that changes a table waits for every transaction that has used it: a claim's is as long as its steps. And
-while it waits, all others wait behind it, also the INSERT of a submission. So a migration waits half a second for each
-of its locks, is rolled back, and is tried again after a pause. Meanwhile the workers take up nothing new, or one claim
-would follow the other and none of the tries would find the table free.
+A statement that changes a table waits for every transaction that has used it (a claim's is as long as its steps), and
+all others wait behind it, the INSERT of a submission too. So a migration waits half a second for each of its locks, is
+rolled back, and is tried again after a pause. Meanwhile the workers take up nothing new: otherwise one claim would
+follow the other, and no try would find the table free.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from workflows.postgres import migrating, sqlstates
 # Milliseconds. All others wait behind a migration for as long as this, at most once for each table that it changes.
 LOCK_TIMEOUT = 500
 # The same where an autovacuum may be in the way: the server cancels it for a statement that waits, but only when it
-# looks for deadlocks, after a second. The vacuum of a large table takes minutes: the workers would stand still for it.
+# looks for deadlocks, after a second. The workers would stand still for a large table's vacuum of minutes.
 LOCK_TIMEOUT_OF_VACUUM = 1500
 # Seconds between two tries, doubling: in these everybody else goes on.
 FIRST_PAUSE, MAX_PAUSE = 1.0, 8.0
 # Seconds. Ten times as long as most claims, and no longer than workers should stand still.
 LONGEST_WAIT = 600.0
-# The SQLSTATEs of a lock that was not given in time, or (after a second) not without a deadlock.
+# The SQLSTATEs of a lock that was not given in time, or that (after a second) would be a deadlock.
 _IN_USE = ("55P03", "40P01")
 
 
@@ -66,8 +66,8 @@ class _DoneMeanwhile(Exception):
 class PatientExecutor(MigrationExecutor):
     """Tries each migration that is a transaction until it gets its locks, or `patience` (seconds) is over.
 
-    One that is none (`atomic = False`: it builds indexes CONCURRENTLY) stands in nobody's way, and could not be tried
-    again: it waits as long as it has to.
+    One that is not (`atomic = False`: it builds indexes CONCURRENTLY) blocks nobody and cannot be tried again: it waits
+    as long as it has to.
     """
 
     def __init__(self, connection: Any, progress: Any, *, patience: float, say: Callable[[str], object]) -> None:
@@ -143,9 +143,9 @@ class PatientExecutor(MigrationExecutor):
             request.withdraw()
 
     def _impatient_editor(self, is_done: Callable[[], bool]) -> Any:
-        """The connection's schema editor, whose transaction waits for no lock for long, and which is one of all.
+        """The connection's schema editor, whose transaction never waits long for a lock.
 
-        Of several that `migrate` at once, the first runs the migration; the others find that it `is_done`.
+        Only one such transaction runs: of several `migrate`, the others find that the migration `is_done`.
         """
         executor = self
 
@@ -184,7 +184,7 @@ class PatientExecutor(MigrationExecutor):
         )
 
     def _oldest(self) -> str:
-        """Who may be in the way: the sessions whose transactions are the oldest."""
+        """The sessions with the oldest transactions, which may be in the way."""
         with self.connection.cursor() as cursor:
             cursor.execute(
                 """SELECT format('%%s, process %%s, for %%s s',

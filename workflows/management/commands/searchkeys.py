@@ -101,7 +101,7 @@ class Command(HelpInLines, DatabaseCommand):
             )
 
     def _told(self, slices: Iterator[Progress], words: Callable[[Progress], str]) -> Iterator[Progress]:
-        """The same, and a line now and then that says how far it is."""
+        """The same progress, with a line now and then that reports it."""
         said = monotonic()
         for progress in slices:
             yield progress

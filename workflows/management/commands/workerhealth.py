@@ -1,4 +1,4 @@
-"""`manage.py workerhealth`: whether the workers of a `runworker` are well. It reads the health file, nothing else."""
+"""`manage.py workerhealth`: whether the workers of a `runworker` are well. It reads only the health file."""
 
 from __future__ import annotations
 
