@@ -36,7 +36,7 @@ SPREAD = timedelta(seconds=2)
 WINDOW = timedelta(seconds=30)
 
 # How long people are shown a suspicion without answers. A step that failed by a service is tried again within six
-# minutes (300 s and its jitter), so a suspicion that no call renews for longer says nothing of now. Votes count on.
+# minutes (300 s and its jitter), so a suspicion that no call renews for longer is out of date. Votes count on.
 RECENT = timedelta(minutes=10)
 
 # Seconds from one trial to the next, doubling; from the first again when it has been closed for as long as CALM.
