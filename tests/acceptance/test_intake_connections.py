@@ -1,6 +1,7 @@
 """The intake among clients that are idle, slow, too many or half gone: none of them costs another one its turn."""
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -226,3 +227,14 @@ def test_a_client_that_sends_requests_and_reads_no_answer_is_not_read_without_en
             for _ in range(100):
                 sock.sendall(requests)
         assert psutil.Process(worker).memory_info().rss < before + 20_000_000
+
+
+def test_what_a_client_has_sent_that_is_gone_is_not_read_and_no_error(tmp_path: Path) -> None:
+    requests = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5
+    with intake(tmp_path) as server:
+        for _ in range(30):
+            with connect(server, requests) as sock:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+        until(lambda: server.clients() == 0)
+        assert get(server, "/readyz").status == 200
+    assert "ERROR" not in server.printed()
