@@ -1,4 +1,4 @@
-"""Acknowledge: somebody has seen to a failure, and says so on its page; who it was, and why, stands there."""
+"""Acknowledge: somebody has dealt with a failure; its page shows who, and why."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ACKNOWLEDGE = Verb(
 
 
 def line(workflow: Workflow) -> str:
-    """Who has acknowledged what has failed, when, and with which note; empty while it still needs somebody."""
+    """Who has acknowledged the failure, when, and with which note; empty while it still needs somebody."""
     if workflow.status == Workflow.Status.PENDING or operations.failures_left(workflow):
         return ""
     if not (said := operations.acknowledgement(workflow)):

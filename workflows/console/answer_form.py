@@ -26,12 +26,12 @@ from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable, ensure_storable
 from workflows.wording import Wording, label_of_result
 
-# A text that may be longer gets more than one line. A model can also set: json_schema_extra={"format": "textarea"}.
+# A longer text gets more than one line, as does a model with json_schema_extra={"format": "textarea"}.
 ONE_LINE = 200
 
 
 class JsonField(forms.JSONField):
-    """JSON that a user types. If it cannot be read, the field has an error and shows the text again as it was typed."""
+    """JSON that a user types. If it cannot be read, the field has an error and shows the text as it was typed."""
 
     empty_values = (None, "")  # [] and {} say something
 
@@ -52,8 +52,8 @@ class JsonField(forms.JSONField):
 class YesForm(forms.Form):
     """The fields that an approval gives besides yes; once valid, in `answer`. None is filled in: no default decides.
 
-    Without `asked`, for a rejection, the form is kept as it was typed and not validated. `conditional` names fields
-    that another one makes required, or not: the page does not call them optional.
+    Without `asked`, for a rejection, the form is kept as it was typed and not validated. `conditional` fields may be
+    required, depending on another one: the page does not call them optional.
     """
 
     conditional: tuple[str, ...] = ()
@@ -72,9 +72,8 @@ class YesForm(forms.Form):
 
 
 class AnswerForm(YesForm):
-    """The fields of a model. A field left empty is not part of the answer, so that the model's default holds.
+    """The fields of a model, by its titles or else by `wording`. An empty field is left out: the model's default holds.
 
-    A field is called by the model's title for it, or else as `wording` labels results of that name.
     The model has the last word; its errors are shown beside the field.
     """
 
@@ -142,7 +141,7 @@ class ResultForm(YesForm):
 
 
 class UndoForm(YesForm):
-    """How a call that could not be undone is dealt with."""
+    """How a person deals with a call that could not be undone."""
 
     conditional = ("reference",)
     how = forms.ChoiceField(
@@ -171,7 +170,7 @@ class UndoForm(YesForm):
 
 
 def field_of(info: FieldInfo) -> forms.Field:
-    """The form's field for a field of a model: that of its type, or one for JSON."""
+    """The form's field for a model's field: that of its type, or one for JSON."""
     kind, limits, nullable = _unwrapped(info.annotation, info.metadata)
     make = _choices(kind) or (_BY_TYPE.get(kind, _json) if isinstance(kind, type) else _json)
     field = make(limits=limits, info=info)
@@ -235,7 +234,7 @@ def _datetime(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
 
 
 def _bool(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
-    """Two choices, not a box to tick: a box that the user overlooks would say no."""
+    """Two choices, not a checkbox: an overlooked box would say no."""
     return forms.TypedChoiceField(
         choices=[("true", "Yes"), ("false", "No")],
         coerce=lambda key: key == "true",
@@ -283,7 +282,7 @@ def _key(value: Any) -> str:
 
 
 def _no_choice(field: forms.ChoiceField) -> list[tuple[str, str]]:
-    """The empty choice, so that a user who overlooks the field chooses nothing."""
+    """The empty choice: a user who overlooks the field chooses nothing."""
     if not field.required:
         return [("", "Not said")]
     return [] if isinstance(field.widget, forms.RadioSelect) else [("", "Choose")]

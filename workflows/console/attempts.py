@@ -1,7 +1,7 @@
 """The attempts of a workflow as its page lists them, newest first.
 
-While a person is asked about a reversal that failed, a worker looks every hour whether it has happened meanwhile
-(`engine.compensation`). Each look is an attempt; those that have found the same, one after the other, are one line.
+While a person is asked about a failed undo, a worker looks every hour whether it has happened (`engine.compensation`).
+Each look is an attempt; looks in a row that have found the same are one line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Listed:
 
 
 def listed(workflow: Workflow) -> list[Listed]:
-    """The newest attempts, ATTEMPTS_SHOWN of them at the most, not counting the looks that have found the same."""
+    """The newest attempts, at most ATTEMPTS_SHOWN without the looks that have found the same."""
     found: list[Listed] = []
     for attempt in _newest_first(workflow):
         if found and _found_the_same(found[-1], attempt):
@@ -46,7 +46,7 @@ def listed(workflow: Workflow) -> list[Listed]:
 
 
 def _newest_first(workflow: Workflow) -> Iterator[Attempt]:
-    """Read in parts: where none looked, the first part has all that is shown."""
+    """Read in parts: usually the first part has all that is shown."""
     rows = Attempt.objects.filter(workflow=workflow).order_by("-number")
     start, size = 0, ATTEMPTS_SHOWN + 1
     while start < ATTEMPTS_READ:
@@ -58,13 +58,13 @@ def _newest_first(workflow: Workflow) -> Iterator[Attempt]:
 
 
 def _found_the_same(later: Listed, attempt: Attempt) -> bool:
-    """Whether both have waited on for an answer and done nothing else, the same error included."""
+    """Whether both have waited for an answer and done nothing else, the same error included."""
     both = (later.attempt, attempt)
     return all(map(_is_a_look, both)) and _without_time(attempt) == _without_time(later.attempt)
 
 
 def _is_a_look(attempt: Attempt) -> bool:
-    """Whether it came upon a question about a reversal, and the question stayed: nothing was reversed in it."""
+    """Whether it only met the question about an undo, which stayed open."""
     did = [(bool(step.get("undo")), step["outcome"]) for step in attempt.steps]
     return attempt.outcome == Attempt.Outcome.WAITING and did == [(True, StepOutcome.WAITING)]
 
@@ -76,8 +76,8 @@ def _without_time(attempt: Attempt) -> dict[str, Any]:
 def last_run(attempts: Sequence[Attempt]) -> Attempt | None:
     """The last attempt that ran the list of steps, or died in it.
 
-    While an attempt runs its steps are not written yet. One that was rescheduled, or undid something, has run no step;
-    and what comes after the one that completed the workflow follows up a single step.
+    An attempt's steps are written when it ends. One that was rescheduled, or undid something, has run no step; those
+    after the one that completed the workflow follow up a single step.
     """
     closed = [attempt for attempt in attempts if attempt.closed_at]
     if completed := [attempt for attempt in closed if attempt.outcome == Attempt.Outcome.COMPLETE]:

@@ -45,7 +45,7 @@ class ReasonForm(forms.Form):
 
 
 class OptionalReasonForm(ReasonForm):
-    """Nothing is refused, reversed or answered by it: who has no reason to give need not make one up."""
+    """The form of a verb that refuses, undoes and answers nothing: no reason is required."""
 
     reason = reason_field(f"If there is something to say. {KEPT}", required=False)
 
@@ -64,7 +64,7 @@ class RetryForm(ReasonForm):
     field_order = ("why", "reason")
 
     def clean(self) -> dict[str, Any]:
-        """The reason alone: what was chosen, or written."""
+        """The reason alone: the chosen one, or the written one."""
         cleaned = super().clean() or self.cleaned_data
         why, written = cleaned.pop("why", ""), cleaned.get("reason", "").strip()
         if why == "other" and not written:
@@ -77,13 +77,12 @@ class RetryForm(ReasonForm):
 class Verb:
     """An operation on a row: a button on the row's page, a page that says what will happen, and a POST.
 
-    `applies`: whether the row's state allows it; a verb that would be refused is not offered. `why_not`: why this user
-    may not do it to this row, though they have the permission; the page says so in place of the verb. `consequences`:
-    what will happen, in sentences. `done`: the message afterwards, unless the operation returns one. `seen`: the ids
-    that the page was made of, and the operation's argument for them, so that it can check what became of them since.
-    `asks`: the title of the page, where the label and the row's name do not make a sentence. `form` asks for the
-    operation's arguments. `dangerous`: it takes something away from a patient, and looks like it. Of several
-    permissions one is enough.
+    `applies`: whether the row's state allows it. `why_not`: why this user may not do it to this row, though they have
+    the permission; the page says so in place of the verb. `consequences`: what will happen, in sentences. `done`: the
+    message afterwards, unless the operation returns one. `seen`: the ids that the page was made of, and the operation's
+    argument for them, so that it can check what became of them since. `asks`: the title of the page, where the label
+    and the row's name do not make a sentence. `form` asks for the operation's arguments. `dangerous`: it takes
+    something away from a patient, and looks like it. One of several permissions is enough.
     """
 
     slug: str
@@ -234,7 +233,7 @@ class ConsoleAdmin(ModelAdmin):
 
 
 def _seen(request: HttpRequest, verb: Verb, row: Any) -> dict[str, list[int]]:
-    """The ids that the verb's page was made of: for a GET as they are now, for a POST as the form sends them back."""
+    """The ids that the verb's page was made of: for a GET the current ones, for a POST those that come back."""
     if verb.seen is None:
         return {}
     name, ids_of = verb.seen

@@ -1,4 +1,4 @@
-"""WHAT WILL HAPPEN TO THIS ONE, if it is retried or cancelled: which calls are made, which stay, what is given back."""
+"""WHAT WILL HAPPEN if a workflow is retried or cancelled: which calls are made, which stay, what is given back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEPT = Effect.State.KEPT
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What a workflow has done elsewhere: the latest call of each step."""
+    """A workflow's calls: the latest of each step."""
 
     workflow: Workflow
     definition: WorkflowDefinition | None
@@ -52,7 +52,7 @@ class Calls:
         return [effect for effect in self.latest if effect.state in (DONE, KEPT) and not self._can_be_undone(effect)]
 
     def not_made(self) -> list[str]:
-        """The titles of the steps that make a call and have not: they are made by the next run, where they apply."""
+        """The titles of the steps whose call was not made: the next run makes it, where the step applies."""
         if self.definition is None:
             return []
         made = {effect.step for effect in self.latest if effect.state in (DONE, KEPT, *IN_DOUBT)}
@@ -60,7 +60,7 @@ class Calls:
         return [words_for_step(self.wording, step.name).title for step in steps]
 
     def refunds(self) -> bool:
-        """Whether a charge is given back if all is undone."""
+        """Whether undoing everything gives a charge back."""
         return any(map(self._is_charge, self.to_be_undone()))
 
     def charges_again(self) -> bool:
@@ -111,7 +111,7 @@ def of_retry(workflow: Workflow) -> Iterator[str]:
 
 
 def of_bulk_retry(failed: Sequence[Workflow], chosen: int, *, may_charge_again: bool) -> Iterator[str]:
-    """What a retry of these does, of as many as were `chosen`, in sentences."""
+    """What a retry of these, out of `chosen` ones, does, in sentences."""
     yield f"{len(failed)} of the {chosen} selected have failed and start again; the others are left alone."
     if again := [calls for calls in Calls.of_each(failed) if calls.charges_again()]:
         yield (

@@ -1,4 +1,4 @@
-"""Best-effort steps that failed, on the page of a workflow that is COMPLETE: what becomes of them, and "Run again"."""
+"""Best-effort steps that failed, on the page of a COMPLETE workflow: what becomes of them, and "Run again"."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RunAgainForm(ReasonForm):
 
     def __init__(self, *args: Any, row: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, row=row, **kwargs)
-        # What cannot be run any more since the page was made, the operation refuses, and says why.
+        # The operation refuses what cannot be run any more, and says why.
         names = [each.name for each in operations.left_undone(row) if self.is_bound or not each.why_not]
         step: Any = self.fields["step"]
         step.choices = [(name, step_of(row, name)) for name in names]
@@ -119,7 +119,7 @@ def _line(workflow: Workflow, row: FollowUp, given_up: Event | None, *, is_runni
 
 
 def _failed(row: FollowUp) -> str:
-    """How often it has failed since it was let go, or since somebody had it run again."""
+    """How often it has failed since it was deferred, or since somebody had it run again."""
     failures = row.failures + row.unavailable
     failed = f" It has failed {words.times(failures)} since." if failures else ""
     died = f" Workers have started it {words.times(row.tries)}, and did not come to its end." if row.tries else ""

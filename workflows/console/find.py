@@ -1,8 +1,8 @@
 """Find: one box for all that people know a workflow by.
 
-What they type is sent by POST, and stands nowhere but in the answer, which no cache keeps: not in an address, which
-proxies log and browsers remember, nor in a message, which the session keeps. Nor does the browser of a shared desk
-offer it to the next person (`autocomplete`, in the templates).
+The text is sent by POST, and stands only in the answer, which no cache keeps: not in an address, which proxies log and
+browsers remember, nor in a message, which the session keeps. The browser of a shared desk does not offer it to the next
+person (`autocomplete`, in the templates).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FindForm(forms.Form):
 
 @sensitive_post_parameters("q")
 def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
-    """GET asks. POST searches: one workflow is opened, several are listed, for none it says what was tried."""
+    """GET asks. POST searches: it opens one workflow, lists several, and for none says what was tried."""
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     form = FindForm(request.POST if request.method == "POST" else None)
@@ -50,7 +50,6 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
 
 
 def rows_of(found: finding.Found) -> list[dict[str, Any]]:
-    """The workflows that were found, as they are listed."""
     rows = Workflow.objects.with_state().filter(pk__in=found.ids).defer("payload", "context").order_by("-pk")
     return [
         {

@@ -1,6 +1,6 @@
 """The history of a workflow as people read it: steps by their titles, errors in the words for their codes.
 
-The names of the code, and each error as it was recorded, stand in the small print of the line.
+The small print has the names of the code, and each error as it was recorded.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def line(event: Event, wording: Wording) -> Line:
 
 
 def _headline(event: Event) -> str:
-    """The headline of an event; of an answer about a call, what the answer says, not that it was an approval."""
+    """The headline of an event; for an answer about a call, what the answer says, not that it was an approval."""
     said = event.detail.get("said") if event.kind in (Kind.APPROVED, Kind.REJECTED) else None
     return words.SAID.get(str(said), event.get_kind_display())
 
 
 def _told(event: Event, wording: Wording) -> tuple[str, str]:
-    """An event's detail in words, and its small print, from the fields that are known: another may hold anything."""
+    """An event's detail in words, and its small print, from the known fields: another may hold anything."""
     detail, step = event.detail, event.step
     title, reason = title_of(wording, step), str(detail.get("reason") or "")
     match event.kind:
@@ -95,7 +95,7 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
 
 
 def _failure(event: Event, title: str, error: str) -> str:
-    """What failed, for which time, and why. Without a number no failure was counted: it is too early to tell."""
+    """What failed, for which time, and why. Without a number no failure was counted."""
     detail = event.detail
     number = detail.get("failures") if event.kind in (Kind.RETRY_SCHEDULED, Kind.UNDO_FAILED) else None
     which = f"failure {number} of {detail.get('max_attempts', '?')}" if number else ""

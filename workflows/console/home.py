@@ -1,4 +1,4 @@
-"""Home's sentence and numbers as the page has them: with links to the pages that this user may see, and to no other."""
+"""Home's sentence and numbers, with links to the pages that this user may see."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class Shown:
 
 
 def health(found: Health, user: User | AnonymousUser) -> Shown:
-    """All that see Home read the same sentence: it would be wrong without a part of its reasons."""
+    """All users who see Home read the same sentence: without one of its reasons it would be wrong."""
     return Shown(found.level, [[_shown(piece, user) for piece in reason.pieces] for reason in found.reasons])
 
 
 def numbers(counts: Counts, user: User | AnonymousUser) -> list[tuple[str, str, str]]:
-    """What the sentence compares: label, number, and the list of what it counted."""
+    """The numbers behind the sentence: label, number, and the list of what was counted."""
     shown = [(label, getattr(counts, name)) for name, label in NUMBERS.items()]
     return [(label, str(count), url_of(count.link)) for label, count in shown if _may_follow(count.link, user)]
 
 
 def next_task(user: User | AnonymousUser) -> ManualTask | None:
-    """The task that this user decides next; for a user who can decide none just now, the one that is due first."""
+    """The task that this user decides next; for a user who can decide none, the one that is due first."""
     for tasks in (operations.decidable(cast("User", user)), ManualTask.objects.open()):
         if found := tasks.only("due_at", "expires_at").order_by(DUE, "id").first():
             return found
@@ -63,7 +63,7 @@ def _shown(piece: Piece, user: User | AnonymousUser) -> tuple[str, str]:
         return piece.text, ""
     if _may_follow(piece.link, user):
         return piece.text, url_of(piece.link)
-    # Its name is for those who see services.
+    # Only users who may see services see its name.
     return ("a service" if piece.link.model == "service" and piece.link.pk else piece.text), ""
 
 

@@ -49,7 +49,7 @@ RETRACT = Verb(
 
 
 class AssignForm(ReasonForm):
-    """To whom, of those who may decide the task, and a note to them. Nobody is chosen beforehand."""
+    """The colleague, of those who may decide the task, and a note to them. Nobody is chosen beforehand."""
 
     to = forms.TypedChoiceField(label="Colleague", coerce=int)
     reason = reason_field(f"If there is something to say. {KEPT}", label="Note", required=False)
@@ -163,7 +163,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             # Facts may be a patient's: only a user who may decide the task sees them, and only while it is open.
             "facts": [(label, words.value(value)) for label, value in row.facts] if decides else None,
             **(self._forms(row) if decides else {}),
-            # An answer about a call is found out one by one.
+            # Answers about calls are found out one by one.
             "next": next_task.after(request, row) if decides and row.task_type not in DIALOGUES else None,
             "next_url": self.url_of("decide", row) + next_task.query(request, next="1"),
             **_answer(row),
@@ -193,14 +193,14 @@ class ManualTaskAdmin(ConsoleAdmin):
         sound = sound and (answer is None or answer.is_valid())
         if sound and self._decide(request, row, form, answer):
             return HttpResponseRedirect(self._url_after(request, row))
-        # The text that was typed is kept, unless there is nothing left to decide.
+        # The typed text is kept, unless there is nothing left to decide.
         row = self.visible_row(request, str(row_id))
         shown = self.page(request, row)
         typed = {"form": form, "answer": answer} if "form" in shown else {}
         return self.render(request, self.page_template, row, **{**shown, **typed})
 
     def _url_after(self, request: HttpRequest, row: ManualTask) -> str:
-        """Where a decision leads: to its own task, or to the next one if the person asked for that."""
+        """The address after a decision: the same task, or the next one if the person asked for that."""
         if not request.GET.get("next"):
             return self.url_of("change", row) + next_task.query(request)
         if following := next_task.after(request, row):
@@ -240,7 +240,7 @@ class ManualTaskAdmin(ConsoleAdmin):
 
 
 def _answer(row: ManualTask) -> dict[str, Any]:
-    """The answer as the history has it, where the question was about a call or about its undo."""
+    """The answer as the history has it, if the question was about a call or its undo."""
     if row.task_type not in DIALOGUES:
         return {}
     events = Event.objects.filter(workflow=row.workflow_id, detail__task=row.pk).order_by("id")

@@ -22,7 +22,7 @@ _IN_DOUBT = (Effect.State.INTENT, Effect.State.UNKNOWN)
 
 
 def money_line(definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]) -> str:
-    """A sentence for each time that something was charged; empty where the definition says nothing of money.
+    """A sentence for each charge; empty where the definition says nothing of money.
 
     `effects` are those of the workflow, with their results, oldest first.
     """
@@ -43,7 +43,7 @@ def money_line(definition: WorkflowDefinition | None, payload: Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Charge:
-    """One call that charges, and the call that gave it back; `private` is what no reference may repeat."""
+    """One call that charges, and the call that gave it back; no reference may repeat `private`."""
 
     call: Effect
     undo: Effect | None
@@ -58,7 +58,7 @@ class _Charge:
             return f"Unclear: {self.amount} may have been charged at {words.clock(call.begun_at)}."
         if call.state not in (_DONE, _KEPT, _UNDONE) or not reference:
             return ""
-        # Its start: what a lookup found was answered later.
+        # Its start: a lookup finds a call later than it was answered.
         return f"{self.amount} charged at {words.clock(call.begun_at)}, {reference}{self._since()}."
 
     def _since(self) -> str:

@@ -1,4 +1,4 @@
-"""The bar on every page: the pages that people work with, and of them those that this user may see."""
+"""The bar on every page: the pages that people work with, as far as this user may see them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.http import HttpRequest
 from django.urls import reverse
 
-# Label, page, and the permissions of which one is enough to see it.
+# Label, page, and the permissions; one of them is enough.
 PAGES = (
     ("Find", "admin:find", ["workflows.view_workflow"]),
     ("Needs a person", "admin:needs_a_person", ["workflows.view_manualtask", "workflows.view_workflow"]),

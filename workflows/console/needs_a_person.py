@@ -1,7 +1,7 @@
 """The list of what waits for somebody, as two pages: Needs a person has all of it, and the Inbox the tasks.
 
-Each row leads to where one acts. Of a task it shows the type and never the question, and of a failure its step and code
-in words: both may hold what a patient has sent. The Inbox can also show the tasks that are closed, the newest first.
+A row shows a task's type and not its question, and a failure's step and code in words: the rest may hold what a patient
+has sent. The Inbox can also show closed tasks, the newest first.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from workflows.models import FollowUp, ManualTask, Workflow
 from workflows.wording import words_for_code, words_for_step
 
 OPEN = ManualTask.State.OPEN
-# The states of tasks that the Inbox is asked for.
+# The states of tasks that the Inbox can show.
 STATES = {OPEN.value: "Open", "overdue": "Overdue", "done": "Closed", "all": "All"}
 STATES.update((value, label) for value, label in ManualTask.State.choices if value != OPEN)
 
-# Of what has no team and no assignee.
+# What has no team and no assignee.
 WHOEVER = {
     Source.TASK: "Whoever may decide",
     Source.WORKFLOW: "Whoever may retry",
@@ -47,7 +47,7 @@ WHOEVER = {
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A page of the list: `filters` are those that it offers; one of the permissions is enough to see it."""
+    """A page of the list, with its `filters`; one of the permissions is enough to see it."""
 
     title: str
     url: str
@@ -74,7 +74,7 @@ INBOX = Listing(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A row of the list. `asks` leads to `url`, where one acts; `why` is in small print. The rest is of tasks only."""
+    """A row of the list. `asks` leads to `url`, where one acts; `why` is in small print. The rest is for tasks only."""
 
     asks: str
     url: str
@@ -154,7 +154,7 @@ TITLES = {"kind": "Kind", "state": "State", "whose": "Whose", "task_type": "Type
 
 
 def _choices(name: str, request: HttpRequest) -> dict[str, str]:
-    """Of a filter each value and its label. The first is what holds for a link that does not say."""
+    """Each value of a filter and its label. The first is the default."""
     match name:
         case "kind":
             return {"": "All", **dict(Kind.choices)}
@@ -162,13 +162,13 @@ def _choices(name: str, request: HttpRequest) -> dict[str, str]:
             return {"": "All", **dict(Whose.choices)}
         case "state":
             return STATES
-    # No text in PostgreSQL holds a NUL. A type of which no task is open may have closed ones.
+    # No text in PostgreSQL holds a NUL. A type without open tasks may have closed ones.
     types = [*needs.open_task_types(), *filter(None, [request.GET.get(name, "").replace("\x00", "")])]
     return {"": "All", **{each: words.task_type(each) for each in types}}
 
 
 def _given(request: HttpRequest, choices: dict[str, dict[str, str]]) -> dict[str, str]:
-    """What a link asks for. What there is not asks for nothing."""
+    """What a link asks for. An unknown value asks for nothing."""
     asked = {name: request.GET.get(name, "") for name in choices}
     return {name: value for name, value in asked.items() if value in list(choices[name])[1:]}
 
@@ -184,7 +184,7 @@ def _url(url: str, given: dict[str, str], **also: str) -> str:
 def lines(items: Sequence[Item], filters: str = "") -> Iterator[Line]:
     """The rows of a page, read at once by their keys. One that was dealt with since the page was read is left out.
 
-    The page of a task keeps the filters of the list for the task that comes after it.
+    A task's page keeps the filters of the list for the next task.
     """
     rows = {source: _rows(source, [item.pk for item in items if item.source == source]) for source in Source}
     for item in items:
@@ -253,7 +253,7 @@ def is_overdue(task: ManualTask) -> bool:
 
 
 def is_stranded(task: ManualTask) -> bool:
-    """Whether the assignee can no longer decide the task. False for one that is not open any more."""
+    """Whether the assignee of an open task can no longer decide it. False for a closed one."""
     return task.state == OPEN and task.assignee_id is not None and not task.is_held
 
 

@@ -14,7 +14,7 @@ from workflows.health.needs_a_person import of_person
 from workflows.models import ManualTask
 from workflows.models.manual_task import DUE
 
-# Where the admin keeps the list's filters while a row of it is shown.
+# The admin keeps the list's filters here while a row of it is shown.
 FILTERS = "_changelist_filters"
 # Nobody decides more in a row, and the database need not count them.
 LEFT_COUNTED = 100

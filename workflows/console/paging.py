@@ -1,12 +1,10 @@
 """PAGING: the pages of a list, by keyset. A page starts after a row, or ends before one, and not at so many rows.
 
-So page 200 costs what the first one costs, and rows that come in meanwhile move none from one page to the next. The
-address has the number of a row; its place in the order is read from the row itself. What is no number, or of no such
-row, gives the first page.
+So page 200 costs what the first one costs, and new rows move none from one page to the next. The address has the number
+of a row; its place in the order is read from the row itself. An unknown number gives the first page.
 
-The numbers of the rows are read first, by an index that has them in order, and then what is shown of these rows alone:
-nothing is computed, sorted or fetched of a row that is not on the page. Where no one index has the rows of a filter in
-order, the filter has several arms (`arms`), each of which is read in order by an index of its own.
+The numbers of the rows are read first, by an index in this order, and then what is shown of these rows alone. Where no
+one index has the rows of a filter in order, the filter has several arms (`arms`), each read by an index of its own.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ class Page:
 class KeysetList(ChangeList):
     """A list in the one order that an index gives it, whatever `?o=` asks for; by pages that start after a row.
 
-    The order is the admin's `get_ordering`: all of one direction, with the primary key at its end, and never NULL.
+    The order is the admin's `get_ordering`: in one direction, with the primary key at its end, and never NULL.
     """
 
     has_more = False
@@ -118,7 +116,7 @@ class KeysetList(ChangeList):
         return Page(found[:size], has_later=len(found) > size)
 
     def _place(self, text: str, order: Sequence[OrderBy]) -> Place | None:
-        """Where the row of this number stands in the order; None if it is no number, or of a row that is not in it."""
+        """The place of this row in the order; None if it is no number, or no row of the order."""
         if not text.isdecimal() or len(text) > 18:
             return None
         expressions = [term.expression for term in order]
@@ -134,7 +132,7 @@ class KeysetList(ChangeList):
         return arms
 
     def _count(self, arms: Sequence[Rows]) -> int:
-        """How many rows there are, up to one above COUNT_LIMIT: nobody needs more, and ten million take too long."""
+        """How many rows there are, up to one above COUNT_LIMIT."""
         limited = [arm.order_by().values("pk")[: COUNT_LIMIT + 1] for arm in arms]
         return _together(limited).count()
 
@@ -168,9 +166,9 @@ def _together(parts: Sequence[Rows]) -> Rows:
 
 
 def _beyond(order: Sequence[OrderBy], place: Place) -> Any:
-    """What comes after a place: of the order (a, b) and the place (x, y), (a, b) > (x, y).
+    """What comes after a place: for the order (a, b) and the place (x, y), (a, b) > (x, y).
 
-    As a comparison of rows an index on (a, b) is read from the place on: of `a > x OR a = x AND b > y` from its start.
+    With a comparison of rows an index on (a, b) is read from the place on; else (`a > x OR a = x AND b > y`) from its start.
     """
     keys = Tuple(*(F(f"key_{number}") for number in range(len(order))))
     return TupleLessThan(keys, tuple(place)) if order[0].descending else TupleGreaterThan(keys, tuple(place))

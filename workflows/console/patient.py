@@ -24,8 +24,8 @@ LINES = {
     State.FAILED: "",
     State.COMPENSATING: "",
 }
-# Of a workflow that failed or was cancelled, what the patient hears of a charge. The ledger decides, not the state
-# alone: nobody is told of a refund that is not under way.
+# What the patient of a failed or cancelled workflow hears of a charge. The ledger decides, not the state alone: nobody
+# is told of a refund that is not under way.
 REFUNDED = "What you paid was given back."
 NOT_REFUNDED = "What you paid was not given back."
 UNCLEAR = "We are finding out whether you were charged. If you were, you get it back."
@@ -45,8 +45,8 @@ def to_tell(
 ) -> str:
     """What to tell the patient about a workflow, by its state.
 
-    `passed_over` are the codes of best-effort steps that failed, `effects` its calls; `asked`: it waits for a person
-    of ours.
+    `passed_over` are the codes of failed best-effort steps, `effects` its calls; `asked`: it waits for a person of
+    ours.
     """
     wording = wording_of(definition)
     state = State(workflow.state)
@@ -92,9 +92,9 @@ class Verified:
 
 
 def caller(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> list[Verified]:
-    """The fields by which staff verify who calls, in the definition's order.
+    """The fields by which staff verify a caller, in the definition's order.
 
-    Those that were not sent are left out, and so is what is neither a text nor a number: nobody has checked it yet.
+    Missing fields are left out, and so is what is neither a text nor a number: nothing has checked it yet.
     """
     fields = definition.wording.caller if definition else ()
     values = [(field, value_at(payload, field.path)) for field in fields]
@@ -104,7 +104,7 @@ def caller(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) ->
 
 
 def sent(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The fields that were sent, with the values that the definition calls public, parts of some, and masks."""
+    """The fields that were sent, with public values, parts of some, and masks."""
     if definition is None:
         return words.masked_fields(payload)
     parts = {field.path: field.show for field in definition.wording.caller}

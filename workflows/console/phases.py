@@ -1,4 +1,4 @@
-"""The steps of a workflow as people read them: titles, in phases. What is done is folded, what failed is not."""
+"""The steps of a workflow as people read them: titles, in phases. Finished phases are folded, failed ones are not."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from workflows.wording import Wording, known_words_for_code, words_for_step
 
 
 def sentence(workflow: Workflow, attempt: Attempt | None, undone: Sequence[str]) -> str:
-    """What the page of a workflow says first. `attempt` is the last one; `undone` are the steps that were reversed."""
+    """The first sentence of a workflow's page. `attempt` is the last one; `undone` are the steps that were undone."""
     wording = wording_of_type(workflow.workflow_type)
     title = _title(wording, workflow.current_step)
     if reason := _rescheduled(workflow):
@@ -54,7 +54,7 @@ def sentence(workflow: Workflow, attempt: Attempt | None, undone: Sequence[str])
 
 
 def small_print(workflow: Workflow, attempt: Attempt | None, last: Attempt | None) -> str:
-    """For engineers: the attempt, its worker, the step and the error as they are named in the code.
+    """For engineers: the attempt, its worker, the step and the error by their names in the code.
 
     `last` is the last attempt that ran the list.
     """
@@ -70,7 +70,7 @@ def small_print(workflow: Workflow, attempt: Attempt | None, last: Attempt | Non
 
 
 def why(workflow: Workflow) -> str:
-    """Why it failed, last: by the words for the code, or else as the error itself has it. Ends with a full stop."""
+    """Why it failed, last: by the words for the code, or else by the error itself. Ends with a full stop."""
     words_of_code = known_words_for_code(wording_of_type(workflow.workflow_type), workflow.last_error_code)
     told = words_of_code.staff if words_of_code else _error(workflow) or "no error was recorded"
     return words.ended(told)
@@ -83,7 +83,7 @@ def _error(workflow: Workflow) -> str:
 
 
 def _rescheduled(workflow: Workflow) -> str:
-    """Why the engine has put a workflow off, and no step; empty for any other."""
+    """Why the engine has rescheduled a workflow; empty for any other."""
     if workflow.state not in (State.QUEUED, State.RETRYING) or workflow.invisible_until <= timezone.now():
         return ""
     last = Event.objects.filter(workflow=workflow, attempt__isnull=False).order_by("-id").first()
@@ -93,7 +93,7 @@ def _rescheduled(workflow: Workflow) -> str:
 
 
 def _reversing(workflow: Workflow, attempt: Attempt | None) -> str:
-    """How far the reversal is."""
+    """How far the compensation is."""
     if attempt and _is_under_way(attempt):
         return f"A worker has been at it since {clock(attempt.opened_at)}."
     if workflow.parked_on and workflow.waiting_for:

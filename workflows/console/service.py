@@ -117,7 +117,7 @@ def _story(row: Standing, before: str) -> QuerySet[CircuitEvent]:
 
 
 def columns(row: Standing) -> dict[str, Any]:
-    """What the list says of a service, and its page too."""
+    """What the list, and the page, say of a service."""
     since = words.clock(row.since) if row.since else ""
     return {
         "badge": badge(row),

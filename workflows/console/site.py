@@ -45,7 +45,7 @@ class ConsoleSite(admin.AdminSite):
             path(f"{name.replace('_', '-')}/", self.admin_view(partial(view, site=self)), name=name)
             for name, view in pages.items()
         ]
-        # No row has a page elsewhere; and the admin's address for those asks PostgreSQL for whatever stands in it.
+        # No row has a page elsewhere; and the admin's redirect would ask PostgreSQL for whatever stands in it.
         return [*ours, *(each for each in super().get_urls() if getattr(each, "name", "") != "view_on_site")]
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
@@ -58,7 +58,7 @@ class ConsoleSite(admin.AdminSite):
             return {"glance": None}
         assert isinstance(request.user, User)
         read = counts.read()
-        # Those that are not called as usual, also those that may soon not be; and those that workflows wait for.
+        # Services that are not called as usual, or may soon not be; and those that workflows wait for.
         troubled = [each for each in read.services if each.state != CircuitState.CLOSED or each.parked.number]
         return {
             "glance": read,

@@ -1,4 +1,4 @@
-"""The steps of a workflow, each with what an attempt did in it; and how steps and their errors are told."""
+"""The steps of a workflow, each with what an attempt did in it, in words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTCOMES = {"": "Not reached", **dict(StepOutcome.choices)}
 
 @dataclass(frozen=True, slots=True)
 class StepLine:
-    """What happened to one step in an attempt; `recorded` is its error as it was recorded, where it has words."""
+    """What happened to one step in an attempt; `recorded` is its error as it was recorded, if its code has words."""
 
     name: str
     outcome: str
@@ -76,7 +76,7 @@ def undone_steps(effects: Sequence[Effect]) -> list[str]:
 
 
 def title_of(wording: Wording, name: str) -> str:
-    """A step as people know it, also by the name of its undo (`undo charge`); empty for no step."""
+    """A step's title, also by the name of its undo (`undo charge`); empty for no step."""
     of_step = name.removeprefix(undo_of(""))
     if of_step != name:
         return f"Reversal of {words_for_step(wording, of_step).titled}"
@@ -89,10 +89,9 @@ def step_of(workflow: Workflow, name: str) -> str:
 
 
 def told_error(wording: Wording, recorded: Mapping[str, Any]) -> tuple[str, str]:
-    """An error in the words for its code, and for the small print as an attempt or an event has recorded it.
+    """An error in the words for its code, and for the small print as it was recorded.
 
-    Without words for its code it is told as it was recorded, so that nothing of it is lost, and the small print is
-    empty.
+    Without words for its code it is told as it was recorded, and the small print is empty.
     """
     known = known_words_for_code(wording, str(recorded.get("error_code") or ""))
     return (known.staff, _recorded(recorded)) if known else (_recorded(recorded), "")

@@ -25,7 +25,7 @@ _LONGEST_SHOWN = 100
 
 
 def clock(at: datetime | None) -> str:
-    """A time as people say it: `14:02:07 UTC` today, `2026-03-01 14:02 UTC` on another day."""
+    """`14:02:07 UTC` today, `2026-03-01 14:02 UTC` on another day."""
     if at is None:
         return "an unknown time"
     return f"{at:%H:%M:%S} UTC" if at.date() == timezone.now().date() else f"{at:%Y-%m-%d %H:%M} UTC"
@@ -38,7 +38,7 @@ def age(since: datetime) -> str:
 
 
 def ended(sentence: str) -> str:
-    """With a full stop, if it has no end of its own."""
+    """The text with a full stop, if it has no end of its own."""
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
 
 
@@ -47,7 +47,7 @@ def times(number: int) -> str:
 
 
 def error(*, code: str = "", error_class: str = "", message: str = "") -> str:
-    """An error in one line: its code, or its class where it has none, and its message."""
+    """An error in one line: its code (or class) and its message."""
     return ": ".join(part for part in (code or error_class, message) if part)
 
 
@@ -105,8 +105,8 @@ def masked_fields(
 ) -> list[tuple[str, str]]:
     """The fields of a payload or a context, `patient.email` for a nested one, each with what may be shown of its value.
 
-    That is the value if the field, or one that it stands in, is `public` (dotted names), the part of it that `parts`
-    gives, or else a mask. A name that the sender made up is not shown, nor anything below it.
+    That is the value if the field, or one around it, is `public` (dotted names), the part of it that `parts` gives, or
+    else a mask. A name that the sender made up is not shown, nor anything below it.
     """
     fields = _fields(data, frozenset(public), parts or {})
     shown = [field for field, _ in zip(fields, range(_FIELDS_SHOWN), strict=False)]
@@ -139,7 +139,7 @@ def _seen(data: Any, part: Callable[[Any], str] | None, *, shown: bool) -> str:
 
 
 def cut(text: str) -> str:
-    """As much of what a sender wrote as people read: nobody has checked yet how long it is."""
+    """As much of a sender's text as people read: nothing has checked its length yet."""
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 

@@ -24,7 +24,7 @@ from workflows.engine.claim import COMPENSATION
 from workflows.health import counts
 from workflows.models import Attempt, WorkerProcess, Workflow
 
-# Later than any worker stops: in the order a worker that runs is one that has not stopped yet.
+# Later than any worker stops: so in the order, a running worker has not stopped yet.
 RUNS_ON = Value(datetime(9999, 12, 31, tzinfo=UTC))
 
 
@@ -56,9 +56,9 @@ class WorkerProcessAdmin(ConsoleAdmin):
         return [ExpressionWrapper(RUNS_ON - Coalesce("stopped_at", RUNS_ON), DurationField()), "name", "id"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WorkerProcess]:
-        """Each worker with the workflow of its open attempt (`runs`): its heartbeat may be older than that.
+        """Each worker with the workflow of its open attempt (`runs`): its heartbeat may be older.
 
-        `type_told` is the type of the workflow that its heartbeat tells of.
+        `type_told` is the type of the heartbeat's workflow.
         """
         running = Attempt.objects.filter(worker=OuterRef("name"), closed_at=None).order_by("-id")
         told = Workflow.objects.filter(pk=OuterRef("workflow_id"))
@@ -99,7 +99,7 @@ class WorkerProcessAdmin(ConsoleAdmin):
 
     @admin.display(description="Step")
     def at_step(self, row: Any) -> str:
-        """The step of its last heartbeat, if that was of the same workflow."""
+        """The step of its last heartbeat, if that was in the same workflow."""
         if not row.runs or row.runs != row.workflow_id or row.stopped_at:
             return ""
         return title_of(wording_of_type(row.type_told), row.step)

@@ -122,7 +122,7 @@ class StateFilter(paging.Filter):
         return [self.queryset(request, rows)]
 
 
-# Questions of the engine's own: something went wrong, and only a person can tell how to go on.
+# The engine's own questions: something went wrong, and only a person can tell how to go on.
 ENGINE_TASK_TYPES = (
     DOUBT_TASK_TYPE,
     UNDO_TASK_TYPE,
@@ -133,7 +133,7 @@ ENGINE_TASK_TYPES = (
 
 
 def _needing_attention() -> tuple[Q, ...]:
-    """Failed, being reversed, failing for the third time in a row and more, or with a question of the engine's."""
+    """Failed, being undone, failing for the third time in a row or more, or with a question of the engine's."""
     asked = ManualTask.objects.filter(state=ManualTask.State.OPEN, task_type__in=ENGINE_TASK_TYPES)
     return (
         Q(status="FAILED", cancelled_at=None),
@@ -174,7 +174,7 @@ class PresetFilter(paging.Filter):
 
 
 class FailedFilter(admin.SimpleListFilter):
-    """What failed between two times: Home's numbers lead here. Not offered by itself."""
+    """What failed between two times: Home's numbers lead here. The page does not offer it."""
 
     title = "time of failure"
     parameter_name = "failed"
@@ -205,7 +205,7 @@ class ParkedFilter(admin.SimpleListFilter):
     parameter_name = "parked_on"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        """The services that workflows are parked on, and the one asked for: a link may be older than its last one."""
+        """The services that workflows are parked on, and the one asked for: its last one may have gone on."""
         return [(name, name) for name in sorted({*parking.names(), *filter(None, [self.value()])})]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
@@ -226,7 +226,7 @@ class WorkflowAdmin(ConsoleAdmin):
         return Workflow.objects.with_state().annotate(attempt_number=Subquery(latest)).defer("payload", "context")
 
     def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
-        """The newest first; of what failed in some time what failed last, as its index has it."""
+        """The newest first; for failures of some time the latest failure first, as its index has it."""
         by_failure = request.GET.get("preset") == "failed-today" or counts.interval(request.GET.get("failed", ""))
         return ["-completed_at", "-id"] if by_failure else ["-id"]
 
@@ -337,7 +337,7 @@ class WorkflowAdmin(ConsoleAdmin):
 
 
 def _ends_seen(request: HttpRequest) -> dict[int, list[int]]:
-    """Of each workflow the end that the page was made of, as its form sends it back: `333:1764000000000000`."""
+    """The end of each workflow that the page was made of, as its form sends it back: `333:1764000000000000`."""
     sent = [each.partition(":") for each in request.POST.getlist("seen")]
     if not all(is_number(pk) and is_number(ended) for pk, _, ended in sent):
         raise BadRequest("seen holds numbers.")

@@ -43,7 +43,7 @@ class AttemptLine:
 
 @dataclass(frozen=True, slots=True)
 class EffectLine:
-    """A call, by the title of its step, and its key; its error in words, and as it was recorded, where it has words."""
+    """A call, by the title of its step, and its key; its error in words and, if there are words, as it was recorded."""
 
     effect: Effect
     title: str
@@ -102,7 +102,7 @@ def _attempt_line(definition: WorkflowDefinition | None, each: Listed) -> Attemp
 
 
 def _died_in(wording: Wording, attempt: Attempt) -> str:
-    """The step, or the reversal, in which its worker died, set off by quotes; empty if it did not."""
+    """The step, or the undo, in which its worker died, in quotes; empty if it did not."""
     title = title_of(wording, attempt.died_in)
     return f"“{title}”" if title and "“" not in title else title
 
@@ -113,7 +113,7 @@ def _effect_line(workflow: Workflow, wording: Wording, effect: Effect) -> Effect
 
 
 def _passed_over(workflow: Workflow, attempt: Attempt | None) -> dict[str, str]:
-    """The best-effort steps that failed in an attempt, and were not done since, each with its error's code."""
+    """The best-effort steps that failed in an attempt and were not done since, each with its error's code."""
     steps: Sequence[Mapping[str, Any]] = attempt.steps if attempt else []
     failed = [step for step in steps if step["outcome"] == StepOutcome.BEST_EFFORT_FAILED]
     if not failed:
