@@ -15,7 +15,7 @@ from workflows.checks import wordless_steps
 
 
 def check_services(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Every service needs an http(s) address where workers run: a worker without one would fail its workflows."""
+    """Every service needs an http(s) address where workers run: without one, a worker would fail its workflows."""
     missing = [name for name, url in settings.SERVICES.items() if not _is_http(url)]
     if not missing:
         return []

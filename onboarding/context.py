@@ -16,8 +16,7 @@ class OnboardingContext(BaseModel):
     model_config = ConfigDict(validate_assignment=True)
 
     patient_uuid: UUID | None = None  # create_account, look_up_account or await_linked_account
-    # Out of every dump, and so out of the copy that people read: it is a key to the patient's records. Got anew by
-    # each attempt, since it expires.
+    # Out of every dump, and so of the copy that people read: it is a key to the patient's records, and expires.
     access_token: SecretStr | None = Field(default=None, exclude=True, repr=False)  # exchange_token
     visit_uuid: UUID | None = None  # start_visit
     insurance_verified: bool | None = None  # verify_insurance
@@ -27,7 +26,7 @@ class OnboardingContext(BaseModel):
     payment_status: Literal["paid", "payment_due"] | None = None  # execute_checkout
     enrollment_id: str | None = None  # enroll_in_program
 
-    # The same for steps that cannot do without them. They can only be missing where the list is in a wrong order.
+    # The same for steps that cannot do without them. One is missing only if the list is in a wrong order.
 
     @property
     def patient(self) -> UUID:

@@ -1,7 +1,7 @@
-"""What a submission must look like. Checked by the first step, not by the intake, which takes any JSON object.
+"""What a submission must look like. The first step checks it, not the intake, which takes any JSON object.
 
-Types are strict ("92" is not a number). Unknown fields are ignored, not refused: a website that sends a new field must
-not turn its patients away. The payload is kept as it was sent.
+Types are strict ("92" is not a number). Unknown fields are ignored: a website that sends a new field must not turn its
+patients away.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Answers(_Part):
 
     model_config = ConfigDict(extra="allow")
 
-    # Wider than the records in both directions: a patient outside them has mixed up units or fields.
+    # Wider than the records in both directions: a patient outside has mixed up units or fields.
     height_cm: float = Field(ge=50, le=275, allow_inf_nan=False)
     weight_kg: float = Field(ge=20, le=650, allow_inf_nan=False)
     conditions: list[Text] = Field(max_length=100)
@@ -194,15 +194,15 @@ def submission_of(workflow: Workflow) -> Submission:
 
 def parse(payload: Any) -> Submission:
     try:
-        # Through JSON, because strict means by JSON's own types: there a date is a text.
+        # Through JSON, because strict types are JSON's own: there a date is a text.
         return _submission.validate_json(json.dumps(payload))
     except ValidationError as error:
         message = "; ".join(dict.fromkeys(_sentence(detail) for detail in error.errors(include_input=False)))
-    # Outside the except block: the original, which knows the values, must not ride along as __context__.
+    # Outside the except block: the original error knows the values, and must not be the __context__.
     raise StepError(message, code="invalid_payload")
 
 
-# Ours by Pydantic's type of error, since some of Pydantic's own sentences quote a character of the input.
+# By Pydantic's type of error, because some of Pydantic's own sentences quote the input.
 _SENTENCES = {
     "missing": "missing",
     "union_tag_invalid": "not one of net_new, existing, linked",

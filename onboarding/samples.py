@@ -32,9 +32,9 @@ class Kind(StrEnum):
 class Sample:
     """A submission, and what is expected of it.
 
-    `account` is the body for the sandbox's POST /_accounts that the submission counts on: before it is sent, except
-    for a linked one, whose account may come any time later. `failed_step` and `code` are empty for one that completes.
-    `effects`: what the sandbox's log holds when it is at rest, (service, operation) in order, once each.
+    `account` is the body for the sandbox's POST /_accounts that the submission counts on: before it is sent, except for
+    a linked one, whose account may come any time later. `failed_step` and `code` are empty for one that completes.
+    `effects`: what the sandbox's log holds at the end, (service, operation) in order, once each.
     """
 
     kind: Kind
@@ -55,7 +55,7 @@ class Sample:
         return self.kind is Kind.CLINICAL_REVIEW
 
 
-# One of each first, so that a small number shows them all; then mostly what is ordinary.
+# One of each first, so that a small number shows them all; then mostly ordinary ones.
 MIX = (*Kind, *[Kind.NET_NEW] * 7, *[Kind.EXISTING] * 5, *[Kind.LINKED] * 3, Kind.CLINICAL_REVIEW)
 
 FAILURES = {
@@ -77,14 +77,12 @@ SPOILED: list[tuple[str, Any]] = [
 
 
 def samples(count: int, seed: int = 1) -> Iterator[Sample]:
-    """Yield `count` samples of all kinds."""
     rng = random.Random(seed)  # noqa: S311
     for kind in islice(cycle(MIX), count):
         yield _sample(kind, rng)
 
 
 def sample(kind: Kind | str, seed: int = 1) -> Sample:
-    """Return one sample of a kind."""
     return _sample(Kind(kind), random.Random(seed))  # noqa: S311
 
 

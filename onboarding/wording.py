@@ -121,7 +121,7 @@ RESULTS = {
 }
 
 
-# Whatever else may follow an @ before anybody has checked the form.
+# Whatever else may follow an @ before anything has checked the form.
 _DOMAIN = re.compile(r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+")
 
 

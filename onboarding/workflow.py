@@ -42,10 +42,9 @@ LINKED_ACCOUNT = Retry(base_delay=5, max_delay=15 * 60, max_attempts=200)
 # How long the services honour an idempotency key: a day, as payment services commonly do.
 KEY_TTL = timedelta(hours=24)
 
-# Counted from the submission; what is not at rest by then fails, and its charge is given back. This has to outlast all
-# that may rightly take time, one after the other: the wait for a linked account (2 days), a clinician's review (3), an
-# outage (1), and a long week-end until a person answers a question (4). That is 10 days: a submission that is older is
-# stuck, and its patient has gone elsewhere.
+# Counted from the submission; a workflow that has not finished by then fails, and its charge is given back. This
+# outlasts all that may rightly take time, one after the other: the wait for a linked account (2 days), a clinician's
+# review (3), an outage (1), and a long week-end until a person answers a question (4): 10 days.
 EXPIRES_AFTER = timedelta(days=14)
 
 # Within the day for which the keys are honoured: after a minute, then later each time, up to every hour.
@@ -57,15 +56,15 @@ STEPS: Sequence[Step | WorkflowStep] = [
     validate_duplicate_email,
     # Each type of submission has its own way to the patient's account: one of these three applies.
     Step(create_account, once=True, lookup=find_created_account, returns=("patient_uuid",)),
-    # Once, because the patient's session is over within hours: after an outage or a review it could not be checked any
-    # more. The call only asks: one whose outcome was lost is made again, at once.
+    # Once, because the patient's session is over within hours: after an outage or a review it could not be checked
+    # again. The call only asks: after a lost outcome it is made again at once.
     Step(look_up_account, once=True, lookup=find_looked_up_account, settle=0, returns=("patient_uuid",)),
     Step(await_linked_account, retry=LINKED_ACCOUNT),
     # Everything below that belongs to the patient is done in their name. Not once: tokens expire, and are kept nowhere.
     exchange_token,
     Step(start_visit, once=True, key_ttl=KEY_TTL, returns=("visit_uuid",)),
-    # Once, because patients can change all of this themselves: a second call, after a review of three days or a retry
-    # next week, would silently put back what they said today.
+    # Once, because patients can change all of this themselves: a second call, days later, would silently put back what
+    # they said today.
     Step(update_personal_information, once=True, key_ttl=KEY_TTL, returns=()),
     Step(update_phone_number, once=True, key_ttl=KEY_TTL, returns=()),
     Step(update_address, once=True, key_ttl=KEY_TTL, returns=()),
@@ -80,16 +79,16 @@ STEPS: Sequence[Step | WorkflowStep] = [
     # Without a card the patient is enrolled all the same, and dunning recovers the payment. An outage is no declined
     # card: the workflow is parked meanwhile.
     Step(attach_payment_card, best_effort=True, parks=True, once=True, key_ttl=KEY_TTL, returns=("payment_card_id",)),
-    # The bill is set before the charge below. Once, because the patient or billing may have changed it since: resumed
-    # hours later, or by a retry next week, it would put back what was chosen today.
+    # The bill is set before the charge below. Once, because the patient or billing may have changed it since: a second
+    # call would put back what was chosen today.
     Step(configure_billing, once=True, key_ttl=KEY_TTL, returns=()),
     # Nice to have: neither holds up an onboarding. Once: a patient may have opted out, or verified anew, since then.
-    # What an outage has let go is done later, when the patient is enrolled.
+    # What an outage has prevented is done later, when the patient is enrolled.
     Step(set_communication_preferences, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),
     Step(link_identity_verification, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),
-    # The charge comes as late as it can, so that little is left to fail after it; the enrolment needs its outcome.
-    # No patient pays for a program that they are not in: if a later step fails, or the workflow is cancelled, the
-    # charge is refunded. Nor does one pay while the service that enrols is down.
+    # The charge comes as late as it can, so that little is left to fail after it; the enrolment needs its outcome. No
+    # patient pays for a program that they are not in: if a later step fails, or the workflow is cancelled, the charge
+    # is refunded. Nor is it made while the service that enrols is down.
     Step(
         execute_checkout,
         once=True,
@@ -111,8 +110,8 @@ STEPS: Sequence[Step | WorkflowStep] = [
     Step(send_confirmation, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),
 ]
 
-# The fields that say what a submission is about, and nothing about the patient. Each by its name: what else a website
-# sends beside them is not known.
+# The fields that say what a submission is about, and nothing about the patient. Each by name: a website may send others
+# beside them.
 PUBLIC_FIELDS = (
     "authentication_mode",
     *("checkout.program", "checkout.plan", "checkout.amount_cents", "checkout.currency"),
@@ -120,7 +119,7 @@ PUBLIC_FIELDS = (
 )
 
 # By what support finds a patient's submission. The website sends phone numbers with their country; staff type what they
-# are told, so without one it is a number of the United States.
+# are told: without a country it is a number of the United States.
 SEARCH_KEYS = {
     "email": SearchKey("patient.email", normalise.email, label="e-mail address", only_as_hash=True),
     "phone": SearchKey("patient.phone", normalise.phone("1"), label="phone number"),

@@ -38,9 +38,9 @@ class Login:
 
 
 def make_logins() -> list[Login]:
-    """The superuser `demo`, and `demo-support` and so on, one for each of the groups that are there.
+    """The superuser `demo`, and `demo-support` and so on, one for each existing group.
 
-    A login of an earlier demo gets a new password, and no more than its group again. Raises DemoError without DEBUG.
+    A login of an earlier demo gets a new password, and only its own group. Raises DemoError without DEBUG.
     """
     if not settings.DEBUG:
         raise DemoError("The demo's logins are for trying the console out: they are made with DEBUG=1 only.")

@@ -54,7 +54,7 @@ def summary(expected: Mapping[UUID, Expected], found: Mapping[UUID, Result]) -> 
 
 
 def parked(workflows: Collection[int]) -> dict[str, set[int]]:
-    """Of these workflows, those that were parked, by the service that they waited for."""
+    """Those of these workflows that were parked, by the service that they waited for."""
     events = Event.objects.filter(kind=Event.Kind.PARKED, workflow__in=list(workflows))
     found: dict[str, set[int]] = {}
     for workflow, detail in events.values_list("workflow", "detail"):

@@ -40,9 +40,9 @@ def require_free_ports(ports: Mapping[str, int]) -> None:
 
 
 def ignore_interruptions() -> None:
-    """From now on: the second Ctrl-C of an impatient person must not leave half of the processes running.
+    """From now on the second Ctrl-C of an impatient person must not leave half of the processes running.
 
-    What is started in order to stop something inherits that.
+    Processes that are started to stop something inherit this.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -51,8 +51,7 @@ def ignore_interruptions() -> None:
 class Processes:
     """A context manager: at its end it stops whatever was started inside, the last one first.
 
-    Each process writes to a log of its own in `logs`, and leads a session of its own, so that Ctrl-C reaches the demo
-    alone and everything stops in order.
+    Each process writes to its own log in `logs`, and leads a session of its own, so that Ctrl-C reaches only the demo.
     """
 
     def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:

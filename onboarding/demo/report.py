@@ -113,7 +113,7 @@ def faults(
 
 
 def table(found: Mapping[UUID, Result]) -> Table:
-    """By type and state: how many, how many attempts, and how long from the request to the rest."""
+    """By type and state: how many, how many attempts, and how long from the request to the end."""
     groups: dict[tuple[str, State], list[Result]] = defaultdict(list)
     for result in found.values():
         groups[result.mode, result.state].append(result)

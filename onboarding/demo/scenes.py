@@ -1,7 +1,6 @@
 """The scenes that the demo leaves on the console: submissions with arranged trouble, one of each kind.
 
-The engine meets the trouble as it would any other: the sandbox refuses, stays silent or cuts the line for the calls of
-that submission, and people do what they do in the console.
+The trouble is real to the engine: the sandbox refuses, stays silent or cuts the line for the calls of that submission.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from onboarding.samples import Kind, Sample, sample
 from workflows import operations
 from workflows.models import ManualTask, Service, State
 
-# What every scene's sample is chosen from: those of another demo, and of the demo's own traffic, are other numbers.
+# The seeds of the scenes' samples differ from those of other demos and of the demo's own traffic.
 SEEDS = 1000
 
 OUTAGE = {"service": "insurance", "operation": None, "kind": "status", "status": 503}
@@ -33,7 +32,7 @@ Who = Callable[[str], User]  # the user who acts for a group
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What somebody does to the workflow, by its id, once it is in the state `when`. They are asked for by group."""
+    """What somebody of a group does to the workflow, by its id, once it is in the state `when`."""
 
     when: State
     do: Callable[[int, Who], object]
@@ -41,10 +40,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A submission with its trouble, and how it ends. `about` says what to look at.
-
-    `faults` strike its own calls, and no others.
-    """
+    """A submission with its trouble, and how it ends. `about` says what to look at; `faults` strike its calls alone."""
 
     about: str
     sample: Sample
@@ -77,7 +73,7 @@ def scenes(seed: int) -> list[Scene]:
     seeds = count(seed * SEEDS + 1)
 
     def new(kind: Kind, *, insured: bool = False) -> Sample:
-        """A sample of its own. The insurance service is down: only those that are to wait for it have a policy."""
+        """A sample of its own. The insurance service is down: only a submission that is to wait for it has a policy."""
         return next(found for each in seeds if bool((found := sample(kind, each)).payload["insurance"]) == insured)
 
     def fault(of: Sample, service: str, operation: str, kind: str, times: int, **more: Any) -> Fault:
@@ -94,7 +90,7 @@ def scenes(seed: int) -> list[Scene]:
             "An unclear call: was the visit started? Its answer was lost, and nobody but a person can find out",
             unclear,
             Expected(State.WAITING, "", _up_to(unclear, "visits", "start_visit")),
-            # It starts the visit, and says so to nobody.
+            # It starts the visit, and the answer is lost.
             (fault(unclear, "visits", "start_visit", "drop_after", 1),),
         ),
         Scene(
@@ -145,7 +141,7 @@ def scenes(seed: int) -> list[Scene]:
         )
         for each in parked
     ]
-    # By turns: a circuit opens by votes that are spread over seconds.
+    # Alternating: a circuit opens by votes that are spread over seconds.
     return [scene for pair in zip_longest(others, waiting) for scene in pair if scene]
 
 

@@ -26,8 +26,7 @@ from workflows.models import ManualTask
 CONNECTIONS = 16
 # Every seventh submission is sent twice at the same moment, as by a website that tries two regions at once.
 HEDGED_EVERY = 7
-# Faults that last as long as the demo. Those of best-effort steps are left alone: they would be missing, rightly, from
-# the effects that the demo checks.
+# Faults that last as long as the demo. Best-effort steps have none: the effects that the demo checks would lack them.
 TRANSIENT_FAULTS = (
     {"service": "profiles", "operation": None, "kind": "status", "status": 503, "rate": 0.05, "count": None},
     {"service": "payments", "operation": "charge", "kind": "drop_after", "rate": 0.1, "count": None},
@@ -35,7 +34,7 @@ TRANSIENT_FAULTS = (
 )
 OUTAGE = {"service": "visits", "operation": None, "kind": "status", "status": 503, "rate": 1.0, "count": None}
 OUTAGE_BEGINS, OUTAGE_LASTS = 2.0, 6.0
-# After the outage began. The other flow is slower than the submission: it is looked for some accounts in vain first.
+# Seconds after the outage began. The other flow is slower than the submission, which first looks in vain.
 OTHER_FLOW_DELAY = 2.0
 # No signal is sent for the others: their submissions find them by looking.
 TOLD_EVERY = 2
@@ -99,7 +98,7 @@ def send_signal(door: str, secret: str, linking_id: str) -> None:
 def bad_day(sandbox: str, samples: Sequence[Sample], *, door: str, secret: str) -> Iterator[None]:
     """Transient faults throughout, one service down for a while, and linked accounts that come late.
 
-    For these the other flow sends a signal to `door`, signed with `secret`; every second time it forgets to.
+    The other flow sends a signal for these to `door`, signed with `secret`; every second time it forgets to.
     """
     over = threading.Event()
 
@@ -133,7 +132,7 @@ def bad_day(sandbox: str, samples: Sequence[Sample], *, door: str, secret: str) 
 
 
 def plan_reviews(samples: Sequence[Sample]) -> dict[UUID, Decision]:
-    """What the clinician will do about each sample that needs a review: one rejected, the last ones left for you."""
+    """What the clinician decides about each sample that needs a review: one is rejected, the last ones left for you."""
     keys = [sample.idempotency_key for sample in samples if sample.needs_review]
     decisions: dict[UUID, Decision] = dict.fromkeys(keys, "approve")
     if len(keys) > 2:
@@ -143,7 +142,6 @@ def plan_reviews(samples: Sequence[Sample]) -> dict[UUID, Decision]:
 
 
 def review(clinician: User, decisions: dict[UUID, Decision]) -> None:
-    """Decide the open tasks that the clinician means to decide."""
     open_tasks = ManualTask.objects.filter(state=ManualTask.State.OPEN, workflow__idempotency_key__in=decisions)
     for task in open_tasks.select_related("workflow"):
         try:

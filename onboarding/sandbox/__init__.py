@@ -1,5 +1,5 @@
 """The downstream sandbox: the eight services that onboarding calls, over real HTTP, with real state and real faults.
 
 `server` speaks HTTP and applies `faults`; `calls` counts what comes; `services` are the rules of each service; `store`
-keeps it all on disk. Started by `manage.py runsandbox`; docs/sandbox.md says how to use it.
+keeps it all on disk (docs/sandbox.md).
 """

@@ -1,4 +1,4 @@
-"""Calls: how many came to each service in each second, to show the load and not only its outcome."""
+"""Calls: how many came to each service in each second."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-# An hour of calls in every second. Of a service that is called less often it reaches back further.
+# An hour of calls in every second; further back for a service that is called less often.
 SECONDS_KEPT = 3600
 
 SECOND = "%Y-%m-%dT%H:%M:%SZ"
@@ -27,7 +27,7 @@ class CallLog:
             counts = self._seconds.setdefault(second, {}).setdefault(service, [0, 0])
             counts[0] += 1
             counts[1] += answered_5xx
-            # In the order in which they started, whatever the clock says: one that is set back makes nothing stay.
+            # In the order in which they started: a clock that is set back keeps nothing longer.
             while len(self._seconds) > SECONDS_KEPT:
                 del self._seconds[next(iter(self._seconds))]
 

@@ -68,8 +68,8 @@ class ArmedFault(Fault):
     def lets_through(self, now: float) -> bool:
         """Whether a call that comes `now` (seconds, monotonic) is within the capacity; if so, it takes its place there.
 
-        The second slides. By whole seconds twice as many could pass around the turn of a second, and then none for
-        almost as long. A call that is refused takes no place: else a client that comes too often would never get in.
+        The second slides: with whole seconds twice as many calls could pass around the turn of a second. A refused call
+        takes no place, or a client that comes too often would never get in.
         """
         if self.per_second is None:
             return False
@@ -92,7 +92,6 @@ class FaultBook:
         self._last_id = max((fault.id for fault in self._faults), default=0)
 
     def add(self, asked: Any) -> ArmedFault:
-        """Put a fault in force."""
         fault = _validated(asked)
         with self._lock:
             self._last_id += 1
@@ -102,7 +101,7 @@ class FaultBook:
         return armed
 
     def lift(self, id: str) -> ArmedFault:
-        """Take one fault out of force, and return it. Keys that are stuck stay so."""
+        """Lift one fault, and return it. Stuck keys stay so."""
         with self._lock:
             for fault in self._faults:
                 if str(fault.id) == id:
@@ -112,7 +111,7 @@ class FaultBook:
         raise Refused(404, "no_such_fault")
 
     def clear(self) -> None:
-        """Take all faults out of force; keys that were answered with 500 every time are free again too."""
+        """Lift all faults; keys that were answered with 500 every time are free again, too."""
         with self._lock:
             self._faults.clear()
             self._store.clear("fault")

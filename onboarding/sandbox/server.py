@@ -188,7 +188,7 @@ class Sandbox:
 
 
 class SandboxServer(ThreadingHTTPServer):
-    """A thread for each connection. Threads in the middle of a fault do not keep the process from ending."""
+    """A thread for each connection. A thread in the middle of a fault does not keep the process from ending."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -198,7 +198,7 @@ class SandboxServer(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that hung up is its own business.
+        # A client that hung up needs no report.
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -283,7 +283,7 @@ def _filters(query: dict[str, str], known: Collection[str]) -> tuple[datetime | 
         raise Refused(400, "malformed", f"no filter {', '.join(sorted(unknown))}")
     since = query.get("since", "")
     try:
-        # A plus sign that nobody escaped arrives as a space.
+        # A plus sign that was not escaped arrives as a space.
         at = datetime.fromisoformat(since.replace(" ", "+")).astimezone(UTC) if since else None
     except (ValueError, OverflowError):
         raise Refused(400, "malformed", "since: an ISO 8601 time is needed") from None

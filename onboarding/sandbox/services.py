@@ -1,6 +1,6 @@
 """The rules of the eight services: what each operation needs, keeps and answers. No HTTP beyond a status.
 
-An operation that changes something answers with a body that names the patient: the effect log takes it from there.
+A changing operation answers with a body that names the patient: the effect log takes it from there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from onboarding.sandbox.store import Store
 
-# Seconds. A patient's token lasts longer than any attempt; a session for as long as somebody tries things out.
+# Seconds. A patient's token lasts longer than any attempt; a session as long as somebody tries things out.
 TOKEN_TTL = 3600
 SESSION_TTL = 7 * 24 * 3600
 
@@ -276,7 +276,7 @@ def send_confirmation(call: Call) -> dict[str, Any]:
 
 
 def keep(kind: str, *texts: str) -> Operation:
-    """An operation that keeps the body, as something that a patient has one of; it needs these texts."""
+    """An operation that keeps the body as the patient's only one of its kind; it needs these texts."""
 
     def keep_one(call: Call) -> dict[str, Any]:
         call.store.put(kind, call.patient(), {**call.body, **{name: call.text(name) for name in texts}})
@@ -286,7 +286,7 @@ def keep(kind: str, *texts: str) -> Operation:
 
 
 def _new(call: Call, kind: str, id_name: str, id: str, **fields: Any) -> dict[str, Any]:
-    """Keep something that a patient may have many of; it is found by its id, and by the call's key."""
+    """Keep one of many that a patient may have; it is found by its id, and by the call's key."""
     made = {id_name: id, "patient_uuid": call.patient(), **fields}
     call.store.put(kind, id, made)
     call.store.put(f"{kind}_by_key", call.idempotency_key, {"id": id})

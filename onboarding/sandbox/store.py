@@ -35,7 +35,7 @@ class Performed:
 
 
 class Store:
-    """One connection, one lock: what happens here happens one after the other."""
+    """One connection, one lock: operations run one after the other."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ class Store:
         self._db = sqlite3.connect(
             directory / "sandbox.sqlite3", timeout=2, check_same_thread=False, isolation_level=None
         )
-        # Two sandboxes on one directory would each believe to be the only one.
+        # Two sandboxes on one directory would each take themselves for the only one.
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._db.execute("PRAGMA journal_mode = WAL")
         # A commit is in the kernel's hands before it is answered: SIGKILL loses nothing. A power cut may.
@@ -58,7 +58,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction: all of it or nothing, and no other one meanwhile."""
+        """A transaction, and no other one meanwhile."""
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -110,7 +110,7 @@ class Store:
         return [dict(zip(_EFFECT, row, strict=True)) for row in rows]
 
     def _own_secret(self) -> str:
-        """What tokens are signed with: they outlive a restart, as everything here does."""
+        """The key that signs tokens: they outlive a restart, as everything here does."""
         if (kept := self.get("secret", "tokens")) is None:
             kept = {"secret": token_hex(32)}
             self.put("secret", "tokens", kept)

@@ -40,7 +40,7 @@ KEEPALIVE_EXPIRY = 3.0
 # Seconds. A host that is up takes a connection within milliseconds.
 CONNECT_TIMEOUT = 3.0
 
-# Stated with every refusal that time mends: `_retry_after` counts on it, whatever the step's policy says.
+# Stated with every refusal that time mends, because `_retry_after` counts on it, whatever the step's policy says.
 JITTER = backoff.DEFAULT.jitter_factor
 
 # Refusals that time mends: the service is busy, is performing the same request right now, or the patient's token
@@ -70,9 +70,9 @@ AnswerT = TypeVar("AnswerT", bound=ServiceAnswer)
 class Service:
     """A downstream service by its name in `settings.SERVICES`.
 
-    `operation` names a call for people. Paths and queries carry no more than ids: they end up in the logs of others.
-    Calls that can be in an outage alone, while others of the service are answered, have a `circuit` of their own: the
-    answers of the others would keep that of the service closed.
+    `operation` names a call for people. Paths and queries carry only ids: they end up in the logs of others. Calls that
+    can be in an outage alone have a `circuit` of their own: the answers to other calls would keep the service's circuit
+    closed.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Service:
         return self._call(operation, method, path, answer, UnknownOutcome, json=body, headers=headers)
 
     def put(self, operation: str, path: str, *, body: Mapping[str, Any], idempotency_key: str, token: str = "") -> None:
-        """Set something that there is one of, as `change`; the answer says no more than that it is set."""
+        """Set something that there is one of, as `change` does; the answer says only that it is set."""
         self.change(
             operation,
             path,
@@ -194,8 +194,8 @@ class Service:
         return f"{root}{path}"
 
 
-# By process: a connection that is shared over a fork mixes the answers of two processes. A parent's client stays
-# here, unused and never closed: its connections are still the parent's.
+# By process: a connection shared over a fork mixes the answers of two processes. A parent's client stays here, unused
+# and never closed: its connections are the parent's.
 _clients: dict[int, httpx.Client] = {}
 
 
@@ -222,7 +222,7 @@ def _timeout() -> httpx.Timeout:
 
 
 def _code(response: httpx.Response) -> str:
-    """The service's word for why it refused, or one of ours when it gives none that is fit for people."""
+    """The service's word for why it refused, or one of ours if that is not fit for people."""
     try:
         code = response.json()["code"]
     except (ValueError, LookupError, TypeError):
@@ -233,10 +233,10 @@ def _code(response: httpx.Response) -> str:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """Seconds to wait, or None. The form with a date is ignored: it trusts two clocks to agree."""
+    """Seconds to wait, or None. A date is ignored: it would need two clocks to agree."""
     value = response.headers.get("Retry-After", "")
     if not re.fullmatch(r"[0-9]{1,9}", value):
         return None
-    # So that the jitter, which goes both ways, never takes it below what the service asks for; and no less than we
-    # would wait by ourselves. The policy's longest delay is its upper bound.
+    # So that the jitter, which goes both ways, never takes it below what the service asks for; and no less than our own
+    # delay. The policy's longest delay is its upper bound.
     return max(float(value) / (1 - JITTER), backoff.DEFAULT.base_delay)

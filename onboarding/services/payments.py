@@ -82,10 +82,10 @@ def find_charge(idempotency_key: str) -> str | None:
 
 
 def find_refund(charge_id: str, *, amount_cents: int) -> str | None:
-    """Return the id of the refund of all of a charge, whoever made it; None when there is none.
+    """The id of the refund of all of a charge, whoever made it; None when there is none.
 
-    Of several that make up the amount together, the last. A part of it is not enough, and a refund of another charge is
-    none: a service may leave a filter unheeded that it does not know.
+    If several make up the amount, the last. A partial refund is not enough. A refund of another charge is skipped: a
+    service may ignore a filter that it does not know.
     """
     found = payments.read("find_refund", "/refunds", query={"charge_id": charge_id}, answer=_Refunds)
     ours = [each for each in found.refunds if each.charge_id == charge_id]

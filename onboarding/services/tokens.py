@@ -22,5 +22,5 @@ def exchange(session_token: str) -> Token:
 
 
 def issue(patient: UUID) -> Token:
-    """Get a token for a patient on our own authority, once it is settled whose account it is."""
+    """Get a token for a patient on our own authority, once the account is settled."""
     return tokens.read("issue_token", "/issue", body={"patient_uuid": str(patient)}, answer=Token)

@@ -15,8 +15,8 @@ from workflows.waits import WaitExpired, wait_for_signal
 
 # The signal of the flow that creates the account, sent for its linking id.
 ACCOUNT_CREATED = "account.created"
-# Most linked accounts appear within seconds, some after the other flow was down for a night. Should the signal get
-# lost, we look after 5 s, 10 s, 20 s ... and then every 15 minutes.
+# Most linked accounts appear within seconds, some after the other flow was down for a night. If the signal is lost, we
+# look after 5 s, 10 s, 20 s ... and then every 15 minutes.
 LINKED_ACCOUNT_TIMEOUT = timedelta(days=2)
 LINKED_ACCOUNT_LOOK = timedelta(minutes=15)
 
@@ -31,7 +31,7 @@ def validate_duplicate_email(*, workflow: Workflow, context: OnboardingContext) 
     if not isinstance(submission, NetNew):
         return None
     account = accounts.find_by_email(submission.patient.email)
-    # From the second attempt on there is an account: ours.
+    # From the second attempt on, our own account is there.
     if account is not None and account.reference != workflow.key:
         raise StepError("Somebody else has an account with this e-mail address.", code="email_taken")
     return {}
@@ -72,7 +72,7 @@ def look_up_account(*, workflow: Workflow, context: OnboardingContext) -> dict[s
 
 
 def find_looked_up_account(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> None:
-    """Find nothing, ever: `look_up_account` changes nothing that could be found. Where it broke off, it asks again."""
+    """Finds nothing, ever: `look_up_account` changes nothing that could be found. Where it broke off, it asks again."""
 
 
 def await_linked_account(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
@@ -104,7 +104,7 @@ def await_linked_account(*, workflow: Workflow, context: OnboardingContext) -> d
 
 
 def exchange_token(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
-    """Get a token of this attempt's own. The patient's session may be over by now; whose account it is, is settled."""
+    """Get a token of this attempt's own. The patient's session may be over by now, but the account is settled."""
     return {"access_token": tokens.issue(context.patient).access_token.get_secret_value()}
 
 

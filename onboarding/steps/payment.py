@@ -33,7 +33,7 @@ def configure_billing(*, workflow: Workflow, context: OnboardingContext) -> dict
 
 
 def execute_checkout(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
-    """Charge the card. Without one the payment is due, which the dunning flow sees to, and nothing is charged."""
+    """Charge the card. Without one nothing is charged, and the dunning flow collects the payment."""
     if context.payment_card_id is None:
         return {"charge_id": None, "payment_status": "payment_due"}
     checkout = submission_of(workflow).checkout
@@ -48,7 +48,7 @@ def execute_checkout(*, workflow: Workflow, context: OnboardingContext) -> dict[
 
 
 def refund_checkout(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
-    """Refund what `execute_checkout` has charged, if it has charged anything."""
+    """Refund what `execute_checkout` has charged, if anything."""
     if context.charge_id is None:
         return None
     return {"refund_id": payments.refund(context.charge_id, idempotency_key=effect.undo_key)}
@@ -61,7 +61,7 @@ def find_charge(*, workflow: Workflow, context: OnboardingContext, effect: Known
 
 
 def find_refund(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
-    """Whether what `execute_checkout` has charged is given back: by us, or by hand; or nothing was charged."""
+    """Whether what `execute_checkout` has charged is given back, by us or by hand; or nothing was charged."""
     if context.charge_id is None:
         return {}
     amount_cents = submission_of(workflow).checkout.amount_cents

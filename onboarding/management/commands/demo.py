@@ -33,10 +33,10 @@ from onboarding.samples import Sample, samples
 from workflows.ingress import api_keys, webhooks
 from workflows.models import State
 
-# The workers are in the midst of a deploy.
+# The workers are in the middle of a deploy.
 OLD_RELEASE, NEW_RELEASE = "2.3.0", "2.4.0"
 
-# Far longer than it takes (about 30 s for 300): so that --exit ends by itself whatever happens.
+# Seconds. Far longer than it takes (about 30 s for 300), so that --exit always ends by itself.
 PATIENCE = 240.0
 PATIENCE_PER_SUBMISSION = 0.5
 
@@ -213,7 +213,7 @@ class Command(BaseCommand):
 
 @contextmanager
 def _database(screen: Console) -> Iterator[None]:
-    """The embedded PostgreSQL, when that is what the settings name: running inside, stopped after if it was before."""
+    """The embedded PostgreSQL, if the settings name it: running inside, stopped again if it was stopped before."""
     if settings.DATABASES["default"]["ENGINE"] != "config.embedded":
         yield
         return
