@@ -1,4 +1,4 @@
-"""Users and groups: whoever is not a superuser gives no right that they lack. The rules are in `rights`."""
+"""Users and groups: nobody but a superuser gives a right that they lack. The rules are in `rights`."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class GivesOwnRights(ModelAdmin):
 
 @admin.register(User)
 class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
-    """Superusers are seen by superusers only. Users who have a right that one lacks can be looked at, and no more.
+    """Only superusers see superusers. A user who has a right that one lacks can only be looked at.
 
-    Whoever has signed in is deleted and renamed by superusers only.
+    Only superusers delete or rename a user who has signed in.
     """
 
     readonly_fields = ("last_login", "date_joined")  # what is known is not to be edited
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
-        # The history has names: by another one it would tell of somebody else.
+        # The history has names: after a rename it would tell of somebody else.
         kept = ("username",) if obj and not may_be_forgotten(_user(request), obj) else ()
         return (*self.readonly_fields, *kept)
 
@@ -73,7 +73,7 @@ class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         if _user(request).is_superuser:
             return fieldsets
-        # Beside the password stands the link to set it.
+        # The link to set the password stands beside it.
         hidden = ["is_superuser"] if self.has_change_permission(request, obj) else ["is_superuser", "password"]
         return [
             (title, {**options, "fields": [field for field in options["fields"] if field not in hidden]})

@@ -13,7 +13,7 @@ def register_all() -> None:
 
 
 def proxy_tells_the_address(**kwargs: Any) -> list[CheckMessage]:
-    """Behind a proxy all sign-ins come from one address, unless a header tells it: one guesser would lock everybody."""
+    """Behind a proxy all sign-ins come from one address, unless a header names it: one guesser would lock out all."""
     if not getattr(settings, "SECURE_PROXY_SSL_HEADER", None) or settings.CLIENT_ADDRESS_HEADER:
         return []
     return [

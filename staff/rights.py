@@ -1,6 +1,6 @@
 """Who may administer whom: nobody can give, or get at, a right that they do not have.
 
-A user's rights are their permissions and their groups; a group is one in itself, for its name is a team's.
+A user's rights are their permissions and their groups: a group's name is a team's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def groups_of(user: User) -> QuerySet[Group]:
 
 
 def may_administer(who: User, user: User) -> bool:
-    """Whether `user` has nothing that `who` has not: their password is then worth nothing to `who`."""
+    """Whether `user` has no right that `who` lacks: `who` gains nothing by their password."""
     if who.is_superuser:
         return True
     return (
@@ -34,10 +34,9 @@ def may_administer(who: User, user: User) -> bool:
 
 
 def may_be_forgotten(who: User, user: User) -> bool:
-    """Whether `who` may delete `user`, or give them another name.
+    """Whether `who` may delete or rename `user`: for a user who has signed in only a superuser may.
 
-    With a user goes the record of what they did to users. So nobody covers their own traces: of a user who has signed
-    in only superusers do so.
+    The record of what a user did to users goes with them: nobody may cover their own traces.
     """
     return who.is_superuser or user.last_login is None
 

@@ -1,4 +1,4 @@
-"""Sessions in the database, as Django's own, but for keys that none can have (the setting SESSION_ENGINE)."""
+"""Sessions in the database, as Django's own, except for impossible keys (the setting SESSION_ENGINE)."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from django.contrib.sessions.backends import db
 
 class SessionStore(db.SessionStore):
     def _validate_session_key(self, key: Any) -> bool:
-        """Whether it can be a session's. A cookie may hold a NUL, which PostgreSQL would refuse with an error."""
+        """Whether it can be a session's key. A cookie may hold a NUL, which PostgreSQL would refuse with an error."""
         return bool(super()._validate_session_key(key)) and key.isalnum()  # type: ignore[misc]

@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-# What a page of ours asks for by itself, such as its own refresh, says so in this header: it is no activity.
+# A request that a page makes by itself, such as its own refresh, has this header: it is no activity.
 BACKGROUND = "X-Background"
 
 BEGAN, SEEN = "session_began", "session_seen"
@@ -38,7 +38,7 @@ def _begin(sender: Any, request: HttpRequest, **kwargs: Any) -> None:
 
 
 def limit_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """End the session that is over, before anything is done for it; what else comes in is activity."""
+    """End a session that is over before anything is done for it; any other request counts as activity."""
 
     def respond(request: HttpRequest) -> HttpResponse:
         if not request.user.is_authenticated:
@@ -67,7 +67,7 @@ def left(session: SessionBase) -> dict[str, int]:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def session_view(request: HttpRequest) -> HttpResponse:
-    """How long the session has left; asked by POST, it is activity (see `limit_sessions`)."""
+    """How long the session has left; a POST is activity (see `limit_sessions`)."""
     if not request.user.is_authenticated:
         return HttpResponse(status=401)
     return JsonResponse(left(request.session))
@@ -99,7 +99,7 @@ def _is_background(request: HttpRequest) -> bool:
 
 
 def _to_sign_in(request: HttpRequest, why: str) -> HttpResponse:
-    """To the sign-in page, and from there back to the page that the user was on."""
+    """Redirect to the sign-in page, and from there back to the page that the user was on."""
     if _is_background(request) or request.path == reverse("admin:session"):
         messages.warning(request, f"{why} Sign in to go on.")
         return HttpResponse(status=401)
@@ -110,7 +110,7 @@ def _to_sign_in(request: HttpRequest, why: str) -> HttpResponse:
 
 
 def _page_of(request: HttpRequest) -> str:
-    """The page on which the form was: a form may be sent to an address that has no page."""
+    """The page of the form: the form's own address may have no page."""
     home = reverse("admin:index")
     try:
         page = urlsplit(request.headers.get("Referer", ""))

@@ -1,7 +1,6 @@
-"""Who gets in: the throttle of sign-ins (django-axes, fitted by its own hooks), and what is kept of them.
+"""Who gets in: the throttle of sign-ins (django-axes, by its own hooks), and what is recorded of them.
 
-The settings name these functions: AXES_HANDLER, AXES_USERNAME_CALLABLE, AXES_CLIENT_IP_CALLABLE and so on. Why axes,
-and why so: docs/adr/0015.
+The settings name these functions: AXES_HANDLER, AXES_USERNAME_CALLABLE and so on. docs/adr/0015 says why.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from django.utils import timezone
 from django.utils.crypto import salted_hmac
 from django.views.decorators.debug import sensitive_variables
 
-# An office shares an address: it has four times as many failures as one account.
+# People in an office share an address: it may have four times as many failures as one account.
 FAILURES_OF_ADDRESS = 4
 
 # For so long after a sign-in, an address is one where the account is known.
@@ -36,9 +35,8 @@ ADDRESS_KNOWN_FOR = timedelta(days=30)
 class SignInForm(AdminAuthenticationForm):
     """The admin's form. It says when sign-ins are refused, and counts a user who may not use the console as a failure.
 
-    Such a user's right password would otherwise be the one guess that the throttle does not count.
-
-    What is wrong is told beside the password, which has to be typed again whichever of the two was wrong.
+    Otherwise the throttle would not count the guess that finds such a user's password. The error stands beside the
+    password, which has to be typed again in any case.
     """
 
     def get_invalid_login_error(self) -> ValidationError:
@@ -54,9 +52,9 @@ class SignInForm(AdminAuthenticationForm):
 
 
 class OwnPasswordForm(AdminPasswordChangeForm):
-    """The admin's form for one's own password. A wrong old one is a failure as at a sign-in, and counted with those.
+    """The admin's form for one's own password. A wrong old one counts as a failed sign-in.
 
-    Else whoever finds a session open could guess at its password for as long as they like.
+    Otherwise somebody who finds a session open could guess at its password without limit.
     """
 
     def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
@@ -80,7 +78,7 @@ class OwnPasswordView(PasswordChangeView):
 
 
 def _refusal(request: HttpRequest | None) -> ValidationError | None:
-    """What is said when this request was refused for the failures before it."""
+    """The message for a request that was refused for the failures before it."""
     if not getattr(request, "axes_locked_out", False):
         return None
     return ValidationError(
@@ -93,7 +91,7 @@ def _refusal(request: HttpRequest | None) -> ValidationError | None:
 
 
 def refuse(request: HttpRequest, response: HttpResponse, credentials: dict[str, Any] | None) -> HttpResponse:
-    """The page of one of the forms above, as the answer to what the throttle has refused."""
+    """One of the forms above, as the answer to a throttled request."""
     response.status_code = 429
     response.headers["Retry-After"] = str(round(settings.AXES_COOLOFF_TIME.total_seconds()))
     return response
@@ -103,7 +101,7 @@ def refuse(request: HttpRequest, response: HttpResponse, credentials: dict[str, 
 
 
 def name_of(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str:
-    """The user who was named. What is no user's name may be a password that slipped: of that a keyed hash is kept."""
+    """The user who was named. A text that is no user's name may be a password: only its keyed hash is kept."""
     typed = str((credentials or {}).get("username") or request.POST.get("username", ""))
     if User.objects.filter(username=typed).exists():
         return typed
@@ -113,8 +111,8 @@ def name_of(request: HttpRequest, credentials: dict[str, Any] | None = None) -> 
 def address_of(request: HttpRequest) -> str | None:
     """The address that a request comes from; None if it cannot be told, which is counted as one address.
 
-    Behind a proxy it is the last one in CLIENT_ADDRESS_HEADER: that one our own proxy has written, and those before it
-    anybody may have. Of IPv6 it is the /64, within which a client chooses its address.
+    Behind a proxy it is the last one in CLIENT_ADDRESS_HEADER, which our own proxy has written; a client can make up
+    those before it. For IPv6 it is the /64, within which a client chooses its address.
     """
     name = settings.CLIENT_ADDRESS_HEADER
     told = request.headers.get(name, "") if name else request.META.get("REMOTE_ADDR", "")
@@ -128,10 +126,10 @@ def address_of(request: HttpRequest) -> str | None:
 
 
 def counted_by(request: HttpRequest, credentials: dict[str, Any] | None = None) -> list[str | list[str]]:
-    """By what failures are counted, the address last.
+    """What failures are counted by, the address last.
 
-    By the account, and by the address. But where the account has signed in lately, its failures are counted apart:
-    whoever locks it from elsewhere does not lock out its owner.
+    By the account, and by the address. Where the account has signed in lately, its failures are counted apart: a
+    guesser elsewhere does not lock out the owner.
     """
     since = timezone.now() - ADDRESS_KNOWN_FOR
     address = address_of(request)
@@ -160,7 +158,7 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
     def reset_user_attempts(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:
         """Forget this account's failures from this address only.
 
-        Axes forgets all that the address did: one account of one's own would do to go on guessing at those of others.
+        Axes forgets all of the address: signing in to one's own account would allow more guesses at others.
         """
         forgotten = AccessAttempt.objects.filter(username=name_of(request, credentials), ip_address=address_of(request))
         return int(forgotten.delete()[0])
@@ -170,12 +168,12 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
         prune()
 
     def remove_out_of_limit_failure_logs(self, *, username: str, limit: int | None = None) -> int:
-        """Keep them all until `prune`. Axes would keep a thousand of a user, and drop the newest of them."""
+        """Keep them all until `prune`: axes would keep a thousand per user, and drop the newest."""
         return 0
 
 
 def prune() -> None:
-    """Drop what was recorded of sign-ins longer ago than it is kept, and the sessions that are over."""
+    """Delete old records of sign-ins, and the sessions that are over."""
     now = timezone.now()
     for model in (AccessLog, AccessFailureLog):
         model.objects.filter(attempt_time__lt=now - timedelta(days=settings.SIGN_INS_KEPT_DAYS)).delete()

@@ -17,7 +17,7 @@ from workflows.console.site import ConsoleSite
 
 class StaffSite(ConsoleSite):
     login_form = SignInForm
-    # Django's is the only page with the bar of whoever is signed in that a browser may keep, with the next one.
+    # The only page with the user's bar that Django lets a browser keep, for the next user to see.
     password_change_done = method_decorator(never_cache)(AdminSite.password_change_done)
 
     @method_decorator(never_cache)

@@ -14,7 +14,7 @@ from django.core.management.base import CommandError
 
 
 def ask(prompt: str) -> str:
-    """`input`, but "no" to Django's offer to create the user with a weak password."""
+    """`input`, but "no" to Django's offer to accept a weak password."""
     return "n" if prompt.startswith("Bypass password validation") else input(prompt)
 
 
