@@ -1,7 +1,6 @@
 """What people read when a page cannot be shown: what it means, whether anything was done, and where to go from there.
 
-No word of the exception: it may be about a patient, and helps nobody who does not read code. The log has it. With DEBUG
-Django's own pages come first, for whoever develops.
+It never shows the exception, which may be about a patient; the log has it. With DEBUG Django's own pages come first.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def _page(request: HttpRequest, status: int, words: dict[str, str]) -> HttpRespo
 
 
 def _bare(status: int, words: dict[str, str]) -> HttpResponse:
-    """The page without asking the database for anything: that may be what is broken."""
+    """The page without any query: the database may be what is broken."""
     return _answer(status, render_to_string("errors/bare.html", {**words, "site_header": admin.site.site_header}))
 
 

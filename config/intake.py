@@ -14,5 +14,5 @@ from workflows.postgres import session_settings  # noqa: E402
 
 session_settings.limit_idle_transactions()
 
-# A wrong setting stops the process at its start, not every request.
+# A wrong setting stops the process at its start, not at every request.
 application = Intake(submission_definition())

@@ -1,4 +1,4 @@
-"""Log lines without what they are not to hold: the message of an exception may quote a patient's data."""
+"""Log lines without personal data: the message of an exception may quote a patient's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tupl
 
 
 class Formatter(logging.Formatter):
-    """Of an exception that nobody has caught it writes the class, and where it came from; never its message.
+    """Writes the class of an uncaught exception, and where it came from; never its message.
 
     PostgreSQL's errors quote the row that they refuse, and Python's the value.
     """

@@ -1,10 +1,8 @@
 """The HTTP servers: gunicorn's asgi worker for the intake, and its worker of threads for the console.
 
-In the intake no connection costs another one its turn. Gunicorn's own worker has no limit of time for a request, counts
-connections and does not bound them, waits for idle ones when it is told to stop, and gives a client that has closed its
-half no answer. Both workers of its own quote what they could not read.
-
-No other module knows the inner parts of gunicorn; tests/config/test_foreign_parts.py names them.
+Gunicorn's own asgi worker has no limit of time for a request, counts connections and does not bound them, waits for
+idle ones when it is told to stop, and does not answer a client that has closed its half. Both of its workers quote what
+they could not read. No other module knows the inner parts of gunicorn; tests/config/test_foreign_parts.py names them.
 """
 
 from __future__ import annotations
@@ -22,17 +20,17 @@ from gunicorn.http import errors
 from gunicorn.workers import gasgi
 from gunicorn.workers.gthread import ThreadWorker
 
-# Seconds from the first byte of a request to its last: 256 KiB at 17 KiB a second. What takes longer is let go.
+# Seconds from the first byte of a request to its last: 256 KiB at 17 KiB a second.
 REQUEST_SECONDS = 15.0
 # Seconds for a client to take an answer, and to close its half of a connection that we have closed.
 ANSWER_SECONDS = 15.0
 LINGER_SECONDS = 2.0
-# Seconds for requests that are on their way when the process is told to stop, on connections that seem idle.
+# Seconds, when the process is told to stop, for requests under way on connections that seem idle.
 LAST_REQUEST_SECONDS = 1.0
 
 
 class Connection(ASGIProtocol):  # type: ignore[misc]
-    """A client of the intake. Its deadline runs while a request has started and is not whole."""
+    """A client of the intake. Its deadline runs while a request has started and is not complete."""
 
     _closed: bool
 
@@ -43,7 +41,7 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
 
     @property
     def is_idle(self) -> bool:
-        """It waits for a request, of which nothing has come yet."""
+        """Whether nothing of its next request has come yet."""
         return self._body_receiver is None and self._deadline is None and not self._closed
 
     @property
@@ -88,7 +86,7 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
         return not self._closed
 
     def _give_up_request(self) -> None:
-        """The rest of the request does not come. The application refuses it, if it has started with it."""
+        """The rest of the request does not come. The application refuses it, if it has started."""
         if self._body_receiver is not None:
             self._stop_deadline()
             self._body_receiver.signal_disconnect()
@@ -158,7 +156,7 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
             self.transport.write(problem(HTTPStatus(status), code))
 
 
-# What the worker makes of each connection that it accepts: there is no setting for it.
+# The worker makes this of each connection that it accepts: there is no setting for it.
 gasgi.ASGIProtocol = Connection
 
 
@@ -179,7 +177,7 @@ class IntakeWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         return idle is not None
 
     async def _shutdown(self) -> None:
-        """Answer what has been sent, and close. On a connection that is in use the next answer is the last one."""
+        """Answer what has been sent, and close. On a connection in use the next answer is the last one."""
         self.alive = False
         self.loop.call_later(LAST_REQUEST_SECONDS, self._close_idle)
         await super()._shutdown()

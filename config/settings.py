@@ -38,17 +38,17 @@ if not DEBUG:
     SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=True)
     # Load balancers and Prometheus ask from inside, in plain http.
     SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
-    # 30 days: long enough to protect, short enough to live down a certificate that could not be renewed.
+    # 30 days: long enough to protect, short enough to survive a certificate that could not be renewed.
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=30 * 24 * 60 * 60)
     SECURE_HSTS_INCLUDE_SUBDOMAINS = env.bool("SECURE_HSTS_INCLUDE_SUBDOMAINS", default=True)
-    # Preloading binds a whole domain, for months and in every browser: not for one host to decide.
+    # Preloading binds a whole domain, for months and in every browser: one host must not decide that.
     SECURE_HSTS_PRELOAD = env.bool("SECURE_HSTS_PRELOAD", default=False)
     SILENCED_SYSTEM_CHECKS = ["security.W021"]
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True
 
-    # The header in which our own proxy says "https", such as X-Forwarded-Proto. Only when there is a proxy, and it
-    # sets or strips that header itself: any other sender of it would pass plain http for https.
+    # The header in which our own proxy says "https", such as X-Forwarded-Proto. Only when a proxy sets or strips that
+    # header itself: any other sender of it would pass plain http for https.
     if proxy_header := env.str("SECURE_PROXY_SSL_HEADER", default=""):
         SECURE_PROXY_SSL_HEADER = (f"HTTP_{proxy_header.upper().replace('-', '_')}", "https")
 
@@ -66,11 +66,11 @@ AUTHENTICATION_BACKENDS = [
     "django.contrib.auth.backends.ModelBackend",
 ]
 
-# Where a sign-in leads that was asked to lead to another site.
+# A sign-in that was asked to lead to another site leads here.
 LOGIN_REDIRECT_URL = "admin:index"
 
-# An account is refused after so many failures, an address after four times as many, until so long after the last one
-# that was counted. What is refused is not counted: the pause does not grow.
+# An account is refused after so many failures, an address after four times as many, for so long after the last one that
+# counted. A refused try is not counted: the pause does not grow.
 AXES_FAILURE_LIMIT = env.int("SIGN_IN_FAILURES", default=5)
 AXES_COOLOFF_TIME = timedelta(minutes=env.int("SIGN_IN_PAUSE_MINUTES", default=15))
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
@@ -81,17 +81,17 @@ AXES_LOCKOUT_CALLABLE = "staff.sign_in.refuse"
 AXES_USERNAME_CALLABLE = "staff.sign_in.name_of"
 AXES_CLIENT_IP_CALLABLE = "staff.sign_in.address_of"
 AXES_CLIENT_STR_CALLABLE = "staff.sign_in.described"
-# Of these fields of a failed sign-in's form it is kept that they were sent, and not what: people type passwords there.
+# For these fields of a failed sign-in only their names are kept: people type passwords there.
 AXES_SENSITIVE_PARAMETERS = ["username", "csrfmiddlewaretoken"]
 AXES_VERBOSE = False
 AXES_ENABLE_ADMIN = False
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
 
-# For so many days sign-ins, sign-outs and failures stay on record.
+# Sign-ins, sign-outs and failures are kept for so many days.
 SIGN_INS_KEPT_DAYS = env.int("SIGN_INS_KEPT_DAYS", default=365)
 
-# The header in which our own proxy names the client's address, such as X-Forwarded-For. Only when there is a proxy, and
-# it appends to that header or sets it: with any other, whoever guesses passwords chooses what they are counted by.
+# The header in which our own proxy names the client's address, such as X-Forwarded-For. Only when a proxy appends to it
+# or sets it: with any other, a guesser chooses what they are counted by.
 CLIENT_ADDRESS_HEADER = env.str("CLIENT_ADDRESS_HEADER", default="")
 
 # --- Sessions (staff/sessions.py) ---------------------------------------------------------------
@@ -121,16 +121,15 @@ else:
     )
 
 database["CONN_MAX_AGE"] = None
-# Each of the console's requests first tries the connection that the one before has left: PostgreSQL may have restarted
-# since. The API and the workers find that out by themselves, without a round trip more: see
-# workflows/postgres/deadlines.py.
+# Each of the console's requests first tests the kept connection: PostgreSQL may have restarted since. The API and the
+# workers find out without that round trip: see workflows/postgres/deadlines.py.
 database["CONN_HEALTH_CHECKS"] = True
 database["OPTIONS"] = {
-    # Seconds. Without it a server that takes connections and then says nothing would hold each request for minutes.
+    # Seconds. Without it a silent server would hold each request for minutes.
     "connect_timeout": 3,
-    # The kernel probes a connection that is silent for 10 s, three times, 5 s apart, and gives it up after 25 s without
-    # an answer. `tcp_user_timeout` is the same limit for data that was sent and not acknowledged, in milliseconds. All
-    # of it is between this host and the next one, so a pooler has nothing against it.
+    # The kernel probes a connection that is silent for 10 s, three times, 5 s apart, and gives it up after 25 s.
+    # `tcp_user_timeout` is the same limit for unacknowledged data, in milliseconds. All of it ends at the next host, so
+    # it works with a pooler.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -138,13 +137,10 @@ database["OPTIONS"] = {
     **database.get("OPTIONS", {}),
 }
 
-# Two connections a process: `default` for requests and for the worker's claim, and `attempt log`, which
-# the worker keeps in autocommit for what must outlive a rollback (docs/internals/claim.md).
-#
-# The attempt log's parameters are sent beside its statements, not in them: a manual task's facts are about a patient,
-# and PostgreSQL's log and pg_stat_activity show the text of statements. The few statements that it repeats for every
-# step are prepared at the fifth time, psycopg's own default: the server then plans them no more (see
-# workflows/engine/lease.py).
+# Two connections a process: `default` for requests and for the worker's claim, and `attempt log`, which the worker
+# keeps in autocommit for what must outlive a rollback (docs/internals/claim.md). The attempt log's parameters are sent
+# beside its statements: PostgreSQL's log and pg_stat_activity show a statement's text, and a manual task's facts are
+# about a patient. Its few statements are prepared at the fifth time, psycopg's default.
 DATABASES = {
     "default": database,
     "attempt_log": {
@@ -213,7 +209,7 @@ USE_TZ = True
 
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
-# With DEBUG on, static files are served from where they lie: by gunicorn too, and without collectstatic.
+# With DEBUG, static files are served from where they lie: by gunicorn too, and without collectstatic.
 WHITENOISE_AUTOREFRESH = WHITENOISE_USE_FINDERS = DEBUG
 
 # --- Workflows ----------------------------------------------------------------------------------
@@ -221,11 +217,11 @@ WHITENOISE_AUTOREFRESH = WHITENOISE_USE_FINDERS = DEBUG
 # Which release runs: written on every attempt, for "what broke with the last deploy?".
 RELEASE = env.str("RELEASE", default="")
 
-# What Prometheus sends to be told `/metrics`, as a bearer token. Empty: DEBUG tells everybody, and a server nobody.
+# The bearer token that Prometheus sends to `/metrics`. Empty: with DEBUG everybody may read it, otherwise nobody.
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
 
 # How long the server lets a worker be silent on the row that it holds. 0 is 30 seconds longer than the longest step may
-# take. If a step takes longer than this, its worker loses the row in the midst of it.
+# take. If a step takes longer than this, its worker loses the row.
 WORKER_LEASE_SECONDS = env.float("WORKER_LEASE_SECONDS", default=0)
 # The file in which `runworker` reports on its processes to `workerhealth`, unless `--health-file` names another; empty
 # for none.
@@ -233,11 +229,11 @@ WORKER_HEALTH_FILE = env.str("WORKER_HEALTH_FILE", default="")
 
 # Dotted paths of the definitions that this release knows.
 WORKFLOWS = env.list("WORKFLOWS", default=["onboarding.workflow.ONBOARDING"])
-# The name of the definition that POST /v1/submissions enters; empty where no submission comes in, as for a worker.
+# The definition that POST /v1/submissions enters; empty where no submission comes in, as for a worker.
 SUBMISSION_WORKFLOW = env.str("SUBMISSION_WORKFLOW", default="onboarding")
 
 # The secrets that search keys are hashed with, comma-separated: the first one writes, all are searched. Empty outside
-# DEBUG: one made of SECRET_KEY, of which a check warns. See docs/deployment.md.
+# DEBUG: one made of SECRET_KEY, with a warning of a check. See docs/deployment.md.
 SEARCH_KEYS = [key.strip() for key in env.list("SEARCH_KEYS", default=[]) if key.strip()]
 if DEBUG and not SEARCH_KEYS:
     SEARCH_KEYS = ["insecure-and-only-for-debug-on-this-machine"]
@@ -268,9 +264,9 @@ LOGGING = {
     },
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
-        # Without handlers of its own: Django's would mail the admins, and print only with DEBUG.
+        # No handlers of its own: Django's would mail the admins, and print only with DEBUG.
         "django": {"handlers": [], "level": "INFO"},
-        # httpx logs the URL of every request at INFO; what it is built on, at DEBUG, the headers of every answer.
+        # httpx logs the URL of every request at INFO; the libraries below it log headers at DEBUG.
         "httpx": {"level": "WARNING"},
         "httpcore": {"level": "WARNING"},
         # axes tells each of its steps at INFO; failed sign-ins and refusals are warnings.
@@ -280,12 +276,12 @@ LOGGING = {
 
 # --- The services that onboarding calls ---------------------------------------------------------
 
-# Each below one root, unless it has an address of its own. Without either nothing is assumed outside DEBUG: a system
-# check says so, since a worker that calls the wrong host is worse than one that does not start.
+# Each below one root, unless it has an address of its own. Without either a system check fails outside DEBUG: a worker
+# that calls the wrong host is worse than one that does not start.
 SERVICES_URL = env.str("SERVICES_URL", default="http://127.0.0.1:8100" if DEBUG else "").rstrip("/")
 SERVICES = {
     name: env.str(f"{name.upper()}_URL", default=SERVICES_URL and f"{SERVICES_URL}/{name}").rstrip("/")
     for name in ("accounts", "tokens", "profiles", "insurance", "visits", "payments", "programs", "messages")
 }
-# Seconds to wait for an answer. Shorter than a step may take, longer than any of them needs on a bad day.
+# Seconds to wait for an answer: shorter than a step may take, longer than any service needs on a bad day.
 SERVICES_TIMEOUT = env.float("SERVICES_TIMEOUT", default=10)

@@ -10,7 +10,7 @@ from django.http.multipartparser import MultiPartParserError
 
 
 class NoFiles(FileUploadHandler):
-    """Refuses a file, and before anything of it is read a body of more than a form may have."""
+    """Refuses a file, and a body larger than a form may have before any of it is read."""
 
     def handle_raw_input(self, input_data: Any, META: Any, content_length: int, *rest: Any, **more: Any) -> None:  # noqa: N803 (Django's name)
         if content_length > (settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0):

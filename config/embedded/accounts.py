@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from config.embedded.errors import EmbeddedServerError
 
-# The accounts that the server may run as when we are root: the first that there is.
+# The accounts that the server may run as when we are root: the first that exists.
 ACCOUNTS = ["postgres", "nobody"]
 
 
@@ -45,7 +45,7 @@ def run_as(account: Account, program: str | Path, *arguments: str | Path) -> sub
         group=account.gid,
         extra_groups=[] if os.geteuid() == 0 else None,
         umask=0o077,
-        # Neither the caller's PG* variables nor its folder: the account may not be able to enter it.
+        # Neither the caller's PG* variables nor its folder, which the account may not be able to enter.
         env={"PATH": os.defpath, "LC_ALL": "C"},
         cwd="/",
         stdin=subprocess.DEVNULL,

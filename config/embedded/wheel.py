@@ -16,7 +16,7 @@ INSTALLATION = "pginstall18"
 
 
 def installation() -> Path:
-    """The PostgreSQL in the wheel. The package itself is not imported: it makes files when it is."""
+    """The PostgreSQL in the wheel. The package is not imported: that would make files."""
     package = importlib.util.find_spec(PACKAGE)
     if package is None or package.origin is None:
         raise EmbeddedServerError(f"the package {WHEEL} is not installed.")
@@ -27,7 +27,7 @@ def installation() -> Path:
 
 
 def copied_programs(home: Path) -> Path:
-    """The folder of the programs of the copy that `home` has of the wheel's PostgreSQL, which is made if need be."""
+    """The programs' folder in `home`'s copy of the wheel's PostgreSQL, which is made if need be."""
     copy = home / f"program-{importlib.metadata.version(WHEEL)}"
     if not copy.exists():
         _copy(installation(), copy)
