@@ -16,14 +16,6 @@ The path of a workflow, and where each part of it is:
 | needs somebody | `health/needs_a_person.py` |
 | is retried, cancelled, approved, acknowledged | `operations/`, called by `console/` |
 
-What the author of a workflow imports:
-
-| from | |
-|---|---|
-| `workflows.definition` | `WorkflowDefinition`, `Step`, `Retry` |
-| `workflows.errors` | `StepError`, `RetryableStepError`, `UnknownOutcome` |
-| `workflows.effects` | `key_for`, `KnownEffect` |
-| `workflows.waits` | `require_approval`, `wait_for_signal`, `wait_for_time`, `wait_for_children` |
-| `workflows.models` | `Workflow` |
-| `workflows.testing` | in tests |
+The author of a workflow imports from `workflows.definition`, `workflows.errors`, `workflows.effects`, `workflows.waits`
+and `workflows.models`; a test from `workflows.testing`.
 """

@@ -21,7 +21,7 @@ from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.search.search_keys import FROM_SECRET_KEY, SearchKey
 from workflows.wording import known_words_for_code
 
-# Of the workflows that have failed, newest first.
+# Of the failed workflows, newest first.
 FAILURES_CHECKED = 5_000
 
 # Characters of a secret for search keys: 128 bits and more, however it is written.
@@ -34,7 +34,7 @@ DOTTED_PATH = "Give the dotted path of a WorkflowDefinition, like 'onboarding.wo
 
 
 def check_definitions(**kwargs: Any) -> list[CheckMessage]:
-    """Every path in WORKFLOWS leads to a definition with steps; names of definitions, and of its steps, are unique."""
+    """Every path in WORKFLOWS leads to a definition with steps; names of definitions, and of their steps, are unique."""
     return list(_check_definitions())
 
 
@@ -75,7 +75,7 @@ def _check_definition(definition: WorkflowDefinition) -> Messages:
 
 
 def _unfit(definition: WorkflowDefinition) -> CheckMessage | None:
-    """What is wrong with the definition as a whole, so that nothing else need be said of it."""
+    """What is wrong with the definition as a whole; then its steps are not checked."""
     if not definition.steps:
         return Error(f"The definition {definition.name!r} has no steps.", obj=definition, id="workflows.E004")
     required = [name for name, field in definition.context_class.model_fields.items() if field.is_required()]
@@ -96,7 +96,7 @@ def _unfit(definition: WorkflowDefinition) -> CheckMessage | None:
 
 
 def _check_keys(definition: WorkflowDefinition) -> Messages:
-    """Each search key is a SearchKey of a field, and its kind a word: it is part of each hash, and on record."""
+    """Each search key is a SearchKey of a field, and its kind a word: it is part of each hash, and recorded."""
     wrong = [
         str(kind)[:20]
         for kind, key in definition.search_keys.items()
@@ -108,7 +108,7 @@ def _check_keys(definition: WorkflowDefinition) -> Messages:
         yield Error(message, hint=hint, obj=definition, id="workflows.E013")
 
 
-# What is wrong with a step: how bad, the number of the check, the rest of a sentence about the step, and what to do.
+# What is wrong with a step: the severity, the number of the check, the rest of a sentence about the step, a hint.
 Faults = Iterator[tuple[type[Error] | type[Warning], str, str, str]]
 
 
@@ -117,7 +117,7 @@ def _check_repeats(step: Step, definition: WorkflowDefinition) -> Faults:
     if step.once and step.repeatable:
         message = "is once and repeatable: its call is not made again, and may be made again."
         yield Error, "E009", message, "Leave out repeatable=True: what is once is never repeated without need."
-    # What follows may fail or wait, and then even a workflow that completes has run this step twice.
+    # A later step may fail or wait, and then even a workflow that completes has run this step twice.
     if step.best_effort and not step.once and not step.repeatable and step is not definition.steps[-1]:
         message = "is best effort and stands before others: whenever one of them fails or waits, it runs again."
         hint = "Make it Step(..., once=True); or say that this does no harm, Step(..., repeatable=True)."
@@ -125,7 +125,7 @@ def _check_repeats(step: Step, definition: WorkflowDefinition) -> Faults:
 
 
 def _check_best_effort(step: Step, definition: WorkflowDefinition) -> Faults:
-    """Only what may be let go is parked in its stead, or followed up."""
+    """Only a best-effort step may say that it is parked instead of passed over, or deferred."""
     stated = [name for name, value in (("parks", step.parks), ("follow_up", step.follow_up)) if value]
     if stated and not step.best_effort:
         hint = "Any other step is parked in an outage, and never let go: leave it out, or say best_effort=True."
@@ -133,7 +133,7 @@ def _check_best_effort(step: Step, definition: WorkflowDefinition) -> Faults:
 
 
 def _check_policy(step: Step, definition: WorkflowDefinition) -> Faults:
-    """A step's call must be able to keep what the step's policy promises."""
+    """A step's call can keep what the step's policy promises."""
     if not step.once:
         if step.undo or step.lookup or step.undo_lookup or step.key_ttl is not None:
             message = "has an undo, a lookup or a key_ttl, and is not once."
@@ -165,7 +165,7 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> Faults:
 
 
 def _check_returns(step: Step, definition: WorkflowDefinition) -> Faults:
-    """A person must be able to fill in the fields that a step returns, and the context must be able to keep them."""
+    """A person can fill in the fields that a step returns, and the context can keep them."""
     if step.returns is None:
         if step.once:
             message = "is once, and does not say what it returns: a person who is asked about its call writes JSON."
@@ -182,7 +182,7 @@ def _check_returns(step: Step, definition: WorkflowDefinition) -> Faults:
 
 
 def check_wording(**kwargs: Any) -> list[CheckMessage]:
-    """A definition that has words at all has some for each step, and none of a step that it does not have."""
+    """A definition with words has some for each step, and none for a step that it does not have."""
     messages: list[CheckMessage] = []
     for definition in _readable_definitions().values():
         lacking, misspelt = wordless_steps(definition), unknown_steps(definition)
@@ -198,21 +198,21 @@ def check_wording(**kwargs: Any) -> list[CheckMessage]:
 
 
 def wordless_steps(definition: WorkflowDefinition) -> list[str]:
-    """The steps of a definition that its wording says nothing of."""
+    """The steps of a definition that its wording leaves out."""
     return [step.name for step in definition.steps if step.name not in definition.wording.steps]
 
 
 def unknown_steps(definition: WorkflowDefinition) -> list[str]:
-    """The steps that a definition's wording speaks of and that it does not have."""
+    """The steps of a definition's wording that it does not have."""
     known = {name for step in definition.steps for name in step.names} | set(definition.retired)
     return [name for name in definition.wording.steps if name not in known]
 
 
 def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """There are words for each code that a workflow has failed with: they are what staff and patients are told.
+    """Each code that a workflow has failed with has words for staff and patients.
 
-    This check runs with `manage.py check --database default`. It walks down the index of failed workflows, newest
-    first, and looks at some thousands.
+    This check runs with `manage.py check --database default`. It reads some thousands of failed workflows, newest
+    first.
     """
     known = _readable_definitions()
     newest = Workflow.objects.filter(status=Workflow.Status.FAILED).exclude(last_error_code="").order_by("-id")
@@ -251,7 +251,7 @@ def check_submission_workflow(**kwargs: Any) -> list[CheckMessage]:
 
 
 def check_search_keys(**kwargs: Any) -> list[CheckMessage]:
-    """SEARCH_KEYS is set, and to what nobody guesses: with the key, lists of addresses are hashed in a minute."""
+    """SEARCH_KEYS is set, and cannot be guessed: with the key, lists of addresses are hashed in a minute."""
     hint = 'Set it to a secret: python -c "import secrets; print(secrets.token_urlsafe(32))". '
     texts = list(settings.SEARCH_KEYS)
     if not texts:
@@ -297,10 +297,8 @@ def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs
 
 
 def _read(rows: QuerySet[Any, Any], databases: Collection[str] | None) -> list[Any]:
-    """The rows; none unless the database is to be checked, and none before the migrations of this release.
-
-    `migrate` makes these checks, too.
-    """
+    """The rows; none unless the database is to be checked, and none before this release's migrations: `migrate` checks,
+    too."""
     if not databases or DEFAULT_DB_ALIAS not in databases:
         return []
     try:

@@ -55,8 +55,8 @@ class Lookup(Protocol):
 class Undo(Protocol):
     """Undoes a step's call, whose `effect` is given. It may be called again, under the same key, until it succeeds.
 
-    `context` is built from the ledger alone: it holds only what the `once` steps returned. What the undo returns is
-    kept with it, for people.
+    `context` is built from the ledger alone: it holds only what the `once` steps returned. The undo's own result is
+    recorded for people.
     """
 
     def __call__(self, *, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None: ...
@@ -64,7 +64,7 @@ class Undo(Protocol):
 
 # Seconds. Three times as long as our clients wait for an answer: a service that has not answered by then will not.
 TIMEOUT = 30.0
-# Seconds. No call can be on its way for longer than its step may take.
+# Seconds. A call cannot be on its way for longer than its step may take.
 SETTLE = TIMEOUT
 
 
@@ -72,22 +72,21 @@ SETTLE = TIMEOUT
 class Step:
     """One entry of a step list: a function and its policy.
 
-    `best_effort`: its errors are recorded and swallowed. `once`: it makes exactly one changing call, which is kept on
-    the ledger and not made again. `repeatable`: it is not `once`, and promises that repeating its call does no harm,
-    even weeks later: the service does the same thing only once for the same key, for good, or the call sets what must
-    be true whenever the workflow runs, even if it was changed since. `undo`: undoes that call when the workflow fails
-    for good. `lookup`: asks whether a call in doubt has happened; "not found" counts only `settle` seconds after the
-    call started. `undo_lookup`: asks whether the call has been undone meanwhile, by us or by anybody else: it returns
-    what the undo returns (`{}` for nothing) if it has, None if not. It is called only while a person is asked, and may
-    answer that question. `key_ttl`: how long the downstream honours the idempotency key. `timeout`: seconds that the
-    function may take, and its undo and lookup too. `retry`: how its retryable errors are retried. `name`: the
-    function's name by default. `formerly`: the names it had, the oldest first; records under them are found. `parks`: a
-    best-effort step that is retried and parked like any other while its service is unavailable, not passed over.
-    `needs`: services without which it does not start, although it does not call them itself. `follow_up`: a best-effort
-    step that failed for a reason that passes is deferred, with this policy, until its workflow is COMPLETE
-    (`workflows.engine.deferred_steps`). `returns`: the fields of the context that the result of a `once` step holds; a
-    person who says that the call happened fills them in; `()` for a step that returns `{}`, None when it is not
-    declared.
+    - `best_effort`: its errors are recorded and swallowed.
+    - `once`: it makes one changing call, which is kept on the ledger and not made again.
+    - `repeatable`: it is not `once`, and repeating its call does no harm, even weeks later: the service acts only once
+      for the same key, for good, or the call sets what must be true whenever it runs.
+    - `undo`: undoes that call when the workflow fails for good. `lookup`: asks whether a call in doubt has happened;
+      "not found" counts only `settle` seconds after the call started. `undo_lookup`: asks, while a person is asked,
+      whether anybody has undone the call: it returns what the undo returns (`{}` for nothing) if so, None if not.
+    - `key_ttl`: how long the downstream honours the idempotency key.
+    - `timeout`: seconds that the function may take, and its undo and lookup too. `retry`: for its retryable errors.
+    - `name`: the function's by default. `formerly`: its earlier names, the oldest first; records under them are found.
+    - `parks`: a best-effort step that is retried and parked while its service is unavailable, not passed over.
+    - `needs`: services without which it does not start, although it does not call them itself.
+    - `follow_up`: the policy of a best-effort step that is deferred when it has failed for a reason that passes.
+    - `returns`: the fields that the result of a `once` step holds; a person who says that the call happened fills them
+      in; `()` for a step that returns `{}`, None when it is not declared.
     """
 
     function: WorkflowStep
@@ -114,7 +113,7 @@ class Step:
 
     @property
     def longest(self) -> float:
-        """Seconds that it may take in all: perhaps a lookup, and then the call."""
+        """Seconds that it may take in all: a lookup, perhaps, and then the call."""
         return self.timeout * 2 if self.lookup or self.undo_lookup else self.timeout
 
     @property
@@ -150,16 +149,17 @@ def undo_of(name: str) -> str:
 class WorkflowDefinition:
     """A kind of workflow: its name (stored with each row), its steps in order, and the model of their context.
 
-    `retry` is the policy of steps without their own; `queue` names the workers that run it; `linking_id` is the name of
-    the payload's field (dotted for a nested one) that is copied to the column of that name when a submission enters.
-    `search_keys` are the fields by which people find a workflow, by kind: hashes of them are stored with it.
-    `public_fields` are those of the payload (dotted too) whose values identify nobody: staff see them, and errors may
-    repeat them. Naming an object opens all that is in it. `input_class` is the model that `POST /v1/workflows` checks
-    an input against; it is stored as it was sent. Without one any object is accepted, like in a submission, and the
-    first step checks it. `expires_after` is how long a workflow may take until it finishes: past that, it fails before
-    its next step, and its calls are undone. `retired` are the names of `once` steps that have left the list on purpose.
-    While the ledger holds a call of a step that is neither retired nor in the list, the workflow makes no new call: the
-    step may be the same one under a new name. `wording` are the words that people read (`workflows.wording`).
+    - `retry`: the policy of steps without their own. `queue`: names the workers that run it.
+    - `linking_id`: the payload's field (dotted for a nested one) that is copied to that column at the entry.
+    - `search_keys`: the fields by which people find a workflow, by kind: hashes of them are stored with it.
+    - `public_fields`: those of the payload (dotted too) whose values identify nobody: staff see them, and errors may
+      repeat them. Naming an object opens all that is in it.
+    - `input_class`: the model that `POST /v1/workflows` checks an input against; without one any object is accepted, as
+      in a submission, and the first step checks it.
+    - `expires_after`: how long a workflow may take; then it fails before its next step, and its calls are undone.
+    - `retired`: `once` steps that have left the list on purpose. While the ledger holds a call of a step that is
+      neither retired nor in the list, the workflow makes no new call: the step may be the same one under a new name.
+    - `wording`: the words that people read (`workflows.wording`).
     """
 
     def __init__(
@@ -198,18 +198,18 @@ class WorkflowDefinition:
     def declares(self, name: str) -> bool:
         """Whether this release knows how to treat a call that was recorded under that name.
 
-        It does for a `once` step, under any of its names, and for a retired one. A step that is no longer `once` would
+        It does for a `once` step, under any of its names, and for a retired one; a step that is no longer `once` would
         repeat its call.
         """
         step = self.find_step(name)
         return name in self.retired or (step is not None and step.once)
 
     def find_or_removed_step(self, name: str) -> Step:
-        """The step of that name, now or formerly; for a removed step, only the name."""
+        """The step of that name, now or formerly; for a removed step, one with only the name."""
         return self.find_step(name) or removed_step(name)
 
     def linking_id_in(self, payload: Mapping[str, Any]) -> str | None:
-        """The value of the field that `linking_id` names; None if it is missing or too long. A step checks it."""
+        """The value of the `linking_id` field; None if it is missing or too long. A step checks it."""
         value = value_at(payload, self.linking_id)
         return value if isinstance(value, str) and 0 < len(value) <= 200 else None
 

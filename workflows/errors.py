@@ -15,8 +15,8 @@ class StepError(Exception):
     """The workflow cannot go on: it becomes FAILED.
 
     `code` is a stable word for the kind of failure ("card_declined"), by which the console groups and explains it.
-    `answers_key`: the service has looked the call's idempotency key up, and this is its answer to that very key. Only
-    then does the error of a repeat say that the first call did not happen either.
+    `answers_key`: the service has looked the call's idempotency key up, and answers for it. Only then does the error of
+    a repeat say that the first call did not happen either.
     """
 
     # For a step's own error class that does not call our __init__.
@@ -32,11 +32,10 @@ class StepError(Exception):
 class RetryableStepError(StepError):
     """The error may pass with time: roll back, keep the lock, try again from step 1 after a delay.
 
-    `base_delay` and `max_delay` are seconds (or timedeltas), `jitter_factor` a share of the delay (0.2 is plus or
-    minus 20 %), `max_attempts` how many failures of one step in a row make it FAILED. What is left out is decided by
-    the step's policy, then by the definition's. A signal of one of the names `wake_on` that this attempt has not seen
-    cuts the delay short. Raises TypeError or ValueError, naming the argument, for a value that is no number or no name:
-    then the step fails with that error.
+    `base_delay` and `max_delay` are seconds (or timedeltas), `jitter_factor` a share of the delay (0.2 is plus or minus
+    20 %), `max_attempts` how many failures of one step in a row make it FAILED. What is left out is decided by the
+    step's policy, then by the definition's. A signal named in `wake_on` that this attempt has not seen cuts the delay
+    short. Raises TypeError or ValueError, naming the argument, for a value that is no number or no name.
     """
 
     wake_on: Sequence[str] = ()
@@ -75,7 +74,7 @@ class UnknownOutcome(RetryableStepError):
 class ServiceUnavailable(RetryableStepError):
     """The call was not made: its service is known to be unavailable (`workflows.outages`).
 
-    `needed`: it is a service that the step needs, and does not call itself; the step was not started.
+    `needed`: the step needs the service, and does not call it itself; the step was not started.
     """
 
     needed = False
@@ -100,8 +99,8 @@ class WorkflowExpired(StepError):
 class Suspend(BaseException):
     """Raised by the waits (`workflows.waits`): the workflow cannot go on before the event that it waits for.
 
-    A BaseException, so that a step's own `except Exception` does not swallow it. A signal of one of the names `wake_on`
-    wakes the workflow if its payload has the fields `matching` with these values.
+    A BaseException, so that a step's own `except Exception` does not swallow it. A signal of a name in `wake_on` wakes
+    the workflow if its payload has the fields `matching` with these values.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class NotAllowed(Exception):
 
 
 def error_chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, each error that it was raised from or while handling, and the members of groups. Each error once."""
+    """The error, each error that it was raised from or while handling, and the members of groups, each once."""
     met: set[int] = set()
     ahead = [error]
     while ahead:
@@ -142,7 +141,7 @@ _MOST = 10**9
 def policy_number(field: str, value: object) -> Any:
     """The value of a retry policy's `field` as a number: delays in seconds. None leaves it to the next policy.
 
-    Raises TypeError or ValueError for a value of which no delay can be computed.
+    Raises TypeError or ValueError for a value from which no delay can be computed.
     """
     if field in ("base_delay", "max_delay") and isinstance(value, timedelta):
         value = value.total_seconds()
@@ -158,7 +157,7 @@ def policy_number(field: str, value: object) -> Any:
 
 
 def signal_names(wake_on: object) -> list[str]:
-    """The names of signals in `wake_on`: one name, or several. Raises TypeError for a value that is no name."""
+    """The names in `wake_on`: one name, or several. Raises TypeError for a value that is no name."""
     if isinstance(wake_on, str):
         return [wake_on]
     names: list[Any] = list(wake_on) if isinstance(wake_on, Iterable) else [wake_on]

@@ -59,7 +59,7 @@ def reach(boundary: str, at: str = "") -> None:
 
 @contextmanager
 def armed(name: str, action: Callable[[], None]) -> Iterator[None]:
-    """Arm a failpoint in this process only: `action` is called there. For `workflows.testing`."""
+    """Arm a failpoint in this process only: it calls `action`. For `workflows.testing`."""
     _armed[name] = action
     try:
         yield
@@ -68,7 +68,7 @@ def armed(name: str, action: Callable[[], None]) -> Iterator[None]:
 
 
 def reach_when_written(boundary: str, at: str) -> None:
-    """Call `reach` as soon as the statement that was deferred just now is written (see `deferred_written`)."""
+    """Call `reach` as soon as the statement that was just deferred is written (see `deferred_written`)."""
     global _when_written
     if _armed:
         _when_written = (boundary, at)

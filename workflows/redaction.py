@@ -13,14 +13,14 @@ from pydantic import BaseModel, PydanticUserError, ValidationError
 
 MASK = "•••"
 _MAX_LENGTH = 500
-# Only this much of a text is read: the row is held meanwhile, and one error message was 4 MB long.
+# No more of a text is read: the row is held meanwhile, and one error message was 4 MB long.
 _MAX_READ = 20_000
 _MAX_FAULTS = 20
 
-# Up to the next quote that no backslash escapes, else to the last one; or to the end of the text, where the closing
-# quote was cut off: Python shows 200 characters of a value. Possessive: nothing is read twice, whatever the text.
+# Up to the next quote that no backslash escapes, else the last one, else the end of the text: Python cuts a value after
+# 200 characters. Possessive: nothing is read twice.
 _QUOTED = re.compile(r"""(['"`])(?:(?:\\.|(?!\1)[^\\])*+\1|.*\1)|(?<!\w)['"`].*""", re.DOTALL)
-# It matches from the beginning of a word only: tried from each letter, one word of 20,000 took two seconds.
+# From the start of a word only: tried from each letter, one word of 20,000 took two seconds.
 _EMAIL = re.compile(r"(?<![^\s@<>'\"])[^\s@<>'\"]+@[^\s@<>'\"]+")
 _NUMBER = re.compile(r"(?<![A-Za-z]\.)(?:\d[\d\s().-]{2,}\d|\d{3,})")  # but not E.164, the standard
 
@@ -30,8 +30,8 @@ _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/#-]{0,99}")
 def scrub(text: str, *known: Any) -> str:
     """Return `text` (500 characters at most) without e-mail addresses, long numbers, or any value in `known`.
 
-    `known` are JSON values, such as the payload and the context: every string and number in them that the text repeats
-    is masked, whatever its case.
+    `known` are JSON values, such as the payload and the context: every string and number of them is masked in the text,
+    whatever its case.
     """
     text = text[:_MAX_READ]
     folded = text.casefold()
@@ -44,7 +44,7 @@ def scrub(text: str, *known: Any) -> str:
 
 
 def scrub_foreign(text: str, *known: Any, names: re.Pattern[str] | None = None) -> str:
-    """`scrub`, for text that is not ours: quoted text is masked too, because it may be a person's value.
+    """`scrub` for text that is not ours: quoted text is masked, too, because it may be a person's value.
 
     Names of the code, where `names` finds them in quotes, are kept; see `names_of_code`.
     """
@@ -56,8 +56,8 @@ def scrub_foreign(text: str, *known: Any, names: re.Pattern[str] | None = None) 
 def names_of_code(error: BaseException) -> re.Pattern[str] | None:
     """The pattern of the names of arguments, types, attributes and columns in a message of this error's class.
 
-    These names are the code's, and no personal data. They are found only in the wording of Python and PostgreSQL, and
-    only for the very classes that they raise: a message that a step makes may quote anything.
+    They are found only in the wording of Python and PostgreSQL, for the very classes that they raise: a message that a
+    step makes may quote anything.
     """
     if type(error).__module__ == "builtins" and type(error).__name__ in _PYTHON_ERRORS:
         return _NAMES_IN_PYTHON_ERRORS
@@ -104,8 +104,8 @@ def masked_reference(value: Any, *known: Any) -> str:
     """`value`, which a person has typed, as the history may hold it: in full if it reads like a reference.
 
     A reference is one word of letters and digits that repeats no value of `known` (JSON, such as the payload), whatever
-    the case and the punctuation. Of a number alone the last four digits are left, of anything else nothing. `scrub`
-    would mask every long number, and so the very reference that makes the line worth reading.
+    the case and the punctuation. A number alone keeps its last four digits, anything else nothing. `scrub` would mask
+    every long number, and so the reference itself.
     """
     text = str(value)
     compact = _letters_and_digits(text)
@@ -118,7 +118,7 @@ def masked_reference(value: Any, *known: Any) -> str:
 
 
 def _repeats(compact: str, leaf: str) -> bool:
-    """Three characters (of a height in centimetres, say) may be in a reference by chance, so more are needed."""
+    """A shorter part (a height in centimetres, say) may be in a reference by chance."""
     return compact == leaf or (len(leaf) > 3 and leaf in compact) or (len(compact) > 3 and compact in leaf)
 
 
@@ -143,10 +143,7 @@ def field_errors(error: ValidationError) -> str:
 
 
 def field_errors_for_senders(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first refused fields, for the sender. Only names of the model are shown: the sender's may be values.
-
-    (In an object that maps e-mail addresses to something, or in a field that the model does not have.)
-    """
+    """The first refused fields, for the sender. Only the model's own names are shown: the sender's may be values."""
     try:
         known = _names_in(model.model_json_schema())
     except PydanticUserError:  # a field of a type that JSON schemas have no words for

@@ -11,8 +11,8 @@ from queue import Empty, SimpleQueue
 class Flag:
     """Like `threading.Event`, for one thread and its signal handlers.
 
-    `Event.set` takes a lock. Called by a handler that interrupts the same thread inside `wait` or `clear`, it waits for
-    that thread, which is itself, for ever. `SimpleQueue.put` is made to be called from anywhere.
+    `Event.set` takes a lock: a handler that interrupts its own thread inside `wait` or `clear` would wait for itself,
+    for ever. `SimpleQueue.put` is made to be called from anywhere.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Flag:
     def wait_or_readable(self, seconds: float, file: int) -> bool:
         """Sleep until it is set, or `file` (a file descriptor) can be read; `seconds` at most. Whether `file` can be.
 
-        Only of a flag that is not cleared again.
+        Only for a flag that is not cleared again.
         """
         if self._pipe is None:
             self._pipe = os.pipe()

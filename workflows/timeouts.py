@@ -1,6 +1,6 @@
 """A time limit on synchronous code: a timer of the process that raises in the main thread.
 
-It reaches Python code, and SQL. Code that blocks in C without ever looking at signals is left to the supervisor.
+It reaches Python code, and SQL. Code that blocks in C without looking at signals is left to the supervisor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 AGAIN_EVERY = 1.0
 
 _held_off = False
-# Of the call that is being made; None when there is none. A signal that comes late finds it so.
+# The limit of the current call; None when there is none, for a signal that comes late.
 _seconds: float | None = None
 
 
@@ -32,7 +32,7 @@ class StepTimeout(KeyboardInterrupt):
 def call_within(seconds: float, function: Callable[[], T]) -> T:
     """Call `function`, and raise StepTimeout in its midst when it takes longer than `seconds`.
 
-    Only the main thread has timers; elsewhere the call is made without a limit.
+    Only the main thread has timers; elsewhere the call has no limit.
     """
     global _seconds
     if threading.current_thread() is not threading.main_thread():
@@ -54,7 +54,7 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
 
 
 def _expire(number: int, frame: FrameType | None) -> None:
-    """The process's handler of the timer's signal: to install it anew for each call takes longer than the timer."""
+    """The handler of the timer's signal, installed once: installing it for each call takes longer than the timer."""
     if _seconds is not None and not _held_off:
         raise StepTimeout(_seconds)
 
@@ -70,7 +70,7 @@ def held_off() -> Iterator[None]:
     """Raise no StepTimeout in here; it comes within AGAIN_EVERY after that.
 
     For a transaction of the engine's own within a step's time: an exception between two of its statements would leave
-    the connection in a transaction, in which whatever is written next is lost.
+    the transaction open, and whatever is written next would be lost with it.
     """
     global _held_off
     _held_off = True

@@ -1,7 +1,7 @@
 """WORDING: what staff and patients read of a workflow, in place of the names in the code.
 
-A definition may say it of its steps, of the codes of its errors and of what its calls return. What it does not say, the
-console makes of the names. The engine has words for its own codes, and for what to tell a patient in each state.
+A definition may give words to its steps, its error codes and its results; the console makes the others of the names.
+The engine has words for its own codes, and for what to tell a patient in each state.
 """
 
 from __future__ import annotations
@@ -150,22 +150,22 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     ),
 }
 
-# For an error without a code, or one that nobody has words for.
+# For an error without a code, or with one that has no words.
 UNFORESEEN = CodeWords("Something unforeseen happened. An engineer has to look before it is retried.", _LATER)
 
 
 def words_for_step(wording: Wording, name: str) -> StepWords:
-    """The words of a step, made of its name if nobody has said any."""
+    """The words of a step, by default made of its name."""
     return wording.steps.get(name) or StepWords(plain(name))
 
 
 def known_words_for_code(wording: Wording, code: str) -> CodeWords | None:
-    """The words of an error code: the definition's, then the engine's; None if nobody has said any."""
+    """The words of an error code: the definition's, then the engine's; None if there are none."""
     return wording.codes.get(code) or ENGINE_CODES.get(code)
 
 
 def words_for_code(wording: Wording, code: str) -> CodeWords:
-    """The words of an error code, or those for what nobody has words for."""
+    """The words of an error code, or UNFORESEEN."""
     return known_words_for_code(wording, code) or UNFORESEEN
 
 
