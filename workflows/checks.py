@@ -34,7 +34,7 @@ DOTTED_PATH = "Give the dotted path of a WorkflowDefinition, like 'onboarding.wo
 
 
 def check_definitions(**kwargs: Any) -> list[CheckMessage]:
-    """Every path in WORKFLOWS leads to a definition with steps; names of definitions, and of their steps, are unique."""
+    """Every path in WORKFLOWS leads to a definition with steps; names of definitions and of steps are unique."""
     return list(_check_definitions())
 
 

@@ -168,7 +168,7 @@ def _together(parts: Sequence[Rows]) -> Rows:
 def _beyond(order: Sequence[OrderBy], place: Place) -> Any:
     """What comes after a place: for the order (a, b) and the place (x, y), (a, b) > (x, y).
 
-    With a comparison of rows an index on (a, b) is read from the place on; else (`a > x OR a = x AND b > y`) from its start.
+    With a comparison of rows an index is read from the place on; else (`a > x OR a = x AND b > y`) from its start.
     """
     keys = Tuple(*(F(f"key_{number}") for number in range(len(order))))
     return TupleLessThan(keys, tuple(place)) if order[0].descending else TupleGreaterThan(keys, tuple(place))
