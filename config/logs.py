@@ -11,10 +11,7 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tupl
 
 
 class Formatter(logging.Formatter):
-    """Writes the class of an uncaught exception, and where it came from; never its message.
-
-    PostgreSQL's errors quote the row that they refuse, and Python's the value.
-    """
+    """Writes the class of an uncaught exception, and where it came from; never its message."""
 
     def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 (logging's name)
         return frames(ei[1]) if ei[1] else ""

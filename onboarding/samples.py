@@ -1,7 +1,4 @@
-"""Realistic submissions, each with its expected outcome: for the demo, the tests, and people who try the project out.
-
-The same seed gives the same submissions, keys included.
-"""
+"""Realistic submissions with their expected outcomes, for the demo, the tests and people; a seed gives the same."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Who may administer whom: nobody can give, or get at, a right that they do not have.
-
-A user's rights are their permissions and their groups: a group's name is a team's.
-"""
+"""Who may administer whom: nobody can give, or get at, a right (a permission or a group) that they do not have."""
 
 from __future__ import annotations
 

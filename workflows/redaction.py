@@ -44,10 +44,7 @@ def scrub(text: str, *known: Any) -> str:
 
 
 def scrub_foreign(text: str, *known: Any, names: re.Pattern[str] | None = None) -> str:
-    """`scrub` for text that is not ours: quoted text is masked, too, because it may be a person's value.
-
-    Names of the code, where `names` finds them in quotes, are kept; see `names_of_code`.
-    """
+    """`scrub` for text that is not ours: quoted text is masked, too, except the names that `names` finds."""
     text = text[:_MAX_READ]
     kept = {start for found in names.finditer(text) for start in _name_starts(found)} if names else ()
     return scrub(_QUOTED.sub(lambda quoted: quoted[0] if quoted.start() in kept else MASK, text), *known)

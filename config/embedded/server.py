@@ -80,10 +80,7 @@ class Server:
     # --- What people do with it -------------------------------------------------------------------
 
     def start(self, **settings: str) -> bool:
-        """Start the server, making it when it is new. Return False when it was already running.
-
-        The settings hold until it is stopped, also after a restart.
-        """
+        """Start the server, made if it is new; False when it was running. The settings hold until it is stopped."""
         with self._locked():
             started = not self._is_ready()
             if started:

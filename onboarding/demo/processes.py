@@ -40,10 +40,7 @@ def require_free_ports(ports: Mapping[str, int]) -> None:
 
 
 def ignore_interruptions() -> None:
-    """From now on the second Ctrl-C of an impatient person must not leave half of the processes running.
-
-    Processes that are started to stop something inherit this.
-    """
+    """Ignore Ctrl-C from now on, here and in new processes: a second one must not leave half of them running."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
@@ -74,10 +71,7 @@ class Processes:
                 process.wait()
 
     def start(self, name: str, arguments: Iterable[str], *, ready: str | None = None, **environment: str) -> None:
-        """Start `python <arguments>`, with more environment.
-
-        With `ready`, a URL, return when it answers; raises DemoError if it does not.
-        """
+        """Start `python <arguments>`; with `ready`, a URL, return when it answers. Raises DemoError if it does not."""
         with self._log(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
                 [sys.executable, *arguments],

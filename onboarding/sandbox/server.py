@@ -86,10 +86,7 @@ class Response:
 
 
 class Sandbox:
-    """Everything but the sockets.
-
-    `key_ttl`: seconds for which an idempotency key is remembered, from when its change was performed; None: for ever.
-    """
+    """Everything but the sockets. `key_ttl`: seconds a key is remembered after its change was made; None: for ever."""
 
     def __init__(self, directory: Path, seed: int | None = None, *, key_ttl: float | None = None) -> None:
         self.store = Store(directory)

@@ -1,7 +1,4 @@
-"""The rules of the eight services: what each operation needs, keeps and answers. No HTTP beyond a status.
-
-A changing operation answers with a body that names the patient: the effect log takes it from there.
-"""
+"""The rules of the eight services: what each operation needs, keeps and answers. No HTTP beyond a status."""
 
 from __future__ import annotations
 

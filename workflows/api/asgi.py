@@ -128,10 +128,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 def respond(scope: Scope) -> Response:
-    """The answer of a view, without middleware: sessions, CSRF and static files are for people with browsers.
-
-    None of these views reads the body of its request.
-    """
+    """The answer of a view that reads no body, without middleware: sessions and CSRF are for people with browsers."""
     request = ASGIRequest(scope, BytesIO())
     match = urls.INTAKE.resolve(request.path_info)
     response = match.func(request, *match.args, **match.kwargs)

@@ -1,7 +1,4 @@
-"""The form of an answer: the fields that an approval gives besides yes.
-
-It has a field for each field of the Pydantic model that the question names, or of the result of the call in question.
-"""
+"""The form of an answer: the fields that an approval gives besides yes."""
 
 from __future__ import annotations
 

@@ -96,10 +96,7 @@ def dialogue(task: ManualTask) -> Dialogue:
 
 
 def answer_form(task: ManualTask, data: Mapping[str, Any] | None = None, *, asked: bool = True) -> YesForm | None:
-    """The form of the fields that an approval gives besides yes; None if yes is enough.
-
-    Raises NotAllowed when this release does not have their model.
-    """
+    """The form of an approval's fields; None if yes is enough. Raises NotAllowed if this release lacks their model."""
     if task.task_type == UNDO_TASK_TYPE:
         return UndoForm(data, asked=asked)
     if model := operations.answer_model(task):

@@ -1,7 +1,4 @@
-"""The history of a workflow as people read it: steps by their titles, errors in the words for their codes.
-
-The small print has the names of the code, and each error as it was recorded.
-"""
+"""The history of a workflow in words; the small print has the names of the code and the errors as recorded."""
 
 from __future__ import annotations
 

@@ -182,10 +182,7 @@ def _url(url: str, given: dict[str, str], **also: str) -> str:
 
 
 def lines(items: Sequence[Item], filters: str = "") -> Iterator[Line]:
-    """The rows of a page, read at once by their keys. One that was dealt with since the page was read is left out.
-
-    A task's page keeps the filters of the list for the next task.
-    """
+    """The rows of a page, read at once by their keys, without those that were dealt with since the page was read."""
     rows = {source: _rows(source, [item.pk for item in items if item.source == source]) for source in Source}
     for item in items:
         if row := rows[item.source].get(item.pk):

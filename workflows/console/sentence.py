@@ -54,10 +54,7 @@ def sentence(workflow: Workflow, attempt: Attempt | None, undone: Sequence[str])
 
 
 def small_print(workflow: Workflow, attempt: Attempt | None, last: Attempt | None) -> str:
-    """For engineers: the attempt, its worker, the step and the error by their names in the code.
-
-    `last` is the last attempt that ran the list.
-    """
+    """For engineers: the attempt, its worker, the step and the error by their code names. `last` ran the list."""
     shown = last if workflow.state in (State.COMPLETE, State.FAILED) and last else attempt
     parts = [f"attempt {shown.number}" if shown else "no attempt yet"]
     if workflow.state == State.RUNNING and attempt:

@@ -31,10 +31,7 @@ class StepLine:
 def step_lines(
     definition: WorkflowDefinition | None, attempt: Attempt | None, effects: Sequence[Effect] = ()
 ) -> list[StepLine]:
-    """The definition's steps in order, each with what the attempt did and whether that was undone.
-
-    After them come the steps of the attempt that have left the list.
-    """
+    """The definition's steps, then those that have left it, each with what the attempt did and if it was undone."""
     undone = undone_steps(effects)
     done = {line.name: line for line in lines_of(attempt, definition)}
     if definition is None:
@@ -89,10 +86,7 @@ def step_of(workflow: Workflow, name: str) -> str:
 
 
 def told_error(wording: Wording, recorded: Mapping[str, Any]) -> tuple[str, str]:
-    """An error in the words for its code, and for the small print as it was recorded.
-
-    Without words for its code it is told as it was recorded, and the small print is empty.
-    """
+    """An error in the words for its code, and as it was recorded; without words as recorded, and nothing else."""
     known = known_words_for_code(wording, str(recorded.get("error_code") or ""))
     return (known.staff, _recorded(recorded)) if known else (_recorded(recorded), "")
 

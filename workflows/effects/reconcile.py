@@ -46,10 +46,7 @@ class Undeclared(waits.WaitFailed):
 
 
 class Unsettled(RetryableStepError):
-    """For so many `seconds` nobody can know whether a call has happened: it may still be on its way.
-
-    This is no failure of the step: it does not count against the attempts of its policy.
-    """
+    """For so many `seconds` nobody can know whether a call has happened. No failure: no policy's attempts count it."""
 
     def __init__(self, message: str, *, code: str, seconds: float) -> None:
         super().__init__(message, code=code, base_delay=seconds, max_delay=seconds, jitter_factor=0)

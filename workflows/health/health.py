@@ -1,7 +1,4 @@
-"""HEALTH: whether all is well, in one sentence with its reasons. A pure function of the counts.
-
-Each number in the sentence leads to the rows that it counted: see `Link`.
-"""
+"""HEALTH: whether all is well, in one sentence with its reasons and their links. A pure function of the counts."""
 
 from __future__ import annotations
 

@@ -93,10 +93,7 @@ def _without_row(name: str) -> Service:
 
 
 def _parked(names: Sequence[str]) -> dict[str, tuple[Count, int | None, datetime | None]]:
-    """For each service: how many workflows are parked on it, and which of those counted has been the longest.
-
-    They are counted in the order in which they are released.
-    """
+    """For each service: how many workflows are parked, counted in the order of release, and which for the longest."""
     columns: Any = fetch_one(
         f"""SELECT coalesce(array_agg(name), '{{}}'), array_agg(number), array_agg(longest), array_agg(since)
              FROM unnest(%s::text[]) name

@@ -5,10 +5,7 @@ from django.db.models.functions import Now
 
 
 class UndeliveredMessage(models.Model):
-    """A message of a topic that cannot become a signal, with the reason: kept for people, out of the way of the others.
-
-    Its content may hold patient data: no page shows it.
-    """
+    """A message that cannot become a signal, with the reason. Its content may be a patient's: no page shows it."""
 
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()

@@ -5,10 +5,7 @@ from django.db.models.functions import Now
 
 
 class WebhookSecret(models.Model):
-    """A secret that a source signs its webhooks with. Several of one source are valid at a time, for rotation.
-
-    It cannot be kept as a hash: checking a signature needs the secret itself.
-    """
+    """A secret of a source, one of several in a rotation. No hash: checking a signature needs the secret itself."""
 
     source = models.CharField(max_length=100)
     secret = models.CharField(max_length=200)  # as the source has it: whsec_ and base64

@@ -19,10 +19,7 @@ from workflows.redaction import field_errors, masked_reference, private_part
 
 
 def answer_model(task: ManualTask) -> type[BaseModel] | None:
-    """The model that an approval fills in; None if yes is enough, or if the step does not declare what it returns.
-
-    Raises NotAllowed when this release does not have the model.
-    """
+    """The model that an approval fills in; None if yes is enough, or no result is declared. Raises NotAllowed."""
     if task.task_type == DOUBT_TASK_TYPE:
         definition, step = _step_in_doubt(task)
         return None if step.returns is None else answer_models.result_model(definition.context_class, step.returns)
@@ -75,10 +72,7 @@ def _validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, A
 def _checked_result(
     task: ManualTask, model: type[BaseModel] | None, answer: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The result that a person gives for a call. It must be all that its step returns, or no run or undo can use it.
-
-    Nothing else checks it, neither for the console nor for scripts.
-    """
+    """The result that a person gives for a call. It must be all that its step returns, or no run or undo can use it."""
     definition, step = _step_in_doubt(task)
     known = (model or definition.context_class).model_fields
     if not isinstance(answer, Mapping):

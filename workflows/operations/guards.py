@@ -57,10 +57,7 @@ def require_reason(reason: str, what: str) -> None:
 
 @contextmanager
 def short_transaction(busy: str = BUSY) -> Iterator[None]:
-    """An operation's own transaction. It waits for rows that others write, but not for long.
-
-    Then it raises NotAllowed, with the sentence `busy`: a page that hangs tells nobody why.
-    """
+    """An operation's own transaction. Raises NotAllowed, with the sentence `busy`, rather than wait long for a row."""
     try:
         with transaction.atomic(durable=True):
             with connection.cursor() as cursor:

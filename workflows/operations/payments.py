@@ -45,10 +45,7 @@ _REFUNDED = _exists_call(
 
 
 def may_have_been_charged(workflow_id: int) -> bool:
-    """Whether a charge of the workflow, or of a child that would be cancelled with it, stands or is unclear.
-
-    A charge that was refunded does not count, nor a call that charged nothing.
-    """
+    """Whether a charge of it, or of a child cancelled with it, stands or is unclear; a refunded one does not count."""
     return _exists(_CHARGED, workflow_id)
 
 

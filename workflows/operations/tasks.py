@@ -40,10 +40,7 @@ MAY_DECIDE = (DECIDE, RESOLVE)
 
 
 def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
-    """Make an open task the user's own, unless another user who can still decide it has claimed it.
-
-    While it is claimed, other users cannot decide it.
-    """
+    """Make an open task the user's own, so that no other user decides it; not one that an able user has claimed."""
     require(user, *MAY_DECIDE)
     with short_transaction():
         row = ManualTask.objects.filter(pk=task_id)
@@ -110,10 +107,7 @@ def reject(task_id: int, *, user: User, reason: str) -> None:
 
 
 def retract(task_id: int, *, user: User, reason: str) -> str:
-    """Retract an answer about a call, or about its undo, that nothing builds on; return what happens, a sentence.
-
-    See `workflows.operations.retracting`.
-    """
+    """Retract an answer about a call, or its undo (`operations.retracting`); return what happens, a sentence."""
     require(user, *MAY_DECIDE)
     require_reason(reason, "what is retracted")
     with short_transaction():

@@ -1,7 +1,4 @@
-"""What we use of Django's database connection, and Django does not promise. No other module names it.
-
-tests/config/test_foreign_parts.py says what an upgrade has taken away.
-"""
+"""What we use of Django's database connection without its promise: see tests/config/test_foreign_parts.py."""
 
 from __future__ import annotations
 

@@ -145,10 +145,7 @@ def ensure_storable_soon(value: Any) -> None:
 
 
 def as_json(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A step's result in its JSON form: UUIDs, dates, Decimals and models as strings and objects.
-
-    Raises Unstorable, and pydantic's PydanticSerializationError for a value that has no form in JSON.
-    """
+    """A step's result in its JSON form. Raises Unstorable; PydanticSerializationError for what has no JSON form."""
     text = to_json(dict(result))
     value: dict[str, Any] = from_json(text)
     if _may_be_unstorable(text):

@@ -40,10 +40,7 @@ class Session:
         self._raw.prepare_threshold = None  # with a rollback, psycopg drops all that is prepared: ours, too
 
     def run(self, sql: str, parameters: Parameters) -> list[Row]:
-        """Run a prepared statement of the engine; return its rows. BEGIN goes with it if the transaction is to start.
-
-        Raises Django's database errors.
-        """
+        """Run a prepared statement; return its rows. BEGIN goes with it if need be. Raises Django's database errors."""
         began = monotonic()
         rows = self._send(*self._begun(), Command(sql, parameters))[-1]
         if monotonic() > began + SLOW:
@@ -74,10 +71,7 @@ class Session:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Like `atomic()` within a transaction; but the SAVEPOINT is made only when something is sent.
-
-        In the block `is_used` tells whether anything was.
-        """
+        """Like a nested `atomic()`, but the SAVEPOINT is made only when something is sent: then `is_used` is true."""
         self._make_savepoint()  # the one around this one
         with transaction.atomic(using=self._wrapper.alias, savepoint=False):
             self._savepoint, self.is_used = django_connection.name_savepoint(self._wrapper), False

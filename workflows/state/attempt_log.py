@@ -320,10 +320,7 @@ _CORRECT_EVENT = """
 
 @contextmanager
 def in_hand(attempt: OpenAttempt) -> Iterator[None]:
-    """Let this thread's connection write the log of `attempt` until it is decided; the waits of its steps use it.
-
-    A thread that a step starts has another connection, which belongs to no attempt.
-    """
+    """Let this thread's connection write the log of `attempt` until it is decided. A step's own threads have others."""
     log: Any = connections[ALIAS]
     log.attempt = attempt
     try:

@@ -18,9 +18,6 @@ SELECT EXISTS (SELECT FROM auth_group WHERE name = %s) AND EXISTS (
 
 
 def team_for_the_engine() -> str:
-    """The team `operations`; empty, for everybody who may decide, if no such group exists or it has no members.
-
-    A question of the engine must not fail, or wait for ever, because a group is missing.
-    """
+    """The team `operations`; empty, for everybody who may decide, without members: no question may wait for ever."""
     ((has_members,),) = attempt_log.execute(_HAS_MEMBERS, [OPERATIONS])
     return OPERATIONS if has_members else ""
