@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cached_property
+from threading import Timer
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -56,6 +59,14 @@ TOLD_BY = {
     "follow_up_failed": "follow_up_failed",
 }
 
+# The ways to lose a worker that is at work: a connection of it is ended, or it is sent a signal.
+ROLES = {"its claim ended": "claim", "its attempt log ended": "attempt_log"}
+SIGNALS = {"killed": signal.SIGKILL, "stopped past its lease": signal.SIGSTOP}
+LOSSES = (*SIGNALS, *ROLES)
+# Once a workflow: it would be condemned for some of them, and rightly.
+ONCE = {"crashed": signal.SIGSEGV, "stopped for good": signal.SIGSTOP}
+SIGNALS |= ONCE
+
 DEATHS = ("vanished", "crashed", "killed", "interrupted", "lost")
 # How an attempt of a workflow that is complete may end, beside that: "waiting" while a circuit is open.
 OF_FOLLOW_UPS = ("followed_up", "follow_up_failed", "waiting", "put_back")
@@ -72,6 +83,9 @@ class System:
         self.seed = seed
         self.workers: list[Runworker] = []
         self.given: dict[int, Sample | None] = {}  # by workflow
+        self.random = random.Random(seed)
+        self.met: Counter[str] = Counter()
+        self.stopped: set[int] = set()  # processes
         self._start = start
 
     # --- What happens -------------------------------------------------------------------------------
@@ -98,10 +112,39 @@ class System:
         self.given[workflow.pk] = None
         return workflow
 
-    def lose_the_services(self) -> None:
-        """They are killed, with what they have in hand, and come back as soon as they can."""
+    def lose_the_services(self, for_seconds: float = 0) -> None:
+        """They are killed, with what they have in hand, and come back as soon as they can, or so much later."""
         self.sandbox.kill()
+        time.sleep(for_seconds)
         self.sandbox.start()
+        self.met["services lost"] += 1
+
+    def at_work(self) -> list[Attempt]:
+        """Attempts under way, of workers that are there and not stopped, in any order."""
+        children = {child for worker in self.workers for child in worker.children()} - self.stopped
+        under_way = Attempt.objects.filter(workflow__in=self.given, closed_at=None).order_by("?")
+        return [attempt for attempt in under_way if pid_of(attempt) in children]
+
+    def lose_a_worker(self) -> None:
+        """In the midst of a run, if there is one under way; in each of the ways, in turn."""
+        for attempt in self.at_work()[:1]:
+            way = LOSSES[self.met["a worker lost"] % len(LOSSES)]
+            self.met["a worker lost"] += self.lose(attempt, way)
+
+    def lose(self, attempt: Attempt, way: str) -> bool:
+        """Lose its worker, or a connection of it. False if that is gone already."""
+        worker = pid_of(attempt)
+        is_lost = end_connection(ROLES[way], attempt.worker) if way in ROLES else send(worker, SIGNALS[way])
+        self.met[way] += is_lost
+        if SIGNALS.get(way) == signal.SIGSTOP:
+            self.stopped.add(worker)
+        if way == "stopped past its lease":
+            Timer(2 * definitions.LEASE, self._let_go_on, [worker]).start()
+        return is_lost
+
+    def _let_go_on(self, worker: int) -> None:
+        send(worker, signal.SIGCONT)
+        self.stopped.discard(worker)
 
     def cancel(self, pk: int) -> bool:
         """False if it has come to its end, or is asked to come to it, already."""
@@ -229,6 +272,18 @@ def fired(sandbox: SandboxProcess) -> dict[int, int]:
     """How often each fault in force has struck, by its id."""
     faults = sandbox.http.get("/_faults").raise_for_status().json()["faults"]
     return {fault["id"]: fault["fired"] for fault in faults}
+
+
+def pid_of(attempt: Attempt) -> int:
+    """Of its worker."""
+    return int(attempt.worker.rpartition(":")[2])
+
+
+def send(pid: int, number: signal.Signals) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+        return True
+    return False
 
 
 def end_connection(role: str, worker: str) -> bool:

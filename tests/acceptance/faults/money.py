@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
-from threading import Timer
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +18,7 @@ from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.faults import definitions
 from tests.acceptance.faults.audit import BY_HAND, OPEN, Audit
-from tests.acceptance.faults.harness import System, end_connection
+from tests.acceptance.faults.harness import System
 from tests.processes import Runworker
 from tests.sandbox_process import SandboxProcess
 from workflows import operations
@@ -109,41 +105,15 @@ def plans(seed: int) -> Iterator[Plan]:
             yield Plan(name, meets, next(ends))
 
 
-LOSSES = ("killed", "stopped past its lease", "its claim ended", "its attempt log ended")
-
-
-def _lose(worker: str, way: str) -> bool:
-    """False if it is gone already."""
-    pid = int(worker.rpartition(":")[2])
-    match way:
-        case "its claim ended":
-            return end_connection("claim", worker)
-        case "its attempt log ended":
-            return end_connection("attempt_log", worker)
-        case "killed":
-            return _send(pid, signal.SIGKILL)
-    Timer(2 * definitions.LEASE, _send, [pid, signal.SIGCONT]).start()
-    return _send(pid, signal.SIGSTOP)
-
-
-def _send(pid: int, number: signal.Signals) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
-        return True
-    return False
-
-
 class Till(System):
     """A system of workflows that pay, at services that forget their keys. Every look at rest is an audit."""
 
     def __init__(self, state: Path, start: Start, seed: int) -> None:
         super().__init__(SandboxProcess(state, key_ttl=definitions.FORGOTTEN_AFTER), start, seed)
-        self.random = random.Random(seed)
         self.plans = plans(seed)
         self.audit = Audit(self.sandbox, DEFINITIONS)
         self.plan_of: dict[int, Plan] = {}
         self.cancel_at: dict[int, float] = {}
-        self.met: Counter[str] = Counter()
         self._dealings = cycle(["tried again", "undone by hand", "left as it is"])
 
     # --- What happens -------------------------------------------------------------------------------
@@ -188,15 +158,6 @@ class Till(System):
         self.sandbox.kill()
         self.sandbox.key_ttl = 0.001
         self.sandbox.start()
-
-    def lose_a_worker(self) -> None:
-        """In the midst of a run, if there is one under way; in each of the ways, in turn."""
-        at_work = Attempt.objects.filter(workflow__in=self.given, closed_at=None).order_by("?").first()
-        children = [child for worker in self.workers for child in worker.children()]
-        if at_work and int(at_work.worker.rpartition(":")[2]) in children:
-            way = LOSSES[self.met["a worker lost"] % len(LOSSES)]
-            if _lose(at_work.worker, way):
-                self.met.update(["a worker lost", way])
 
     def cancel_as_planned(self) -> None:
         """Those whose time has come; and those that are to be cancelled while their charge is in doubt, then."""
