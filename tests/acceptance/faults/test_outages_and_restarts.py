@@ -1,0 +1,79 @@
+"""PostgreSQL is restarted, or all workers are killed, in each state of a circuit: the outage goes on where it was."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from django.db import connections
+
+from tests.acceptance.faults.harness import System, fired, send
+from tests.acceptance.faults.test_outages import PLAIN, WORKERS, assert_all_is_well, wait_until_done
+from tests.postgres import Restart
+from workflows.models import Attempt, Service, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.outages.circuits import SUSPECTS, VOTES, CircuitState, state_of
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.alone]
+
+GIVEN = 60
+
+
+def programs() -> Service:
+    return Service.objects.annotate(now=ClockTimestamp()).filter(name="programs").first() or Service()
+
+
+def state() -> CircuitState:
+    return state_of(programs())
+
+
+def is_releasing() -> bool:
+    """In the midst of it. On probation, when the server took the outcome of the trial along, it is suspected."""
+    row = programs()
+    return row.opened_at is None and row.cohort >= 4
+
+
+RESTARTED, KILLED = "PostgreSQL is restarted", "all workers are killed"
+
+
+@pytest.mark.parametrize("lost", [RESTARTED, KILLED])
+def test_in_each_state_of_a_circuit(system: System, restart_postgres: Restart, lost: str) -> None:
+    def lose() -> None:
+        if lost == RESTARTED:
+            connections.close_all()
+            restart_postgres()
+        for child in children() if lost == KILLED else ():
+            send(child, signal.SIGKILL)
+
+    outage = system.sandbox.fault("programs", None, "status", status=503)["id"]
+    given = system.submit(SUSPECTS - 1, PLAIN)  # by so few it is only suspected, for as long as they are alone
+    system.work("OUTAGE", processes=WORKERS, SERVICES_TIMEOUT="4")
+    children = system.workers[0].children
+
+    system.wait_until(lambda: state() == CircuitState.SUSPECTED)
+    lose()
+    given += system.submit(GIVEN - len(given), PLAIN)
+    rows = Workflow.objects.filter(pk__in=[each.pk for each in given])
+    system.wait_until(lambda: state() == CircuitState.OPEN and rows.filter(parked_on="programs").count() == GIVEN)
+    processes = children()
+    lose()
+    assert state() in (CircuitState.OPEN, CircuitState.TRIED), "as before"
+
+    # The next trial is performed, and never answered: it is lost in the midst of it.
+    hang = system.sandbox.fault("programs", "enroll", "timeout_after", count=1)["id"]
+    assert system.sandbox.lift_fault(outage)["fired"] >= VOTES
+    system.wait_until(lambda: fired(system.sandbox)[hang])
+    assert state() == CircuitState.TRIED
+    lose()
+    system.wait_until(is_releasing)
+    assert rows.filter(parked_on="programs").count() > 10
+    lose()
+
+    wait_until_done(system, given)
+    system.wait_until(lambda: not Attempt.objects.filter(closed_at=None).exists())
+    assert (children() == processes) == (lost == RESTARTED), "the same processes"
+    system.stop()
+    assert_all_is_well(system, given)
+    assert not rows.exclude(parked_on="").exists()
+    assert "engine itself" not in system.output
+    assert Attempt.objects.filter(outcome="lost" if lost == RESTARTED else "killed").exists()
