@@ -81,7 +81,7 @@ class Ledger:
             raise Unsettled(str(error), code=error.code, seconds=step.settle) from error
 
     def undo(self, effect: KnownEffect, call: Callable[[], Result | None], describe: Describe) -> None:
-        """Call the undo of an effect under its key, again if its answer was lost; write the outcome. Raises its errors."""
+        """Call an effect's undo under its key, again if its answer was lost; write the outcome. Raises its errors."""
         expected = self.rows.state_of_undo(effect)
         undo = self.rows.write_intent(
             effect.step, effect.generation, effect.undo_key, expected=expected, undoes=effect.id
