@@ -13,7 +13,7 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver
 
 from tests.console import states
-from tests.console.scenes import EMAIL, charged, failed_reversal, unclear_call
+from tests.console.scenes import EMAIL, charged, failed_reversal, of, unclear_call
 from tests.workflows import rows
 from tests.workflows.admin import targets
 from workflows.console.words import TASK_TYPES
@@ -110,10 +110,6 @@ def unfold(page: Any) -> None:
 
 
 # --- Addresses ---------------------------------------------------------------------------------
-
-
-def of(row: Any, page: str = "change") -> str:
-    return f"/admin/workflows/{row._meta.model_name}/{row.pk}/{page}/"
 
 
 def listed(model: str, query: str = "") -> Callable[[], str]:

@@ -15,13 +15,17 @@ from workflows.intake.submissions import enter
 from workflows.models import ManualTask, Workflow
 from workflows.postgres.jsonb import document_of
 
-EMAIL = "ada.lovelace@example.com"
+EMAIL, PHONE = "ada.lovelace@example.com", "+15550102323"
+
+
+def of(row: Any, page: str = "change") -> str:
+    return f"/admin/workflows/{row._meta.model_name}/{row.pk}/{page}/"
 
 
 def submitted(**fields: Any) -> Workflow:
     """A submission as it enters, with its search keys, and then as it stands."""
     payload = sample(Kind.PROGRAM_FULL).payload
-    payload["patient"]["email"] = EMAIL
+    payload["patient"] |= {"email": EMAIL, "phone": PHONE}
     payload["checkout"] |= {"amount_cents": 14500, "currency": "usd"}
     document = document_of(payload)
     pk = enter(definitions()["onboarding"], idempotency_key=uuid4(), payload=document, submitted_by="web").id

@@ -14,6 +14,7 @@ from django.utils import timezone
 from tests.console.scenes import paid, stopped, submitted, unclear_call
 from tests.groups import make_groups
 from tests.workflows import rows
+from tests.workflows.admin.tasks import task
 from tests.workflows.admin.test_connections import child, signal, wait
 from tests.workflows.outages.services import open_circuit
 from workflows.models import ApiKey, Chore, CircuitEvent, ManualTask, State, UndeliveredMessage, WorkerProcess, Workflow
@@ -21,17 +22,7 @@ from workflows.models import ApiKey, Chore, CircuitEvent, ManualTask, State, Und
 PASSWORD = "correct horse battery"
 
 
-IN_STATE: dict[State, Callable[[], Workflow]] = {
-    State.QUEUED: rows.workflow,
-    State.RUNNING: rows.running,
-    State.RETRYING: rows.retrying,
-    State.WAITING: rows.waiting,
-    State.PARKED: rows.parked,
-    State.COMPENSATING: rows.compensating,
-    State.COMPLETE: rows.given_up,
-    State.FAILED: rows.failed,
-    State.CANCELLED: rows.cancelled,
-}
+IN_STATE: dict[State, Callable[[], Workflow]] = {**rows.IN_STATE, State.COMPLETE: rows.given_up}
 
 
 def everything() -> Workflow:
@@ -63,10 +54,6 @@ def everything() -> Workflow:
     child(row, "one")
     child(row, "two", rows.failed)
     return row
-
-
-def task(**fields: Any) -> ManualTask:
-    return rows.open_task(rows.waiting(task=False), **fields)
 
 
 def decided(state: str = "approved", **fields: Any) -> ManualTask:

@@ -10,11 +10,10 @@ import pytest
 from django.contrib.auth.models import User
 
 from tests.console.conftest import Open
-from tests.console.scenes import failed_reversal, unclear_call
+from tests.console.scenes import failed_reversal, of, unclear_call
+from tests.console.states import PASSWORD, task
 from tests.workflows import rows
 from tests.workflows.admin.targets import assign, hold, revoke, run_again
-
-PASSWORD = "correct horse battery"
 
 # What somebody hears of the field that has the focus, besides its label; of a group of buttons the group says it.
 DESCRIBED = """() => {
@@ -33,14 +32,6 @@ class Mistake:
     field: str
     said: str
     make: Callable[[Any], object] = lambda page: None
-
-
-def of(row: Any, page: str = "change") -> str:
-    return f"/admin/workflows/{row._meta.model_name}/{row.pk}/{page}/"
-
-
-def review() -> str:
-    return of(rows.open_task(rows.waiting(task=False)))
 
 
 def say_nothing(page: Any) -> None:
@@ -96,7 +87,7 @@ MISTAKES = {
         *("Run a failed step again", "step", "It has not failed, or was done since."),
         lambda page: page.evaluate("document.querySelector('[name=step]').value = 'another'"),
     ),
-    "a rejection": Mistake(review, "Reject", "reason", "Say why."),
+    "a rejection": Mistake(lambda: of(task()), "Reject", "reason", "Say why."),
     "an unclear call that did not happen": Mistake(
         lambda: of(unclear_call()), "It did not happen", "reason", "Say why."
     ),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
 from tests.console.conftest import Open
 from tests.console.people import SEEN
-from tests.console.scenes import failed_reversal, stopped, unclear_call
+from tests.console.scenes import failed_reversal, of, stopped, unclear_call
 from tests.workflows import rows
 from tests.workflows.admin.targets import hold
 
@@ -30,10 +29,6 @@ NOT_VISITED = """() => [...document.querySelectorAll("a[href], button, input, se
     .filter((each) => each.type !== "radio" ||
         !document.querySelector(`[data-visited][name="${each.name}"]`))
     .map((each) => each.outerHTML.slice(0, 160))"""
-
-
-def of(row: Any, page: str = "change") -> str:
-    return f"/admin/workflows/{row._meta.model_name}/{row.pk}/{page}/"
 
 
 def administered_user() -> str:

@@ -1,4 +1,4 @@
-"""The lists on a phone: each row is a card, and no list is wider than the page."""
+"""On a phone: each row of a list is a card, no page is wider than the screen, and the bar is seen."""
 
 from __future__ import annotations
 
@@ -74,11 +74,13 @@ def test_no_list_scrolls_sideways(open_as: Open, theme: str) -> None:
         assert page.evaluate(WIDER) == [], path
 
 
-def test_nor_does_the_page_of_a_workflow_in_which_all_has_happened(open_as: Open) -> None:
+def test_nor_does_the_page_of_a_workflow_in_which_all_has_happened_and_the_history_comes_first(open_as: Open) -> None:
     row = states.everything()
     page = open_as("superuser", f"/admin/workflows/workflow/{row.pk}/change/", **PHONE)
     page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
     assert page.evaluate(WIDER) == []
+    tops = page.evaluate("['history', 'steps'].map((id) => document.getElementById(id).getBoundingClientRect().top)")
+    assert tops == sorted(tops)
 
 
 def test_a_card_says_what_is_what(open_as: Open) -> None:
@@ -107,3 +109,32 @@ def test_all_rows_are_chosen_at_once_as_on_a_desk(open_as: Open) -> None:
     page = open_as("superuser", "/admin/workflows/workflow/", **PHONE)
     page.check("#action-toggle")
     assert page.locator(".action-select:checked").count() == 2
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_all_of_the_bar_is_seen_and_nothing_is_wider_than_the_page(open_as: Open, theme: str) -> None:
+    rows.failed()
+    rows.workflow(invisible_until=timezone.now() - timedelta(hours=1))
+    page = open_as("superuser", **PHONE, color_scheme=theme)
+    for path in ("/admin/", "/admin/find/", "/admin/needs-a-person/"):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        links = page.locator(".bar a")
+        assert links.all_inner_texts() == ["Find", "Needs a person", "Workflows", "Inbox", "Services", "Workers"]
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in map(_box, links.all()))
+        assert all(_box(link)["height"] >= 24 for link in links.all())
+
+
+def _box(link: object) -> dict[str, float]:
+    return link.bounding_box()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_whether_all_is_well_is_read_at_once(open_as: Open) -> None:
+    """No click, and no scrolling."""
+    oldest = rows.workflow(invisible_until=timezone.now() - timedelta(minutes=20))
+    rows.worker()
+    page = open_as("superuser", **PHONE)
+    assert page.inner_text(".health") == "In trouble: the oldest waits 20 min."
+    assert page.locator(".health").bounding_box()["y"] < 700
+    page.click(".health a")
+    page.wait_for_url(f"**/admin/workflows/workflow/{oldest.pk}/change/")

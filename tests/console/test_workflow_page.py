@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 from django.utils import timezone
 
-from onboarding.samples import Kind, sample
 from tests.console.conftest import Open
+from tests.console.scenes import of, submitted
 from tests.workflows import rows
 from workflows.models import Workflow
 
@@ -22,22 +21,14 @@ NOTIFICATIONS = """() => {
 }"""
 
 
-def onboarding(**fields: Any) -> Workflow:
-    return rows.workflow(workflow_type="onboarding", payload=sample(Kind.NET_NEW).payload, **fields)
-
-
-def url(row: Workflow) -> str:
-    return f"/admin/workflows/workflow/{row.pk}/change/"
-
-
 def complete(row: Workflow) -> None:
     Workflow.objects.filter(pk=row.pk).update(status="COMPLETE", completed_at=timezone.now())
 
 
 def test_what_is_unfolded_and_what_has_the_focus_stays_so(open_as: Open) -> None:
-    row = onboarding(invisible_until=timezone.now() + LATER, retry_count=2, current_step="start_visit")
+    row = submitted(invisible_until=timezone.now() + LATER, retry_count=2, current_step="start_visit")
     rows.attempt(row, outcome="retry", steps=[{"step": "validate_payload", "outcome": "ran", "ms": 2}])
-    page = open_as("support", url(row))
+    page = open_as("support", of(row))
     summary = page.locator("details[data-key='phase-Payment'] > summary")
     summary.focus()
     page.keyboard.press("Enter")
@@ -51,26 +42,18 @@ def test_what_is_unfolded_and_what_has_the_focus_stays_so(open_as: Open) -> None
 
 
 def test_what_to_tell_the_patient_is_copied(open_as: Open) -> None:
-    page = open_as("support", url(onboarding()), permissions=["clipboard-read", "clipboard-write"])
+    page = open_as("support", of(submitted()), permissions=["clipboard-read", "clipboard-write"])
     page.click("[data-copy]")
     page.wait_for_selector("text=Copied")
     assert page.evaluate("navigator.clipboard.readText()") == page.inner_text("#to-tell")
 
 
 def test_somebody_is_told_when_it_ends(open_as: Open) -> None:
-    row = onboarding(invisible_until=timezone.now() + LATER)
-    page = open_as("support", url(row), permissions=["notifications"])
+    row = submitted(invisible_until=timezone.now() + LATER)
+    page = open_as("support", of(row), permissions=["notifications"])
     page.evaluate(NOTIFICATIONS)
     page.click("[data-notify]")
     page.wait_for_selector("text=You will be told")
     complete(row)
     page.wait_for_selector("#live[data-at-rest=yes]", timeout=60_000)
     assert page.evaluate("window.told") == [f"Workflow {row.pk}: Complete"]
-
-
-def test_on_a_phone_nothing_is_wider_than_the_page_and_the_history_comes_first(open_as: Open) -> None:
-    row = onboarding(status="FAILED", completed_at=timezone.now(), last_error_code="program_full")
-    page = open_as("support", url(row), viewport={"width": 390, "height": 844}, is_mobile=True)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    tops = page.evaluate("['history', 'steps'].map((id) => document.getElementById(id).getBoundingClientRect().top)")
-    assert tops == sorted(tops)

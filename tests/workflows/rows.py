@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -18,6 +19,7 @@ from workflows.models import (
     Event,
     FollowUp,
     ManualTask,
+    State,
     UndeliveredMessage,
     Wait,
     WorkerProcess,
@@ -233,3 +235,17 @@ def undelivered_message(offset: int = 7, **fields: Any) -> UndeliveredMessage:
         **fields,
     }
     return UndeliveredMessage.objects.create(**values)
+
+
+# Of each state a way to make a workflow in it.
+IN_STATE: dict[State, Callable[[], Workflow]] = {
+    State.QUEUED: workflow,
+    State.RUNNING: running,
+    State.RETRYING: retrying,
+    State.WAITING: waiting,
+    State.PARKED: parked,
+    State.COMPENSATING: compensating,
+    State.COMPLETE: complete,
+    State.FAILED: failed,
+    State.CANCELLED: cancelled,
+}

@@ -8,7 +8,9 @@ from urllib.parse import urljoin
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from tests.groups import make_groups
 from workflows.definition import definitions
@@ -49,6 +51,13 @@ def as_(db: None) -> Login:
         return client
 
     return log_in
+
+
+def queries(client: Client, url: str) -> int:
+    """How many statements a page takes."""
+    with CaptureQueriesContext(connection) as captured:
+        assert client.get(url).status_code == 200
+    return len(captured)
 
 
 # Of Django's own: of users and groups, and texts for scripts.

@@ -5,32 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from html import unescape
 from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.plans import Plan, explained
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.conftest import Login, queries
+from tests.workflows.admin.tasks import words
+from tests.workflows.admin.test_workflow_page import page
 from workflows.console import connections
 from workflows.models import Signal, Wait, Workflow
-
-
-def page(client: Client, row: Workflow) -> str:
-    response = client.get(f"/admin/workflows/workflow/{row.pk}/change/")
-    assert response.status_code == 200
-    return response.content.decode()
 
 
 def panel(html: str, name: str) -> str:
     """The words of a panel; empty if the page has none of that name."""
     found = re.search(rf'<section class="panel" aria-labelledby="{name}">(.*?)</section>', html, re.DOTALL)
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", found[1])).split()) if found else ""
+    return words(found[1]) if found else ""
 
 
 def wait(row: Workflow, name: str, **fields: Any) -> Wait:
@@ -158,11 +151,7 @@ def test_the_page_takes_as_many_queries_for_many_as_for_one(as_: Login) -> None:
         wait(row, f"{number}", signal=signal(row, f"{number}", closed_at=timezone.now()))
         signal(None, f"linked {number}", linking_id="link-4711")
         child(row, f"{number}")
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
-            page(client, row)
-        return len(queries)
+        return queries(client, f"/admin/workflows/workflow/{row.pk}/change/")
 
     counts = [grow(number) for number in range(8)]
     assert len(set(counts)) == 1, counts

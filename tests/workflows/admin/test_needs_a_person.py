@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from html import unescape
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.tasks import words
 from workflows.health import bounded
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import Item, Place, Source
@@ -37,8 +37,7 @@ def asks(client: Client, query: str = "") -> list[str]:
 
 
 def text(client: Client, query: str = "", url: str = LIST) -> str:
-    html = client.get(url + query).content.decode().split('id="content"')[1]
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
+    return words(client.get(url + query).content.decode().split('id="content"')[1])
 
 
 def task(since: timedelta = timedelta(0), **fields: Any) -> ManualTask:

@@ -12,8 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tests.workflows import rows
-from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.conftest import Login, queries
+from tests.workflows.admin.test_needs_a_person import one_of_each
 from workflows.health import bounded
 from workflows.health.needs_a_person import Item, Place, Source
 
@@ -95,23 +95,10 @@ def test_a_page_reads_as_much_of_a_large_table_as_of_a_small_one(as_: Login, mon
             assert "workflows_" not in "".join(scanned(plans)), (url, place)
 
 
-def one_of_each() -> None:
-    for fields in ({}, {"task_type": "effect_in_doubt"}, {"task_type": "undo_in_doubt"}):
-        rows.open_task(rows.waiting(task=False), **fields)
-    rows.failed()
-    rows.given_up()
-
-
 def test_a_full_page_takes_as_many_queries_as_a_short_one(as_: Login) -> None:
     support = as_("support")
-
-    def queries() -> int:
-        with CaptureQueriesContext(connection) as captured:
-            support.get(LIST)
-        return len(captured)
-
     one_of_each()
-    short = queries()
+    short = queries(support, LIST)
     for _ in range(11):
         one_of_each()
-    assert queries() == short <= 12
+    assert queries(support, LIST) == short <= 12

@@ -5,13 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.conftest import Login, queries
 
 WORKERS = "/admin/workflows/workerprocess/"
 
@@ -71,26 +69,11 @@ def test_its_state_is_a_word(as_: Login, fields: dict[str, object], label: str) 
     assert ("by SIGSEGV" in page) == (label == "Died")
 
 
-def test_those_that_work_come_first_and_then_what_stopped_last(as_: Login) -> None:
-    now = timezone.now()
-    old = rows.worker(1, stopped_at=now - timedelta(hours=2))
-    late = rows.worker(2, stopped_at=now - timedelta(hours=1))
-    working = rows.worker(3)
-    found = as_("support").get(WORKERS).context["cl"].result_list
-    assert [row.pk for row in found] == [working.pk, late.pk, old.pk]
-
-
 def test_it_takes_as_many_queries_for_fifty_workers_as_for_one(as_: Login) -> None:
     support = as_("support")
-
-    def queries() -> int:
-        with CaptureQueriesContext(connection) as captured:
-            support.get(WORKERS)
-        return len(captured)
-
     rows.worker(0)
-    one = queries()
+    one = queries(support, WORKERS)
     for pid in range(1, 50):
         rows.attempt(rows.workflow(), worker=f"host-a:{pid}", closed_at=None)
         rows.worker(pid)
-    assert queries() == one <= 8
+    assert queries(support, WORKERS) == one <= 8
