@@ -224,19 +224,14 @@ class Listed(BaseModel):
     receipt: UUID | None = None
 
 
-def test_a_field_for_json_is_empty_until_somebody_types_and_an_empty_list_is_an_answer() -> None:
+def test_json_is_empty_until_somebody_types_an_empty_list_is_an_answer_and_an_identifier_is_text() -> None:
     assert "null" not in str(AnswerForm(Listed))
-    form = AnswerForm(Listed, {"answer-names": "[]", "answer-more": "{}"})
-    assert form.is_valid(), form.errors
-    assert form.answer == {"names": [], "more": {}, "receipt": None}
-    assert not AnswerForm(Listed, {"answer-names": "null"}).is_valid()
-
-
-def test_an_identifier_is_typed_as_text() -> None:
     receipt = "6f6d0c5e-4f0a-4b53-9d7e-0c6f1d2a3b4c"
-    form = AnswerForm(Listed, {"answer-names": "[]", "answer-receipt": receipt.upper()})
-    assert form.is_valid(), form.errors
-    assert form.answer["receipt"] == receipt
+    for typed, kept in ({}, None), ({"receipt": receipt.upper()}, receipt):
+        answer = form(Listed, names="[]", more="{}", **typed)
+        assert answer.is_valid(), answer.errors
+        assert answer.answer == {"names": [], "more": {}, "receipt": kept}
+    assert not AnswerForm(Listed, {"answer-names": "null"}).is_valid()
 
 
 def test_a_field_is_called_by_the_models_title_or_as_the_definition_labels_results_of_that_name() -> None:

@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from onboarding.samples import Kind, sample
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.test_patient import PAYLOAD
 from workflows.console.consequences import may_run_early, of_cancel, of_retry
 from workflows.models import Event, Workflow
 
 pytestmark = pytest.mark.django_db
 
-PAYLOAD = sample(Kind.NET_NEW).payload | {
-    "checkout": {"program": "body", "plan": "monthly", "amount_cents": 14500, "currency": "usd"}
-}
 LATER = timedelta(hours=3)
 
 
@@ -150,11 +147,6 @@ def asleep(**fields: Any) -> Workflow:
     return onboarding(invisible_until=timezone.now() + LATER, **fields)
 
 
-def test_the_button_is_not_there_while_a_person_is_awaited(as_: Login) -> None:
-    row = rows.waiting()
-    assert "Run now" not in as_("support").get(f"/admin/workflows/workflow/{row.pk}/change/").content.decode()
-
-
 # --- Reasons --------------------------------------------------------------------------------------------
 
 
@@ -173,17 +165,6 @@ def test_a_retry_has_the_usual_reasons_and_none_is_chosen_for_anybody(as_: Login
     assert not Event.objects.exists()
     post(client, row, "retry", why="The cause is mended.", reason="Ticket 12.")
     assert Event.objects.get(kind="retried").detail["reason"] == "The cause is mended. Ticket 12."
-
-
-def test_a_reason_of_ones_own_is_kept_as_it_is(as_: Login) -> None:
-    row = failed()
-    post(as_("support"), row, "retry", why="other", reason=" They rang twice. ")
-    assert Event.objects.get(kind="retried").detail["reason"] == "They rang twice."
-
-
-def test_to_run_it_now_needs_no_reason(as_: Login) -> None:
-    row = asleep(retry_count=1)
-    assert "It is due now." in post(as_("support"), row, "run_now")
 
 
 def test_what_takes_something_away_looks_like_it(as_: Login) -> None:

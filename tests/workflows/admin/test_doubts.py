@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from html import unescape
 from typing import Any
@@ -35,7 +36,7 @@ def test_no_form_decides_by_its_default(as_: Login, fields: dict[str, str]) -> N
 
 
 def test_whether_a_call_happened_has_a_typed_field_for_each_that_its_step_returns(as_: Login) -> None:
-    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    client, row = as_("approver"), unclear_call()
     html = page(client, row)
     for shown in [
         '<input type="text" name="answer-charge_id" autocomplete="off" maxlength="40" required',
@@ -68,7 +69,7 @@ def test_its_fields_are_called_as_the_definition_labels_what_calls_return(as_: L
 def test_a_field_of_a_call_that_happened_is_told_what_is_wrong_with_it(
     as_: Login, typed: dict[str, str], said: str
 ) -> None:
-    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    client, row = as_("approver"), unclear_call()
     assert said in decide(client, row, **{"decision": "approve", **PAID, **typed})
     assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
     assert "Your answer is kept" in decide(client, row, decision="reject", reason="Not there.", **typed)
@@ -82,6 +83,10 @@ def test_of_a_step_that_does_not_say_what_it_returns_an_object_has_to_be_typed(a
     assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
     decide(client, row, decision="approve", **{"answer-result": "{}"})
     assert Signal.objects.get().payload["answer"] == {}
+
+
+def unclear_call() -> ManualTask:
+    return task(task_type="effect_in_doubt")
 
 
 def undo_task() -> ManualTask:
@@ -124,44 +129,36 @@ def test_how_it_is_dealt_with_has_to_be_said_with_a_reason(as_: Login, typed: di
     assert ManualTask.objects.get().state == "rejected"
 
 
-def test_the_history_and_the_tasks_page_say_what_was_answered(as_: Login) -> None:
-    client, row = as_("approver"), task(task_type="effect_in_doubt")
-    decide(client, row, decision="approve", reason="Seen at the bank.", **PAID)
-    said = f"Charge id ch_1, Payment status paid, Receipt {PAID['answer-receipt']}"
-    assert f"It happened: {said} Answered by some-approver at " in words(page(client, row))
-    history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
-    assert f"It happened by some-approver Charge: {said} Seen at the bank. charge" in history
-
-    row = task(task_type="effect_in_doubt")
-    decide(client, row, decision="reject", reason="Not there.")
-    history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
-    assert "It did not happen by some-approver Charge Not there. charge" in history
-    assert "It did not happen Answered by some-approver" in words(page(client, row))
+TYPED = f"Charge id ch_1, Payment status paid, Receipt {PAID['answer-receipt']}"
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("make", "typed", "said"),
     [
-        ({"decision": "approve", "answer-how": "kept"}, "Left as it is"),
+        (unclear_call, {"decision": "approve", **PAID}, f"It happened: {TYPED}"),
+        (unclear_call, {"decision": "reject"}, "It did not happen"),
+        (undo_task, {"decision": "approve", "answer-how": "kept"}, "Left as it is"),
         (
-            {"decision": "approve", "answer-how": "undone", "answer-reference": "re-9"},
+            *(undo_task, {"decision": "approve", "answer-how": "undone", "answer-reference": "re-9"}),
             "Reversed by hand: Reference re-9",
         ),
-        ({"decision": "reject"}, "To be tried again"),
+        (undo_task, {"decision": "reject"}, "To be tried again"),
     ],
 )
-def test_the_history_and_the_tasks_page_say_how_it_was_dealt_with(as_: Login, typed: dict[str, str], said: str) -> None:
-    client, row = as_("approver"), undo_task()
+def test_the_history_and_the_tasks_page_say_what_was_answered(
+    as_: Login, make: Callable[[], ManualTask], typed: dict[str, str], said: str
+) -> None:
+    client, row = as_("approver"), make()
     decide(client, row, reason="By phone.", **typed)
-    assert f"Decision {said} " in words(page(client, row))
+    assert f"{said} Answered by some-approver at " in words(page(client, row))
     history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
-    what, _, reference = said.partition(": ")
-    assert f"{what} by some-approver Charge{': ' if reference else ''}{reference} By phone. charge" in history
+    what, _, fields = said.partition(": ")
+    assert f"{what} by some-approver Charge{': ' if fields else ''}{fields} By phone. charge" in history
 
 
 @pytest.mark.parametrize("value", ["Zebulon", "ch_zebulon9", "12025550123", "one two", "zeb@example.org", "Miller"])
 def test_what_was_typed_as_a_result_and_is_somebodys_is_not_in_the_history(as_: Login, value: str) -> None:
-    client, row = as_("superuser"), task(task_type="effect_in_doubt")
+    client, row = as_("superuser"), unclear_call()
     Workflow.objects.update(
         payload={"name": "Zebulon Smith", "phone": "+1 202 555-0123", "order": {"program": "ch_b9"}}
     )
@@ -172,7 +169,7 @@ def test_what_was_typed_as_a_result_and_is_somebodys_is_not_in_the_history(as_: 
 
 
 def test_what_is_nobodys_may_be_in_the_history(as_: Login) -> None:
-    client, row = as_("superuser"), task(task_type="effect_in_doubt")
+    client, row = as_("superuser"), unclear_call()
     Workflow.objects.update(payload={"order": {"program": "ch_b9"}})
     decide(client, row, decision="approve", **{**PAID, "answer-charge_id": "ch_b9"})
     assert Event.objects.get().detail["fields"]["charge_id"] == "ch_b9"
@@ -187,7 +184,7 @@ def test_of_a_step_that_does_not_say_what_it_returns_no_values_but_references_ar
 
 
 def test_a_release_that_does_not_know_the_type_offers_no_yes(as_: Login) -> None:
-    client, row = as_("approver"), task(task_type="effect_in_doubt")
+    client, row = as_("approver"), unclear_call()
     Workflow.objects.update(workflow_type="of the next release")
     html = page(client, row)
     assert offered(html) == ["Assign to me", "It did not happen"]

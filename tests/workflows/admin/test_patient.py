@@ -41,40 +41,44 @@ def refund(state: str = "done", result: Any = None, **fields: Any) -> Effect:
     return Effect(**{**known, "state": state, "result": result or {"refund_id": "re_9"}, **fields})
 
 
+CHARGED = "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b"
+MAY_BE = "Unclear: $145.00 may have been charged at 2026-03-01 03:24 UTC."
+REFUNDED = f"{CHARGED}; refunded at 2026-03-01 03:41 UTC,"
+NOTHING = "Nothing has been charged."
+
+
 @pytest.mark.parametrize(
     ("effects", "line"),
     [
-        ([], "Nothing has been charged."),
-        ([charge("not_done")], "Nothing has been charged."),
-        ([charge("skipped")], "Nothing has been charged."),
-        ([charge(charge_id=None)], "Nothing has been charged."),
-        ([charge()], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b."),
-        ([charge("unknown")], "Unclear: $145.00 may have been charged at 2026-03-01 03:24 UTC."),
-        ([charge("intent")], "Unclear: $145.00 may have been charged at 2026-03-01 03:24 UTC."),
+        ([], NOTHING),
+        ([charge("not_done")], NOTHING),
+        ([charge("skipped")], NOTHING),
+        ([charge(charge_id=None)], NOTHING),
+        ([charge()], f"{CHARGED}."),
+        ([charge("unknown")], MAY_BE),
+        ([charge("intent")], MAY_BE),
         (
             [charge("undone"), refund()],
-            "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; refunded at 2026-03-01 03:41 UTC, re_9.",
+            f"{REFUNDED} re_9.",
         ),
         (
             [charge("undone"), refund(result={"reference": "wire-77"})],
-            "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; refunded at 2026-03-01 03:41 UTC, wire-77.",
+            f"{REFUNDED} wire-77.",
         ),
-        ([charge(), refund("not_done")], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b."),
-        ([charge("undone")], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; refunded by hand."),
-        ([charge("kept")], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; a person decided to leave it."),
-        ([charge(undo_failures=3)], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; the refund failed 3 times."),
-        ([charge(undo_failures=1)], "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; the refund failed 1 time."),
+        ([charge(), refund("not_done")], f"{CHARGED}."),
+        ([charge("undone")], f"{CHARGED}; refunded by hand."),
+        ([charge("kept")], f"{CHARGED}; a person decided to leave it."),
+        ([charge(undo_failures=3)], f"{CHARGED}; the refund failed 3 times."),
+        ([charge(undo_failures=1)], f"{CHARGED}; the refund failed 1 time."),
         (
             [charge(), refund("intent")],
-            "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; "
-            "a refund was started at 2026-03-01 03:41 UTC, and its outcome is not known yet.",
+            f"{CHARGED}; a refund was started at 2026-03-01 03:41 UTC, and its outcome is not known yet.",
         ),
         (
             [charge("undone"), refund(), charge(charge_id="ch_2", generation=2)],
-            "$145.00 charged at 2026-03-01 03:24 UTC, ch_1a2b; refunded at 2026-03-01 03:41 UTC, re_9. "
-            "$145.00 charged at 2026-03-01 03:24 UTC, ch_2.",
+            f"{REFUNDED} re_9. $145.00 charged at 2026-03-01 03:24 UTC, ch_2.",
         ),
-        ([charge(step="enroll_in_program")], "Nothing has been charged."),
+        ([charge(step="enroll_in_program")], NOTHING),
     ],
 )
 def test_the_money(effects: list[Effect], line: str) -> None:
