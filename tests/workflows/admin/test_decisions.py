@@ -51,13 +51,6 @@ def test_a_question_that_is_no_longer_asked_takes_no_decision(as_: Login) -> Non
     assert not Signal.objects.exists()
 
 
-def test_a_rejection_without_a_reason_is_told_so(as_: Login) -> None:
-    url, data = reject()
-    response = as_("approver").post(url, {**data, "reason": ""}, follow=True)
-    assert "Say why." in response.content.decode()
-    assert not Signal.objects.exists()
-
-
 def test_a_decision_is_one_of_two(as_: Login) -> None:
     url, _ = approve()
     assert as_("approver").post(url, {"decision": "perhaps"}).status_code == 200

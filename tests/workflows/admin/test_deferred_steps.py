@@ -146,15 +146,6 @@ def test_what_was_done_since_the_page_was_opened_is_not_done_again(as_: Login) -
     assert not FollowUp.objects.exists()
 
 
-def test_what_is_due_since_the_page_was_opened_is_refused_in_words(as_: Login) -> None:
-    url, data = run_again()
-    client = as_("support")
-    client.post(url, data, follow=True)
-    (told,) = client.post(url, data, follow=True).context["messages"]
-    assert str(told) == "“Thank” is due already: a worker takes it as soon as one is free."
-    assert Event.objects.filter(kind="follow_up_asked").count() == 1
-
-
 # --- Home ---------------------------------------------------------------------------------------
 
 LIST = "/admin/needs-a-person/?kind=given-up"

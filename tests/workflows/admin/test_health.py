@@ -57,19 +57,6 @@ def due(how_long: timedelta, **fields: Any) -> Workflow:
 # --- What it rests on ---------------------------------------------------------------------------
 
 
-def test_a_quiet_console_is_well(as_: Login) -> None:
-    rows.worker()
-    assert sentence(as_("support")) == (
-        "All is well: 1 live worker; nothing waits for a worker; nothing failed in the last hour."
-    )
-
-
-def test_without_a_live_worker_nothing_is_well(as_: Login) -> None:
-    rows.worker(1, stopped_at=timezone.now())
-    rows.worker(2, last_seen=timezone.now() - HOUR)
-    assert sentence(as_("support")) == "In trouble: no worker is live, so nothing is worked off."
-
-
 def test_the_oldest_is_one_that_a_live_worker_takes(as_: Login) -> None:
     rows.worker()
     due(9 * MINUTE, queue="elsewhere")
@@ -136,6 +123,7 @@ def test_each_number_leads_to_exactly_the_rows_that_it_counted(as_: Login) -> No
     now = timezone.now()
     workers = {rows.worker(pid).pk for pid in (1, 2)}
     rows.worker(3, last_seen=now - HOUR)
+    rows.worker(4, stopped_at=now)
     hour = {rows.failed(completed_at=now - 10 * MINUTE).pk for _ in range(11)}
     day = {rows.failed(completed_at=now - 2 * HOUR).pk, rows.failed(completed_at=now - 23 * HOUR).pk}
     rows.failed(completed_at=now - 25 * HOUR)

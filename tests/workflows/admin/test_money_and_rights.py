@@ -98,13 +98,8 @@ def test_a_refund_is_no_charge(sam: User) -> None:
         workflow=row, step=CHARGE, state="done", undo=True, attempt=1, result={"charge_id": "ch_1"}, idempotency_key="u"
     )
     assert not may_have_been_charged(row.pk)
-
-
-def test_a_second_charge_after_a_refund_counts(sam: User) -> None:
-    row = onboarding()
-    call(row, state="undone", charge_id="ch_1")
     call(row, generation=2, charge_id="ch_2")
-    assert may_have_been_charged(row.pk)
+    assert may_have_been_charged(row.pk), "charged again"
 
 
 @pytest.mark.parametrize("group", ["support lead", "engineer"])
@@ -145,7 +140,7 @@ def test_a_running_one_is_refused_all_the_same(sam: User) -> None:
     assert not Signal.objects.exists()
 
 
-def test_the_page_offers_no_cancel_and_says_why(as_: Login, sam: User) -> None:
+def test_the_page_offers_no_cancel_and_says_why_nor_does_its_address_help(as_: Login, sam: User) -> None:
     row = onboarding()
     call(row, charge_id="ch_1")
     page = f"/admin/workflows/workflow/{row.pk}/change/"
@@ -155,11 +150,6 @@ def test_the_page_offers_no_cancel_and_says_why(as_: Login, sam: User) -> None:
     of_lead = as_("support lead").get(page).content.decode()
     assert REFUSED not in of_lead
     assert f"/{row.pk}/cancel/" in of_lead
-
-
-def test_nor_does_its_address_help(as_: Login, sam: User) -> None:
-    row = onboarding()
-    call(row, charge_id="ch_1")
     support = as_("support")
     for answer in (
         support.get(f"/admin/workflows/workflow/{row.pk}/cancel/", follow=True),
@@ -254,10 +244,3 @@ def test_the_pages_of_a_retry_name_the_sum(as_: Login, sam: User) -> None:
 
 def amount_of(*some: Workflow) -> str:
     return f"${sum(row.payload['checkout']['amount_cents'] for row in some) / 100:.2f}"
-
-
-def test_a_bulk_retry_leaves_alone_what_a_person_has_cancelled(sam: User) -> None:
-    row = onboarding(status="FAILED", completed_at=timezone.now(), cancelled_at=timezone.now())
-    with pytest.raises(NotAllowed, match="on its own page"):
-        operations.retry(row.pk, user=sam, in_bulk=True)
-    operations.retry(row.pk, user=sam)

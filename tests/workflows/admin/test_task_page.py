@@ -13,7 +13,6 @@ from django.utils import timezone
 
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import offered, page, task, url, words
-from workflows import operations
 from workflows.models import Event, ManualTask
 
 
@@ -37,6 +36,7 @@ def test_it_says_whose_it_is_until_when_and_what_happens_then(as_: Login) -> Non
     [
         ({}, "it expires, and the workflow fails"),
         ({"on_expiry": "approved"}, "it counts as approved, and the workflow goes on"),
+        ({"on_expiry": "approved", "state": "expired"}, "nobody decided in time. That counts as approved."),
         ({"task_type": "effect_in_doubt"}, "Then it is asked again"),
         ({"task_type": "step_undeclared"}, "Then it is asked again"),
         ({"task_type": "keeps_being_lost"}, "Then it is tried once more, and you are asked again"),
@@ -44,11 +44,6 @@ def test_it_says_whose_it_is_until_when_and_what_happens_then(as_: Login) -> Non
 )
 def test_what_happens_when_nobody_decides_is_said(as_: Login, fields: dict[str, Any], said: str) -> None:
     assert said in words(page(as_("approver"), task(**fields)))
-
-
-def test_what_an_expiry_counted_as_is_said(as_: Login) -> None:
-    row = task(state="expired", on_expiry="approved")
-    assert "nobody decided in time. That counts as approved." in words(page(as_("support"), row))
 
 
 def test_it_is_claimed_and_given_back_with_a_button(as_: Login) -> None:
@@ -114,30 +109,6 @@ def test_it_is_assigned_to_a_colleague_with_a_note(as_: Login) -> None:
     history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
     assert "Task assigned" in history
     assert "To boss: You know him." in history
-
-
-def test_an_assignment_from_a_stale_page_is_told_whose_it_is(as_: Login) -> None:
-    lead, row = as_("support lead"), task()
-    boss, other = User.objects.create_superuser("boss"), User.objects.create_superuser("other")
-    operations.claim_task(row.pk, user=boss)
-    assert "Boss has claimed it, at " in assigned(lead, row, other)
-    assert "It is assigned to other." in assigned(lead, row, other, seen=str(boss.pk))
-
-
-def test_a_support_lead_assigns_what_they_may_not_decide_and_does_not_see_its_facts(as_: Login) -> None:
-    lead, row = as_("support lead"), task(facts=[["Weight", "ninety-two"]])
-    html = page(lead, row)
-    assert url(row, "assign") in html
-    assert "ninety-two" not in html
-    assert offered(html) == []
-
-
-def test_a_claim_that_comes_second_is_told_whose_it_is(as_: Login) -> None:
-    client, row = as_("approver"), task()
-    operations.claim_task(row.pk, user=User.objects.create_superuser("boss"))
-    html = client.post(url(row, "claim"), follow=True).content.decode()
-    assert "boss has claimed it, at " in html
-    assert ManualTask.objects.get().assignee != User.objects.get(username="some-approver")
 
 
 def test_who_is_in_a_team_sees_its_facts(as_: Login) -> None:
