@@ -185,10 +185,7 @@ _submission: TypeAdapter[Submission] = TypeAdapter(Annotated[Submission, Field(d
 
 
 def submission_of(workflow: Workflow) -> Submission:
-    """Return the workflow's payload, typed.
-
-    Raises StepError `invalid_payload`; its message names fields and rules, never values.
-    """
+    """The workflow's payload, typed. Raises StepError `invalid_payload`, which names fields and rules, never values."""
     return parse(workflow.payload)
 
 

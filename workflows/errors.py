@@ -65,10 +65,7 @@ class RetryableStepError(StepError):
 
 
 class UnknownOutcome(RetryableStepError):
-    """The call was sent and its outcome is unknown: it may or may not have happened.
-
-    It is tried again like any `RetryableStepError`; the call's idempotency key makes the second one harmless.
-    """
+    """The call was sent and may have happened. It is tried again; its idempotency key makes the second one harmless."""
 
 
 class ServiceUnavailable(RetryableStepError):

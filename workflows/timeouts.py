@@ -30,10 +30,7 @@ class StepTimeout(KeyboardInterrupt):
 
 
 def call_within(seconds: float, function: Callable[[], T]) -> T:
-    """Call `function`, and raise StepTimeout in its midst when it takes longer than `seconds`.
-
-    Only the main thread has timers; elsewhere the call has no limit.
-    """
+    """Call `function`; raise StepTimeout in its midst after `seconds`. Without a limit outside the main thread."""
     global _seconds
     if threading.current_thread() is not threading.main_thread():
         return function()

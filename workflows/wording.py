@@ -13,10 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class StepWords:
-    """A step: its `title` ("Charge the card"), and the `phase` of the workflow that it belongs to ("Payment").
-
-    `waiting` is what to tell the patient while the workflow waits in it.
-    """
+    """A step's `title` ("Charge the card") and `phase` ("Payment"); `waiting` tells the patient why it waits there."""
 
     title: str
     phase: str = ""

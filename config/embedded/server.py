@@ -172,10 +172,7 @@ class Server:
             raise EmbeddedServerError(f"{self.data} cannot be read ({error.strerror}).") from error
 
     def _lives_in_data(self, pid: int) -> bool:
-        """Whether a process belongs to our server: all of them work in the data folder.
-
-        A pid alone proves nothing: after a crash or a reboot another process may have it.
-        """
+        """Whether a process is of our server: it works in the data folder. After a crash its pid may be another's."""
         try:
             return Path(psutil.Process(pid).cwd()) == self.data
         except (psutil.Error, OSError):

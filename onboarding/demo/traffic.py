@@ -50,10 +50,7 @@ def hedged(samples: Sequence[Sample]) -> list[Sample]:
 def send_all(
     intake: str, api_key: str, samples: Sequence[Sample], *, connections: int = CONNECTIONS
 ) -> tuple[int, int]:
-    """Send the samples, from so many connections. Raises DemoError on any answer but 202.
-
-    Returns how many submissions are stored, and how many answers were replays.
-    """
+    """Send the samples; return how many are stored, and how many were replays. DemoError on any answer but 202."""
     headers = {"Authorization": f"Bearer {api_key}"}
     with (
         httpx.Client(base_url=intake, headers=headers, timeout=30) as client,

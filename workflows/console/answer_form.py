@@ -69,10 +69,7 @@ class YesForm(forms.Form):
 
 
 class AnswerForm(YesForm):
-    """The fields of a model, by its titles or else by `wording`. An empty field is left out: the model's default holds.
-
-    The model has the last word; its errors are shown beside the field.
-    """
+    """The fields of a model, by its titles or else by `wording`. An empty field is left out: its default holds."""
 
     def __init__(
         self,

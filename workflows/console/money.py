@@ -22,10 +22,7 @@ _IN_DOUBT = (Effect.State.INTENT, Effect.State.UNKNOWN)
 
 
 def money_line(definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]) -> str:
-    """A sentence for each charge; empty where the definition says nothing of money.
-
-    `effects` are those of the workflow, with their results, oldest first.
-    """
+    """A sentence for each charge of `effects`, given oldest first; empty if the definition has no words for money."""
     money = definition.wording.money if definition else None
     if definition is None or money is None:
         return ""

@@ -119,10 +119,7 @@ class Group:
         return Group(self.rows[:middle]), Group(self.rows[middle:])
 
     def insertion(self, definition: WorkflowDefinition, patience: float) -> tuple[str, dict[str, Any]]:
-        """The statement that stores the group, and its parameters; it returns the key and the id of each new row.
-
-        `patience`: seconds that it waits for another transaction which holds one of the keys.
-        """
+        """A statement that stores the group, returning keys and ids; its parameters. `patience`: seconds per lock."""
         parameters: dict[str, Any] = {
             "workflow_type": definition.name,
             "queue": definition.queue,

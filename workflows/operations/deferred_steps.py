@@ -43,10 +43,7 @@ class LeftUndone:
 
 
 def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> None:
-    """Have a worker run a failed best-effort step of a COMPLETE workflow again, at once, and no other step.
-
-    Its count of failures starts anew. Its workflow stays COMPLETE whatever comes of it.
-    """
+    """Have a worker run only this failed best-effort step again, at once. Failures count anew; it stays COMPLETE."""
     require(user, FOLLOW_UP)
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)

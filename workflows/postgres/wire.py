@@ -97,10 +97,7 @@ class Wire:
 
     @contextmanager
     def answers_until(self, deadline: float) -> Iterator[None]:
-        """Wait for the server's answers until `deadline` (of the monotonic clock), not longer.
-
-        The server's own `statement_timeout` does not help when the server, or the network, has fallen silent.
-        """
+        """Wait for answers until `deadline` (monotonic): `statement_timeout` does not help with a silent server."""
         before, self._deadline = self._deadline, deadline
         try:
             yield

@@ -51,10 +51,7 @@ _THESE = """
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The numbers of the workflows that were found, newest first, and whether there are `more`.
-
-    `tried` is what the text could have been, in words.
-    """
+    """The numbers of the workflows found, newest first; whether there are `more`; `tried`: the readings, in words."""
 
     ids: Sequence[int]
     tried: Sequence[str]

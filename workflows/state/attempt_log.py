@@ -124,10 +124,7 @@ def flush(attempt: OpenAttempt) -> None:
 
 
 def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Run one statement together with the deferred one, which must be an UPDATE of other rows.
-
-    A parameter that both statements name has one value.
-    """
+    """Run a statement with the deferred one, an UPDATE of other rows. A parameter that both name has one value."""
     if attempt.deferred:
         before, before_parameters = attempt.deferred
         sql, parameters = f"WITH before AS ({before}) {sql}", {**before_parameters, **parameters}

@@ -220,10 +220,7 @@ def end_compensation(workflow_id: int) -> None:
 
 
 def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = True) -> None:
-    """A person retries a workflow that has failed or was cancelled. The time that it may take starts anew.
-
-    With `begun` false it waits its turn behind those that have started.
-    """
+    """A person retries a workflow. Its time starts anew; with `begun` false it waits behind those that have started."""
     _write(
         workflow_id,
         phase=UNDER_WAY,
@@ -304,10 +301,7 @@ def make_known_due(queue: str, workflow_types: Sequence[str], *, limit: int) -> 
 
 
 def _write(workflow_id: int, *, extra_columns: ExtraColumns | None = None, **schedule: Any) -> None:
-    """Update the row: once, and outside the savepoint of the steps (docs/internals/claim.md says why).
-
-    Raises ClaimLost when there is no such row.
-    """
+    """Update the row once, outside the steps' savepoint (docs/internals/claim.md). Raises ClaimLost if it is gone."""
     columns = _columns(**schedule) | dict(extra_columns or {})
     if Workflow.objects.filter(pk=workflow_id).update(**columns) != 1:
         raise ClaimLost("the row is gone")

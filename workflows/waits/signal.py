@@ -34,10 +34,7 @@ SHORTEST_LOOK = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The signal that answered a wait: its name, its payload, its source, and when it came.
-
-    If a look found the answer, the name is empty and the source is "look".
-    """
+    """The signal that answered a wait. If a look found the answer, the name is empty and the source is "look"."""
 
     name: str
     payload: dict[str, Any]
