@@ -7,9 +7,7 @@ from typing import Any
 
 from workflows.wording import CallerField, CodeWords, Money, StepWords, Wording
 
-_LATER = (
-    "There was a technical problem on our side. Our team knows of it and takes care of it. You need not do anything."
-)
+_LATER = "There was a technical problem on our side. Our team is working on it. You do not need to do anything."
 _CHECK = "The details that we were sent do not fit together. Please check them and send the form again."
 
 STEPS = {
@@ -33,7 +31,7 @@ STEPS = {
     "request_clinical_review": StepWords(
         "Have a clinician review the answers",
         "Medical review",
-        waiting="A clinician is looking at your answers. It takes up to three days, and you need not do anything.",
+        waiting="A clinician is looking at your answers. That takes up to three days. You do not need to do anything.",
     ),
     "attach_payment_card": StepWords("Attach the card", "Payment"),
     "configure_billing": StepWords("Set up billing", "Payment"),

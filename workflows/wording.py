@@ -92,10 +92,8 @@ def plain(name: str) -> str:
 
 # --- The engine's own ---------------------------------------------------------------------------------
 
-_LATER = (
-    "There was a technical problem on our side. Our team knows of it and takes care of it. You need not do anything."
-)
-_ASKED = "We are checking something by hand before we go on. Our team knows of it. You need not do anything."
+_LATER = "There was a technical problem on our side. Our team is working on it. You do not need to do anything."
+_ASKED = "We are checking something by hand before we go on. You do not need to do anything."
 
 ENGINE_CODES: Mapping[str, CodeWords] = {
     "answer_invalid": CodeWords(
@@ -110,14 +108,12 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
         "After a check by our team we cannot go on with this. We will tell you the reason.",
     ),
     "assignee_unknown": CodeWords("The person who should approve has no login here.", _LATER, passing=True),
-    "cancelled": CodeWords("It was cancelled.", "This was cancelled as asked for."),
+    "cancelled": CodeWords("It was cancelled.", "This was cancelled, as requested."),
     "does_not_apply": CodeWords(
         "It is unclear whether a call was made, and the step does not apply any more. A person has to find out.", _ASKED
     ),
     "effect_in_doubt": CodeWords("It is unclear whether a call was made. A person has to find out.", _ASKED),
-    "expired": CodeWords(
-        "It took longer than it may.", "This took longer than it may, and was stopped. You can start again at any time."
-    ),
+    "expired": CodeWords("It took too long.", "This took too long, so we stopped it. You can start again at any time."),
     "invalid": CodeWords(
         "What was sent cannot be read.", "Something in the form is missing or wrong. Please send it again."
     ),
@@ -126,9 +122,9 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     "none_after_key": CodeWords(
         "A step is wrong: it may have made a call and did not say so. An engineer has to look.", _ASKED
     ),
-    "overdue": CodeWords("A step took longer than it may, and was stopped.", _LATER, passing=True),
+    "overdue": CodeWords("A step took too long, and was stopped.", _LATER, passing=True),
     "poison": CodeWords("It crashed three workers in a row. An engineer has to look before it is retried.", _LATER),
-    "requester_is_assignee": CodeWords("Who asked for it may not approve it: assign somebody else.", _LATER),
+    "requester_is_assignee": CodeWords("The person who asked for it cannot approve it. Assign somebody else.", _LATER),
     "requester_unknown": CodeWords(
         "Two people have to decide, and who asked for it has no login here.", _LATER, passing=True
     ),
@@ -139,7 +135,7 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     ),
     "team_unknown": CodeWords("The team that should approve does not exist here.", _LATER, passing=True),
     "unsettled": CodeWords(
-        "It is too early to know whether a call was made; it is found out by itself.", _LATER, passing=True
+        "It is too early to tell whether the call was made. Onramp checks again by itself.", _LATER, passing=True
     ),
     "wait_expired": CodeWords(
         "What it waited for did not come in time.",

@@ -58,7 +58,7 @@ def test_find_a_patient_by_e_mail_and_say_why_it_stopped_and_what_to_tell_them(s
     person.find(EMAIL.upper())
     assert person.page.url.endswith(f"/workflow/{row.pk}/change/")
     assert person.reads("Failed at “Enrol in the program”: The program is full.")
-    assert person.reads("The program is full, so we could not enrol you. What you paid was given back.")
+    assert person.reads("The program is full, so we could not enrol you. Your payment was refunded.")
     assert EMAIL not in person.page.content()
     assert person.has_used(clicks=2, keys=1) >= 0
 

@@ -100,14 +100,14 @@ def of_retry(workflow: Workflow) -> Iterator[str]:
     if on_record:
         yield f"{_number(on_record)} on record and not made again: {_list(on_record)}."
     if unclear:
-        yield f"It is found out first what became of: {_list(unclear)}."
+        yield f"First it is found out what happened to: {_list(unclear)}."
     if again:
-        yield f"Made anew, for it was reversed: {_list(again)}."
+        yield f"Called again, because it was reversed: {_list(again)}."
     if rest := [title for title in calls.not_made() if title not in again]:
         yield f"Made where it applies: {_list(rest)}."
     if not code.passing and not workflow.cancelled_at:
-        yield f"It failed for this: {code.staff} A retry alone may not mend that."
-    yield "A question that failed it (rejected, or expired) is asked again; every other keeps its answer."
+        yield f"Why it failed: {code.staff} A retry alone may not fix that."
+    yield "If a question that was rejected, or expired, made it fail, that one is asked again. All other answers stay."
 
 
 def of_bulk_retry(failed: Sequence[Workflow], chosen: int, *, may_charge_again: bool) -> Iterator[str]:
@@ -120,8 +120,8 @@ def of_bulk_retry(failed: Sequence[Workflow], chosen: int, *, may_charge_again: 
             else f"{len(again)} of them were refunded, and are left alone: a support lead may retry and charge them."
         )
     yield "Each waits its turn behind what is queued, and starts again from the first step."
-    yield "What it has done in other systems stays done and is not done again; what was reversed is done anew."
-    yield "A question that failed it (rejected, or expired) is asked again; every other keeps its answer."
+    yield "What it has done in other systems stays done and is not done again; what was reversed is done again."
+    yield "If a question that was rejected, or expired, made it fail, that one is asked again. All other answers stay."
 
 
 def of_cancel(workflow: Workflow) -> Iterator[str]:
@@ -129,7 +129,7 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
     calls = Calls.of(workflow)
     undone, stays = calls.titles_of(calls.to_be_undone()), calls.titles_of(calls.to_stay())
     unclear = calls.titles(*IN_DOUBT)
-    yield "It is cancelled: at once, or, if a worker is running it just now, before its next step, if there is one."
+    yield "It is cancelled at once; if a worker is running it, before its next step. If none is left, it completes."
     if not (undone or stays or unclear):
         yield "Nothing has been done in other systems, so nothing has to be reversed."
     if calls.refunds():

@@ -55,7 +55,7 @@ def _consequences(row: Workflow) -> list[str]:
 
 def _what_happens(row: Workflow, left: LeftUndone) -> str:
     begins = f"“{step_of(row, left.name)}” is run as soon as a worker is free"
-    return f"{begins}: {_what_of_its_call(left)} It failed last for this: {_error(row, left.failed_with)}"
+    return f"{begins}: {_what_of_its_call(left)} The last reason: {_error(row, left.failed_with)}"
 
 
 def _what_of_its_call(left: LeftUndone) -> str:
@@ -122,5 +122,5 @@ def _failed(row: FollowUp) -> str:
     """How often it has failed since it was deferred, or since somebody had it run again."""
     failures = row.failures + row.unavailable
     failed = f" It has failed {words.times(failures)} since." if failures else ""
-    died = f" Workers have started it {words.times(row.tries)}, and did not come to its end." if row.tries else ""
+    died = f" Workers have started it {words.times(row.tries)} and never finished." if row.tries else ""
     return failed + died

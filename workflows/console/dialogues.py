@@ -44,6 +44,8 @@ DIALOGUES = {
         *("It happened", "It did not happen"),
         "It goes on at once: with this result if it happened. If not, it is called again, under a new key, unless the "
         "workflow is being reversed, or no longer has this step.",
+        expired="If nobody has answered by then, the workflow fails, and asks again when it is retried. While it is "
+        "being reversed, it asks again at once.",
         reason="Required if it did not happen.",
         final=NOT_FINAL,
     ),

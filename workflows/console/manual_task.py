@@ -101,7 +101,7 @@ def _once_retracted(row: ManualTask) -> list[str]:
         Again.NOT: f"The workflow has been retried, and goes on: {step} counts as done, and is not called again.",
     }
     return [
-        f"{in_doubt} counts as not known again. Nothing is called, and nothing reversed, by retracting the answer.",
+        f"{in_doubt} is then unknown again. Nothing is called, and nothing reversed, by retracting the answer.",
         asked[retracting.when_asked_again(row)],
         "The answer stays in the history, with who took it back, and why.",
     ]

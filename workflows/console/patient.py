@@ -12,13 +12,13 @@ from workflows.effects import IN_DOUBT
 from workflows.models import Effect, State, Workflow
 from workflows.wording import Wording, words_for_code, words_for_step
 
-_NOTHING_TO_DO = "You need not do anything."
+_NOTHING_TO_DO = "You do not need to do anything."
 LINES = {
     State.QUEUED: f"We have received it and are working on it. {_NOTHING_TO_DO}",
     State.RUNNING: f"We are working on it just now. {_NOTHING_TO_DO}",
     State.RETRYING: f"We are working on it; it takes longer than usual. {_NOTHING_TO_DO}",
     State.WAITING: f"We are waiting for something before we go on. {_NOTHING_TO_DO}",
-    State.PARKED: f"A service that we need is out of order. It goes on by itself when it is back. {_NOTHING_TO_DO}",
+    State.PARKED: f"A system that we need is down. We continue as soon as it is back. {_NOTHING_TO_DO}",
     State.COMPLETE: "Everything is done.",
     State.CANCELLED: "This was cancelled.",
     State.FAILED: "",
@@ -26,12 +26,12 @@ LINES = {
 }
 # What the patient of a failed or cancelled workflow hears of a charge. The ledger decides, not the state alone: nobody
 # is told of a refund that is not under way.
-REFUNDED = "What you paid was given back."
-NOT_REFUNDED = "What you paid was not given back."
-UNCLEAR = "We are finding out whether you were charged. If you were, you get it back."
-BEING_REFUNDED = "What you paid is being given back."
-REFUND_DELAYED = "What you paid is being given back; that takes longer than usual."
-REFUND_ASKED = "What you paid could not be given back yet. Our team is seeing to it."
+REFUNDED = "Your payment was refunded."
+NOT_REFUNDED = "Your payment was not refunded."
+UNCLEAR = "We are finding out whether you were charged. If you were, you will get your money back."
+BEING_REFUNDED = "Your refund is on its way."
+REFUND_DELAYED = "Your refund is on its way; it is taking longer than usual."
+REFUND_ASKED = "We could not refund your payment yet. Our team is working on it."
 OF_MONEY = (REFUNDED, NOT_REFUNDED, UNCLEAR, BEING_REFUNDED, REFUND_DELAYED, REFUND_ASKED)
 
 

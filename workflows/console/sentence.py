@@ -46,7 +46,7 @@ def sentence(workflow: Workflow, attempt: Attempt | None, undone: Sequence[str])
         case State.WAITING:
             return f"Waiting until {clock(workflow.invisible_until)}: {workflow.waiting_for}"
         case State.RETRYING:
-            failed = f"{title or 'It'} failed {_in_a_row(workflow.retry_count)}, last for this: {why(workflow)}"
+            failed = f"{title or 'It'} failed {_in_a_row(workflow.retry_count)}. The last reason: {why(workflow)}"
             return f"{failed} The next try is at {clock(workflow.invisible_until)}."
     if workflow.invisible_until > timezone.now():
         return f"Paused until {clock(workflow.invisible_until)}."
@@ -92,7 +92,7 @@ def _rescheduled(workflow: Workflow) -> str:
 def _reversing(workflow: Workflow, attempt: Attempt | None) -> str:
     """How far the compensation is."""
     if attempt and _is_under_way(attempt):
-        return f"A worker has been at it since {clock(attempt.opened_at)}."
+        return f"A worker has been reversing it since {clock(attempt.opened_at)}."
     if workflow.parked_on and workflow.waiting_for:
         return f"It waits for the {workflow.parked_on} service, which is down: {workflow.waiting_for}"
     if workflow.waiting_for:

@@ -94,7 +94,7 @@ def _if_it_does_not_help(row: Workflow) -> str:
     if row.waiting_for or not (row.retry_count or row.compensating):
         return "What it waits for has not happened yet: unless it happens first, it will wait again as before."
     if row.compensating:
-        return "Should the reversal that failed fail once more, that counts: after three failures a person is asked."
+        return "If the reversal fails again, that counts: after three failures a person is asked."
     return f"It has failed {row.retry_count} times in a row; should it fail again, that counts."
 
 

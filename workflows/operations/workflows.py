@@ -216,7 +216,7 @@ def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tas
 def _require_cancellable(workflow: Workflow, state: State, user: User) -> None:
     require_status(workflow, state, Workflow.Status.PENDING, "a workflow that is still under way can be cancelled")
     if workflow.compensating:
-        raise NotAllowed("It is being reversed already, and has failed after that.")
+        raise NotAllowed("It is already being reversed, and fails then.")
     if refusal := why_not_cancel(workflow.pk, user):
         raise NotAllowed(refusal)
 

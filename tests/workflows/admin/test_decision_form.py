@@ -136,7 +136,7 @@ def test_a_model_that_this_release_does_not_have_leaves_only_the_rejection(as_: 
     html = page(client, row)
     assert offered(html) == ["Assign to me", "Reject"]
     said = (
-        "“Approve” cannot be said here. This release does not have what the answer is checked by (tests.nowhere.Dose)"
+        "“Approve” cannot be chosen here. This release does not have what the answer is checked by (tests.nowhere.Dose)"
     )
     assert said in unescape(html)
     html = client.post(url(row, "decide"), {"decision": "approve", "reason": "My reasons."}).content.decode()

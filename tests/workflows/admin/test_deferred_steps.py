@@ -50,14 +50,14 @@ def test_of_one_that_is_to_be_tried_it_says_when(as_: Login) -> None:
 def test_of_one_that_is_under_way_it_says_so_and_of_one_whose_workers_died_how_many(as_: Login) -> None:
     row = rows.left_undone()
     FollowUp.objects.create(workflow=row, step="thank", queue="default", due_at=timezone.now() + HOUR, tries=2)
-    assert "Workers have started it 2 times, and did not come to its end." in page(as_("support"), row)
+    assert "Workers have started it 2 times and never finished." in page(as_("support"), row)
     Attempt.objects.create(workflow=row, number=2, worker="host-a:41")
     assert "Still to be done: “Thank”, a worker is at it." in page(as_("support"), row)
 
 
 def test_what_was_done_since_was_not_passed_over(as_: Login) -> None:
     row = rows.left_undone()
-    assert "Passed over, for it failed. Thank:" in page(as_("support"), row)
+    assert "This step failed; the workflow went on without it. Thank:" in page(as_("support"), row)
     assert "Passed over" not in page(as_("support"), rows.given_up()), "it has a line of its own"
     rows.event(row, "followed_up", attempt=2, step="thank")
     assert "Passed over" not in page(as_("support"), row)
@@ -96,7 +96,7 @@ def test_its_page_says_what_will_happen_to_this_one(as_: Login) -> None:
     shown = text(as_("support"), url)
     assert "Run a failed step again?" in shown
     assert "“Thank” is run as soon as a worker is free: whatever it calls is called again." in shown
-    assert "It failed last for this: gone: The address is gone." in shown
+    assert "The last reason: gone: The address is gone." in shown
     assert "No other step is run, and the workflow stays complete" in shown
 
 

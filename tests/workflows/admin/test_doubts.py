@@ -188,4 +188,4 @@ def test_a_release_that_does_not_know_the_type_offers_no_yes(as_: Login) -> None
     Workflow.objects.update(workflow_type="of the next release")
     html = page(client, row)
     assert offered(html) == ["Assign to me", "It did not happen"]
-    assert "“It happened” cannot be said here. This release does not know the type" in unescape(html)
+    assert "“It happened” cannot be chosen here. This release does not know the type" in unescape(html)

@@ -32,7 +32,7 @@ def told(kind: str, step: str = "", **detail: Any) -> tuple[str, str]:
 DOWN, REFUSED = "A service could not be reached.", "unreachable: Connection refused by programs:8080."
 ENROL, CHARGE, CARD = "enroll_in_program", "execute_checkout", "attach_payment_card"
 CONFIRM, REVIEW = "send_confirmation", "request_clinical_review"
-EARLY = "It is too early to know whether a call was made; it is found out by itself."
+EARLY = "It is too early to tell whether the call was made. Onramp checks again by itself."
 PAID = {"charge_id": "ch_1", "payment_status": "paid"}
 
 

@@ -27,7 +27,7 @@ def test_an_answer_is_retracted_on_a_page_that_says_what_will_happen(as_: Login)
     html = words(client.get(url(row, "take_back")).content.decode())
     for said in [
         "Retract the answer?",
-        "Whether “Charge” happened counts as not known again.",
+        "Whether “Charge” happened is then unknown again.",
         "The workflow asks again at once: “May this parcel go out?” is then another task.",
         "The answer stays in the history, with who took it back, and why.",
     ]:

@@ -37,7 +37,7 @@ def test_it_says_whose_it_is_until_when_and_what_happens_then(as_: Login) -> Non
         ({}, "it expires, and the workflow fails"),
         ({"on_expiry": "approved"}, "it counts as approved, and the workflow goes on"),
         ({"on_expiry": "approved", "state": "expired"}, "nobody decided in time. That counts as approved."),
-        ({"task_type": "effect_in_doubt"}, "Then it is asked again"),
+        ({"task_type": "effect_in_doubt"}, "the workflow fails, and asks again when it is retried"),
         ({"task_type": "step_undeclared"}, "Then it is asked again"),
         ({"task_type": "keeps_being_lost"}, "Then it is tried once more, and you are asked again"),
     ],

@@ -45,7 +45,7 @@ def clock(at: Any) -> str:
         (rows.failed, "Failed at “Charge”: card_declined: The card was declined. Ended at {completed}."),
         (
             rows.retrying,
-            "“Charge” failed twice in a row, last for this: payments_unavailable. The next try is at {due}.",
+            "“Charge” failed twice in a row. The last reason: payments_unavailable. The next try is at {due}.",
         ),
         (rows.waiting, "Waiting until {due}: May this parcel go out? Task {task}: Parcel review"),
         (rows.running, "Running since {opened}."),
@@ -93,7 +93,7 @@ def test_it_says_why_a_workflow_is_undone_and_what_comes_next(as_: Login) -> Non
     row.refresh_from_db()
     assert sentence(page(support, row)) == f"{why} It waits for an answer: Has someone reversed it?"
     rows.attempt(row, number=2, closed_at=None)
-    assert "A worker has been at it since" in sentence(page(support, row))
+    assert "A worker has been reversing it since" in sentence(page(support, row))
     cancelled = page(support, rows.compensating(cancelled_at=timezone.now()))
     assert sentence(cancelled).startswith("It was cancelled. What it did is being reversed.")
 
@@ -148,7 +148,7 @@ def test_a_step_that_failed_and_was_passed_over_is_said_on_top(as_: Login) -> No
         row, outcome="complete", steps=[{"step": "thank", "outcome": "best_effort_failed", "ms": 1, **failure}]
     )
     assert ("thank", "Failed, and passed over", "RetryableStepError: Busy.") in steps_of(row)
-    assert "Passed over, for it failed. Thank: Something unforeseen happened." in page(as_("support"), row)
+    assert "went on without it. Thank: Something unforeseen happened." in page(as_("support"), row)
 
 
 def test_a_step_is_found_under_its_former_name_and_one_that_is_gone_is_kept(
@@ -263,7 +263,7 @@ def test_it_says_what_to_tell_the_patient_who_they_are_and_where_their_money_is(
             settled_at=timezone.now(),
         )
     html = unescape(page(as_("support"), row))
-    assert "The program is full, so we could not enrol you. What you paid was given back." in html
+    assert "The program is full, so we could not enrol you. Your payment was refunded." in html
     assert re.search(r"\$[\d.,]+ charged at \S+ UTC, ch_1a2b; refunded at \S+ UTC, re_9\.", html)
     patient = row.payload["patient"]
     assert f"ending {patient['phone'][-2:]}" in html
