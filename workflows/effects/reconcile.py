@@ -78,16 +78,16 @@ class Reconciler:
         3. By asking a person, also only after `settle` seconds: a person's no gives the call a new key.
         """
         if step.lookup:
-            return self.settle(effect, self.find(step, step.lookup, context, effect))
+            return self.record_found(effect, self.find(step, step.lookup, context, effect))
         honoured = step.key_ttl is not None and effect.since_key() < step.key_ttl.total_seconds()
         if honoured and effect.error_code != DOES_NOT_APPLY:
             return effect
         if step.best_effort:  # a step that may fail is worth neither a person's time nor the wait
             raise StepError(f"Whether {effect.step} happened cannot be told.", code="effect_in_doubt")
-        self._require_settled(step, effect)
+        self._require_arrived(step, effect)
         return self._ask(effect)
 
-    def resolve(
+    def resolve_without_repeat(
         self, step: Step, context: Any, effect: KnownEffect, *, look_every: timedelta | None = None
     ) -> KnownEffect:
         """Find out whether a call has happened without repeating it, before it is undone. Returns it DONE or NOT_DONE.
@@ -95,8 +95,8 @@ class Reconciler:
         A question that no person has answered in time is asked again.
         """
         if step.lookup:
-            return self.settle(effect, self.find(step, step.lookup, context, effect))
-        self._require_settled(step, effect)
+            return self.record_found(effect, self.find(step, step.lookup, context, effect))
+        self._require_arrived(step, effect)
         while True:
             try:
                 return self._ask(effect, look_every)
@@ -113,7 +113,7 @@ class Reconciler:
             if not (step and step.once):
                 step = removed_step(effect.step)
             if effect.state in IN_DOUBT and not step.best_effort:
-                self.resolve(step, context, effect, look_every=ASK_ABOUT_UNDECLARED_AFTER)
+                self.resolve_without_repeat(step, context, effect, look_every=ASK_ABOUT_UNDECLARED_AFTER)
 
     def find(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> dict[str, Any] | None:
         """Let the lookup find a call's result. None: it has not happened. Raises Unsettled while it still may."""
@@ -124,10 +124,10 @@ class Reconciler:
             result = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
             found = found_by("lookup", step, result)
         if found is None:
-            self._require_settled(step, effect)
+            self._require_arrived(step, effect)
         return found
 
-    def settle(self, effect: KnownEffect, found: dict[str, Any] | None) -> KnownEffect:
+    def record_found(self, effect: KnownEffect, found: dict[str, Any] | None) -> KnownEffect:
         """Write what a lookup has found. Returns the effect, DONE or NOT_DONE.
 
         A release without a lookup may have asked a person. If nothing was found, the person's answer counts: a service
@@ -136,14 +136,14 @@ class Reconciler:
         if found is None and self._is_answered(_doubt(effect)):
             return self._ask(effect)
         state = NOT_DONE if found is None else DONE
-        effect = self.rows.resolve(effect, state, result=found, by="lookup")
+        effect = self.rows.decide(effect, state, result=found, by="lookup")
         waits.withdraw(self.workflow, _doubt(effect))  # a release without a lookup may have asked
         return effect
 
     def _is_answered(self, question: str) -> bool:
         return not waits.withdraw_unanswered(self.workflow, question) and waits.is_answered(self.workflow, question)
 
-    def _require_settled(self, step: Step, effect: KnownEffect) -> None:
+    def _require_arrived(self, step: Step, effect: KnownEffect) -> None:
         unsettled = step.settle - effect.since_call()
         if unsettled > 0:
             message = f"Whether {self._titled(effect)} happened can be told when its call can no longer be on its way."
@@ -166,7 +166,7 @@ class Reconciler:
         )
         match answer.outcome:
             case "approved":
-                return self.rows.resolve(effect, DONE, result=answer.result.get("answer") or {}, by=answer.result["by"])
+                return self.rows.decide(effect, DONE, result=answer.result.get("answer") or {}, by=answer.result["by"])
             case "rejected":
                 return self.rows.begin_new_generation(effect, by=answer.result["by"])
         message = f"Nobody has said whether {effect.step} happened."

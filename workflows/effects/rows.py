@@ -93,7 +93,7 @@ class EffectRows:
         undo = undoes is not None
         at = undo_of(step) if undo else step
         intent = {"step": step, "generation": generation, "undo": undo, "key": key, "has_undo": has_undo}
-        intent["heedless"] = undo or self._is_complete
+        intent["ignores_cancel"] = undo or self._is_complete
         failpoints.reach("before_intent", at)
         while True:
             sent_at = monotonic()
@@ -156,14 +156,14 @@ class EffectRows:
 
     # --- Decisions --------------------------------------------------------------------------------------
 
-    def resolve(
+    def decide(
         self, effect: KnownEffect, state: Effect.State, *, result: dict[str, Any] | None = None, by: str
     ) -> KnownEffect:
         """Decide the state of a call that an earlier attempt started. Fenced: only the holder of the row may.
 
         Raises ClaimLost if that attempt has written its result since we read the effect: the next attempt reads it.
         """
-        self._fenced(_RESOLVE, self._resolve_parameters(effect, state, result, by))
+        self._fenced(_DECIDE, self._parameters_of(effect, state, result, by))
         return self.remember(replace(effect, state=state, result=result))
 
     def begin_new_generation(self, effect: KnownEffect, *, by: str) -> KnownEffect:
@@ -171,13 +171,13 @@ class EffectRows:
         key = key_of(self.workflow, effect.step, generation)
         following = {"step": effect.step, "generation": generation, "key": key, "has_undo": effect.has_undo}
         ((effect_id,),) = self._fenced(
-            _BEGIN_NEW_GENERATION, {**self._resolve_parameters(effect, NOT_DONE, None, by), **following}
+            _BEGIN_NEW_GENERATION, {**self._parameters_of(effect, NOT_DONE, None, by), **following}
         )
         return self.remember(
             KnownEffect(effect_id, effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
         )
 
-    def resolve_undo(
+    def decide_undo(
         self, effect: KnownEffect, state: Effect.State, *, by: str, result: Mapping[str, Any]
     ) -> KnownEffect:
         """Record that a person, or a lookup, has settled the undo of the effect: it is UNDONE, or KEPT as it is.
@@ -185,10 +185,10 @@ class EffectRows:
         An undo that we have not seen succeed is written as the effect's undo: DONE, with that result.
         """
         if state != UNDONE:
-            return self.resolve(effect, state, result=effect.result, by=by)
+            return self.decide(effect, state, result=effect.result, by=by)
         undo = {"step": effect.step, "generation": effect.generation, "undo_key": effect.undo_key}
         undo["undo_result"] = json.dumps(dict(result))
-        self._fenced(_RESOLVE_UNDO, {**self._resolve_parameters(effect, state, effect.result, by), **undo})
+        self._fenced(_DECIDE_UNDO, {**self._parameters_of(effect, state, effect.result, by), **undo})
         return self.remember(replace(effect, state=state))
 
     def failures_of_undo(self, effect: KnownEffect) -> Failures:
@@ -213,7 +213,7 @@ class EffectRows:
         code, line = description["error_code"], _error_line(*description.values())
         return self.remember(replace(self._known[effect.step], **counts, error=line, error_code=code))
 
-    def _resolve_parameters(
+    def _parameters_of(
         self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
     ) -> dict[str, Any]:
         return {
@@ -258,7 +258,7 @@ _INTENT = f"""
            (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, has_undo)
     SELECT %(workflow_id)s, %(step)s, %(generation)s, %(undo)s, 'intent', %(key)s, %(attempt)s, %(attempt_token)s,
            %(has_undo)s
-     WHERE {FENCE} AND (%(heedless)s OR NOT {store.cancel_requested_sql("%(workflow_id)s")})"""
+     WHERE {FENCE} AND (%(ignores_cancel)s OR NOT {store.cancel_requested_sql("%(workflow_id)s")})"""
 _BEGUN = "RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float, call_number"
 
 
@@ -285,7 +285,7 @@ _WRITE_INTENT_AGAIN = f"""{_INTENT}
 
 
 # The time at which the call was answered stays, whatever its undo comes to: that is another row.
-_RESOLVE = f"""
+_DECIDE = f"""
     UPDATE workflows_effect
        SET state = %(state)s, result = %(result)s, settled_by = %(settled_by)s,
            settled_at = CASE WHEN %(state)s::varchar IN ('undone', 'kept') THEN coalesce(settled_at, clock_timestamp())
@@ -295,16 +295,16 @@ _RESOLVE = f"""
 
 
 _BEGIN_NEW_GENERATION = f"""
-    WITH old AS ({_RESOLVE})
+    WITH old AS ({_DECIDE})
     INSERT INTO workflows_effect
            (workflow_id, step, generation, state, idempotency_key, attempt, attempt_token, has_undo)
     SELECT %(workflow_id)s, %(step)s, %(generation)s, 'not_done', %(key)s, %(attempt)s, %(attempt_token)s, %(has_undo)s
-      FROM old RETURNING id"""  # noqa: S608 (_RESOLVE is ours)
+      FROM old RETURNING id"""  # noqa: S608 (_DECIDE is ours)
 
 
 # The attempt that called the undo may still write its result: the call may have been on its way all the same.
-_RESOLVE_UNDO = f"""
-    WITH effect AS ({_RESOLVE})
+_DECIDE_UNDO = f"""
+    WITH effect AS ({_DECIDE})
     INSERT INTO workflows_effect
            (workflow_id, step, generation, undo, state, idempotency_key, attempt, attempt_token, result, settled_at,
             settled_by)
@@ -313,7 +313,7 @@ _RESOLVE_UNDO = f"""
     ON CONFLICT (workflow_id, step, generation, undo) DO UPDATE
        SET state = 'done', result = excluded.result, settled_at = excluded.settled_at, settled_by = excluded.settled_by,
            error_class = '', error_code = '', error_message = ''
-    RETURNING id"""  # noqa: S608 (_RESOLVE is ours)
+    RETURNING id"""  # noqa: S608 (_DECIDE is ours)
 
 
 def _load(workflow: Workflow) -> dict[str, KnownEffect]:

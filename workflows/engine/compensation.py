@@ -23,7 +23,7 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVE
 from workflows.engine import retry_budget, step_session
 from workflows.engine.executor import Held, WorkerStopping
 from workflows.engine.results import Results, describe, describe_engine_error
-from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, leave, tried
+from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
 from workflows.errors import StepError, Suspend
 from workflows.models import Attempt, Effect, ManualTask, StepOutcome, Wait, Workflow
 from workflows.outages.parking import OUTAGE_ATTEMPTS, find_parking
@@ -139,7 +139,7 @@ def run(
     `give_up` says why the first undo is not called, but a person asked about it.
     """
     outcome = _Compensation(definition, workflow, attempt).run(give_up)
-    leave(attempt, rolled_back=not isinstance(outcome, Compensated))
+    finish_tries(attempt, rolled_back=not isinstance(outcome, Compensated))
     return outcome
 
 
@@ -163,7 +163,7 @@ class _Compensation:
     def run(self, give_up: StepError | None) -> UndoOutcome:
         for effect in self.to_undo:
             step = self.definition.find_or_removed_step(effect.step)
-            ended_by = tried(self.attempt, partial(self._undo, step, effect, give_up), transaction.atomic())
+            ended_by = run_in_savepoint(self.attempt, partial(self._undo, step, effect, give_up), transaction.atomic())
             match ended_by:
                 case MustStop():
                     return WorkerStopping(self.results.context_json, step)
@@ -205,7 +205,7 @@ class _Compensation:
             if effect.state not in MAY_HAVE_HAPPENED:
                 return effect.state
         if effect.state != Effect.State.DONE:
-            effect = self.ledger.reconciler.resolve(step, self._context(), effect)
+            effect = self.ledger.reconciler.resolve_without_repeat(step, self._context(), effect)
             if effect.state != Effect.State.DONE:
                 return effect.state
         self._call(step, step.undo, effect)
@@ -247,7 +247,7 @@ class _Compensation:
         """
         self.attempt.suspended = None  # by the question; the lookup may not wait
         found: list[KnownEffect | None] = []
-        failed = tried(self.attempt, lambda: found.append(self._look_up(step, effect)), transaction.atomic())
+        failed = run_in_savepoint(self.attempt, lambda: found.append(self._look_up(step, effect)), transaction.atomic())
         if failed is None:
             return found[0]
         self.attempt.steps[-1].update(describe(failed, self.results))  # else nobody would know of it
@@ -270,7 +270,7 @@ class _Compensation:
             if not waits.withdraw_unanswered(self.workflow, question):
                 return None
             # The failures first: a retry may make this very call, and its undo has not failed.
-            return reconciler.settle(rows.set_undo_failures(effect, NONE), found)
+            return reconciler.record_found(rows.set_undo_failures(effect, NONE), found)
         assert lookup is not None
         result = call_in_time(step, self.attempt, lookup, workflow=self.workflow, context=context, effect=effect)
         with attempt_log.attribute_to_step(self.attempt):
@@ -282,7 +282,7 @@ class _Compensation:
             return None
         if result is None:
             return rows.set_undo_failures(effect, NONE)
-        return rows.resolve_undo(effect, Effect.State.UNDONE, by="lookup", result=result)
+        return rows.decide_undo(effect, Effect.State.UNDONE, by="lookup", result=result)
 
     def _may_be_undone_now(self, effect: KnownEffect) -> bool:
         """Whether what still stands is undone without a person's word: after an outage, and once.
@@ -316,7 +316,7 @@ class _Compensation:
             form = answer.result.get("answer") or {}
             state = Effect.State.KEPT if form.get("kept") is True else Effect.State.UNDONE
             reference = form.get("reference", "")
-            effect = self.ledger.rows.resolve_undo(
+            effect = self.ledger.rows.decide_undo(
                 effect, state, by=answer.result["by"], result={"reference": reference} if reference else {}
             )
         elif answer.outcome == "rejected":

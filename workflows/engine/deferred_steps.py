@@ -27,7 +27,7 @@ from workflows.engine.backoff import Policy, delay_seconds
 from workflows.engine.claim import Claim
 from workflows.engine.executor import Complete, Failed, WorkerStopping
 from workflows.engine.results import Results
-from workflows.engine.runner import leave, tried
+from workflows.engine.runner import finish_tries, run_in_savepoint
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.models import Attempt, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -108,8 +108,8 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOut
         executor.run_step(step, results, attempt, Ledger(definition, results.workflow_copy, attempt))
         step_session.reset(attempt)
 
-    ended_by = tried(attempt, run_step, transaction.atomic())
-    leave(attempt, rolled_back=ended_by is not None)
+    ended_by = run_in_savepoint(attempt, run_step, transaction.atomic())
+    finish_tries(attempt, rolled_back=ended_by is not None)
     match ended_by:
         case None:
             return Complete({})

@@ -15,7 +15,7 @@ from workflows.effects.ledger import Ledger, Result
 from workflows.effects.reconcile import Unsettled
 from workflows.engine import retry_budget, step_session
 from workflows.engine.results import Results, describe, describe_engine_error
-from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, leave, tried
+from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
 from workflows.errors import StepError, Suspend, WorkflowCancelled
 from workflows.models import Attempt, StepOutcome, Workflow
 from workflows.outages import unavailable_service
@@ -106,8 +106,8 @@ def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt
             ledger.reconciler.require_certainty(results.context)
         step_session.reset(attempt)
 
-    ended_by = tried(attempt, run_steps, session_of().savepoint())
-    leave(attempt, rolled_back=ended_by is not None)
+    ended_by = run_in_savepoint(attempt, run_steps, session_of().savepoint())
+    finish_tries(attempt, rolled_back=ended_by is not None)
     match ended_by:
         case None:
             return Complete(results.context_json)
@@ -120,7 +120,7 @@ def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt
 
 def failed(step: Step, error: BaseException, results: Results) -> Failed:
     """The outcome of an attempt that ended with a step's error."""
-    return Failed(results.context_json, step, error, retry_budget.may_pass(error), describe(error, results))
+    return Failed(results.context_json, step, error, retry_budget.is_passing(error), describe(error, results))
 
 
 def failed_before_any_step(definition: WorkflowDefinition | None, workflow: Workflow, error: StepError) -> Failed:
@@ -134,7 +134,7 @@ def failed_before_any_step(definition: WorkflowDefinition | None, workflow: Work
 
 def failed_by_engine(step: Step, error: StepError) -> Failed:
     """The outcome for an error of the engine's own, and not of a step that has run."""
-    return Failed(None, step, error, retry_budget.may_pass(error), describe_engine_error(error))
+    return Failed(None, step, error, retry_budget.is_passing(error), describe_engine_error(error))
 
 
 def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
@@ -152,13 +152,13 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
             raise
         entry = attempt.steps[-1]
         entry["outcome"] = StepOutcome.BEST_EFFORT_FAILED
-        if step.follow_up and retry_budget.may_pass(error):
+        if step.follow_up and retry_budget.is_passing(error):
             entry["follow_up"] = True
 
 
 def _is_to_be_parked(step: Step, workflow: Workflow, error: BaseException) -> bool:
     """Whether a best-effort step, though it may be passed over, is retried or parked: while there is patience."""
-    if not step.parks or not retry_budget.may_pass(error):
+    if not step.parks or not retry_budget.is_passing(error):
         return False
     # Whether the call has happened cannot be told for some seconds: that is no answer of the service's either.
     if isinstance(error, Unsettled):

@@ -69,6 +69,6 @@ def policy_for(error: BaseException | None, *stated: Retry | None) -> Policy:
     return merge_policies(error if isinstance(error, RetryableStepError) else None, *stated)
 
 
-def may_pass(error: BaseException) -> bool:
+def is_passing(error: BaseException) -> bool:
     """Whether the step's error may pass with time. A MemoryError is the host's trouble, more often than a payload's."""
     return isinstance(error, RetryableStepError | StepTimeout | MemoryError) or sqlstates.is_transient(error)

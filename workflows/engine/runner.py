@@ -24,7 +24,7 @@ from workflows.state.boundary import MustStop
 from workflows.timeouts import StepTimeout, call_within
 
 
-def tried(
+def run_in_savepoint(
     attempt: OpenAttempt, body: Callable[[], object], savepoint: AbstractContextManager[None]
 ) -> BaseException | None:
     """Run `body` in the savepoint. Return what has ended it: None, MustStop, the Suspend of a wait, or a step's error.
@@ -45,7 +45,7 @@ def tried(
     return None
 
 
-def leave(attempt: OpenAttempt, *, rolled_back: bool) -> None:
+def finish_tries(attempt: OpenAttempt, *, rolled_back: bool) -> None:
     """After the last try of an attempt, before anything is decided: what its steps have left is written."""
     if rolled_back:
         step_session.let_go()
