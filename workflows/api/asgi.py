@@ -1,4 +1,4 @@
-"""The intake as an ASGI application: submissions go into groups; views answer all else, on a few threads."""
+"""The intake as an ASGI application: submissions go into batches; views answer all else, on a few threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workflows.api import problems, requests, urls
 from workflows.api.submissions import receipt
 from workflows.definition import WorkflowDefinition
 from workflows.ingress import api_keys
-from workflows.intake.batching import Groups
+from workflows.intake.batching import Batches
 from workflows.intake.submissions import Submission
 from workflows.postgres import jsonb
 from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
@@ -46,11 +46,11 @@ class Response:
 
 
 class Intake:
-    """Takes submissions of a definition. `limits`: those of `Groups`."""
+    """Takes submissions of a definition. `limits`: those of `Batches`."""
 
     def __init__(self, definition: WorkflowDefinition, **limits: Any) -> None:
         self.threads = ThreadPoolExecutor(THREADS, "intake")
-        self._groups = Groups(definition, **limits)
+        self._batches = Batches(definition, **limits)
         self._refreshing: asyncio.Future[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +82,7 @@ class Intake:
 
     async def close(self) -> None:
         """Close the connections of this loop to the database."""
-        await self._groups.close()
+        await self._batches.close()
 
     async def _take(self, scope: Scope, receive: Receive) -> Response:
         """Store a submission; 202 with its status. The view `submissions.submit` does the same, one at a time."""
@@ -95,7 +95,7 @@ class Intake:
             payload = jsonb.parse(body)
         else:
             payload = await self._in_thread(partial(jsonb.parse, body), ANSWERED_WITHIN)
-        entry = await self._groups.enter(Submission(key, payload, client))
+        entry = await self._batches.enter(Submission(key, payload, client))
         return _answer(202, receipt(entry), b"application/json", [(b"location", f"{SUBMISSIONS}/{key}".encode())])
 
     async def _client_of(self, headers: requests.Headers) -> str:

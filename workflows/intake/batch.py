@@ -1,4 +1,4 @@
-"""GROUP: the submissions that one statement stores, and what came of each."""
+"""BATCH: the submissions that one statement stores, and what came of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workflows.intake.submissions import INSERT, SUBMITTED_BEFORE, Entry, Submis
 from workflows.postgres.deadlines import DatabaseUnavailable
 from workflows.search import search_keys
 
-# Such a statement takes some 20 ms, so nobody waits much longer for the group ahead. The largest submissions come four
+# Such a statement takes some 20 ms, so nobody waits much longer for the batch ahead. The largest submissions come four
 # at a time.
 MOST_ROWS = 250
 MOST_BYTES = 1024 * 1024
@@ -78,7 +78,7 @@ class Row:
             self.answer.set_exception(error)
 
 
-class Group:
+class Batch:
     """Rows with different keys, in the order of their keys."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
@@ -91,7 +91,7 @@ class Group:
         return iter(self.rows)
 
     @classmethod
-    def take(cls, queue: deque[Row], *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> Group:
+    def take(cls, queue: deque[Row], *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> Batch:
         """Take the first rows of a queue, as many as may go together; at least one, if there is one.
 
         Of two equal keys the second has to wait: it is judged by the first one's row, which must be committed. Rows
@@ -114,12 +114,12 @@ class Group:
         queue.extendleft(reversed(later))
         return cls(taken.values())
 
-    def halves(self) -> tuple[Group, Group]:
+    def halves(self) -> tuple[Batch, Batch]:
         middle = len(self) // 2
-        return Group(self.rows[:middle]), Group(self.rows[middle:])
+        return Batch(self.rows[:middle]), Batch(self.rows[middle:])
 
     def insertion(self, definition: WorkflowDefinition, patience: float) -> tuple[str, dict[str, Any]]:
-        """A statement that stores the group, returning keys and ids; its parameters. `patience`: seconds per lock."""
+        """A statement that stores the batch, returning keys and ids; its parameters. `patience`: seconds per lock."""
         parameters: dict[str, Any] = {
             "workflow_type": definition.name,
             "queue": definition.queue,

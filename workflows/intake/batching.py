@@ -1,4 +1,4 @@
-"""GROUPS: submissions wait here for their turn. One group at a time is stored, and answered after its commit."""
+"""BATCHES: submissions wait here for their turn. One batch at a time is stored, and answered after its commit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from workflows.definition import WorkflowDefinition
-from workflows.intake.batch import Group, Row, error_for
+from workflows.intake.batch import Batch, Row, error_for
 from workflows.intake.connection import Link, Refused
 from workflows.intake.contended_keys import ContendedKeys
 from workflows.intake.submissions import Entry, Submission, find_replays, judge
@@ -23,13 +23,13 @@ logger = logging.getLogger(__name__)
 MOST_ROWS_WAITING = 5_000
 MOST_BYTES_WAITING = 64 * 1024 * 1024
 
-# Seconds that a group waits for another transaction that holds one of its keys. A client that sends a submission to two
+# Seconds that a batch waits for another transaction that holds one of its keys. A client that sends a submission to two
 # intakes at once makes that milliseconds.
 LOCK_TIMEOUT = 0.1
 
 
-# Seconds between two groups. Clients that were answered together send their next submissions together; without this
-# they would alternate in two groups of half the size.
+# Seconds between two batches. Clients that were answered together send their next submissions together; without this
+# they would alternate in two batches of half the size.
 LINGER = 0.001
 
 
@@ -37,7 +37,7 @@ class Overloaded(Exception):
     """Too much is waiting already. Nothing of the submission was stored."""
 
 
-class Groups:
+class Batches:
     """Enters submissions of one definition, for one event loop. `seconds`: how long each of them waits at most."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Groups:
                 task.cancel()
         for link in (self._link, self._contended.link):
             await link.close()
-        Group(self._queue).refuse()
+        Batch(self._queue).refuse()
 
     def _wait_in_line(self, row: Row) -> None:
         if self._contended.knows(row.key):
@@ -101,44 +101,44 @@ class Groups:
             self._working = asyncio.get_running_loop().create_task(self._work())
 
     async def _work(self) -> None:
-        while group := Group.take(self._queue):
-            await self._store(group)
-            if len(group) > 1:
+        while batch := Batch.take(self._queue):
+            await self._store(batch)
+            if len(batch) > 1:
                 await asyncio.sleep(LINGER)
 
-    async def _store(self, group: Group) -> None:
-        """Store a group in one commit. If PostgreSQL refuses one row, all others are stored."""
+    async def _store(self, batch: Batch) -> None:
+        """Store a batch in one commit. If PostgreSQL refuses one row, all others are stored."""
         try:
-            await self._insert(self._link, group, LOCK_TIMEOUT)
+            await self._insert(self._link, batch, LOCK_TIMEOUT)
         except Refused as refused:
             if refused.in_the_way:
-                self._contended.put(group.rows)
-            elif len(group) == 1:
-                group.refuse(error_for(refused))
+                self._contended.put(batch.rows)
+            elif len(batch) == 1:
+                batch.refuse(error_for(refused))
             else:
-                for half in group.halves():
+                for half in batch.halves():
                     await self._store(half)
         except Exception as error:
-            group.refuse(_kind_of(error))
+            batch.refuse(_kind_of(error))
 
     async def _store_one(self, link: Link, row: Row, patience: float) -> bool:
         """Store a row by a statement of its own. False when its key is held for longer than `patience`."""
-        group = Group([row])
+        batch = Batch([row])
         try:
-            await self._insert(link, group, patience)
+            await self._insert(link, batch, patience)
         except Refused as refused:
             if refused.in_the_way:
                 return False
-            group.refuse(error_for(refused))
+            batch.refuse(error_for(refused))
         except Exception as error:
-            group.refuse(_kind_of(error))
+            batch.refuse(_kind_of(error))
         return True
 
-    async def _insert(self, link: Link, group: Group, patience: float) -> None:
-        inserted = await link.fetch(*group.insertion(self._definition, patience))
+    async def _insert(self, link: Link, batch: Batch, patience: float) -> None:
+        inserted = await link.fetch(*batch.insertion(self._definition, patience))
         if inserted:
             notify.announce(self._definition.queue)
-        if others := group.accept(inserted):
+        if others := batch.accept(inserted):
             await self._judge(link, others)
 
     async def _judge(self, link: Link, rows: Sequence[Row]) -> None:
@@ -154,9 +154,9 @@ class Groups:
 
 
 def _kind_of(error: Exception) -> type[Exception]:
-    """The error that each row of a group is answered, whatever has happened: nobody waits in vain."""
+    """The error that each row of a batch is answered, whatever has happened: nobody waits in vain."""
     if isinstance(error, DatabaseUnavailable):
         return DatabaseUnavailable
     where = "".join(traceback.format_tb(error.__traceback__))  # and not its message, which may quote a submission
-    logger.error("A group could not be stored: %s\n%s", type(error).__name__, where)
+    logger.error("A batch could not be stored: %s\n%s", type(error).__name__, where)
     return RuntimeError

@@ -1,7 +1,7 @@
 """CONTENDED KEYS: submissions with a key that another transaction holds.
 
 A statement that meets such a key stores nothing until that transaction ends. So each of these submissions gets its own
-statement, on another connection, and the groups do not wait. Nothing goes back into a group.
+statement, on another connection, and the batches do not wait. Nothing goes back into a batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workflows.intake.connection import Link
 FIRST_LOCK_TIMEOUT = 0.02
 LOCK_TIMEOUT = 0.2
 
-# Seconds for which a held key is remembered. A submission with that key is kept out of the groups.
+# Seconds for which a held key is remembered. A submission with that key is kept out of the batches.
 REMEMBERED = 60.0
 MOST_REMEMBERED = 10_000
 

@@ -1,4 +1,4 @@
-"""Submissions for the tests of the intake, and how they are entered by its groups."""
+"""Submissions for the tests of the intake, and how they are entered by its batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from onboarding.workflow import SEARCH_KEYS
 from workflows.definition import WorkflowDefinition
-from workflows.intake.batching import Groups
+from workflows.intake.batching import Batches
 from workflows.intake.submissions import Entry, Submission
 from workflows.models import Workflow
 from workflows.postgres.jsonb import parse
@@ -40,26 +40,26 @@ def submission(value: Any = None, *, key: UUID | None = None, client: str = "sho
     return Submission(key or uuid4(), parse(json.dumps(value or {}).encode()), client)
 
 
-def with_groups(use: Callable[[Groups], Awaitable[T]], **limits: Any) -> T:
-    """What `use` returns, run in a loop of its own with groups of its own."""
+def with_batches(use: Callable[[Batches], Awaitable[T]], **limits: Any) -> T:
+    """What `use` returns, run in a loop of its own with batches of its own."""
 
     async def run() -> T:
-        groups = Groups(DEFINITION, **limits)
+        batches = Batches(DEFINITION, **limits)
         try:
-            return await use(groups)
+            return await use(batches)
         finally:
-            await groups.close()
+            await batches.close()
 
     return asyncio.run(run())
 
 
-async def entered(groups: Groups, sent: Sequence[Submission]) -> list[Any]:
+async def entered(batches: Batches, sent: Sequence[Submission]) -> list[Any]:
     """What came of submissions that arrive at the same moment: an entry of each, or its error."""
-    return await asyncio.gather(*map(groups.enter, sent), return_exceptions=True)
+    return await asyncio.gather(*map(batches.enter, sent), return_exceptions=True)
 
 
 def enter_together(*sent: Submission, **limits: Any) -> list[Any]:
-    return with_groups(lambda groups: entered(groups, sent), **limits)
+    return with_batches(lambda batches: entered(batches, sent), **limits)
 
 
 def new(entry: Any) -> bool:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from tests.workflows.intake.entering import submission
-from workflows.intake.batch import Group, Row
+from workflows.intake.batch import Batch, Row
 
 
 @pytest.fixture(scope="module")
@@ -22,57 +22,57 @@ def row(loop: asyncio.AbstractEventLoop, key: int, length: int = 0) -> Row:
     return Row(submission({"a": "x" * length}, key=UUID(int=key)), None, [], loop.create_future())
 
 
-def numbers(rows: Group | deque[Row]) -> list[int]:
+def numbers(rows: Batch | deque[Row]) -> list[int]:
     return [each.key.int for each in rows]
 
 
 def test_all_that_waits_goes_together_in_the_order_of_the_keys(loop: asyncio.AbstractEventLoop) -> None:
     queue = deque(row(loop, key) for key in (3, 1, 2))
-    assert numbers(Group.take(queue)) == [1, 2, 3]
+    assert numbers(Batch.take(queue)) == [1, 2, 3]
     assert not queue
-    assert not Group.take(queue)
+    assert not Batch.take(queue)
 
 
 def test_the_first_to_come_go_first_when_there_are_too_many(loop: asyncio.AbstractEventLoop) -> None:
     queue = deque(row(loop, key) for key in (9, 8, 1, 2))
-    assert numbers(Group.take(queue, rows=3)) == [1, 8, 9]
+    assert numbers(Batch.take(queue, rows=3)) == [1, 8, 9]
     assert numbers(queue) == [2]
 
 
-def test_large_ones_wait_for_the_next_group_and_one_that_is_too_large_goes_alone(
+def test_large_ones_wait_for_the_next_batch_and_one_that_is_too_large_goes_alone(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     queue = deque([row(loop, 1, 5000), row(loop, 2, 10), row(loop, 3, 10), row(loop, 4, 5000)])
-    assert numbers(Group.take(queue, size=3000)) == [1]
-    assert numbers(Group.take(queue, size=3000)) == [2, 3]
-    assert numbers(Group.take(queue, size=3000)) == [4]
+    assert numbers(Batch.take(queue, size=3000)) == [1]
+    assert numbers(Batch.take(queue, size=3000)) == [2, 3]
+    assert numbers(Batch.take(queue, size=3000)) == [4]
 
 
-def test_the_second_of_two_equal_keys_waits_for_the_next_group(loop: asyncio.AbstractEventLoop) -> None:
+def test_the_second_of_two_equal_keys_waits_for_the_next_batch(loop: asyncio.AbstractEventLoop) -> None:
     queue = deque(row(loop, key) for key in (1, 1, 2, 1, 3))
-    assert numbers(Group.take(queue)) == [1, 2, 3]
-    assert numbers(Group.take(queue)) == [1]
-    assert numbers(Group.take(queue)) == [1]
+    assert numbers(Batch.take(queue)) == [1, 2, 3]
+    assert numbers(Batch.take(queue)) == [1]
+    assert numbers(Batch.take(queue)) == [1]
     assert not queue
 
 
 def test_those_that_wait_keep_their_order(loop: asyncio.AbstractEventLoop) -> None:
     queue = deque(row(loop, key) for key in (1, 1, 2, 2, 3, 4))
-    Group.take(queue, rows=3)
+    Batch.take(queue, rows=3)
     assert numbers(queue) == [1, 2, 4]
 
 
 def test_what_is_answered_already_is_dropped(loop: asyncio.AbstractEventLoop) -> None:
     queue = deque(row(loop, key) for key in (1, 2, 3))
     queue[0].answer.cancel()
-    assert numbers(Group.take(queue, rows=2)) == [2, 3]
+    assert numbers(Batch.take(queue, rows=2)) == [2, 3]
     assert not queue
 
 
 @pytest.mark.parametrize("count", [2, 3, 250])
 def test_its_halves_are_all_of_it_and_smaller(loop: asyncio.AbstractEventLoop, count: int) -> None:
-    group = Group(row(loop, key) for key in range(count))
-    first, second = group.halves()
+    batch = Batch(row(loop, key) for key in range(count))
+    first, second = batch.halves()
     assert numbers(first) + numbers(second) == list(range(count))
     assert 0 < len(first) < count
 
@@ -80,6 +80,6 @@ def test_its_halves_are_all_of_it_and_smaller(loop: asyncio.AbstractEventLoop, c
 def test_an_answer_is_given_once(loop: asyncio.AbstractEventLoop) -> None:
     late = row(loop, 1)
     late.answer.cancel()
-    assert Group([late]).accept([(late.key, 1)]) == []
+    assert Batch([late]).accept([(late.key, 1)]) == []
     late.refuse(RuntimeError())
     assert late.answer.cancelled()

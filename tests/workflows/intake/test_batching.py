@@ -11,9 +11,9 @@ import pytest
 from django.db import DataError, IntegrityError, connection
 
 from tests.servers import Proxy
-from tests.workflows.intake.entering import DEFINITION, enter_together, entered, new, submission, with_groups
-from workflows.intake.batch import MOST_ROWS, Group, Row
-from workflows.intake.batching import Groups, Overloaded
+from tests.workflows.intake.entering import DEFINITION, enter_together, entered, new, submission, with_batches
+from workflows.intake.batch import MOST_ROWS, Batch, Row
+from workflows.intake.batching import Batches, Overloaded
 from workflows.intake.connection import Link
 from workflows.intake.submissions import Entry, KeyReused, KeyTaken, enter
 from workflows.models import Workflow
@@ -66,7 +66,7 @@ def test_each_has_its_own_search_keys() -> None:
     assert len(expected) == 2
 
 
-def test_the_search_keys_of_a_large_group_are_joined_by_a_hash() -> None:
+def test_the_search_keys_of_a_large_batch_are_joined_by_a_hash() -> None:
     """A nested loop over 250 rows and 500 hashes would cost more than all the rest."""
     loop = asyncio.new_event_loop()
     rows = [
@@ -74,7 +74,7 @@ def test_the_search_keys_of_a_large_group_are_joined_by_a_hash() -> None:
         for number in range(MOST_ROWS)
     ]
     loop.close()
-    statement, parameters = Group(rows).insertion(DEFINITION, 0.1)
+    statement, parameters = Batch(rows).insertion(DEFINITION, 0.1)
 
     async def explain() -> str:
         link = Link()
@@ -183,33 +183,33 @@ def test_what_the_server_may_take_later_harms_none_of_its_neighbours(sqlstate: s
 
 
 def test_a_connection_that_has_died_is_replaced_and_nobody_notices() -> None:
-    async def use(groups: Groups) -> list[Any]:
-        await groups.enter(submission())
+    async def use(batches: Batches) -> list[Any]:
+        await batches.enter(submission())
         await asyncio.to_thread(proxy.break_connections)
-        return await entered(groups, [submission() for _ in range(5)])
+        return await entered(batches, [submission() for _ in range(5)])
 
     with Proxy() as proxy, connecting_to_all(proxy):
-        assert all(map(new, with_groups(use)))
+        assert all(map(new, with_batches(use)))
     assert Workflow.objects.count() == 6
 
 
 def test_a_server_that_falls_silent_is_503_in_time_and_is_found_again() -> None:
-    async def later(groups: Groups) -> list[Any]:
+    async def later(batches: Batches) -> list[Any]:
         await asyncio.sleep(0.1)
-        return await entered(groups, [submission()])
+        return await entered(batches, [submission()])
 
-    async def use(groups: Groups) -> tuple[list[Any], float, Any]:
-        await groups.enter(submission())
+    async def use(batches: Batches) -> tuple[list[Any], float, Any]:
+        await batches.enter(submission())
         proxy.fall_silent()
         began = monotonic()
-        five, one = await asyncio.gather(entered(groups, [submission() for _ in range(5)]), later(groups))
+        five, one = await asyncio.gather(entered(batches, [submission() for _ in range(5)]), later(batches))
         took = monotonic() - began
         await asyncio.to_thread(proxy.break_connections)
         await asyncio.to_thread(proxy.connect)
-        return [*five, *one], took, await groups.enter(submission())
+        return [*five, *one], took, await batches.enter(submission())
 
     with Proxy() as proxy, connecting_to_all(proxy):
-        answers, took, after = with_groups(use, seconds=1.0)
+        answers, took, after = with_batches(use, seconds=1.0)
     assert len(answers) == 6
     assert all(isinstance(answer, DatabaseUnavailable) for answer in answers)
     assert took < 2
@@ -235,10 +235,10 @@ def connecting_to_all(target: Proxy | int) -> Iterator[None]:
 
 
 def test_more_than_may_wait_is_refused_at_once_and_taken_later() -> None:
-    async def use(groups: Groups) -> tuple[list[Any], Any]:
-        return await entered(groups, [submission() for _ in range(5)]), await groups.enter(submission())
+    async def use(batches: Batches) -> tuple[list[Any], Any]:
+        return await entered(batches, [submission() for _ in range(5)]), await batches.enter(submission())
 
-    answers, later = with_groups(use, most_rows=3)
+    answers, later = with_batches(use, most_rows=3)
     assert [isinstance(answer, Overloaded) for answer in answers] == [False] * 3 + [True] * 2
     assert new(later)
     assert Workflow.objects.count() == 4
@@ -250,16 +250,16 @@ def test_more_bytes_than_may_wait_are_refused() -> None:
 
 
 def test_what_nobody_waits_for_any_more_is_not_stored() -> None:
-    async def use(groups: Groups) -> None:
-        first = asyncio.ensure_future(groups.enter(submission()))
+    async def use(batches: Batches) -> None:
+        first = asyncio.ensure_future(batches.enter(submission()))
         await asyncio.sleep(0)
-        gone = asyncio.ensure_future(groups.enter(submission(key=UUID(int=7))))
+        gone = asyncio.ensure_future(batches.enter(submission(key=UUID(int=7))))
         await asyncio.sleep(0)
         gone.cancel()
         await first
-        await groups.enter(submission())
+        await batches.enter(submission())
 
-    with_groups(use)
+    with_batches(use)
     assert not Workflow.objects.filter(idempotency_key=UUID(int=7)).exists()
     assert Workflow.objects.count() == 2
 
