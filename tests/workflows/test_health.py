@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workflows.health.bounded import COUNT_LIMIT, Count, Link
-from workflows.health.counts import Counts, Failures, Hidden, Waiting, interval, usual_failures
+from workflows.health.counts import Counts, FailedWorkflows, FromTheFuture, LongestDue, interval, usual_failures
 from workflows.health.health import Level, judge
 from workflows.health.services import Standing
 from workflows.models import Chore, Service
@@ -25,8 +25,8 @@ def ago(**how_long: float) -> datetime:
     return AT - timedelta(**how_long)
 
 
-def waiting(queue: str = "default", **how_long: float) -> Waiting:
-    return Waiting(7, ago(**how_long), queue)
+def waiting(queue: str = "default", **how_long: float) -> LongestDue:
+    return LongestDue(7, ago(**how_long), queue)
 
 
 def down(
@@ -85,7 +85,7 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         ({"failed": 30, "usual_failures": 10.0}, "In trouble: 30 failed in the last hour, where 10 an hour is usual."),
         # --- What the engine itself does ---
         (
-            {"hidden": Hidden(1, ago(minutes=-5))},
+            {"hidden": FromTheFuture(1, ago(minutes=-5))},
             "In trouble: the database's clock was set back, and hides workflows from the workers until 14:35 UTC.",
         ),
         (
@@ -135,13 +135,13 @@ HOURS_23 = {"since": AT - timedelta(hours=23), "until": AT}
 @pytest.mark.parametrize(
     ("before", "usual"),
     [
-        (Failures(0, None), 0.0),
-        (Failures(46, ago(hours=22)), 2.0),
+        (FailedWorkflows(0, None), 0.0),
+        (FailedWorkflows(46, ago(hours=22)), 2.0),
         # More than are counted: these took five hours.
-        (Failures(COUNT_LIMIT + 1, ago(hours=5)), (COUNT_LIMIT + 1) / 5),
+        (FailedWorkflows(COUNT_LIMIT + 1, ago(hours=5)), (COUNT_LIMIT + 1) / 5),
     ],
 )
-def test_what_is_usual_is_of_an_hour(before: Failures, usual: float) -> None:
+def test_what_is_usual_is_of_an_hour(before: FailedWorkflows, usual: float) -> None:
     assert usual_failures(before, **HOURS_23) == pytest.approx(usual)
 
 

@@ -93,7 +93,7 @@ class AnswerForm(YesForm):
             self.answer = answer_models.validated(self.model, {self._key(name): value for name, value in given.items()})
         except ValidationError as error:
             self._add_errors(error)
-        except (Unstorable, answer_models.CheckFailed) as error:
+        except (Unstorable, answer_models.AnswerModelBroke) as error:
             self.add_error(None, str(error))
 
     def _is_given(self, name: str, value: Any) -> bool:

@@ -120,7 +120,7 @@ def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -
     """A page of what is asked for, and how many rows there are on all pages."""
     state, whose, task_type = given.get("state", OPEN), given.get("whose"), given.get("task_type", "")
     if not _is_open(given):
-        tasks = needs.of_person(ManualTask.objects.all(), whose, user)
+        tasks = needs.of_whose(ManualTask.objects.all(), whose, user)
         rows = _in_state(tasks.filter(task_type=task_type) if task_type else tasks, state)
         return _newest(rows, after), bounded.count(rows)
     kinds = (Kind(given["kind"]),) if "kind" in given else of.kinds

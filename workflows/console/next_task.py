@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, QueryDict
 
 from workflows import operations
-from workflows.health.needs_a_person import of_person
+from workflows.health.needs_a_person import of_whose
 from workflows.models import ManualTask
 from workflows.models.manual_task import DUE
 
@@ -35,7 +35,7 @@ class Next:
 def after(request: HttpRequest, row: ManualTask) -> Next | None:
     user = cast("User", request.user)
     tasks = operations.decidable(user).filter(task_type=row.task_type).exclude(pk=row.pk)
-    of_filter = of_person(tasks, filters(request).get("whose"), user)
+    of_filter = of_whose(tasks, filters(request).get("whose"), user)
     found = list(of_filter.order_by(DUE, "id")[: LEFT_COUNTED + 1].only("id"))
     return Next(found[0], len(found)) if found else None
 

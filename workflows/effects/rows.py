@@ -99,7 +99,7 @@ class EffectRows:
             sent_at = monotonic()
             statement = _WRITE_INTENT if expected is None else _WRITE_INTENT_AGAIN
             try:
-                rows = attempt_log.execute_with_deferred(
+                rows = attempt_log.execute_with_held_back(
                     self.attempt, statement, {**self._ours, **intent, "expected": expected}
                 )
             except ClaimLost as lost:
@@ -141,7 +141,7 @@ class EffectRows:
             statement = _UNDONE
         own = {"effect_id": effect.id, "undoes": effect.undoes, "attempt_token": self.attempt.token}
         outcome = {"state": state, "result": _json_or_null(result), **(error or _NO_ERROR)}
-        attempt_log.defer(self.attempt, statement, {**own, **outcome})
+        attempt_log.hold_back(self.attempt, statement, {**own, **outcome})
         failpoints.reach_when_written("after_result", at)
 
     def state_of_undo(self, effect: KnownEffect) -> str | None:

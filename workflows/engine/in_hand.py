@@ -84,15 +84,15 @@ class InHand:
         A result that still cannot be written is lost with this process, and the log says so.
         """
         delay = Delay(LOST_DELAY, MAX_LAST_DELAY)
-        while self.attempt and self.attempt.deferred and not self._must_stop():
+        while self.attempt and self.attempt.held_back and not self._must_stop():
             sleep(delay.next())
             self.close_lost()
-        if self.attempt and self.attempt.deferred:
+        if self.attempt and self.attempt.held_back:
             logger.error(
                 "workflow %s: what came of the call of %s is lost, it could not be written before the end (%s); "
                 "the next attempt asks whether it happened",
                 self.attempt.workflow_id,
-                self.attempt.deferred_step,
+                self.attempt.held_back_for,
                 self._why_unrecorded,
             )
 

@@ -83,7 +83,7 @@ class Listener:
     def _take_in(self) -> None:
         """Read what the session was sent, or that it has ended. Raises ClaimLost."""
         session = self._session.pgconn
-        with attempt_log.losing_the_claim(), djangos_errors(connections[attempt_log.ALIAS]):
+        with attempt_log.errors_lose_the_claim(), djangos_errors(connections[attempt_log.ALIAS]):
             session.consume_input()
         while notify := session.notifies():
             self._heard |= notify.extra.decode() == self._queue

@@ -203,7 +203,7 @@ class Worker:
         """Open an attempt; what its steps call finds it, and the circuits as they were claimed."""
         attempt = self.in_hand.open(claim)
         attempt.boundary = self._boundary.of(claim)
-        with attempt_log.in_hand(attempt), self._calls.of(claim.workflow, claim.not_closed):
+        with attempt_log.bound_to(attempt), self._calls.of(claim.workflow, claim.not_closed):
             yield attempt
         self.status.update(deadline=NEVER)  # no step runs any more
 

@@ -12,7 +12,7 @@ from workflows.definition import Step, WorkflowDefinition, removed_step
 from workflows.errors import StepError
 from workflows.models import Workflow
 from workflows.postgres import sqlstates
-from workflows.postgres.jsonb import ensure_storable_soon
+from workflows.postgres.jsonb import ensure_dump_storable
 from workflows.redaction import class_name, field_errors, names_of_code, private_part, scrub, scrub_foreign
 from workflows.state.attempt_log import OpenAttempt
 
@@ -64,7 +64,7 @@ class Results:
                 f"{step.name} returned what {context_class.__name__} refuses: {field_errors(error)}"
             ) from None
         copy = context.model_dump(mode="json")
-        ensure_storable_soon(copy)  # again, for the context's types may change a value: "nan" becomes a NaN
+        ensure_dump_storable(copy)  # again, for the context's types may change a value: "nan" becomes a NaN
         self.recorded, self.context, self.context_json = recorded, context, copy
 
 

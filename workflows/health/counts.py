@@ -27,7 +27,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class LongestDue:
     """The workflow of a queue that has been due the longest."""
 
     workflow: int
@@ -36,7 +36,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class FromTheFuture:
     """How many workflows are due only later though nothing has rescheduled them, and when the last of them is due.
 
     The database's clock was set back since they came. People see them as queued.
@@ -62,14 +62,14 @@ class Counts:
     tasks: Count
     overdue: Count
     states: dict[State, Count] = field(default_factory=dict)
-    oldest: Waiting | None = None  # of what a live worker takes
-    deserted: list[Waiting] = field(default_factory=list)  # of each queue, of what no live worker takes
+    oldest: LongestDue | None = None  # of what a live worker takes
+    deserted: list[LongestDue] = field(default_factory=list)  # of each queue, of what no live worker takes
     services: list[Standing] = field(default_factory=list)
     failing_maintenance: list[Chore] = field(default_factory=list)
-    hidden: Hidden | None = None
+    hidden: FromTheFuture | None = None
 
     @property
-    def longest_due(self) -> Waiting | None:
+    def longest_due(self) -> LongestDue | None:
         """Whether a live worker takes it or not, the workflow that is due the longest."""
         return min(filter(None, (self.oldest, *self.deserted)), key=lambda waiting: waiting.since, default=None)
 
@@ -78,7 +78,7 @@ def read() -> Counts:
     at = timezone.now()
     last, before = _failures(at - HOUR, at), _failures(at - DAY, at - HOUR)
     workers = live_workers(at)
-    oldest, deserted = _waiting(workers)
+    oldest, deserted = _longest_due(workers)
     return Counts(
         at=at,
         workers=_count(sum(number for _, _, number in workers), "workerprocess", state="live"),
@@ -93,7 +93,7 @@ def read() -> Counts:
         deserted=deserted,
         services=standings(),
         failing_maintenance=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
-        hidden=_hidden(),
+        hidden=_from_the_future(),
     )
 
 
@@ -108,7 +108,7 @@ def _in_state(state: State) -> Count:
     return _count(min(number, limit + 1), "workflow", state=state.value)
 
 
-def _hidden() -> Hidden | None:
+def _from_the_future() -> FromTheFuture | None:
     """The workflows that were stored at a time that is now in the future; None when there are none.
 
     None of them has started. They are searched for among those due next, of which no more than are counted are read.
@@ -126,7 +126,7 @@ def _hidden() -> Hidden | None:
         ) or (0, None)
         number += found
         last = max(filter(None, (last, until)), default=None)
-    return Hidden(number, last) if last else None
+    return FromTheFuture(number, last) if last else None
 
 
 # --- Failures -----------------------------------------------------------------------------------
@@ -154,19 +154,19 @@ def _interval(since: datetime, until: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
+class FailedWorkflows:
     number: int
     earliest: datetime | None  # of those counted
 
 
-def _failures(since: datetime, until: datetime) -> Failures:
+def _failures(since: datetime, until: datetime) -> FailedWorkflows:
     """The latest failures, as many as are counted."""
     latest = failed_between(Workflow.objects.all(), since, until).order_by("-completed_at")[: bounded.COUNT_LIMIT + 1]
     told = latest.aggregate(number=models.Count("completed_at"), earliest=models.Min("completed_at"))
-    return Failures(told["number"], told["earliest"])
+    return FailedWorkflows(told["number"], told["earliest"])
 
 
-def usual_failures(before: Failures, *, since: datetime, until: datetime) -> float:
+def usual_failures(before: FailedWorkflows, *, since: datetime, until: datetime) -> float:
     """Failures an hour. If there are more than are counted, the rate comes from the time that those took."""
     if before.number > bounded.COUNT_LIMIT and before.earliest:
         since = before.earliest
@@ -189,14 +189,14 @@ def live_workers(at: datetime) -> list[tuple[str, str, int]]:
     return [(queue, only, number) for (queue, only), number in sorted(counted.items())]
 
 
-def _waiting(workers: list[tuple[str, str, int]]) -> tuple[Waiting | None, list[Waiting]]:
+def _longest_due(workers: list[tuple[str, str, int]]) -> tuple[LongestDue | None, list[LongestDue]]:
     """What has been due the longest: of all that a live worker takes, and in each queue of what none takes."""
     everything = {queue for queue, only, _ in workers if not only}
     undoing = everything | {queue for queue, only, _ in workers if only == COMPENSATION}
-    taken: list[Waiting] = []
-    deserted: dict[str, Waiting] = {}
+    taken: list[LongestDue] = []
+    deserted: dict[str, LongestDue] = {}
     for queue, is_undoing, workflow, since in _heads():
-        head = Waiting(workflow, since, queue)
+        head = LongestDue(workflow, since, queue)
         if queue in (undoing if is_undoing else everything):
             taken.append(head)
         elif queue not in deserted or since < deserted[queue].since:

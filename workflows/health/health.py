@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 
 from workflows.health.bounded import Count, Link
-from workflows.health.counts import Counts, Waiting
+from workflows.health.counts import Counts, LongestDue
 from workflows.outages.circuits import CircuitState
 from workflows.wording import length
 
@@ -160,7 +160,7 @@ def _of(count: Count, what: str) -> Piece:
     return Piece(f"{count} {what}", count.link)
 
 
-def _for(waiting: Waiting, at: datetime) -> Piece:
+def _for(waiting: LongestDue, at: datetime) -> Piece:
     return Piece(length(_seconds(waiting.since, at)), Link("workflow", pk=str(waiting.workflow)))
 
 

@@ -182,16 +182,16 @@ def _tasks(asked: Asked) -> list[QuerySet[Any]]:
     ]
     tasks = ManualTask.objects.open()
     if asked.whose == Whose.MINE:  # they are few, and of one person there is one index
-        return [of_person(tasks, asked.whose, asked.user).filter(task_type__in={each for _, each in found})]
+        return [of_whose(tasks, asked.whose, asked.user).filter(task_type__in={each for _, each in found})]
     if asked.whose == Whose.TEAMS:
-        is_theirs = _is_in(asked.user)
+        is_theirs = _membership_of(asked.user)
         found = [(team, task_type) for team, task_type in found if is_theirs(team)]
     else:
-        tasks = of_person(tasks, asked.whose, asked.user)
+        tasks = of_whose(tasks, asked.whose, asked.user)
     return [tasks.filter(team=team, task_type=task_type) for team, task_type in found]
 
 
-def of_person(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> ManualTaskQuerySet:
+def of_whose(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> ManualTaskQuerySet:
     """The tasks that are assigned to a person, free in their teams, or nobody's yet."""
     match whose:
         case Whose.MINE:
@@ -228,7 +228,7 @@ def kind_of(task_type: str) -> Kind:
     return _KIND_OF_TYPE.get(task_type, Kind.TASK)
 
 
-def _is_in(user: User) -> Callable[[str], bool]:
+def _membership_of(user: User) -> Callable[[str], bool]:
     """Whether a user is in the team of that name; a superuser is in every one. An empty name is no team."""
     if user.is_superuser:
         return bool

@@ -36,7 +36,7 @@ class NoSuchModel(LookupError):
     """This release does not have the model: it was renamed, or belongs to another release."""
 
 
-class CheckFailed(Exception):
+class AnswerModelBroke(Exception):
     """The model raised an error instead of refusing the answer. The message is for the user, the log says where."""
 
 
@@ -63,11 +63,11 @@ class DealtWith(BaseModel):
 @cache
 def result_model(context_class: type[BaseModel], names: tuple[str, ...]) -> type[BaseModel]:
     """The model of a result that holds these fields of the context: all of them, and none of them None."""
-    fields: dict[str, Any] = {name: _needed(context_class.model_fields[name]) for name in names}
+    fields: dict[str, Any] = {name: _required_field(context_class.model_fields[name]) for name in names}
     return create_model("Result", __config__=ConfigDict(extra="forbid"), **fields)
 
 
-def _needed(info: FieldInfo) -> tuple[Any, Any]:
+def _required_field(info: FieldInfo) -> tuple[Any, Any]:
     """The field without its default, its aliases (results are recorded by name) and its `| None`."""
     kind = _without_none(info.annotation)
     for limit in info.metadata:
@@ -101,7 +101,7 @@ def validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, An
     """`answer` as `model` understands it, in the JSON form from which the model can be read again.
 
     `answer` as given where the model writes what it cannot read (a masked secret, another alias, a field left out).
-    Raises pydantic's ValidationError, Unstorable for what cannot be kept as JSON, and CheckFailed.
+    Raises pydantic's ValidationError, Unstorable for what cannot be kept as JSON, and AnswerModelBroke.
     """
     given = in_json(answer)
     try:
@@ -110,7 +110,9 @@ def validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, An
         raise
     except Exception as error:  # its message may quote the answer
         logger.error("%s broke on an answer:\n%s", model.__qualname__, frames(error))
-        raise CheckFailed("What checks the answer broke on it, and the error is ours: the log says where.") from None
+        raise AnswerModelBroke(
+            "What checks the answer broke on it, and the error is ours: the log says where."
+        ) from None
     ensure_storable(value)
     return value
 

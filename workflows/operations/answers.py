@@ -65,7 +65,7 @@ def _validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, A
         raise NotAllowed(f"That is no answer to this question: {field_errors(error)}.") from None
     except Unstorable as error:
         raise NotAllowed(f"That answer cannot be kept: {error}") from None
-    except answer_models.CheckFailed as error:
+    except answer_models.AnswerModelBroke as error:
         raise NotAllowed(str(error)) from None
 
 

@@ -201,7 +201,7 @@ class WorkersCalls:
         """Take the lease for a trial, if one is due; `in_earnest`, only of a stubborn circuit."""
         if get_ident() != self.thread:  # the attempt log is the worker's own
             return False
-        with held_off(), attempt_log.losing_the_claim(), circuits.locked(service, using=attempt_log.ALIAS) as row:
+        with held_off(), attempt_log.errors_lose_the_claim(), circuits.locked(service, using=attempt_log.ALIAS) as row:
             if row is None or (in_earnest and not circuits.is_stubborn(row, using=attempt_log.ALIAS)):
                 return False
             taken = circuits.take_trial(row)
@@ -239,7 +239,7 @@ class WorkersCalls:
 
     def _write(self, service: str, met: Met) -> bool:
         """Vote about one service. False when its row is locked: another worker votes, or releases, just now."""
-        with attempt_log.losing_the_claim(), circuits.locked(service, using=attempt_log.ALIAS) as row:
+        with attempt_log.errors_lose_the_claim(), circuits.locked(service, using=attempt_log.ALIAS) as row:
             if row is None:
                 return False
             answered = met.answered > 0
@@ -255,7 +255,7 @@ class WorkersCalls:
         return True
 
     def _tell_the_release(self, service: str) -> None:
-        with attempt_log.losing_the_claim(), circuits.locked(service, using=attempt_log.ALIAS) as row:
+        with attempt_log.errors_lose_the_claim(), circuits.locked(service, using=attempt_log.ALIAS) as row:
             if row:
                 circuits.note_failure(row)
 

@@ -134,7 +134,7 @@ def ensure_storable(value: Any, depth: int = 0) -> None:
             raise Unstorable("not_json", f"A value of type {type(value).__name__} has no form in JSON.")
 
 
-def ensure_storable_soon(value: Any) -> None:
+def ensure_dump_storable(value: Any) -> None:
     """`ensure_storable` for a value that pydantic has written: faster where its JSON shows nothing wrong."""
     try:
         text = to_json(value)

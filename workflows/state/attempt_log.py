@@ -62,8 +62,8 @@ class OpenAttempt:
     # Written with the attempt's effects; no other process knows it. A server that took over may use ids again.
     token: str = field(default_factory=lambda: str(uuid4()))
     steps: list[dict[str, Any]] = field(default_factory=list)
-    deferred: tuple[str, Mapping[str, Any]] | None = None  # a statement that may wait for the next one: see defer
-    deferred_step: str = ""  # the step that the deferred statement is about
+    held_back: tuple[str, Mapping[str, Any]] | None = None  # a statement that may wait for the next one: see hold_back
+    held_back_for: str = ""  # the step that the held-back statement is about
     boundary: Boundary = field(default_factory=Boundary)  # what the worker does around its steps
     suspended: Suspend | None = None  # by a wait
     may_wait: bool = True  # a deferred step may not: its workflow is COMPLETE
@@ -85,14 +85,14 @@ def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     Raises ClaimLost on any database error. Nothing more is sent while the attempt runs: a step, or its lookup, may have
     swallowed the error and opened a new connection.
     """
-    with losing_the_claim():
+    with errors_lose_the_claim():
         return session_of(ALIAS).run(sql, parameters)
 
 
 @contextmanager
-def losing_the_claim() -> Iterator[None]:
+def errors_lose_the_claim() -> Iterator[None]:
     """Wraps statements on the attempt log: any database error becomes ClaimLost."""
-    attempt = _in_hand()
+    attempt = _bound_attempt()
     if attempt and attempt.lost:
         raise attempt.lost
     try:
@@ -104,32 +104,32 @@ def losing_the_claim() -> Iterator[None]:
         raise lost from error
 
 
-def defer(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> None:
+def hold_back(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> None:
     """Keep a statement back, to send it in one statement, and one commit, with the attempt's next one.
 
     A caller that does anything else next calls `flush` first. The statement is written even when the claim is lost, so
     only a fact that is true whichever worker holds the row may be deferred.
     """
     flush(attempt)
-    attempt.deferred = (sql, parameters)
-    attempt.deferred_step = _last_step(attempt)
+    attempt.held_back = (sql, parameters)
+    attempt.held_back_for = _last_step(attempt)
 
 
 def flush(attempt: OpenAttempt) -> None:
-    """Write the deferred statement. If the attempt log is lost just then, it stays deferred, for `close_as_lost`."""
-    if attempt.deferred:
-        execute(*attempt.deferred)
-        attempt.deferred = None
+    """Write the held-back statement. If the attempt log is lost just then, it stays deferred, for `close_as_lost`."""
+    if attempt.held_back:
+        execute(*attempt.held_back)
+        attempt.held_back = None
         failpoints.deferred_written()
 
 
-def execute_with_deferred(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def execute_with_held_back(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Run a statement with the deferred one, an UPDATE of other rows. A parameter that both name has one value."""
-    if attempt.deferred:
-        before, before_parameters = attempt.deferred
+    if attempt.held_back:
+        before, before_parameters = attempt.held_back
         sql, parameters = f"WITH before AS ({before}) {sql}", {**before_parameters, **parameters}
     rows = execute(sql, parameters)
-    attempt.deferred = None
+    attempt.held_back = None
     failpoints.deferred_written()
     return rows
 
@@ -316,7 +316,7 @@ _CORRECT_EVENT = """
 
 
 @contextmanager
-def in_hand(attempt: OpenAttempt) -> Iterator[None]:
+def bound_to(attempt: OpenAttempt) -> Iterator[None]:
     """Let this thread's connection write the log of `attempt` until it is decided. A step's own threads have others."""
     log: Any = connections[ALIAS]
     log.attempt = attempt
@@ -326,13 +326,13 @@ def in_hand(attempt: OpenAttempt) -> Iterator[None]:
         log.attempt = None
 
 
-def _in_hand() -> OpenAttempt | None:
+def _bound_attempt() -> OpenAttempt | None:
     return getattr(connections[ALIAS], "attempt", None)
 
 
 def attempt_of(workflow: Workflow) -> OpenAttempt:
     """The attempt that is running `workflow` in this process. RuntimeError when there is none."""
-    attempt = _in_hand()
+    attempt = _bound_attempt()
     if attempt is None or attempt.workflow_id != workflow.pk:
         raise RuntimeError("Waits work inside a step that a worker runs; here no worker runs this workflow.")
     return attempt

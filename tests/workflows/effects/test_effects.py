@@ -167,7 +167,7 @@ def test_what_is_deferred_is_written_before_something_else_is_deferred() -> None
     events = "INSERT INTO workflows_event (workflow_id, kind) VALUES (%s, %s)"
     attempt = attempt_log.OpenAttempt(1, 1, workflow.pk, claim_xid="3")
     for kind in ("waiting", "put_back"):
-        attempt_log.defer(attempt, events, [workflow.pk, kind])
+        attempt_log.hold_back(attempt, events, [workflow.pk, kind])
     attempt_log.flush(attempt)
     assert engine.kinds(workflow) == ["waiting", "put_back"]
 

@@ -161,7 +161,7 @@ def test_a_worker_that_is_lost_after_it_has_withdrawn_the_question(
 ) -> None:
     workflow = asked_about_a_refusal(world, books)
     books.found = {"reference": "re-7"}
-    lose(monkeypatch, "resolve_undo")
+    lose(monkeypatch, "decide_undo")
     with pytest.raises(ClaimLost):
         again(workflow)
     assert (states()["charge"], open_questions()) == ("done", 0)
@@ -184,7 +184,7 @@ def test_a_worker_that_is_lost_before_it_lets_the_undo_be_called_again(
     assert (states()["charge"], open_questions(), world.log.count("undo charge")) == ("done", 1, 3)
 
 
-@pytest.mark.parametrize("statement", ["set_undo_failures", "resolve"])
+@pytest.mark.parametrize("statement", ["set_undo_failures", "decide"])
 def test_a_worker_that_is_lost_before_it_writes_what_became_of_a_call(
     world: World, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:

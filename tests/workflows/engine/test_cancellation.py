@@ -84,7 +84,7 @@ def test_it_can_be_retried_afterwards(ada: User) -> None:
     [
         ({"status": "COMPLETE"}, "this one is complete"),
         ({"status": "FAILED"}, "this one is failed"),
-        ({"compensating": True}, "being reversed already"),
+        ({"compensating": True}, "already being reversed"),
     ],
 )
 def test_what_is_at_rest_or_being_undone_is_not_cancelled(ada: User, fields: dict[str, Any], why: str) -> None:

@@ -222,7 +222,7 @@ def test_what_no_worker_comes_to_the_end_of_is_tried_later_each_time_and_given_u
     workflow = let_go(messages)
     rests = []
     with monkeypatch.context() as patched:
-        patched.setattr("workflows.engine.deferred_steps.tried", die)
+        patched.setattr("workflows.engine.deferred_steps.run_in_savepoint", die)
         for _ in range(MAX_TRIES):
             with pytest.raises(Died):
                 follow_up()
