@@ -29,10 +29,11 @@ LINES = {
 REFUNDED = "Your payment was refunded."
 NOT_REFUNDED = "Your payment was not refunded."
 UNCLEAR = "We are finding out whether you were charged. If you were, you will get your money back."
+UNKNOWN = "We cannot tell yet whether you were charged."
 BEING_REFUNDED = "Your refund is on its way."
 REFUND_DELAYED = "Your refund is on its way; it is taking longer than usual."
 REFUND_ASKED = "We could not refund your payment yet. Our team is working on it."
-OF_MONEY = (REFUNDED, NOT_REFUNDED, UNCLEAR, BEING_REFUNDED, REFUND_DELAYED, REFUND_ASKED)
+OF_MONEY = (REFUNDED, NOT_REFUNDED, UNCLEAR, UNKNOWN, BEING_REFUNDED, REFUND_DELAYED, REFUND_ASKED)
 
 
 def to_tell(
@@ -71,7 +72,7 @@ def _money(wording: Wording, effects: Sequence[Effect], workflow: Workflow, *, a
         return ""
     calls = [effect for effect in effects if effect.step == money.step and not effect.undo]
     if any(effect.state in IN_DOUBT for effect in calls):
-        return UNCLEAR
+        return UNCLEAR if workflow.state == State.COMPENSATING else UNKNOWN
     charges = {effect.state: effect for effect in calls if (effect.result or {}).get(money.reference)}
     if Effect.State.DONE in charges and workflow.state == State.COMPENSATING:
         if asked:

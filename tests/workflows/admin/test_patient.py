@@ -141,6 +141,7 @@ FULL = "The program is full, so we could not enrol you."
         ("failed", [charge("undone"), refund()], {}, patient.REFUNDED),
         ("failed", [charge("kept")], {}, patient.NOT_REFUNDED),
         ("failed", [charge()], {}, patient.NOT_REFUNDED),
+        ("failed", [charge("unknown")], {}, patient.UNKNOWN),  # nobody finds out: its step has no undo
         ("compensating", [charge("intent")], {}, patient.UNCLEAR),
         ("compensating", [charge("unknown")], {}, patient.UNCLEAR),
         ("compensating", [charge()], {}, patient.BEING_REFUNDED),
