@@ -13,6 +13,8 @@ from workflows.wording import Wording, words_for_code, words_for_step
 
 KEPT = Effect.State.KEPT
 
+QUESTIONS = "If a question that was rejected, or expired, made it fail, that one is asked again. All other answers stay."
+
 
 @dataclass(frozen=True, slots=True)
 class Calls:
@@ -107,7 +109,7 @@ def of_retry(workflow: Workflow) -> Iterator[str]:
         yield f"Made where it applies: {_list(rest)}."
     if not code.passing and not workflow.cancelled_at:
         yield f"Why it failed: {code.staff} A retry alone may not fix that."
-    yield "If a question that was rejected, or expired, made it fail, that one is asked again. All other answers stay."
+    yield QUESTIONS
 
 
 def of_bulk_retry(failed: Sequence[Workflow], chosen: int, *, may_charge_again: bool) -> Iterator[str]:
@@ -121,7 +123,7 @@ def of_bulk_retry(failed: Sequence[Workflow], chosen: int, *, may_charge_again: 
         )
     yield "Each waits its turn behind what is queued, and starts again from the first step."
     yield "What it has done in other systems stays done and is not done again; what was reversed is done again."
-    yield "If a question that was rejected, or expired, made it fail, that one is asked again. All other answers stay."
+    yield QUESTIONS
 
 
 def of_cancel(workflow: Workflow) -> Iterator[str]:
