@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -207,6 +207,11 @@ class WorkflowDefinition:
     def find_or_removed_step(self, name: str) -> Step:
         """The step of that name, now or formerly; for a removed step, one with only the name."""
         return self.find_step(name) or removed_step(name)
+
+    @property
+    def charge_names(self) -> Collection[str]:
+        """The names under which calls of the step that charges are recorded; none if no words say which step does."""
+        return self.find_or_removed_step(self.wording.money.step).names if self.wording.money else ()
 
     def linking_id_in(self, payload: Mapping[str, Any]) -> str | None:
         """The value of the `linking_id` field; None if it is missing or too long. A step checks it."""

@@ -13,7 +13,9 @@ from workflows.wording import Wording, words_for_code, words_for_step
 
 KEPT = Effect.State.KEPT
 
-QUESTIONS = "If a question that was rejected, or expired, made it fail, that one is asked again. All other answers stay."
+QUESTIONS = (
+    "If a question that was rejected, or expired, made it fail, that one is asked again. All other answers stay."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,9 @@ class Calls:
 
     def _is_charge(self, effect: Effect) -> bool:
         money = self.wording.money
-        return money is not None and effect.step == money.step and bool((effect.result or {}).get(money.reference))
+        if self.definition is None or money is None or effect.step not in self.definition.charge_names:
+            return False
+        return bool((effect.result or {}).get(money.reference))
 
     def titles_of(self, effects: Iterable[Effect]) -> list[str]:
         return [self._title(effect.step) for effect in effects]

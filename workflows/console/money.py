@@ -26,7 +26,7 @@ def money_line(definition: WorkflowDefinition | None, payload: Mapping[str, Any]
     money = definition.wording.money if definition else None
     if definition is None or money is None:
         return ""
-    names = definition.find_or_removed_step(money.step).names
+    names = definition.charge_names
     calls = [effect for effect in effects if effect.step in names]
     undos = {effect.generation: effect for effect in calls if effect.undo}
     private = private_part(payload, definition.public_fields)

@@ -10,7 +10,7 @@ from workflows.console import words
 from workflows.definition import WorkflowDefinition, value_at, wording_of
 from workflows.effects import IN_DOUBT
 from workflows.models import Effect, State, Workflow
-from workflows.wording import Wording, words_for_code, words_for_step
+from workflows.wording import words_for_code, words_for_step
 
 _NOTHING_TO_DO = "You do not need to do anything."
 LINES = {
@@ -57,7 +57,7 @@ def to_tell(
         return waiting or own
     if state == State.COMPLETE:
         return " ".join([LINES[state], *(wording.codes[code].patient for code in passed_over if code in wording.codes)])
-    money = _money(wording, effects, workflow, asked=asked)
+    money = _money(definition, effects, workflow, asked=asked)
     if state == State.CANCELLED or workflow.cancelled_at:
         return f"{LINES[State.CANCELLED]} {money}".strip()
     if state in (State.FAILED, State.COMPENSATING):
@@ -65,12 +65,12 @@ def to_tell(
     return LINES[state]
 
 
-def _money(wording: Wording, effects: Sequence[Effect], workflow: Workflow, *, asked: bool) -> str:
+def _money(definition: WorkflowDefinition | None, effects: Sequence[Effect], workflow: Workflow, *, asked: bool) -> str:
     """A sentence about what was paid and what becomes of it; empty when nothing was."""
-    money = wording.money
-    if money is None:
+    money = definition.wording.money if definition else None
+    if definition is None or money is None:
         return ""
-    calls = [effect for effect in effects if effect.step == money.step and not effect.undo]
+    calls = [effect for effect in effects if effect.step in definition.charge_names and not effect.undo]
     if any(effect.state in IN_DOUBT for effect in calls):
         return UNCLEAR if workflow.state == State.COMPENSATING else UNKNOWN
     charges = {effect.state: effect for effect in calls if (effect.result or {}).get(money.reference)}

@@ -59,7 +59,7 @@ def _exists(sql: str, workflow_id: int) -> bool:
         (definition.name, step, money.reference)
         for definition in definitions().values()
         if (money := definition.wording.money)
-        for step in definition.find_or_removed_step(money.step).names
+        for step in definition.charge_names
     ]
     types, steps, references = map(list, zip(*charges, strict=True)) if charges else ([], [], [])
     found = fetch_one(

@@ -12,11 +12,12 @@ from onboarding.samples import Kind, sample
 from onboarding.workflow import ONBOARDING
 from tests.engine import Context
 from workflows.console import patient
+from workflows.console.consequences import Calls
 from workflows.console.money import amount, money_line
 from workflows.console.patient import caller, to_tell
 from workflows.console.phases import phases
 from workflows.console.steps import StepLine
-from workflows.definition import WorkflowDefinition
+from workflows.definition import Step, WorkflowDefinition
 from workflows.models import Effect, State, Workflow
 from workflows.wording import Money, StepWords, Wording
 
@@ -167,6 +168,14 @@ def test_the_sentence_of_the_money_follows_the_ledger(
     assert told(state, last_error_code="program_full", **failed) == f"{FULL} {of_the_money}".strip()
     cancelled = told(state, cancelled_at=AT, last_error_code="cancelled", **failed)
     assert cancelled == f"This was cancelled. {of_the_money}".strip()
+
+
+def test_a_charge_under_an_earlier_name_of_its_step_is_a_charge() -> None:
+    money = Money(step="pay", amount="cents", currency="in", reference="charge_id", refund="refund_id")
+    renamed = Step(lambda *, workflow, context: None, name="pay", once=True, formerly=("execute_checkout",))
+    shop = WorkflowDefinition(name="shop", steps=[renamed], context_class=Context, wording=Wording(money=money))
+    assert to_tell(shop, workflow("cancelled"), effects=[charge("undone")]).endswith(patient.REFUNDED)
+    assert Calls(workflow("cancelled"), shop, [charge("undone")]).charges_again()
 
 
 def test_what_was_passed_over_is_told_when_it_concerns_the_patient() -> None:
