@@ -43,9 +43,10 @@ def test_large_ones_wait_for_the_next_batch_and_one_that_is_too_large_goes_alone
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     queue = deque([row(loop, 1, 5000), row(loop, 2, 10), row(loop, 3, 10), row(loop, 4, 5000)])
-    assert numbers(Batch.take(queue, size=3000)) == [1]
-    assert numbers(Batch.take(queue, size=3000)) == [2, 3]
-    assert numbers(Batch.take(queue, size=3000)) == [4]
+    room_for_two = queue[1].size + queue[2].size
+    assert numbers(Batch.take(queue, size=room_for_two)) == [1]
+    assert numbers(Batch.take(queue, size=room_for_two)) == [2, 3]
+    assert numbers(Batch.take(queue, size=room_for_two)) == [4]
 
 
 def test_the_second_of_two_equal_keys_waits_for_the_next_batch(loop: asyncio.AbstractEventLoop) -> None:

@@ -9,14 +9,17 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from django.db import DataError
 
 from tests.servers import database_url
 from tests.workflows.intake.entering import entered, new, submission, with_batches
 from workflows.intake import batching as batches_module
 from workflows.intake import contended_keys
 from workflows.intake.batching import Batches
+from workflows.intake.submissions import Submission
 from workflows.models import Workflow
 from workflows.postgres.deadlines import DatabaseUnavailable
+from workflows.postgres.jsonb import Document
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -126,6 +129,22 @@ def test_what_was_answered_that_it_is_not_stored_is_not_stored_later() -> None:
     with held(stuck.key) as other:
         assert isinstance(with_batches(use, seconds=0.6), DatabaseUnavailable)
     assert not Workflow.objects.filter(idempotency_key=stuck.key).exists()
+
+
+def test_what_postgresql_refuses_is_refused_at_once_also_apart_from_the_batches() -> None:
+    """A number of the row is out of PostgreSQL's range: its own refusal, whoever has parsed the text."""
+    bad = Submission(UUID(int=1), Document('{"a": 1e999999}', {}), "shop")
+
+    async def use(batches: Batches) -> list[Any]:
+        answers = []
+        for _ in range(2):  # the second time, nobody is at work on such rows any more
+            batches._contended._remember(bad.key)
+            answers += await entered(batches, [bad])
+            assert batches._contended.working
+            await batches._contended.working
+        return answers
+
+    assert [type(answer) for answer in with_batches(use)] == [DataError, DataError]
 
 
 def test_a_key_that_was_held_is_forgotten_once_its_submission_is_stored() -> None:
