@@ -27,6 +27,8 @@ MOST_BYTES_WAITING = 64 * 1024 * 1024
 # intakes at once makes that milliseconds.
 LOCK_TIMEOUT = 0.1
 
+# After so many rows in a row, the server is out of resources (disk, memory) for any row: it is not asked for the rest.
+MOST_TRIES = 3
 
 # Seconds between two batches. Clients that were answered together send their next submissions together; without this
 # they would alternate in two batches of half the size.
@@ -115,11 +117,32 @@ class Batches:
                 self._contended.put(batch.rows)
             elif len(batch) == 1:
                 batch.refuse(error_for(refused))
-            else:
+            elif refused.about_values:
                 for half in batch.halves():
                     await self._store(half)
+            else:
+                await self._store_each(batch)
         except Exception as error:
             batch.refuse(_kind_of(error))
+
+    async def _store_each(self, batch: Batch) -> None:
+        """Try each row of a batch once more, alone: only the culprits are refused. Stop if the server is in trouble."""
+        left = deque(batch.rows)
+        tries = MOST_TRIES
+        while tries and (one := Batch.take(left, rows=1)):
+            try:
+                await self._insert(self._link, one, LOCK_TIMEOUT)
+                tries = MOST_TRIES
+            except Refused as refused:
+                if refused.in_the_way:
+                    self._contended.put(one)
+                else:
+                    one.refuse(error_for(refused))
+                tries -= refused.out_of_resources
+            except Exception as error:
+                one.refuse(_kind_of(error))
+                tries = 0
+        Batch(left).refuse()
 
     async def _store_one(self, link: Link, row: Row, patience: float) -> bool:
         """Store a row by a statement of its own. False when its key is held for longer than `patience`."""

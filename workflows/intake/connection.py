@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 # SQLSTATEs by their first two characters: data exceptions, integrity violations, program limits. They are about the
 # values that were sent; the connection is as good as before.
 ABOUT_VALUES = ("22", "23", "54")
+# Not supported, access and syntax, resources, what a trigger raises, faults of the server: all may be about one row,
+# by a policy, a partition or a broken page.
+MAYBE_ABOUT_A_ROW = ("0A", "42", "53", "P0", "XX")
 # Another transaction is in the way: lock_not_available, deadlock_detected.
 IN_THE_WAY = ("55P03", "40P01")
 
@@ -29,7 +32,8 @@ Rows = list[tuple[Any, ...]]
 
 
 class Refused(Exception):
-    """PostgreSQL refuses the statement for its values, or because another transaction is in the way: `in_the_way`.
+    """PostgreSQL refuses the statement for its values (`about_values`), or because another transaction is in the way
+    (`in_the_way`), or for another reason, which may be about one row.
 
     Nothing of it was stored. PostgreSQL's message is not kept, because it quotes values.
     """
@@ -37,7 +41,9 @@ class Refused(Exception):
     def __init__(self, sqlstate: str) -> None:
         super().__init__(sqlstate)
         self.sqlstate = sqlstate
+        self.about_values = sqlstate.startswith(ABOUT_VALUES)
         self.in_the_way = sqlstate in IN_THE_WAY
+        self.out_of_resources = sqlstate.startswith("53")
 
 
 class Link:
@@ -91,6 +97,9 @@ class Link:
             sqlstate = sqlstates.sqlstate(error)
             if sqlstate.startswith(ABOUT_VALUES) or sqlstate in IN_THE_WAY:
                 raise Refused(sqlstate) from None
+            if sqlstate.startswith(MAYBE_ABOUT_A_ROW) and self._connection is not None:  # and not of connecting
+                logger.warning("The database refused a statement: %s", sqlstates.loggable(error))
+                raise Refused(sqlstate) from None
             # Neither the message nor DETAIL is logged: they quote stored values. The connection is closed, for its
             # server may have become a read-only standby.
             logger.warning("The database did not answer: %s", sqlstates.loggable(error))
@@ -115,13 +124,11 @@ async def _reap(task: asyncio.Task[Rows], connection: psycopg.AsyncConnection[An
     lock."""
     task.cancel()
     try:
-        await asyncio.wait({task}, timeout=REAPED_WITHIN)
+        await asyncio.wait({asyncio.gather(task, return_exceptions=True)}, timeout=REAPED_WITHIN)
     finally:
         if connection is not None:
             with suppress(psycopg.Error):
                 await connection.close()
-        if task.done() and not task.cancelled():
-            task.exception()  # it was seen
 
 
 def _parameters() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from onboarding.workflow import SEARCH_KEYS
 from workflows.definition import WorkflowDefinition
 from workflows.intake.batching import Batches
+from workflows.intake.connection import Link, Rows
 from workflows.intake.submissions import Entry, Submission
 from workflows.models import Workflow
 from workflows.postgres.jsonb import parse
@@ -60,6 +61,26 @@ async def entered(batches: Batches, sent: Sequence[Submission]) -> list[Any]:
 
 def enter_together(*sent: Submission, **limits: Any) -> list[Any]:
     return with_batches(lambda batches: entered(batches, sent), **limits)
+
+
+class Counted(Link):
+    """A connection that counts its statements."""
+
+    statements = 0
+
+    async def fetch(self, statement: str, parameters: Any) -> Rows:
+        self.statements += 1
+        return await super().fetch(statement, parameters)
+
+
+def statements_for(*sent: Submission) -> tuple[list[Any], int]:
+    """What came of submissions that arrive together, and how many statements that took."""
+
+    async def use(batches: Batches) -> tuple[list[Any], int]:
+        batches._link = counted = Counted()
+        return await asyncio.wait_for(entered(batches, sent), 30), counted.statements
+
+    return with_batches(use, seconds=60)
 
 
 def new(entry: Any) -> bool:

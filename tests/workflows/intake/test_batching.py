@@ -11,9 +11,17 @@ import pytest
 from django.db import DataError, IntegrityError, connection
 
 from tests.servers import Proxy
-from tests.workflows.intake.entering import DEFINITION, enter_together, entered, new, submission, with_batches
+from tests.workflows.intake.entering import (
+    DEFINITION,
+    enter_together,
+    entered,
+    new,
+    statements_for,
+    submission,
+    with_batches,
+)
 from workflows.intake.batch import MOST_ROWS, Batch, Row
-from workflows.intake.batching import Batches, Overloaded
+from workflows.intake.batching import MOST_TRIES, Batches, Overloaded
 from workflows.intake.connection import Link
 from workflows.intake.submissions import Entry, KeyReused, KeyTaken, enter
 from workflows.models import Workflow
@@ -134,11 +142,11 @@ def refusing(transactional_db: None) -> Iterator[None]:
 
 @pytest.mark.usefixtures("refusing")
 def test_a_row_that_postgresql_refuses_harms_none_of_its_neighbours() -> None:
-    sent = [submission({"number": number}) for number in range(20)]
-    sent[3] = submission({"number": "x"})
-    sent[11] = submission({"number": -1})
-    sent[12] = submission({"number": "x"})
-    answers = enter_together(*sent)
+    numbers: list[Any] = list(range(20))
+    numbers[3], numbers[11], numbers[12] = "x", -1, "x"
+    sent = [submission({"number": each}, key=UUID(int=key)) for key, each in enumerate(numbers)]
+    answers, statements = statements_for(*sent)
+    assert statements < len(sent)
     assert isinstance(answers[3], DataError)
     assert isinstance(answers[12], DataError)
     assert isinstance(answers[11], IntegrityError)
@@ -151,15 +159,18 @@ def refusing_the_commit(transactional_db: None) -> Iterator[None]:
     """PostgreSQL takes any row, returns its id, and refuses the commit with the SQLSTATE of one that is `bad`."""
     with connection.cursor() as cursor:
         cursor.execute(
-            """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+            """CREATE SEQUENCE tries;
+               CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
                $$ BEGIN
+                   IF NEW.payload ? 'late' AND nextval('tries') = 1 THEN RAISE deadlock_detected; END IF;
+                   IF NEW.payload ? 'deadly' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
                    IF NEW.payload ? 'bad' THEN RAISE USING ERRCODE = NEW.payload ->> 'bad'; END IF; RETURN NULL;
                END $$;
                CREATE CONSTRAINT TRIGGER refusing AFTER INSERT ON workflows_workflow DEFERRABLE INITIALLY DEFERRED
                FOR EACH ROW EXECUTE FUNCTION refuse()"""
         )
         yield
-        cursor.execute("DROP TRIGGER refusing ON workflows_workflow; DROP FUNCTION refuse()")
+        cursor.execute("DROP TRIGGER refusing ON workflows_workflow; DROP FUNCTION refuse(); DROP SEQUENCE tries")
 
 
 @pytest.mark.usefixtures("refusing_the_commit")
@@ -173,13 +184,58 @@ def test_nothing_is_answered_before_its_commit() -> None:
 
 
 @pytest.mark.usefixtures("refusing_the_commit")
-@pytest.mark.parametrize("sqlstate", ["54000", "40P01"], ids=["too large for the server", "a deadlock"])
+@pytest.mark.parametrize("sqlstate", ["54000", "40P01", "XX000", "0A000", "42501", "53200", "P0001"])
 def test_what_the_server_may_take_later_harms_none_of_its_neighbours(sqlstate: str) -> None:
     good, bad, beside = enter_together(submission(), submission({"bad": sqlstate}), submission(), seconds=1.5)
     assert new(good)
     assert new(beside)
     assert isinstance(bad, DatabaseUnavailable)
     assert Workflow.objects.count() == 2
+
+
+@pytest.mark.usefixtures("refusing_the_commit")
+def test_a_server_that_is_out_of_resources_is_not_asked_for_each_row() -> None:
+    bad = [submission({"bad": "53100"}, key=UUID(int=number)) for number in range(20)]
+    answers, statements = statements_for(*bad)
+    assert all(isinstance(answer, DatabaseUnavailable) for answer in answers)
+    assert statements == 1 + MOST_TRIES
+
+
+@pytest.mark.usefixtures("refusing_the_commit")
+def test_it_is_out_of_resources_when_it_takes_no_row_in_between() -> None:
+    sent = [submission({"bad": "53100"} if number % 3 else {}, key=UUID(int=number)) for number in range(10)]
+    answers = enter_together(*sent)
+    assert [new(answer) for answer in answers] == [number % 3 == 0 for number in range(10)]
+
+
+@pytest.mark.usefixtures("refusing_the_commit")
+def test_a_key_that_is_held_meanwhile_is_waited_for() -> None:
+    bad, late = enter_together(submission({"bad": "XX000"}, key=UUID(int=1)), submission({"late": ""}, key=UUID(int=2)))
+    assert isinstance(bad, DatabaseUnavailable)
+    assert new(late)
+
+
+@pytest.mark.usefixtures("refusing_the_commit")
+def test_when_the_connection_is_gone_the_rows_behind_are_refused_untried() -> None:
+    payloads: list[dict[str, str]] = [{"bad": "XX000"}, {"deadly": ""}, {}, {}]
+    answers, statements = statements_for(
+        *(submission(payload, key=UUID(int=number)) for number, payload in enumerate(payloads))
+    )
+    assert all(isinstance(answer, DatabaseUnavailable) for answer in answers)
+    assert statements == 3
+    assert not Workflow.objects.exists()
+
+
+def test_a_refusal_of_the_session_is_not_one_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflows.postgres.session_settings.sql", lambda alias: "SELECT * FROM nothing")
+    with pytest.raises(DatabaseUnavailable):
+        asyncio.run(Link().fetch("SELECT 1", ()))
+
+
+def test_what_is_new_takes_one_statement_and_what_is_not_another_one() -> None:
+    sent = [submission() for _ in range(5)]
+    assert statements_for(*sent)[1] == 1
+    assert statements_for(*sent)[1] == 2
 
 
 def test_a_connection_that_has_died_is_replaced_and_nobody_notices() -> None:
@@ -217,21 +273,28 @@ def test_a_server_that_falls_silent_is_503_in_time_and_is_found_again() -> None:
 
 
 def test_without_a_server_it_is_503_at_once() -> None:
-    with connecting_to_all(1):
+    with connecting_to_all(1) as connects:
         (answer,) = enter_together(submission())
     assert isinstance(answer, DatabaseUnavailable)
+    assert connects == [1]
 
 
 @contextmanager
-def connecting_to_all(target: Proxy | int) -> Iterator[None]:
-    """Whatever thread asks for the way to the database is told this port."""
+def connecting_to_all(target: Proxy | int) -> Iterator[list[int]]:
+    """Whatever thread asks for the way to the database is told this port: once for each connection."""
     port = target if isinstance(target, int) else target.port
     from workflows.intake import connection as link
 
     usual = link._parameters
+    connects: list[int] = []
+
+    def parameters() -> dict[str, Any]:
+        connects.append(port)
+        return {**usual(), "host": "127.0.0.1", "port": str(port)}
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(link, "_parameters", lambda: {**usual(), "host": "127.0.0.1", "port": str(port)})
-        yield
+        patch.setattr(link, "_parameters", parameters)
+        yield connects
 
 
 def test_more_than_may_wait_is_refused_at_once_and_taken_later() -> None:
@@ -245,8 +308,21 @@ def test_more_than_may_wait_is_refused_at_once_and_taken_later() -> None:
 
 
 def test_more_bytes_than_may_wait_are_refused() -> None:
-    answers = enter_together(*(submission({"a": "x" * 5000}) for _ in range(4)), most_bytes=12_000)
+    sent = [submission({"a": "x" * 5000}) for _ in range(4)]
+    loop = asyncio.new_event_loop()
+    room_for_two = 2 * Row(sent[0], None, [], loop.create_future()).size
+    loop.close()
+    answers = enter_together(*sent, most_bytes=room_for_two)
     assert [isinstance(answer, Overloaded) for answer in answers] == [False, False, True, True]
+
+
+def test_what_is_stored_is_announced_and_what_was_sent_before_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    announced: list[str] = []
+    monkeypatch.setattr("workflows.signals.notify.announce", announced.append)
+    one = submission()
+    enter_together(one)
+    enter_together(one)
+    assert announced == [DEFINITION.queue]
 
 
 def test_what_nobody_waits_for_any_more_is_not_stored() -> None:
