@@ -155,4 +155,5 @@ WORDING = Wording(
         reference="charge_id",
         refund="refund_id",
     ),
+    same_business="the same patient and program",
 )

@@ -131,6 +131,8 @@ ONBOARDING = WorkflowDefinition(
     context_class=OnboardingContext,
     linking_id="linking_id",
     search_keys=SEARCH_KEYS,
+    # A patient who reloads the page, or has it open twice, is charged and enrolled once.
+    business_key=("patient.email", "checkout.program"),
     expires_after=EXPIRES_AFTER,
     public_fields=PUBLIC_FIELDS,
     wording=WORDING,

@@ -49,6 +49,7 @@ def define(
     expires_after: timedelta | None = None,
     retired: Sequence[str] = (),
     context_class: type[BaseModel] | None = None,
+    **options: Any,
 ) -> None:
     """Make `steps` the definition "test", the only one; the fixture of tests/workflows/conftest.py forgets it."""
     global DEFINITION
@@ -59,6 +60,7 @@ def define(
         retry=retry,
         expires_after=expires_after,
         retired=retired,
+        **options,
     )
     definitions.cache_clear()
 

@@ -152,6 +152,8 @@ class WorkflowDefinition:
     - `retry`: the policy of steps without their own. `queue`: names the workers that run it.
     - `linking_id`: the payload's field (dotted for a nested one) that is copied to that column at the entry.
     - `search_keys`: the fields by which people find a workflow, by kind: hashes of them are stored with it.
+    - `business_key`: the fields of which one workflow at a time may have the same values, in its tenant
+      (`engine.duplicates`). Each is read as its search key reads it, else as plain text.
     - `public_fields`: those of the payload (dotted too) whose values identify nobody: staff see them, and errors may
       repeat them. Naming an object opens all that is in it.
     - `input_class`: the model that `POST /v1/workflows` checks an input against; without one any object is accepted, as
@@ -172,6 +174,7 @@ class WorkflowDefinition:
         queue: str = "default",
         linking_id: str = "",
         search_keys: Mapping[str, SearchKey] | None = None,
+        business_key: str | Sequence[str] = (),
         expires_after: timedelta | None = None,
         public_fields: Sequence[str] = (),
         input_class: type[BaseModel] | None = None,
@@ -185,6 +188,7 @@ class WorkflowDefinition:
         self.queue = queue
         self.linking_id = linking_id
         self.search_keys = dict(search_keys or {})
+        self.business_key = (business_key,) if isinstance(business_key, str) else tuple(business_key)
         self.expires_after = expires_after
         self.public_fields = frozenset(public_fields)
         self.input_class = input_class

@@ -10,6 +10,9 @@ from datetime import datetime, timedelta
 from math import isnan
 from typing import Any
 
+# The code of a workflow that was a duplicate.
+DUPLICATE = "duplicate_of"
+
 
 class StepError(Exception):
     """The workflow cannot go on: it becomes FAILED.
@@ -91,6 +94,15 @@ class WorkflowExpired(StepError):
 
     def __init__(self) -> None:
         super().__init__("It was not done in the time that it may take.", code="expired")
+
+
+class DuplicateOf(StepError):
+    """Workflow `first` has done the same business, or has failed and left a call as it was. Raised by the engine."""
+
+    def __init__(self, first: int, *, is_complete: bool) -> None:
+        super().__init__("Another workflow has done the same.", code=DUPLICATE)
+        self.first = first
+        self.is_complete = is_complete
 
 
 class Suspend(BaseException):

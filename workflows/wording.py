@@ -67,6 +67,7 @@ class Wording:
 
     `title` is that of the type ("Onboarding"). `steps` and `codes` are by the names in the code; `results` labels the
     fields that calls return ("charge_id": "Charge"). `caller` are the fields by which a caller is verified.
+    `same_business` says what workflows with one business key are for ("the same patient and program").
     """
 
     title: str = ""
@@ -75,6 +76,7 @@ class Wording:
     results: Mapping[str, str] = field(default_factory=dict)
     caller: Sequence[CallerField] = ()
     money: Money | None = None
+    same_business: str = "the same business key"
 
 
 def length(seconds: float) -> str:
@@ -111,6 +113,10 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     "cancelled": CodeWords("It was cancelled.", "This was cancelled, as requested."),
     "does_not_apply": CodeWords(
         "It is unclear whether a call was made, and the step does not apply any more. A person has to find out.", _ASKED
+    ),
+    "duplicate_of": CodeWords(
+        "Another submission has done the same. If this one is not the same, say so: Not a duplicate.",
+        "We have received this more than once, and do it only once. You do not need to do anything.",
     ),
     "effect_in_doubt": CodeWords("It is unclear whether a call was made. A person has to find out.", _ASKED),
     "expired": CodeWords("It took too long.", "This took too long, so we stopped it. You can start again at any time."),

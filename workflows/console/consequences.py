@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from workflows.console.money import total
 from workflows.definition import WorkflowDefinition, definitions, wording_of
 from workflows.effects import DONE, IN_DOUBT, UNDONE
+from workflows.engine.duplicates import others_of
 from workflows.models import Effect, Wait, Workflow
 from workflows.wording import Wording, words_for_code, words_for_step
 
@@ -146,6 +147,8 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
         yield f"Unclear: {_list(unclear)}. That is found out, and what happened is reversed where it can be."
     if stays:
         yield f"This stays: {_list(stays)}."
+    if behind := [f"workflow {each.workflow_id}" for each in others_of(workflow) if each.is_waiting]:
+        yield f"What waits for this one then goes on: {', '.join(behind)}. Cancel that, too, if it should not."
     yield "It can be retried afterwards: what was reversed is then done again."
 
 

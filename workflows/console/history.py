@@ -72,6 +72,8 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
         case Kind.ACKNOWLEDGED if detail.get("steps"):
             names = [str(name) for name in detail["steps"]]
             return _joined(": ", ", ".join(title_of(wording, name) for name in names), reason), ", ".join(names)
+        case Kind.DUPLICATE:
+            return f"Of workflow {detail.get('first', '?')}.", ""
         case Kind.TASK_ASSIGNED:
             return _joined(": ", f"To {detail.get('to', '?')}", reason), ""
         case Kind.FOLLOWED_UP:

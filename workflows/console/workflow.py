@@ -22,7 +22,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import acknowledging, consequences, deferred_steps, paging, words, workflow_page
+from workflows.console import acknowledging, consequences, deferred_steps, duplicates, paging, words, workflow_page
 from workflows.console.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, RetryForm, Verb, is_number
 from workflows.console.steps import step_of
 from workflows.definition import definitions
@@ -219,7 +219,7 @@ class WorkflowAdmin(ConsoleAdmin):
     list_filter = (PresetFilter, StateFilter, TypeFilter, ParkedFilter, FailedFilter)
     actions = ("retry_selected",)
     page_template = "admin/workflows/workflow/page.html"
-    verbs = (RETRY, RUN_NOW, CANCEL, deferred_steps.RUN_AGAIN, acknowledging.ACKNOWLEDGE)
+    verbs = (RETRY, RUN_NOW, CANCEL, duplicates.NOT_A_DUPLICATE, deferred_steps.RUN_AGAIN, acknowledging.ACKNOWLEDGE)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
         latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]

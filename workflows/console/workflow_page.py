@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from workflows.console import acknowledging, history, words
+from workflows.console import acknowledging, duplicates, history, words
 from workflows.console.attempts import Listed, last_run, listed
 from workflows.console.connections import related_rows
 from workflows.console.find import rows_of
@@ -18,6 +18,7 @@ from workflows.console.phases import phases
 from workflows.console.sentence import sentence, small_print
 from workflows.console.steps import StepLine, lines_of, step_lines, title_of, told_error, undone_steps
 from workflows.definition import WorkflowDefinition, definitions, wording_of
+from workflows.engine.duplicates import others_of
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, StepOutcome, Workflow
 from workflows.search import find as finding
 from workflows.wording import Wording, words_for_code, words_for_step
@@ -61,11 +62,13 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     definition = definitions().get(workflow.workflow_type)
     wording = wording_of(definition)
     others = finding.others_of(workflow.pk, definition, payload)
+    same_business = others_of(workflow)
     steps, passed_over = step_lines(definition, last, effects), _passed_over(workflow, last)
     events = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
-        "standing": sentence(workflow, newest, undone_steps(effects)),
+        "standing": duplicates.sentence(workflow, same_business) or sentence(workflow, newest, undone_steps(effects)),
+        "same_business": duplicates.lines(workflow, same_business),
         "acknowledged": acknowledging.line(workflow),
         "small_print": small_print(workflow, newest, last),
         "state_label": State(workflow.state).label,

@@ -64,7 +64,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A person is asked how the workflow goes on. `parking`: a lookup that may say so waits for its service."""
+    """The engine waits before it goes on: for a person's answer, or for another workflow of the same business key.
+
+    `parking`: a lookup that may answer the question waits for its service.
+    """
 
     step: str
     suspend: Suspend

@@ -15,6 +15,7 @@ from workflows.definition import TIMEOUT, definitions
 from workflows.engine import (
     compensation,
     deferred_steps,
+    duplicates,
     executor,
     maintenance,
     poison,
@@ -25,7 +26,8 @@ from workflows.engine import (
 from workflows.engine.backoff import Delay
 from workflows.engine.claim import Claim, DueWorkflows
 from workflows.engine.commit import verified_transaction
-from workflows.engine.executor import Complete
+from workflows.engine.compensation import Compensated
+from workflows.engine.executor import Complete, Failed
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.in_hand import LOST_DELAY, InHand
 from workflows.engine.listening import Listener
@@ -180,6 +182,8 @@ class Worker:
             waking.wake(workflow.pk)
         if workflow.parent_id is not None:
             store.notify_parent(workflow.pk)
+        if isinstance(outcome, Complete | Failed | Compensated):
+            duplicates.wake_those_behind(workflow)
         return True
 
     def process_deferred_step(self) -> bool:
@@ -265,4 +269,8 @@ def _outcome_of(claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled
         return compensation.run(definition, workflow, attempt, give_up=verdict)
     if claim.expires_in <= 0:
         return executor.failed_before_any_step(definition, workflow, WorkflowExpired())
-    return poison.judge(definition, workflow, attempt) or executor.run(definition, workflow, attempt)
+    return (
+        poison.judge(definition, workflow, attempt)
+        or duplicates.judge(definition, workflow, attempt)
+        or executor.run(definition, workflow, attempt)
+    )

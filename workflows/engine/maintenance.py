@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from workflows import failpoints
 from workflows.effects import reconcile
-from workflows.engine import heartbeat, unknown_types
+from workflows.engine import duplicates, heartbeat, unknown_types
 from workflows.outages import parking
 from workflows.postgres import sqlstates
 from workflows.postgres.round_trips import session_of
@@ -42,6 +42,7 @@ MAINTENANCE_TASKS = {
     "wake by new signals": Task(waking.wake_by_new_signals),
     "wake by signals": Task(waking.wake_by_signals),
     "wake parents": Task(waking.wake_parents),
+    "wake duplicates": Task(duplicates.wake_waiting),
     "ignore late signals": Task(store.ignore_late_signals),
 }
 

@@ -14,13 +14,13 @@ from pydantic_core import to_json
 
 from workflows import waits
 from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.engine import compensation, deferred_steps, poison, retry_budget
+from workflows.engine import compensation, deferred_steps, duplicates, poison, retry_budget
 from workflows.engine.backoff import Policy
 from workflows.engine.compensation import Compensated, UndoFailed
 from workflows.engine.executor import Complete, Failed, Held, RunOutcome, Waiting, WorkerStopping
 from workflows.engine.poison import Rescheduled
 from workflows.engine.results import last_error
-from workflows.errors import RetryableStepError, Suspend, WorkflowCancelled, signal_names
+from workflows.errors import DuplicateOf, RetryableStepError, Suspend, WorkflowCancelled, signal_names
 from workflows.models import Attempt, Event, StepOutcome, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.steps_on_record import as_recorded
@@ -220,6 +220,8 @@ def _fail(
         store.close_cancellations(workflow.pk)
         store.cancel_children(workflow.pk, by=cancelled.by, reason=cancelled.reason)
         history.record_in(attempt, Event.Kind.CANCELLED, outcome.step.name, actor=cancelled.by, reason=cancelled.reason)
+    elif isinstance(outcome.error, DuplicateOf):
+        duplicates.record(attempt, outcome.error)
     else:
         history.record_in(
             attempt, Event.Kind.FAILED, outcome.step.name, failures=failures.number, **outcome.description

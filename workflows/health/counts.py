@@ -14,6 +14,7 @@ from django.utils import timezone
 from workflows.definition import definitions
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION, POOLS
+from workflows.errors import DUPLICATE
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
 from workflows.health.services import Standing, standings
@@ -133,8 +134,9 @@ def _from_the_future() -> FromTheFuture | None:
 
 
 def failed_between(rows: QuerySet[Workflow], since: datetime, until: datetime) -> QuerySet[Workflow]:
-    """The workflows that failed in that time, and were neither cancelled nor retried since."""
-    return rows.filter(status="FAILED", cancelled_at=None, completed_at__gte=since, completed_at__lt=until)
+    """The workflows that failed in that time, and were neither duplicates nor cancelled or retried since."""
+    failed = rows.filter(status="FAILED", cancelled_at=None, completed_at__gte=since, completed_at__lt=until)
+    return failed.exclude(last_error_code=DUPLICATE)
 
 
 def interval(text: str) -> tuple[datetime, datetime] | None:

@@ -36,6 +36,8 @@ class Event(models.Model):
         ACKNOWLEDGED = "acknowledged"
         RETRIED = "retried", "Retried"
         RUN_NOW = "run_now", "Run now"
+        DUPLICATE = "duplicate"
+        NOT_A_DUPLICATE = "not_a_duplicate", "Not a duplicate"
         CANCEL_REQUESTED = "cancel_requested", "Cancellation requested"
         CANCEL_TOO_LATE = "cancel_too_late", "Too late to cancel"
         CANCELLED = "cancelled"

@@ -39,7 +39,16 @@ from workflows.operations.tasks import (
     why_not_decide,
     why_not_release,
 )
-from workflows.operations.workflows import cancel, ended_at, retry, run_now, why_not_cancel, why_not_retry
+from workflows.operations.workflows import (
+    cancel,
+    ended_at,
+    not_a_duplicate,
+    retry,
+    run_now,
+    why_not_cancel,
+    why_not_retry,
+    why_not_tell_apart,
+)
 
 __all__ = [
     "ACKNOWLEDGE",
@@ -71,6 +80,7 @@ __all__ = [
     "follow_up",
     "hold",
     "left_undone",
+    "not_a_duplicate",
     "reject",
     "release_task",
     "retract",
@@ -85,4 +95,5 @@ __all__ = [
     "why_not_hold_until",
     "why_not_release",
     "why_not_retry",
+    "why_not_tell_apart",
 ]

@@ -1,4 +1,4 @@
-"""What people may do with a workflow: retry, run now, cancel."""
+"""What people may do with a workflow: retry, run now, cancel, say that it is not a duplicate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import uuid4
 from django.db.models import Exists, OuterRef, Q
 
 from workflows.definition import definitions
-from workflows.engine import compensation
+from workflows.engine import compensation, duplicates
 from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
@@ -64,16 +64,50 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
         _require_may_retry(workflow_id, user)
         if not _is_seen(workflow, seen):
             raise NotAllowed("It was retried since you looked, and has ended again: look at it again.")
-        definition = definitions().get(workflow.workflow_type)
-        expires_after = definition.expires_after if definition else None
-        transitions.reopen(workflow_id, expires_after=expires_after, begun=not in_bulk)
-        _supersede_waits(workflow_id)
-        kept = Effect.objects.filter(workflow=workflow_id, state=Effect.State.KEPT)
-        kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0, undo_unavailable=0)
-        kept.update(state=Effect.State.DONE, undo_failures=0, undo_unavailable=0)
-        store.close_cancellations(workflow_id)
-        store.restore_signals(workflow_id)
+        _start_again(workflow, begun=not in_bulk)
         record_event(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
+
+
+def _start_again(workflow: Workflow, *, begun: bool = True) -> None:
+    definition = definitions().get(workflow.workflow_type)
+    expires_after = definition.expires_after if definition else None
+    transitions.reopen(workflow.pk, expires_after=expires_after, begun=begun)
+    _supersede_waits(workflow.pk)
+    kept = Effect.objects.filter(workflow=workflow.pk, state=Effect.State.KEPT)
+    kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0, undo_unavailable=0)
+    kept.update(state=Effect.State.DONE, undo_failures=0, undo_unavailable=0)
+    store.close_cancellations(workflow.pk)
+    store.restore_signals(workflow.pk)
+
+
+def not_a_duplicate(workflow_id: int, *, user: User, reason: str) -> None:
+    """Let a workflow run beside the others of its business key: it waits for one of them, or ended as its duplicate.
+
+    It then counts as one of them: a later one waits for both. A patient may be charged a second time, which takes the
+    permission to charge again.
+    """
+    require(user, RETRY)
+    require_reason(reason, "what is no duplicate")
+    with short_transaction():
+        workflow, state = lock_workflow(workflow_id)
+        if not duplicates.is_one(workflow):
+            raise NotAllowed(
+                "Only one that waits for another with the same business key, or has ended as its duplicate, can be "
+                f"said not to be one; this one is {state.label.lower()}."
+            )
+        if refusal := why_not_tell_apart(user):
+            raise NotAllowed(refusal)
+        duplicates.make_holder(workflow)
+        if workflow.status == Workflow.Status.PENDING:
+            transitions.make_due(workflow_id)
+        else:
+            _start_again(workflow)
+        record_event(workflow_id, Event.Kind.NOT_A_DUPLICATE, user, reason=reason)
+
+
+def why_not_tell_apart(user: User) -> str:
+    """Why `user`, who may retry, may not say that a workflow is no duplicate: a sentence, empty if they may."""
+    return "" if user.has_perm(CANCEL_PAID) else "The patient may be charged a second time: ask a support lead."
 
 
 def ended_at(workflow: Workflow) -> list[int]:

@@ -22,6 +22,11 @@ _PHONE = re.compile(r"\+?[0-9()\[\] ./\u00b7\u2010-\u2015-]+")
 _FEWEST_DIGITS, _MOST_DIGITS = 8, 15
 
 
+def plain(text: str) -> Sequence[str]:
+    """Any text that is not empty, in lower case, without space around it."""
+    return [found] if (found := _plain(text)) else []
+
+
 def email(text: str) -> Sequence[str]:
     """An e-mail address, in lower case. Dots, and what follows a plus, make a difference for most hosts."""
     plain = _plain(text).removeprefix("mailto:")

@@ -1,18 +1,22 @@
-"""`manage.py searchkeys`: search keys for rows that have none, or those of an old key; in slices, beside the intake."""
+"""`manage.py searchkeys`: search keys for rows that have none, or those of an old key; in slices, beside the intake.
+
+Hashes of business keys, too, with the part that each workflow has (`workflows.engine.duplicates`).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import OperationalError, transaction
 
-from workflows.definition import definitions
+from workflows.definition import WorkflowDefinition, definitions
 from workflows.postgres import sqlstates
 from workflows.postgres.statements import execute, fetch_all
-from workflows.search.search_keys import LONGEST_TEXT, hashes_to_store, keys
+from workflows.search.search_keys import LONGEST_TEXT, business_hashes, business_key_of, hashes_to_store, keys
 
 # Rows at a time: at most a second of work, and some megabytes.
 SLICE = 1000
@@ -28,15 +32,30 @@ _INSERT = """
     ON CONFLICT DO NOTHING
 """
 
+# A workflow keeps the part that it has under another key. One without a part was taken up by a release that did not
+# know the business key: it may go on with what it has begun, and holds others up by that, and by what it has done.
+_INSERT_BUSINESS_KEYS = """
+    INSERT INTO workflows_searchkey (hash, workflow_id, key_id, role)
+    SELECT new.hash, w.id, %(key_id)s, coalesce(max(old.role), 'holder')
+      FROM unnest(%(hashes)s::bytea[], %(old_hashes)s::bytea[], %(ids)s::bigint[]) AS new (hash, old_hash, workflow_id)
+      JOIN workflows_workflow w ON w.id = new.workflow_id
+      LEFT JOIN workflows_searchkey old ON old.hash = new.old_hash AND old.workflow_id = w.id
+     GROUP BY new.hash, w.id
+    HAVING max(old.role) IS NOT NULL OR w.status = 'COMPLETE' OR w.status = 'PENDING' AND w.begun
+        OR EXISTS (SELECT FROM workflows_effect e WHERE e.workflow_id = w.id AND e.state = 'kept')
+     ORDER BY new.hash, w.id
+    ON CONFLICT DO NOTHING
+"""
+
 # A key stays if its workflow is of no type of ours, because we could not have given it a new one; or was stored after
-# we started, because an intake with the old setting wrote it and nobody has given it another. Where `known` is NULL
-# there is no workflow any more.
+# we started, because an intake with the old setting wrote it and nobody has given it another. (Of a business key a
+# worker writes the hashes of all keys: that is no such process.) Where `known` is NULL there is no workflow any more.
 _REMOVE = """
     WITH slice AS (
-        SELECT hash, workflow_id, key_id FROM workflows_searchkey
+        SELECT hash, workflow_id, key_id, role FROM workflows_searchkey
          WHERE (hash, workflow_id) > (%(hash)s, %(workflow_id)s) ORDER BY hash, workflow_id LIMIT %(size)s),
     old AS (
-        SELECT slice.hash, slice.workflow_id, workflow_type = ANY (%(types)s::text[]) AS known
+        SELECT slice.hash, slice.workflow_id, role, workflow_type = ANY (%(types)s::text[]) AS known
           FROM slice LEFT JOIN workflows_workflow ON workflows_workflow.id = slice.workflow_id
          WHERE key_id <> %(key_id)s),
     gone AS (
@@ -45,7 +64,7 @@ _REMOVE = """
            AND (known IS NULL OR known AND old.workflow_id <= %(newest)s)
         RETURNING 1)
     SELECT hash, workflow_id, (SELECT count(*) FROM gone), (SELECT count(*) FROM old WHERE NOT known),
-           (SELECT count(*) FROM old WHERE known AND workflow_id > %(newest)s)
+           (SELECT count(*) FROM old WHERE known AND workflow_id > %(newest)s AND role IS NULL)
       FROM slice ORDER BY hash DESC, workflow_id DESC LIMIT 1
 """
 
@@ -119,28 +138,39 @@ def remove_old(progress: Progress, *, rest: Callable[[float], None] = time.sleep
 def _fill_slice(below: int, size: int) -> tuple[int, int]:
     """Write the keys of as many workflows as that below a number; the number of the last one, and how many were new."""
     known = definitions()
-    paths = [key.path for definition in known.values() for key in definition.search_keys.values()]
-    paths = [list(path) for path in dict.fromkeys(map(tuple, paths))]
+    fields = list(dict.fromkeys(field for definition in known.values() for field in _fields_of(definition)))
     with _limited():
-        rows = fetch_all(_select(len(paths)), [*(path for path in paths for _ in range(2)), below, size])
-        hashes, ids = [], []
-        for pk, workflow_type, *texts in rows:
-            if workflow_type in known:
-                found = dict(zip(map(tuple, paths), texts, strict=True))
-                search_keys = known[workflow_type].search_keys
-                values = {kind: found[tuple(key.path)] for kind, key in search_keys.items()}
-                for each in hashes_to_store(search_keys, values):
-                    hashes.append(each)
-                    ids.append(pk)
-        written = execute(_INSERT, {"key_id": keys()[0].id, "hashes": hashes, "ids": ids}) if hashes else 0
+        rows = fetch_all(_select(len(fields)), [*(each.split(".") for each in fields for _ in range(2)), below, size])
+        keyed: list[tuple[bytes, int]] = []
+        business: list[tuple[bytes, bytes | None, int]] = []
+        for pk, workflow_type, tenant, *texts in rows:
+            if definition := known.get(workflow_type):
+                found = dict(zip(fields, texts, strict=True))
+                values = {kind: found[key.field] for kind, key in definition.search_keys.items()}
+                keyed += [(each, pk) for each in hashes_to_store(definition.search_keys, values)]
+                if business_key := business_key_of(definition, tenant, found):
+                    (new, _), *others = business_hashes(business_key)
+                    business += [(new, old, pk) for old, _ in others] or [(new, None, pk)]
+        written = _insert(_INSERT, keyed, "hashes", "ids")
+        written += _insert(_INSERT_BUSINESS_KEYS, business, "hashes", "old_hashes", "ids")
     return (rows[-1][0] if len(rows) == size else 1), written
+
+
+def _fields_of(definition: WorkflowDefinition) -> list[str]:
+    return [*(key.field for key in definition.search_keys.values()), *definition.business_key]
+
+
+def _insert(sql: str, rows: Sequence[tuple[Any, ...]], *columns: str) -> int:
+    if not rows:
+        return 0
+    return execute(sql, {"key_id": keys()[0].id, **dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))})
 
 
 def _select(fields: int) -> str:
     """The fields alone, cut where they are too long anyway: a payload may have 256 KB."""
     text = f"left(payload #>> %s::text[], {LONGEST_TEXT + 1})"
     field = f"CASE jsonb_typeof(payload #> %s::text[]) WHEN 'string' THEN {text} END"
-    columns = ", ".join(["id", "workflow_type", *[field] * fields])
+    columns = ", ".join(["id", "workflow_type", "tenant", *[field] * fields])
     return f"SELECT {columns} FROM workflows_workflow WHERE id < %s ORDER BY id DESC LIMIT %s"  # noqa: S608 (ours)
 
 

@@ -18,12 +18,16 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from workflows.definition import WorkflowDefinition, value_at
+from workflows.search import normalise
 
 logger = logging.getLogger(__name__)
 
 HASH_BYTES = 16
 # Characters. An e-mail address has 254 at most; what is longer is no search key, and is not even looked at.
 LONGEST_TEXT = 320
+
+# What the hashes of business keys are of, beside the kinds of search keys: no kind has a blank in it.
+BUSINESS_KEY = "business key"
 
 # An entry of the setting SEARCH_KEYS for the key made of SECRET_KEY, which is the default.
 FROM_SECRET_KEY = "from-SECRET_KEY"  # noqa: S105 (a word, and no secret)
@@ -95,6 +99,27 @@ def hashes_of(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> lis
     """The hashes of the fields that a definition names; none of what is missing, or is not of its kind."""
     values = {kind: value_at(payload, key.field) for kind, key in definition.search_keys.items()}
     return hashes_to_store(definition.search_keys, values)
+
+
+def business_key_of(definition: WorkflowDefinition, tenant: str, values: Mapping[str, Any]) -> str | None:
+    """What makes two workflows the same business: type, tenant, and the fields of `business_key`, normalised.
+
+    `values` are by field. None without a business key, or where one of the fields is missing, empty or not of its kind:
+    such a workflow is compared with no other.
+    """
+    fields = {key.field: key for key in definition.search_keys.values()}
+    readings = [
+        fields.get(field, SearchKey(field, normalise.plain)).read(values.get(field))
+        for field in definition.business_key
+    ]
+    if not readings or not all(readings):
+        return None
+    return "\0".join([definition.name, tenant, *(found[0] for found in readings)])  # no text has a NUL
+
+
+def business_hashes(business_key: str) -> list[tuple[bytes, int]]:
+    """The hashes of a business key under each key, with that key's id; first the one that writes."""
+    return [(key.hash(BUSINESS_KEY, business_key), key.id) for key in keys()]
 
 
 def hashes_to_find(kind: str, readings: Iterable[str]) -> list[bytes]:

@@ -170,10 +170,10 @@ def _signals_to_compare(after: int = 0, *, order: str = "id") -> tuple[list[int]
 
 def slice_of_signals(after: int) -> tuple[int, int]:
     """The last id of the next SIGNALS open signals after that id, 0 if there is none; and where the next one starts."""
-    return _slice("SELECT id FROM workflows_signal WHERE closed_at IS NULL AND id > %s ORDER BY id", after)
+    return slice_of("SELECT id FROM workflows_signal WHERE closed_at IS NULL AND id > %s ORDER BY id", after)
 
 
-def _slice(ids: str, after: int) -> tuple[int, int]:
+def slice_of(ids: str, after: int) -> tuple[int, int]:
     """The last of the next SIGNALS `ids` (SQL) after that one, 0 if there is none; and where the next slice starts."""
     row = fetch_one(
         f"SELECT coalesce(max(id), 0), count(*) FROM ({ids} LIMIT {SIGNALS}) slice",  # noqa: S608 (ours)
@@ -189,7 +189,7 @@ def wake_parents(after: int = 0) -> Slice:
     parents = """SELECT DISTINCT workflow_id AS id FROM workflows_wait
                   WHERE kind = 'children' AND outcome = '' AND NOT superseded AND workflow_id > %s
                   ORDER BY workflow_id"""
-    last, next_after = _slice(parents, after)
+    last, next_after = slice_of(parents, after)
     if not last:
         return Slice(0)
     joined = f"""SELECT w.id FROM workflows_wait j JOIN workflows_workflow w ON w.id = j.workflow_id

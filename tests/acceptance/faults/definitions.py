@@ -44,6 +44,8 @@ def _onboarding(retry: Retry, *last: WorkflowStep) -> WorkflowDefinition:
         context_class=onboarding.ONBOARDING.context_class,
         retry=retry,
         linking_id=onboarding.ONBOARDING.linking_id,
+        search_keys=onboarding.SEARCH_KEYS,
+        business_key=onboarding.ONBOARDING.business_key,
         public_fields=onboarding.PUBLIC_FIELDS,
     )
 

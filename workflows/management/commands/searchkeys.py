@@ -15,7 +15,8 @@ from workflows.search import rows
 from workflows.search.rows import Progress
 
 HELP = """\
-The search keys by which the console finds a workflow (an e-mail address, a phone number).
+The search keys by which the console finds a workflow (an e-mail address, a phone number), and the
+hashes of business keys, by which workers tell duplicates.
 
 They are stored with each submission. These commands are for submissions from before a release with
 search keys, or with another key of the setting SEARCH_KEYS:

@@ -112,6 +112,7 @@ class Scene:
             "complete": rows.complete().pk,
             "reversing": rows.compensating().pk,
             "cancelled": rows.cancelled().pk,
+            "duplicate": rows.failed(last_error_code="duplicate_of").pk,
         }
 
     def _tasks(self) -> dict[str, Any]:

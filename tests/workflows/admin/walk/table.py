@@ -52,6 +52,7 @@ workflows_workflow_cancel retrying                     | p pp-p-- - - ss | A AA-
 workflows_workflow_follow_up given-up                  | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_acknowledge failed                  | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_acknowledge given-up                | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_not_a_duplicate duplicate           | p >p-p-- - - ss | A >A-A-- - - ss
 workflows_workflow_history failed                      | p pppppp - - ss | p pppppp - - ss
 workflows_workflow_add                                 | - ------ - - ss | - ------ - - ss
 workflows_workflow_delete failed                       | - ------ - - ss | - ------ - - ss
@@ -206,6 +207,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_workflow_retry": {"why": "other", **REASON},
     "workflows_workflow_run_now": REASON,
     "workflows_workflow_cancel": REASON,
+    "workflows_workflow_not_a_duplicate": REASON,
     **{
         f"workflows_workflow_acknowledge {row}": (lambda scene, row=row: _what_is_left(scene, row))
         for row in ("failed", "given-up")

@@ -1,0 +1,309 @@
+"""One patient, once: of the workflows with one business key one runs at a time, and once one is COMPLETE no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection, transaction
+
+from tests import engine
+from tests.engine import another_connection, define, do_maintenance, kinds, submit, until_blocked, worker
+from tests.workflows.cancelling import reread
+from tests.workflows.undoing import World, to_rest
+from workflows import operations
+from workflows.engine import duplicates
+from workflows.errors import ClaimLost, StepError
+from workflows.models import Attempt, Effect, Event, SearchKeyHash, Workflow
+from workflows.search import normalise
+from workflows.search.search_keys import SearchKey
+from workflows.signals import store
+from workflows.state.attempt_log import OpenAttempt
+from workflows.waits import wait_for_signal
+
+pytestmark = engine.ENGINE
+
+PATIENT = {"patient": {"email": "jane@example.com"}, "program": "body"}
+KEY = {
+    "business_key": ("patient.email", "program"),
+    "search_keys": {"email": SearchKey("patient.email", normalise.email)},
+}
+
+
+def pause(*, workflow: Workflow, context: Any) -> None:
+    if workflow.payload.get("pauses"):
+        wait_for_signal(workflow, "pause", "go", timeout=timedelta(hours=1))
+    if workflow.payload.get("fails"):
+        raise StepError("No.", code="refused")
+
+
+@pytest.fixture(autouse=True)
+def known(world: World, engine: None) -> None:
+    define([world.step("charge"), pause], **KEY)
+
+
+def send(**more: Any) -> Workflow:
+    return submit({**PATIENT, **more})
+
+
+def run(**options: Any) -> int:
+    """Process what is due, as often as anything is; return how often that was."""
+    this, times = worker(**options), 0
+    while this.process_next():
+        times += 1
+        assert times < 20
+    return times
+
+
+def under_way(**more: Any) -> Workflow:
+    """A workflow that has charged, and waits for something else."""
+    workflow = send(pauses=True, **more)
+    run()
+    assert reread(workflow).waiting_for == "the signal go"
+    return workflow
+
+
+def go_on(workflow: Workflow) -> None:
+    store.send(source="test", dedupe_key=str(uuid4()), name="go", workflow_id=workflow.pk, payload={})
+    run()
+
+
+def standing(*workflows: Workflow) -> list[str]:
+    """Of each its state, and why it failed."""
+    return [" ".join(filter(None, [(row := reread(each)).state, row.last_error_code])) for each in workflows]
+
+
+def test_the_second_waits_and_ends_as_a_duplicate_when_the_first_is_complete(world: World) -> None:
+    first = under_way()
+    second = submit({"patient": {"email": " Jane@Example.com "}, "program": "BODY"})
+    assert run() == 1
+    assert reread(second).waiting_for == f"workflow {first.pk}, which is under way for the same business key"
+    assert standing(second) == ["waiting"]
+    go_on(first)
+    assert standing(first, second) == ["complete", "failed duplicate_of"]
+    assert world.log == ["charge"]
+    assert kinds(second) == ["waiting", "duplicate"]
+    assert Event.objects.get(kind="duplicate").detail == {"first": first.pk}
+    assert reread(second).acknowledged_failure == reread(second).completed_at, "it needs nobody"
+
+
+def test_it_goes_on_when_the_first_has_failed_and_is_undone(world: World) -> None:
+    world.errors["undo charge"] = [StepError("Not now.")]
+    first, second = under_way(fails=True), send()
+    run()
+    go_on(first)
+    assert standing(first, second) == ["compensating refused", "waiting"]
+    to_rest(first)
+    run()
+    assert standing(first, second) == ["failed refused", "complete"]
+    assert world.log == ["charge", "undo charge", "undo charge", "charge"]
+
+
+def test_whichever_is_taken_up_first_has_the_key_though_it_came_later() -> None:
+    earlier = submit(PATIENT, invisible_until=engine.ClockTimestamp() + timedelta(hours=1))
+    later = under_way()
+    engine.make_due(earlier)
+    run()
+    go_on(later)
+    assert standing(later, earlier) == ["complete", "failed duplicate_of"]
+
+
+def test_of_three_the_third_goes_on_when_the_first_two_have_failed() -> None:
+    first, second, third = under_way(fails=True), send(fails=True), send()
+    run()
+    assert standing(second, third) == ["waiting", "waiting"]
+    go_on(first)
+    assert standing(first, second, third) == ["failed refused", "failed refused", "complete"]
+
+
+@pytest.mark.parametrize(
+    ("other", "fields"),
+    [
+        ({**PATIENT, "program": "mind"}, {}),
+        ({"program": "body"}, {}),
+        ({**PATIENT, "program": " "}, {}),
+        ({**PATIENT, "program": 5}, {}),
+        ({**PATIENT, "patient": {"email": "nobody"}}, {}),
+        (PATIENT, {"tenant": "another"}),
+    ],
+)
+def test_what_is_not_the_same_or_has_no_key_is_held_up_by_nothing(other: Mapping[str, Any], fields: Any) -> None:
+    submit(dict(other), **fields)
+    under_way()
+    third = submit(dict(other), **fields)
+    run()
+    assert standing(third) == [
+        "failed duplicate_of" if "tenant" in fields or other.get("program") == "mind" else "complete"
+    ]
+
+
+def test_a_retry_gives_way_to_the_one_that_has_taken_its_place(world: World, ada: User) -> None:
+    first = send(fails=True)
+    run()
+    second = under_way()
+    operations.retry(first.pk, user=ada)
+    run()
+    assert standing(first) == ["waiting refused"]
+    go_on(second)
+    assert standing(first, second) == ["failed duplicate_of", "complete"]
+    assert world.log.count("charge") == 2
+
+
+def test_a_retry_that_nobody_has_replaced_goes_on_before_the_one_that_waits(ada: User) -> None:
+    first, second = under_way(fails=True), send()
+    run()
+    with engine.no_maintenance():
+        operations.cancel(first.pk, user=ada, reason="By mistake.")
+        assert worker().process_next(), "what it did is undone"
+    Workflow.objects.filter(pk=first.pk).update(payload=PATIENT)
+    operations.retry(first.pk, user=ada)
+    run()
+    assert standing(first, second) == ["complete", "failed duplicate_of"]
+
+
+def test_while_a_call_of_one_that_failed_was_left_as_it_is_nothing_is_done_a_second_time(
+    world: World, ada: User
+) -> None:
+    first = send(fails=True)
+    run()
+    Effect.objects.filter(workflow=first, undo=False).update(state="kept")
+    second = send()
+    run()
+    assert standing(second) == ["failed duplicate_of"]
+    assert reread(second).acknowledged_failure is None, "somebody has to look"
+    Effect.objects.filter(workflow=first, undo=False).update(state="undone")
+    operations.retry(second.pk, user=ada)
+    run()
+    assert standing(second) == ["complete"]
+
+
+def test_one_that_is_cancelled_or_expires_while_it_waits_has_called_nothing(world: World, ada: User) -> None:
+    under_way()
+    cancelled, expired = send(), send()
+    run()
+    operations.cancel(cancelled.pk, user=ada, reason="Asked for.")
+    Workflow.objects.filter(pk=expired.pk).update(expires_at=expired.created_at)
+    do_maintenance()
+    run()
+    assert standing(cancelled, expired) == ["cancelled cancelled", "failed expired"]
+    assert world.log == ["charge"]
+
+
+def test_the_end_of_one_that_nobody_told_of_is_found_by_maintenance(ada: User) -> None:
+    define([pause], **KEY)  # without a call it is FAILED as soon as it is cancelled, and no worker knows
+    first, second, third = under_way(), send(), submit({**PATIENT, "program": "mind", "pauses": True})
+    fourth, rescheduled = submit({**PATIENT, "program": "mind"}), send()
+    run()
+    Workflow.objects.filter(pk=rescheduled.pk).update(wake_on=[])
+    operations.cancel(first.pk, user=ada, reason="Asked for.")
+    run()
+    assert standing(second, fourth) == ["waiting", "waiting"]
+    do_maintenance()
+    assert run() == 1, "the fourth still waits for the third, and nothing cuts a delay short"
+    assert standing(second, third, fourth, rescheduled) == ["complete", "waiting", "waiting", "waiting"]
+
+
+# --- Not a duplicate ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_person_may_say_that_it_is_no_duplicate_and_a_third_then_waits_for_both(ada: User, has_ended: bool) -> None:
+    first = under_way()
+    if has_ended:
+        go_on(first)
+    second = send(pauses=True)
+    run()
+    operations.not_a_duplicate(second.pk, user=ada, reason="Her daughter.")
+    run()
+    assert standing(second) == ["waiting"]
+    assert reread(second).waiting_for == "the signal go"
+    Workflow.objects.filter(pk=first.pk).update(status="FAILED")
+    third = send()
+    run()
+    assert standing(third) == ["waiting"]
+    go_on(second)
+    assert standing(second, third) == ["complete", "failed duplicate_of"]
+    assert Event.objects.get(kind="not_a_duplicate").detail == {"reason": "Her daughter."}
+
+
+# --- The secret, and workflows of before --------------------------------------------------------------
+
+
+def test_a_new_secret_changes_nothing_while_it_is_put_in_place(world: World, settings: Any) -> None:
+    settings.SEARCH_KEYS = ["old"]
+    first, second = under_way(), send()
+    run()
+    settings.SEARCH_KEYS = ["new", "old"]
+    third = send()
+    run()
+    settings.SEARCH_KEYS = ["old"]  # a worker that has not been restarted yet
+    late = submit({**PATIENT, "program": "mind", "pauses": True})
+    run()
+    settings.SEARCH_KEYS = ["new", "old"]
+    call_command("searchkeys", "rotate", stdout=StringIO())
+    settings.SEARCH_KEYS = ["new"]
+    fourth, fifth = send(), submit({**PATIENT, "program": "mind"})
+    run()
+    assert standing(second, third, fourth, late, fifth) == ["waiting"] * 5
+    go_on(first)
+    do_maintenance()
+    run()
+    assert standing(second, third, fourth) == ["failed duplicate_of"] * 3
+    assert len(set(SearchKeyHash.objects.values_list("key_id", flat=True))) == 1
+
+
+def test_what_is_under_way_or_complete_from_before_counts_once_it_has_its_hash(world: World) -> None:
+    define([world.step("charge"), pause])
+    mind = {**PATIENT, "program": "mind"}
+    soul = {**PATIENT, "program": "soul"}
+    send()
+    begun = submit({**mind, "pauses": True})
+    submit({**soul, "fails": True})
+    queued = submit(soul, queue="b")
+    run()
+    define([world.step("charge"), pause], **KEY)
+    call_command("searchkeys", "fill", stdout=StringIO())
+    again = send(), submit(mind), submit(soul)
+    run()
+    assert standing(*again) == ["failed duplicate_of", "waiting", "complete"]
+    run(queue="b")
+    assert standing(queued) == ["failed duplicate_of"], "what has not begun has no part yet"
+    go_on(begun)
+    assert standing(again[1]) == ["failed duplicate_of"]
+
+
+# --- Races --------------------------------------------------------------------------------------------
+
+
+def test_two_that_are_taken_up_at_once_are_judged_one_after_the_other() -> None:
+    first, second = send(pauses=True), send(pauses=True)
+    (hash_,) = [each for each, _ in duplicates._hashes(engine.DEFINITION, first)]
+    with another_connection() as other, other.transaction():
+        other.execute("SELECT pg_advisory_xact_lock(%s)", [int.from_bytes(hash_[:8], signed=True)])
+        threads = [engine.draining(), engine.draining()]
+        until_blocked(2)
+        assert not SearchKeyHash.objects.filter(role__isnull=False).exists()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert sorted(SearchKeyHash.objects.filter(role__isnull=False).values_list("role", flat=True)) == [
+        "holder",
+        "waiting",
+    ]
+    assert {reread(first).current_step, reread(second).current_step} == {"pause", ""}
+    assert set(Attempt.objects.values_list("outcome", flat=True)) == {"waiting"}, "none was lost"
+
+
+def test_a_worker_that_has_lost_the_row_makes_it_no_holder() -> None:
+    workflow = send()
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_current_xact_id()::text")
+        (xid,) = cursor.fetchone()
+    with pytest.raises(ClaimLost):
+        duplicates.judge(engine.DEFINITION, workflow, OpenAttempt(1, 1, workflow.pk, claim_xid=xid))
+    assert not SearchKeyHash.objects.filter(role__isnull=False).exists()

@@ -1,0 +1,68 @@
+"""What a workflow's page says of the others with the same business key, and the word of a person that it is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from workflows import operations
+from workflows.console import words
+from workflows.console.base import Verb
+from workflows.definition import wording_of_type
+from workflows.engine import duplicates
+from workflows.engine.duplicates import HOLDER, Other
+from workflows.errors import DUPLICATE
+from workflows.models import Workflow
+
+
+def sentence(workflow: Workflow, others: Sequence[Other]) -> str:
+    """Where a second workflow stands; empty for any that is none."""
+    same = wording_of_type(workflow.workflow_type).same_business
+    if duplicates.is_waiting(workflow):
+        return (
+            f"A second submission for {same}: the first is under way. If the first completes, this one ends as its "
+            "duplicate. If the first fails, this one goes on."
+        )
+    if not duplicates.has_ended_as_one(workflow):
+        return ""
+    ended = f"Ended as a duplicate at {words.clock(workflow.completed_at)}: the first submission for {same}"
+    if any(each.role == HOLDER and each.status == Workflow.Status.COMPLETE for each in others):
+        return f"{ended} is complete."
+    return f"{ended} has failed, and a call of it was left as it is. Look at that one: if it is retried, it goes on."
+
+
+def lines(workflow: Workflow, others: Sequence[Other]) -> list[tuple[str, int]]:
+    """A line for each of the others, and its number, for the link."""
+    same = wording_of_type(workflow.workflow_type).same_business
+    is_second = duplicates.is_one(workflow)
+    return [(_line(each, same, is_second=is_second), each.workflow_id) for each in others]
+
+
+def _line(other: Other, same: str, *, is_second: bool) -> str:
+    if other.role == HOLDER and is_second:
+        return f"The first submission for {same}:"
+    if other.is_waiting:
+        return f"A second submission for {same}, which waits for the first to end:"
+    if other.status == Workflow.Status.FAILED and other.error_code == DUPLICATE:
+        return f"A second submission for {same}, which ended as a duplicate:"
+    return f"Another submission for {same}:"
+
+
+def _consequences(row: Workflow) -> Iterator[str]:
+    first = next((each for each in duplicates.others_of(row) if each.role == HOLDER), None)
+    yield "A worker takes it up at once, and runs it beside the others, whatever becomes of them."
+    if first:
+        yield f"Look at workflow {first.workflow_id} first: what it does, or has done, this one does once more."
+    yield "A patient who sent both is charged a second time."
+
+
+NOT_A_DUPLICATE = Verb(
+    slug="not_a_duplicate",
+    label="Not a duplicate",
+    permission=operations.RETRY,
+    operation=operations.not_a_duplicate,
+    applies=duplicates.is_one,
+    why_not=lambda row, user: operations.why_not_tell_apart(user),
+    consequences=lambda row: list(_consequences(row)),
+    done="It goes on.",
+    dangerous=True,
+)
