@@ -43,11 +43,13 @@ def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
     idempotency_key = uuid_of(key)
     if idempotency_key is None:
         return None
-    return query_in_time(
+    found: dict[str, Any] | None = query_in_time(
         lambda: (
             Workflow.objects.with_state()
             .filter(idempotency_key=idempotency_key, submitted_by=client)
-            .values("id", "status", "state", "created_at", "completed_at")  # type: ignore[misc]  # state is annotated
+            .values("id", "status", "state", "created_at", "completed_at", "last_error_code")  # type: ignore[misc]  # state is annotated
             .first()
         )
     )
+    code = found.pop("last_error_code") if found else ""
+    return {**found, "code": code} if found and found["status"] == Workflow.Status.FAILED else found

@@ -55,6 +55,10 @@ def test_a_submission_is_accepted_and_found(client: Client, key: str) -> None:
     answer = found.json()
     assert answer.keys() == {"id", "status", "state", "created_at", "completed_at"}
     assert (answer["id"], answer["status"], answer["state"]) == (row.pk, "PENDING", "queued")
+    failed = {"status": "FAILED", "last_error_code": "duplicate_of", "completed_at": row.created_at}
+    Workflow.objects.filter(pk=row.pk).update(**failed)
+    answer = client.get(response.headers["Location"], headers={"Authorization": f"bearer {key}"}).json()
+    assert (answer["status"], answer["state"], answer["code"]) == ("FAILED", "failed", "duplicate_of")
 
 
 def test_accepting_a_submission_writes_one_row_and_notifies_nobody(
