@@ -110,6 +110,9 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
         "After a check by our team we cannot go on with this. We will tell you the reason.",
     ),
     "assignee_unknown": CodeWords("The person who should approve has no login here.", _LATER, passing=True),
+    "broken_session": CodeWords(
+        "A step broke off its worker's transaction. An engineer has to look before it is retried.", _LATER
+    ),
     "cancelled": CodeWords("It was cancelled.", "This was cancelled, as requested."),
     "does_not_apply": CodeWords(
         "It is unclear whether a call was made, and the step does not apply any more. A person has to find out.", _ASKED

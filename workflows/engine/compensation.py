@@ -190,11 +190,13 @@ class _Compensation:
         entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": StepOutcome.UNDO_FAILED}
         with StepEntry(entry, self.attempt, self.results):
             entry["outcome"] = self._deal_with(step, effect, give_up)
-            ensure_sound(f"The undo of {step.name}")
+            ensure_sound(f"The undo of {step.name}", self.attempt)
         step_session.reset(self.attempt)
 
     def _deal_with(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> str:
         """Have a person decide, or find out whether the effect happened and undo it. Returns its state after that."""
+        if broken := step_session.find_broken(self.attempt.past, at=undo_of(step.name)):
+            give_up = step_session.failure_of(broken)
         if give_up:  # written down, for a later attempt gets the person's answer
             effect = self.ledger.rows.set_undo_failures(
                 effect, Failures(MAX_UNDO_FAILURES), describe_engine_error(give_up)
@@ -266,7 +268,7 @@ class _Compensation:
         if effect.state != Effect.State.DONE:
             assert step.lookup is not None
             found = reconciler.find(step, step.lookup, context, effect)
-            ensure_sound(f"The lookup of {step.name}")
+            ensure_sound(f"The lookup of {step.name}", self.attempt)
             if not waits.withdraw_unanswered(self.workflow, question):
                 return None
             # The failures first: a retry may make this very call, and its undo has not failed.
@@ -275,7 +277,7 @@ class _Compensation:
         result = call_in_time(step, self.attempt, lookup, workflow=self.workflow, context=context, effect=effect)
         with attempt_log.attribute_to_step(self.attempt):
             result = found_by("undo_lookup", step, result)
-        ensure_sound(f"The lookup of the undo of {step.name}")
+        ensure_sound(f"The lookup of the undo of {step.name}", self.attempt)
         if result is None and not self._may_be_undone_now(effect):
             return None
         if not waits.withdraw_unanswered(self.workflow, question, even_claimed=result is not None):

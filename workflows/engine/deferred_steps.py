@@ -100,6 +100,8 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOut
     if definition.find_step(follow_up.step) is None or not (step.follow_up or follow_up.asked_by):
         error = _for_another_release(f"This release does not follow up {step.name}.", "step_undeclared")
         return executor.failed_by_engine(step, error)
+    if broken := step_session.find_broken(attempt.past, at=step.name):
+        return executor.failed_by_engine(step, step_session.failure_of(broken))
     results = Results(definition, workflow, attempt)
 
     def run_step() -> None:

@@ -151,7 +151,7 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
         raise
     except (Exception, StepTimeout) as error:
         attempt_log.ensure_from_step(attempt, error)
-        if step_session.is_broken() or _is_to_be_parked(step, workflow, error):
+        if step_session.is_broken(attempt) or _is_to_be_parked(step, workflow, error):
             raise
         entry = attempt.steps[-1]
         entry["outcome"] = StepOutcome.BEST_EFFORT_FAILED
@@ -199,7 +199,7 @@ def _call(step: Step, results: Results, attempt: OpenAttempt, ledger: Ledger | N
         attempt.boundary.require_available(step.needs)
         attempt_log.flush(attempt)  # what a once step did is on the ledger before the next step runs
         result = call()
-    ensure_sound(step.name)
+    ensure_sound(step.name, attempt)
     if step.best_effort:  # before its result is merged: what it has written is rolled back if they fail
         step_session.check_deferred_constraints(attempt)
     with attempt_log.attribute_to_step(attempt):  # a result may be lazy, and a context's model may query the database

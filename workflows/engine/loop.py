@@ -21,6 +21,7 @@ from workflows.engine import (
     poison,
     process_status,
     sessions,
+    step_session,
     unknown_types,
 )
 from workflows.engine.backoff import Delay
@@ -95,6 +96,9 @@ class Worker:
             try:
                 if not self._take_turn(drain=drain):
                     break
+            except step_session.SessionBroken as broken:
+                logger.error("workflow %s: its next attempt fails: %s", self.status.now.workflow_id, broken)
+                self.in_hand.close_lost(how=broken.how)
             except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
                 how = sqlstates.loggable(error)
                 trouble = f"{how}, at {sqlstates.host_port(attempt_log.ALIAS)}"
@@ -207,7 +211,8 @@ class Worker:
         """Open an attempt; what its steps call finds it, and the circuits as they were claimed."""
         attempt = self.in_hand.open(claim)
         attempt.boundary = self._boundary.of(claim)
-        with attempt_log.bound_to(attempt), self._calls.of(claim.workflow, claim.not_closed):
+        calls = self._calls.of(claim.workflow, claim.not_closed)
+        with attempt_log.bound_to(attempt), calls, step_session.guarded(attempt):
             yield attempt
         self.status.update(deadline=NEVER)  # no step runs any more
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from django.db.models.expressions import Combinable
 
 from workflows.definition import UNKNOWN_STEP, WorkflowDefinition
+from workflows.engine import step_session
 from workflows.engine.backoff import Policy
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
 from workflows.engine.executor import Failed, Held, failed_by_engine
@@ -83,6 +84,8 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
     """What to do instead of running `workflow`; None to run it."""
     if not attempt.past:
         return None
+    if broken := step_session.find_broken(attempt.past):
+        return _failed(definition, broken.died_in, step_session.failure_of(broken))
     if overdue := _overdue(attempt.past):
         return _failed_as_overdue(definition, overdue)
     deaths = [past for past in attempt.past if past.outcome in _DEATHS]

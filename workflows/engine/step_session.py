@@ -1,15 +1,35 @@
-"""STEP SESSION: what a step does to the claim's session is undone, before the decision and the next workflow."""
+"""STEP SESSION: what a step does to the claim's session is undone, before the decision and the next workflow.
+
+What cannot be undone is the end of the claim's transaction, for the row is free by then. The attempt is lost, and the
+attempt log keeps how, so that the next one fails at that step instead of running it again (`find_broken`).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 from psycopg.pq import TransactionStatus
 
+from workflows.errors import ClaimLost, StepError
+from workflows.models import Attempt
 from workflows.postgres import session_settings, sqlstates
 from workflows.postgres.django_connection import must_roll_back
-from workflows.postgres.round_trips import session_of
+from workflows.postgres.round_trips import Session, session_of
 from workflows.state import attempt_log
-from workflows.state.attempt_log import OpenAttempt
+from workflows.state.attempt_log import OpenAttempt, PastAttempt
+
+# How a step can break the claim's session, as the attempt log keeps it; and what the step's author is told.
+ENDED, ENDED_UNSEEN = "the step ended the transaction", "a step ended the transaction"
+LEFT_BUSY = "the step left the connection busy"
+_MUST_NOT = "A step must not commit or roll back: what it writes is committed with the outcome."
+_TOLD = {
+    ENDED: f"{{step}} ended the worker's transaction. {_MUST_NOT}",
+    ENDED_UNSEEN: f"{{step}}, or a step before it, ended the worker's transaction. {_MUST_NOT}",
+    LEFT_BUSY: "{step} left a COPY, a stream or a pipeline open on the worker's connection. A step must end it.",
+}
 
 
 def check_deferred_constraints(attempt: OpenAttempt, also: str = "") -> None:
@@ -64,9 +84,64 @@ def let_go() -> None:
     session_of().forget_prepared()
 
 
-def is_broken() -> bool:
-    """Whether the claim's transaction can only be rolled back: a failed statement, or a closed connection."""
+def is_broken(attempt: OpenAttempt) -> bool:
+    """Whether the claim's transaction is over, or can only be rolled back: a failed statement, a closed connection."""
     claim = connections[DEFAULT_DB_ALIAS]
-    if must_roll_back(claim) or claim.connection is None:
+    if must_roll_back(claim) or claim.connection is None or (attempt.session and attempt.session.has_ended):
         return True
     return bool(claim.connection.pgconn.transaction_status != TransactionStatus.INTRANS)
+
+
+# --- A session that a step has broken -----------------------------------------------------------------
+
+
+class SessionBroken(ClaimLost):
+    """The claim is lost by what a step did to its session; `how`, and at which step."""
+
+    def __init__(self, how: str, step: str) -> None:
+        super().__init__(_TOLD[how].format(step=step))
+        self.how = how
+
+
+def ensure_unbroken(attempt: OpenAttempt) -> None:
+    """Raise SessionBroken if the step that was entered last has ended the transaction, or keeps the connection busy."""
+    if attempt.session and (how := _how_broken(attempt.session, attempt)):
+        raise SessionBroken(how, attempt_log.last_step(attempt))
+
+
+@contextmanager
+def guarded(attempt: OpenAttempt) -> Iterator[None]:
+    """Around everything that calls a step author's code: a claim that is lost by that code raises SessionBroken."""
+    attempt.session = session = session_of()
+    session.watch()
+    try:
+        yield
+    except (Exception, ClaimLost):
+        if how := _how_broken(session, attempt) or _how_ended_unseen(session, attempt):
+            raise SessionBroken(how, attempt_log.last_step(attempt)) from None
+        raise
+
+
+def _how_broken(session: Session, attempt: OpenAttempt) -> str:
+    """What is known without a round trip."""
+    return LEFT_BUSY if attempt.left_busy else ENDED if session.has_ended else ""
+
+
+def _how_ended_unseen(session: Session, attempt: OpenAttempt) -> str:
+    """Whether the transaction has ended, and the session lives: a server that ends the session ends both."""
+    try:
+        attempt_log.require_claim(attempt)
+    except ClaimLost:
+        return ENDED_UNSEEN if not attempt.lost and session.roll_back() else ""
+    return ""
+
+
+def find_broken(past: Sequence[PastAttempt], at: str = "") -> PastAttempt | None:
+    """The last attempt that was lost by its step, at that step or any, since a deferred step was decided."""
+    undecided = takewhile(lambda each: each.outcome != Attempt.Outcome.FOLLOW_UP_FAILED, past)
+    return next((each for each in undecided if each.died_how in _TOLD and at in ("", each.died_in)), None)
+
+
+def failure_of(broken: PastAttempt) -> StepError:
+    """The error of the step that broke its session, for the attempt after that."""
+    return StepError(_TOLD[broken.died_how].format(step=broken.died_in), code="broken_session")

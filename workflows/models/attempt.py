@@ -60,7 +60,7 @@ class Attempt(models.Model):
     steps_in_short = models.TextField(db_default="")  # what each step did; a name alone is told in full
     steps_in_full = models.JSONField(db_column="steps", db_default=models.Value([], models.JSONField()))
     died_in = models.CharField(max_length=100, db_default="")  # the last step started before its worker died
-    died_how = models.CharField(max_length=50, db_default="")  # a signal, an exit code, grace or overdue
+    died_how = models.CharField(max_length=50, db_default="")  # a signal, an exit code, grace, overdue, an error
     traceback = models.TextField(db_default="")  # files, lines and functions; never values
 
     class Meta:

@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Any
 
 import psycopg
-from django.db import DEFAULT_DB_ALIAS, DataError, connections, transaction
-from psycopg.pq import TransactionStatus
+from django.db import DEFAULT_DB_ALIAS, DataError, Error, connections, transaction
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from workflows.errors import ClaimLost
 from workflows.postgres import django_connection
@@ -37,6 +37,7 @@ class Session:
         self._savepoint = ""  # one that is not made yet
         self._last: Command | None = None  # what is to travel with the COMMIT
         self.is_used = True  # by somebody else than the engine; in a block of `savepoint`, since its start
+        self._has_ended = False  # the transaction that was open as `watch` was called
         self._raw.prepare_threshold = None  # with a rollback, psycopg drops all that is prepared: ours, too
 
     def run(self, sql: str, parameters: Parameters) -> list[Row]:
@@ -83,6 +84,37 @@ class Session:
                 self._savepoint = ""
                 django_connection.drop_savepoint(self._wrapper)
 
+    def watch(self) -> None:
+        """From now on `has_ended` is about the transaction that is open."""
+        self._has_ended = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether somebody has ended the transaction; another one may have begun with the statement after that.
+
+        Of a COMMIT and a BEGIN in one string (or a COMMIT AND CHAIN) libpq does not tell.
+        """
+        return self._has_ended or self._raw.pgconn.transaction_status == TransactionStatus.IDLE
+
+    def close_if_busy(self) -> bool:
+        """Close the connection if a COPY, a stream or a pipeline was left open; whether it was.
+
+        Psycopg holds a lock of the connection's as long: the next statement would wait for it for ever.
+        """
+        pgconn = self._raw.pgconn
+        is_busy = pgconn.pipeline_status != PipelineStatus.OFF or pgconn.transaction_status == TransactionStatus.ACTIVE
+        if is_busy:
+            self._wrapper.close()
+        return bool(is_busy)
+
+    def roll_back(self) -> bool:
+        """Roll back whatever there is. Returns whether the session still answers."""
+        try:
+            self._send(Command("ROLLBACK"))
+        except Error:
+            return False
+        return True
+
     def forget_prepared(self) -> None:
         """After a DEALLOCATE ALL."""
         self._wire.forget_prepared()
@@ -91,6 +123,7 @@ class Session:
         self.is_used = True
         if self._raw.pgconn.transaction_status == TransactionStatus.IDLE:
             self._last = None  # of a transaction that was rolled back
+            self._has_ended = True
         self._make_savepoint()
 
     def _make_savepoint(self) -> None:

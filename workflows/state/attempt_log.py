@@ -22,9 +22,10 @@ from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Workflow
 from workflows.models.steps_on_record import as_recorded
 from workflows.postgres import sqlstates
-from workflows.postgres.round_trips import session_of
+from workflows.postgres.round_trips import Session, session_of
 from workflows.postgres.statements import Parameters
 from workflows.state.boundary import Boundary
+from workflows.timeouts import StepTimeout
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class OpenAttempt:
     may_wait: bool = True  # a deferred step may not: its workflow is COMPLETE
     lost: ClaimLost | None = None  # the attempt log has failed
     step_error: BaseException | None = None  # the last one that came from a step author's code
+    session: Session | None = None  # of the claim, while step authors' code is called
+    left_busy: bool = False  # a step has left a COPY, a stream or a pipeline open
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
     snapshot: str = ""  # pg_snapshot: the signals that were committed when it was opened
     told: list[Any] = field(default_factory=list)  # payloads of signals and people's answers that its steps know of
@@ -112,7 +115,7 @@ def hold_back(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> 
     """
     flush(attempt)
     attempt.held_back = (sql, parameters)
-    attempt.held_back_for = _last_step(attempt)
+    attempt.held_back_for = last_step(attempt)
 
 
 def flush(attempt: OpenAttempt) -> None:
@@ -219,6 +222,8 @@ class _AttributedToStep(AbstractContextManager[None]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self._attempt.step_error = error
+        if self._attempt.session and self._attempt.session.close_if_busy():
+            self._attempt.left_busy = not isinstance(error, StepTimeout)  # which may leave an answer unread
 
 
 def ensure_from_step(attempt: OpenAttempt, error: BaseException) -> None:
@@ -255,7 +260,7 @@ def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
         if not (connections[ALIAS].is_usable() and sqlstates.is_statement_error(lost)):
             raise
         refused = lost
-    step, steps = _last_step(attempt), attempt.steps
+    step, steps = last_step(attempt), attempt.steps
     with transaction.atomic(using=ALIAS):
         for sql, parameters in closing_statements(
             attempt.id, Attempt.Outcome.LOST, step=step, how=how[:50], steps=steps
@@ -265,7 +270,7 @@ def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
         logger.error("workflow %s: what came of its last call cannot be written: %s", attempt.workflow_id, refused)
 
 
-def _last_step(attempt: OpenAttempt) -> str:
+def last_step(attempt: OpenAttempt) -> str:
     """The step that was entered last, or its undo."""
     last = attempt.steps[-1] if attempt.steps else {"step": ""}
     return undo_of(last["step"]) if last.get("undo") else str(last["step"])
