@@ -12,3 +12,4 @@ class OnboardingConfig(AppConfig):
         register(checks.check_services, "workers", deploy=True)
         register(checks.check_timeout, "workers")
         register(checks.check_wording)
+        register(checks.check_codes)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage, Error, Warning
 
+from onboarding.wording import CODES
 from onboarding.workflow import ONBOARDING
 from workflows.checks import wordless_steps
+
+# The package's code, and the errors by which its steps fail.
+RAISES = Path(__file__).parent
+ERRORS = ("StepError", "RetryableStepError", "UnknownOutcome")
 
 
 def check_services(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
@@ -40,6 +47,25 @@ def check_wording(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
         return []
     hint = "Say StepWords(title, phase) of each in onboarding/wording.py."
     return [Error(f"Onboarding has no words for {', '.join(lacking)}.", hint=hint, id="onboarding.E003")]
+
+
+def check_codes(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Every code that onboarding's own code raises needs words: else a failure counts as unexplained, and may brake."""
+    if not (lacking := sorted({code for path in RAISES.rglob("*.py") for code in _raised(path)} - set(CODES))):
+        return []
+    hint = "Say CodeWords(staff, patient) of each in onboarding/wording.py; ours=True if it may be our own mistake."
+    return [Warning(f"Onboarding raises codes without words: {', '.join(lacking)}.", hint=hint, id="onboarding.W001")]
+
+
+def _raised(path: Path) -> Iterator[str]:
+    """The codes, as they are written in a module, of the errors that it makes."""
+    for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ERRORS:
+            yield from (
+                str(word.value.value)
+                for word in call.keywords
+                if word.arg == "code" and isinstance(word.value, ast.Constant)
+            )
 
 
 def _is_http(url: str) -> bool:

@@ -64,10 +64,14 @@ CODES = {
         "There is an account with this e-mail address already. Please sign in, or use another address.",
     ),
     "idempotency_key_reused": CodeWords(
-        "A service got another request under the same key. An engineer has to look before it is retried.", _LATER
+        "A service got another request under the same key. An engineer has to look before it is retried.",
+        _LATER,
+        ours=True,
     ),
     "idempotency_in_progress": CodeWords("A service is still working on the first call.", _LATER, passing=True),
-    "idempotency_key_missing": CodeWords("A call was sent without its key. An engineer has to look.", _LATER),
+    "idempotency_key_missing": CodeWords(
+        "A call was sent without its key. An engineer has to look.", _LATER, ours=True
+    ),
     "insurance_not_eligible": CodeWords(
         "The insurer does not cover the program. The patient is enrolled all the same.",
         "Your insurance does not cover this program. You can still take part and pay for it yourself.",
@@ -80,13 +84,15 @@ CODES = {
     "made_to_fail": CodeWords("A test made it fail.", _LATER, passing=True),
     "made_unavailable": CodeWords("A test made the service unavailable.", _LATER, passing=True),
     "malformed": CodeWords(
-        "A service could not read what we sent. An engineer has to look before it is retried.", _LATER
+        "A service could not read what we sent. An engineer has to look before it is retried.", _LATER, ours=True
     ),
     "no_answer": CodeWords("A service gave no clear answer.", _LATER, passing=True),
-    "no_such_operation": CodeWords("A service does not know what we asked for. An engineer has to look.", _LATER),
+    "no_such_operation": CodeWords(
+        "A service does not know what we asked for. An engineer has to look.", _LATER, ours=True
+    ),
     "not_ready": CodeWords("A service was not ready.", _LATER, passing=True),
     "program_full": CodeWords("The program is full.", "The program is full, so we could not enrol you."),
-    "refused": CodeWords("A service refused, and did not say why.", _LATER),
+    "refused": CodeWords("A service refused, and did not say why.", _LATER, ours=True),
     "session_expired": CodeWords(
         "The patient's session was over before we could check it.",
         "Your session has expired. Please sign in and start again.",
@@ -98,10 +104,10 @@ CODES = {
     "session_unknown": CodeWords(
         "The session is not known.", "Your session has expired. Please sign in and start again."
     ),
-    "steps_out_of_order": CodeWords("A step ran before what it needs. An engineer has to look.", _LATER),
+    "steps_out_of_order": CodeWords("A step ran before what it needs. An engineer has to look.", _LATER, ours=True),
     "token_expired": CodeWords("The access to the account ran out in the midst of it.", _LATER, passing=True),
-    "token_invalid": CodeWords("The access to the account was refused.", _LATER),
-    "unknown_patient": CodeWords("A service does not know the patient. An engineer has to look.", _LATER),
+    "token_invalid": CodeWords("The access to the account was refused.", _LATER, ours=True),
+    "unknown_patient": CodeWords("A service does not know the patient. An engineer has to look.", _LATER, ours=True),
     "unreachable": CodeWords("A service could not be reached.", _LATER, passing=True),
 }
 

@@ -88,7 +88,7 @@ STEPS: Sequence[Step | WorkflowStep] = [
     Step(link_identity_verification, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),
     # The charge comes as late as it can, so that little is left to fail after it; the enrolment needs its outcome. No
     # patient pays for a program that they are not in: if a later step fails, or the workflow is cancelled, the charge
-    # is refunded. Nor is it made while the service that enrols is down.
+    # is refunded. Nor is it made while the service that enrols is down, or while many fail there.
     Step(
         execute_checkout,
         once=True,
@@ -96,7 +96,7 @@ STEPS: Sequence[Step | WorkflowStep] = [
         lookup=find_charge,
         undo_lookup=find_refund,
         returns=("charge_id", "payment_status"),
-        needs=("programs",),
+        needs=("programs", "enroll_in_program"),
     ),
     Step(
         enroll_in_program,

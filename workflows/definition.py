@@ -46,6 +46,23 @@ class Retry:
             policy_number(field, getattr(self, field))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brake:
+    """When failures at a step that nobody explains stop being verdicts, and workflows are parked instead.
+
+    So many workflows `within` a time, if they are at least this `share` of all that came to the step. A definition with
+    fewer submissions than that, one an hour say, is not helped by it. Raises ValueError for limits that make no sense.
+    """
+
+    failures: int = 5
+    within: timedelta = timedelta(minutes=5)
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (self.failures >= 1 and self.within >= timedelta(minutes=1) and 0 < self.share <= 1):
+            raise ValueError("A brake takes at least 1 failure, within 1 minute or more, and a share of 0 to 1.")
+
+
 class Lookup(Protocol):
     """Asks a downstream whether a step's call has happened: the step's result if it has, None if it is not found."""
 
@@ -83,7 +100,8 @@ class Step:
     - `timeout`: seconds that the function may take, and its undo and lookup too. `retry`: for its retryable errors.
     - `name`: the function's by default. `formerly`: its earlier names, the oldest first; records under them are found.
     - `parks`: a best-effort step that is retried and parked while its service is unavailable, not passed over.
-    - `needs`: services without which it does not start, although it does not call them itself.
+    - `needs`: services, and later steps by their names, without which it does not start, although it does not call
+      them itself: while one of these services is down, or many fail at one of these steps, the workflow is parked.
     - `follow_up`: the policy of a best-effort step that is deferred when it has failed for a reason that passes.
     - `returns`: the fields that the result of a `once` step holds; a person who says that the call happened fills them
       in; `()` for a step that returns `{}`, None when it is not declared.
@@ -162,6 +180,7 @@ class WorkflowDefinition:
     - `retired`: `once` steps that have left the list on purpose. While the ledger holds a call of a step that is
       neither retired nor in the list, the workflow makes no new call: the step may be the same one under a new name.
     - `wording`: the words that people read (`workflows.wording`).
+    - `brake`: when failures that nobody explains park workflows instead of failing them (`workflows.outages.causes`).
     """
 
     def __init__(
@@ -180,6 +199,7 @@ class WorkflowDefinition:
         input_class: type[BaseModel] | None = None,
         retired: Sequence[str] = (),
         wording: Wording | None = None,
+        brake: Brake | None = None,
     ) -> None:
         self.name = name
         self.steps = tuple(step if isinstance(step, Step) else Step(step) for step in steps)
@@ -194,6 +214,7 @@ class WorkflowDefinition:
         self.input_class = input_class
         self.retired = tuple(retired)
         self.wording = wording or Wording()
+        self.brake = brake
 
     def find_step(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None for a removed step."""

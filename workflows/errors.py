@@ -80,6 +80,10 @@ class ServiceUnavailable(RetryableStepError):
     needed = False
 
 
+class Braked(ServiceUnavailable):
+    """Many workflows fail at this step for a reason that nobody explains, so this one is parked (`outages.brake`)."""
+
+
 class WorkflowCancelled(StepError):
     """A person has asked for the workflow to be cancelled. Raised by the engine only, between steps."""
 

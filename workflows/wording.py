@@ -29,12 +29,14 @@ class StepWords:
 class CodeWords:
     """An error code: what `staff` read of it, what to tell the `patient`; `passing` if a retry may mend it.
 
-    Both are whole sentences. They say what happened and what can be done, and never whose fault it is.
+    Both are whole sentences. They say what happened and what can be done, and never whose fault it is. But `ours` says
+    that it may be our own mistake, which many would meet, and not what this one has sent (`workflows.outages.causes`).
     """
 
     staff: str
     patient: str
     passing: bool = False
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,12 @@ _ASKED = "We are checking something by hand before we go on. You do not need to 
 
 ENGINE_CODES: Mapping[str, CodeWords] = {
     "answer_invalid": CodeWords(
-        "An approver's answer does not fit this release. Retry: the question is asked anew.", _LATER
+        "An approver's answer does not fit this release. Retry: the question is asked anew.", _LATER, ours=True
+    ),
+    "braked": CodeWords(
+        "Many workflows fail at this step for a reason that nobody explains; this waits until that is mended.",
+        _LATER,
+        passing=True,
     ),
     "approval_expired": CodeWords(
         "Nobody approved it in time. Retry: the question is asked anew.",
@@ -129,7 +136,7 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     "keeps_being_lost": CodeWords("Its workers keep losing the database. An engineer has to look.", _LATER),
     "keeps_dying": CodeWords("Its workers keep dying. An engineer has to look.", _LATER),
     "none_after_key": CodeWords(
-        "A step is wrong: it may have made a call and did not say so. An engineer has to look.", _ASKED
+        "A step is wrong: it may have made a call and did not say so. An engineer has to look.", _ASKED, ours=True
     ),
     "overdue": CodeWords("A step took too long, and was stopped.", _LATER, passing=True),
     "poison": CodeWords("It crashed three workers in a row. An engineer has to look before it is retried.", _LATER),
@@ -169,6 +176,12 @@ def known_words_for_code(wording: Wording, code: str) -> CodeWords | None:
 def words_for_code(wording: Wording, code: str) -> CodeWords:
     """The words of an error code, or UNFORESEEN."""
     return known_words_for_code(wording, code) or UNFORESEEN
+
+
+def is_explained(wording: Wording, code: str) -> bool:
+    """Whether a failure with this code says something about its workflow only."""
+    words = known_words_for_code(wording, code)
+    return words is not None and not (words.ours or words.passing)
 
 
 def label_of_result(wording: Wording, name: str) -> str:

@@ -95,3 +95,10 @@ def test_a_code_of_nobodys_is_something_unforeseen() -> None:
     assert words_for_code(WORDING, "of_nobody").staff.startswith("Something unforeseen")
     assert words_for_code(WORDING, "poison") == ENGINE_CODES["poison"]
     assert words_for_code(WORDING, "card_declined") == CODES["card_declined"]
+
+
+def test_a_code_that_a_step_raises_and_that_has_no_words_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.check_codes(None) == []
+    monkeypatch.setattr(checks, "CODES", {code: words for code, words in checks.CODES.items() if code != "email_taken"})
+    (message,) = checks.check_codes(None)
+    assert (message.id, "email_taken" in message.msg) == ("onboarding.W001", True)

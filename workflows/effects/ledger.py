@@ -65,6 +65,8 @@ class Ledger:
         known whether an earlier call has happened.
         """
         effect = self.rows.find(step)
+        if not (effect and effect.state == DONE):
+            self.attempt.boundary.require_free(step)  # before a lookup, too: it would be repeated for each workflow
         if effect and effect.state in IN_DOUBT:
             effect = self.reconciler.resolve_or_repeat(step, context, effect)
         if effect and effect.state == DONE:

@@ -9,6 +9,7 @@ from functools import cache
 from time import monotonic
 from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, models
 
 from workflows.models import Workflow
@@ -35,6 +36,11 @@ THE_START: Watermark = ("-infinity", "0")
 
 # The pools in which a worker looks, and which rows each has.
 POOLS = {"begun": "begun", "fresh": "NOT begun", "compensating": "compensating"}
+
+# What is parked on a cause that this release has met, and others live that have not: else it would be taken up, and
+# parked again, in turns with them.
+LEFT_TO_OTHERS = """EXISTS (
+    SELECT FROM workflows_service s WHERE s.name = parked_on AND s.elsewhere AND %(release)s = ANY (s.releases))"""
 
 # Named one by one: the plan of a prepared statement that selects all columns fails when a migration adds one.
 _FIELDS = Workflow._meta.concrete_fields
@@ -90,7 +96,7 @@ class DueWorkflows:
     def _look(self) -> Claim | None:
         """One statement, whether the first pool is empty or not."""
         pools = self._pools[::-1] if (self._claims + 1) % FRESH_EVERY == 0 else self._pools
-        parameters: dict[str, Any] = {"queue": self._queue}
+        parameters: dict[str, Any] = {"queue": self._queue, "release": settings.RELEASE}
         for pool in pools:
             parameters[f"{pool}_due"], parameters[f"{pool}_id"] = self._watermarks.get(pool, THE_START)
         (found,) = session_of().run(_sql_of(tuple(pools)), parameters)
@@ -131,4 +137,5 @@ def _sql_in(pool: str) -> str:
                 SELECT * FROM workflows_workflow
                  WHERE status = 'PENDING' AND queue = %(queue)s AND {POOLS[pool]} AND invisible_until <= now()
                        AND (invisible_until, id) >= (%({pool}_due)s::timestamptz, %({pool}_id)s::bigint)
+                       AND (parked_on = '' OR NOT {LEFT_TO_OTHERS})
                  ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) {pool}"""  # noqa: S608 (ours)

@@ -19,13 +19,14 @@ from workflows import waits
 from workflows.definition import Step, Undo, WorkflowDefinition, definitions, removed_step, undo_of
 from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
 from workflows.effects.ledger import Ledger
-from workflows.effects.reconcile import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, found_by
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, Unsettled, found_by
 from workflows.engine import retry_budget, step_session
 from workflows.engine.executor import Held, WorkerStopping
 from workflows.engine.results import Results, describe, describe_engine_error
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
-from workflows.errors import StepError, Suspend
+from workflows.errors import Braked, StepError, Suspend
 from workflows.models import Attempt, Effect, ManualTask, StepOutcome, Wait, Workflow
+from workflows.outages import brake
 from workflows.outages.parking import OUTAGE_ATTEMPTS, find_parking
 from workflows.signals import store
 from workflows.state import attempt_log, transitions
@@ -68,6 +69,13 @@ class UndoFailed:
 
 
 UndoOutcome = Compensated | UndoFailed | Held | WorkerStopping
+
+
+def parked_untried(definition: WorkflowDefinition, workflow: Workflow, braked: Braked) -> UndoFailed:
+    """The outcome of a compensation that is parked, for its undo has crashed a worker, as that of many others has."""
+    step, parking = definition.find_or_removed_step(workflow.current_step), find_parking(workflow, braked)
+    verdict = retry_budget.judge(braked, NONE, allowed=MAX_UNDO_FAILURES, parking=parking)
+    return UndoFailed(step, braked, describe_engine_error(braked), verdict, parking)
 
 
 def fail_or_compensate(
@@ -177,11 +185,17 @@ class _Compensation:
 
     def _failed(self, step: Step, effect: KnownEffect, error: BaseException) -> UndoFailed:
         description, rows = describe(error, self.results), self.ledger.rows
-        parking = find_parking(self.workflow, error)
+        parking = find_parking(self.workflow, self._find_brake(step, error, description) or error)
         verdict = retry_budget.judge(error, rows.failures_of_undo(effect), allowed=MAX_UNDO_FAILURES, parking=parking)
         if verdict.counts:
             rows.set_undo_failures(effect, verdict.failures, description)
         return UndoFailed(step, error, description, verdict, None if verdict.is_over else parking)
+
+    def _find_brake(self, step: Step, error: BaseException, description: dict[str, str]) -> Braked | None:
+        if isinstance(error, Unsettled):
+            return None
+        name = undo_of(step.name)
+        return brake.on_failure(self.definition, self.workflow, name, error, description, judges=False)
 
     def _undo(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> None:
         """Deal with one effect; its outcome is an entry of the attempt's steps."""
@@ -206,11 +220,14 @@ class _Compensation:
             effect = self._ask_or_find_out(step, effect)
             if effect.state not in MAY_HAVE_HAPPENED:
                 return effect.state
+        undo_step = replace(step, name=undo_of(step.name), formerly=())
+        self.attempt.boundary.require_free(undo_step)
         if effect.state != Effect.State.DONE:
             effect = self.ledger.reconciler.resolve_without_repeat(step, self._context(), effect)
             if effect.state != Effect.State.DONE:
                 return effect.state
         self._call(step, step.undo, effect)
+        self.attempt.boundary.passed(undo_step)
         return Effect.State.UNDONE
 
     def _has_failed_too_often(self, effect: KnownEffect) -> bool:

@@ -16,7 +16,7 @@ from workflows.effects.reconcile import Unsettled
 from workflows.engine import retry_budget, step_session
 from workflows.engine.results import Results, describe, describe_engine_error
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
-from workflows.errors import StepError, Suspend, WorkflowCancelled
+from workflows.errors import Braked, StepError, Suspend, WorkflowCancelled
 from workflows.models import Attempt, StepOutcome, Workflow
 from workflows.outages import unavailable_service
 from workflows.outages.parking import OUTAGE_ATTEMPTS
@@ -161,6 +161,8 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
 
 def _is_to_be_parked(step: Step, workflow: Workflow, error: BaseException) -> bool:
     """Whether a best-effort step, though it may be passed over, is retried or parked: while there is patience."""
+    if isinstance(error, Braked):  # it kills its worker
+        return True
     if not step.parks or not retry_budget.is_passing(error):
         return False
     # Whether the call has happened cannot be told for some seconds: that is no answer of the service's either.
@@ -196,6 +198,7 @@ def _call(step: Step, results: Results, attempt: OpenAttempt, ledger: Ledger | N
     if step.once and ledger:
         result, recorded_before = ledger.perform(step, results.context, call, lambda error: describe(error, results))
     else:
+        attempt.boundary.require_free(step)
         attempt.boundary.require_available(step.needs)
         attempt_log.flush(attempt)  # what a once step did is on the ledger before the next step runs
         result = call()
@@ -208,4 +211,5 @@ def _call(step: Step, results: Results, attempt: OpenAttempt, ledger: Ledger | N
             results.merge(step, result if step.once else as_json(result), recorded_before=recorded_before)
     if recorded_before:
         return StepOutcome.RECORDED
+    attempt.boundary.passed(step)
     return StepOutcome.SKIPPED if result is None else StepOutcome.RAN

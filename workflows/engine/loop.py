@@ -268,6 +268,8 @@ def _outcome_of(claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled
         return executor.failed_before_any_step(definitions().get(workflow.workflow_type), workflow, cancelled)
     definition = definitions()[workflow.workflow_type]
     if workflow.compensating:
+        if braked := poison.find_brake(workflow, attempt):
+            return compensation.parked_untried(definition, workflow, braked)
         verdict = poison.judge_compensation(attempt)
         if isinstance(verdict, Rescheduled):
             return verdict

@@ -20,10 +20,11 @@ from workflows.engine.compensation import Compensated, UndoFailed
 from workflows.engine.executor import Complete, Failed, Held, RunOutcome, Waiting, WorkerStopping
 from workflows.engine.poison import Rescheduled
 from workflows.engine.results import last_error
-from workflows.errors import DuplicateOf, RetryableStepError, Suspend, WorkflowCancelled, signal_names
+from workflows.errors import Braked, DuplicateOf, RetryableStepError, Suspend, WorkflowCancelled, signal_names
 from workflows.models import Attempt, Event, StepOutcome, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.steps_on_record import as_recorded
+from workflows.outages import brake
 from workflows.outages.parking import find_parking
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import server_side_binding
@@ -146,10 +147,9 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
     failures = verdict.failures
     if verdict.is_over:
         return _fail(workflow, attempt, outcome, failures=failures)
-    columns = _context(outcome) | last_error(outcome.description)
     if parking:
-        transitions.park(workflow.pk, parking, step=step.name, failures=failures, extra_columns=columns)
-        return _end_parked(workflow, attempt, step, parking)
+        return _park(workflow, attempt, outcome, parking, failures)
+    columns = _context(outcome) | last_error(outcome.description)
     transitions.schedule_retry(
         workflow.pk,
         policy.due_after(max(failures.number, 1)),
@@ -163,6 +163,17 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
         attempt, Event.Kind.RETRY_SCHEDULED, step.name, **number, invisible_until=_due(workflow), **outcome.description
     )
     return Attempt.Outcome.RETRY
+
+
+def _park(
+    workflow: Workflow, attempt: OpenAttempt, outcome: Failed, parking: Parking, failures: Failures
+) -> Attempt.Outcome:
+    """Park it. One that was parked on this before, and has not tried, keeps the error that it has met."""
+    waits_on = workflow.parked_on == parking.service and isinstance(outcome.error, Braked)
+    error = {} if waits_on else last_error(outcome.description)
+    columns = _context(outcome) | error
+    transitions.park(workflow.pk, parking, step=outcome.step.name, failures=failures, extra_columns=columns)
+    return _end_parked(workflow, attempt, outcome.step, parking)
 
 
 def _end_parked(workflow: Workflow, attempt: OpenAttempt, step: Step, parking: Parking) -> Attempt.Outcome:
@@ -202,8 +213,14 @@ def _due(workflow: Workflow) -> str:
 def _fail(
     workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures: Failures | None = None
 ) -> Attempt.Outcome:
-    """Fail the workflow for good, or start its compensation; `failures` in a row when a step was tried too often."""
-    failures = failures or Failures(workflow.retry_count, workflow.unavailable_count)
+    """Fail the workflow for good, or start its compensation; `failures` in a row when a step was tried too often.
+
+    If many fail in the same way, and nobody can say why, it is parked: that is no verdict on this one.
+    """
+    before = Failures(workflow.retry_count, workflow.unavailable_count)
+    if parking := _find_brake(workflow, attempt, outcome):
+        return _park(workflow, attempt, outcome, parking, before)
+    failures = failures or before
     cancelled = outcome.error if isinstance(outcome.error, WorkflowCancelled) else None
     compensates = compensation.fail_or_compensate(
         workflow,
@@ -229,6 +246,15 @@ def _fail(
     if compensates:
         history.record_in(attempt, Event.Kind.COMPENSATING)
     return Attempt.Outcome.FAILED
+
+
+def _find_brake(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Parking | None:
+    definition = definitions().get(workflow.workflow_type)
+    if definition is None or isinstance(outcome.error, WorkflowCancelled):
+        return None
+    step, error, description = outcome.step.name, outcome.error, outcome.description
+    braked = brake.on_failure(definition, workflow, step, error, description, judges=True)
+    return find_parking(workflow, braked) if braked else None
 
 
 def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated) -> Attempt.Outcome:

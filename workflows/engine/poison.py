@@ -17,8 +17,9 @@ from workflows.engine import step_session
 from workflows.engine.backoff import Policy
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
 from workflows.engine.executor import Failed, Held, failed_by_engine
-from workflows.errors import RetryableStepError, StepError, Suspend
+from workflows.errors import Braked, RetryableStepError, StepError, Suspend
 from workflows.models import Attempt, Workflow
+from workflows.outages import brake
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt, PastAttempt
 from workflows.waits import ApprovalExpired, require_go_ahead, withdraw
@@ -86,6 +87,8 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
         return None
     if broken := step_session.find_broken(attempt.past):
         return _failed(definition, broken.died_in, step_session.failure_of(broken))
+    if (crash := _last_crash(attempt)) and (braked := find_brake(workflow, attempt)):
+        return failed_by_engine(definition.find_or_removed_step(crash.died_in), braked)
     if overdue := _overdue(attempt.past):
         return _failed_as_overdue(definition, overdue)
     deaths = [past for past in attempt.past if past.outcome in _DEATHS]
@@ -103,6 +106,16 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
     if len(recent) > 1 and recent[0] is attempt.past[0] and recent[0].outcome != _CRASHED:
         return _rescheduled_as_dying(len(recent), recent[0])
     return None
+
+
+def find_brake(workflow: Workflow, attempt: OpenAttempt) -> Braked | None:
+    """Vote for a cause if the workflow has crashed a worker; what it is parked for if many do, at the same step."""
+    crashed = _last_crash(attempt)
+    return brake.on_crash(workflow, crashed.died_in, release=crashed.release) if crashed else None
+
+
+def _last_crash(attempt: OpenAttempt) -> PastAttempt | None:
+    return next((past for past in attempt.past if past.outcome == _CRASHED and past.died_in), None)
 
 
 def _rescheduled_as_dying(deaths: int, last: PastAttempt) -> Rescheduled:

@@ -11,6 +11,7 @@ from workflows.engine.claim import Claim
 from workflows.engine.process_status import PublishedStatus
 from workflows.errors import WorkflowCancelled, WorkflowExpired
 from workflows.models import Workflow
+from workflows.outages.brake import WorkersBrake
 from workflows.outages.calls import WorkersCalls
 from workflows.signals import store
 from workflows.state.boundary import Boundary, MustStop
@@ -27,6 +28,7 @@ class WorkersBoundary(Boundary):
         self, status: PublishedStatus, calls: WorkersCalls, beat: Callable[[], None], must_stop: Callable[[], bool]
     ) -> None:
         self._status, self._calls, self._beat, self._must_stop = status, calls, beat, must_stop
+        self._brake = WorkersBrake()
         self._workflow_id, self._heeds_requests, self._expires_at = 0, True, inf
         self._checked_at = -inf
 
@@ -36,6 +38,7 @@ class WorkersBoundary(Boundary):
         self._workflow_id = workflow.pk
         self._heeds_requests = workflow.status == Workflow.Status.PENDING and not workflow.compensating
         self._expires_at = monotonic() + claim.expires_in
+        self._brake.of(workflow, claim.not_closed)
         return self
 
     def before(self, step: Step) -> None:
@@ -63,6 +66,13 @@ class WorkersBoundary(Boundary):
 
     def require_available(self, services: Sequence[str]) -> None:
         self._calls.require_available(services)
+        self._brake.require_free(services, needed=True)
+
+    def require_free(self, step: Step) -> None:
+        self._brake.require_free(step.names)
+
+    def passed(self, step: Step) -> None:
+        self._brake.passed(step.names)
 
     def calling(self) -> None:
         now, announced = monotonic(), self._status.now
@@ -72,3 +82,4 @@ class WorkersBoundary(Boundary):
     def after(self) -> None:
         if self._calls.met:
             self._calls.vote()
+        self._brake.vote()

@@ -1,4 +1,4 @@
-"""The services that workflows call, as the workers have met them, and the history of each circuit."""
+"""What many workflows may wait for: the services that they call, and the causes of their failures."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from workflows.models.clock import ClockTimestamp
 # Seconds until an open circuit is tried first. See workflows.outages.circuits.
 FIRST_COOL_OFF = 5.0
 
+# Of a cause's name: those of a type and a step, and an error's class.
+LONGEST_NAME = 410
+
 
 class Service(models.Model):
-    """One service, and its circuit: closed, suspected (`since`) or open (`opened_at`). No row: closed."""
+    """One service, or one cause, and its circuit: closed, suspected (`since`) or open (`opened_at`). No row: closed.
 
-    name = models.CharField(max_length=100, primary_key=True)
+    A cause (`workflows.outages.brake`) has a `step`, a service has none.
+    """
+
+    name = models.CharField(max_length=LONGEST_NAME, primary_key=True)
 
     # Suspected: the votes of the workers since then, and the first workflows that met it unavailable.
     since = models.DateTimeField(null=True)
@@ -32,6 +38,18 @@ class Service(models.Model):
     closed_at = models.DateTimeField(null=True)
     held_by = models.CharField(max_length=150, db_default="")  # the user who holds it open
     held_reason = models.TextField(db_default="")
+
+    # Of a cause: where workflows fail, and with which code or class of error.
+    workflow_type = models.CharField(max_length=100, db_default="")
+    step = models.CharField(max_length=100, db_default="")
+    code = models.CharField(max_length=200, db_default="")
+    traceback = models.TextField(db_default="")  # of the last failure: files, lines and functions
+    # What workers of each release have met lately, see `outages.brake`; and for which it is open: none is all of them.
+    tallies = models.JSONField(db_default=Value({}, models.JSONField()))
+    releases = ArrayField(models.CharField(max_length=100), db_default=Value("{}"))
+    # A live worker is of another release: what is parked is for such workers only.
+    elsewhere = models.BooleanField(db_default=False)
+    judged = ArrayField(models.BigIntegerField(), db_default=Value("{}"))  # the workflows that failed before it opened
 
     # The release of what is parked on it.
     cohort = models.PositiveIntegerField(db_default=0)  # how many workflows were released together, last
@@ -58,7 +76,7 @@ class CircuitEvent(models.Model):
         TRIED = "tried", "To be tried"
 
     # By name: the history outlives the row.
-    service = models.CharField(max_length=100)
+    service = models.CharField(max_length=LONGEST_NAME)
     at = models.DateTimeField(db_default=ClockTimestamp())
     kind = models.CharField(max_length=10, choices=Kind)
     reason = models.TextField(db_default="")

@@ -11,6 +11,7 @@ from django.db.models import Case, Exists, ExpressionWrapper, F, OuterRef, Q, Va
 from django.db.models.functions import Now
 from django.db.models.lookups import GreaterThan
 
+from workflows.models.service import LONGEST_NAME
 from workflows.models.xids import Snapshot
 
 
@@ -155,7 +156,8 @@ class Workflow(models.Model):
     retry_count = models.PositiveIntegerField(db_default=0)  # failures in a row of the same step
     # Of these failures, those at a service that was unavailable.
     unavailable_count = models.PositiveIntegerField(db_default=0)
-    parked_on = models.CharField(max_length=100, db_default="")  # the service that it waits for
+    # The service, or the cause of many failures, that it waits for.
+    parked_on = models.CharField(max_length=LONGEST_NAME, db_default="")
     parked_at = models.DateTimeField(null=True)
     waiting_for = models.TextField(db_default="")  # what it waits for, in words
     wake_on = ArrayField(models.TextField(), db_default=Value("{}"))  # names of the signals that wake it

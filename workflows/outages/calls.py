@@ -81,7 +81,7 @@ def call_to(service: str) -> Iterator[Call]:
         if isinstance(error, StepTimeout):
             call.unavailable()
         if call.met_unavailable:
-            setattr(error, _MARK, service)
+            mark_unavailable(error, service)
         raise
     else:
         call.met_unavailable = bool(call.met_unavailable)
@@ -94,6 +94,11 @@ def ensure_name(service: str) -> None:
     """Raise ValueError for a name that no row can hold: its votes would lose the claim, again and again."""
     if not 0 < len(service) <= LONGEST_NAME or "\0" in service:
         raise ValueError(f"The name of a service has 1 to {LONGEST_NAME} characters, and no NUL.")
+
+
+def mark_unavailable(error: BaseException, service: str) -> None:
+    """Say of an error by which service, or for which cause, the step failed."""
+    setattr(error, _MARK, service)
 
 
 def unavailable_service(error: BaseException | None) -> str:
@@ -146,7 +151,8 @@ class WorkersCalls:
         self.trying.clear()
         self.known = {
             name: Known(is_open, monotonic() if circuits.is_over(seconds or 0.0, held=held) else monotonic() + seconds)
-            for name, is_open, seconds, held in not_closed or ()
+            for name, is_open, seconds, held, _, step, *_ in not_closed or ()
+            if not step
         }
         suspected = {name for name, circuit in self.known.items() if not circuit.open}
         self.unvoted = {name: met for name, met in self.unvoted.items() if name in suspected}
@@ -263,7 +269,7 @@ class WorkersCalls:
 def unavailable(service: str) -> ServiceUnavailable:
     """The error of a call that is not made."""
     error = ServiceUnavailable(f"The {service} service is unavailable, and is not called.", code="service_unavailable")
-    setattr(error, _MARK, service)
+    mark_unavailable(error, service)
     return error
 
 

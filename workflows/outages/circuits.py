@@ -56,11 +56,12 @@ TRIAL = timedelta(seconds=15)
 
 _COLUMNS = [field.name for field in Service._meta.fields if not field.primary_key]
 
-# The circuits that are not closed, as JSON for `WorkersCalls.of`: how long until the next trial is due, and whether a
-# hold is on. The claim's statement reads it.
+# The circuits that are not closed, as JSON for `WorkersCalls.of` and `WorkersBrake.of`: how long until the next trial
+# is due, whether a hold is on, and of a cause where it is, and for which releases. The claim reads it.
 NOT_CLOSED = """
     SELECT json_agg(json_build_array(
-               name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> ''))
+               name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> '',
+               workflow_type, step, code, releases))
       FROM workflows_service WHERE opened_at IS NOT NULL OR since IS NOT NULL"""
 
 
@@ -143,7 +144,7 @@ def vote(service: Service, *, unavailable: bool, answered: bool, workflow_id: in
         service.suspects = [*service.suspects, workflow_id]
     if unavailable and _is_enough(service):
         votes = service.failed + service.answered
-        _open(service, f"{service.failed} of {votes} votes found it unavailable.")
+        open_circuit(service, f"{service.failed} of {votes} votes found it unavailable.")
 
 
 def _is_old(service: Service) -> bool:
@@ -172,11 +173,18 @@ def _end_trial(service: Service, *, answered: bool, unavailable: bool) -> None:
     if answered:
         close(service, "A call was answered.")
     elif unavailable:
+        end_trial_in_vain(service)
+
+
+def end_trial_in_vain(service: Service) -> None:
+    """What tried an open circuit has met the trouble: the next trial comes later. It was none unless one was due."""
+    if is_trial_due(service):
         service.held_by = service.held_reason = ""  # the hold is over
         _cool_off(service, min(service.cool_off * 2, LONGEST_COOL_OFF))
 
 
-def _open(service: Service, reason: str) -> None:
+def open_circuit(service: Service, reason: str) -> None:
+    """Open a circuit, with the first trial after a cool-off."""
     soon = service.closed_at is not None and service.closed_at > _now(service) - CALM
     service.opened_at = _now(service)
     service.cohort = 0
@@ -210,8 +218,9 @@ def _forget_votes(service: Service) -> None:
 
 
 def is_trial_due(service: Service) -> bool:
-    """Whether an open circuit may be tried."""
-    assert service.retry_at is not None
+    """Whether an open circuit may be tried. Without `retry_at` it is tried only when a person says so."""
+    if service.retry_at is None:
+        return False
     seconds = (service.retry_at - _now(service)).total_seconds()
     return is_over(seconds, held=bool(service.held_by))
 
@@ -235,9 +244,16 @@ def is_stubborn(service: Service, *, using: str = DEFAULT_DB_ALIAS) -> bool:
     now = _now(service)
     if service.opened_at is None or service.opened_at >= now - STUBBORN:
         return False
+    if service.step:  # of a cause these are as many as opened it, or more: see outages.causes
+        return True
     parked = Workflow.objects.using(using).filter(is_parked_on(service.name))
     failed = parked.filter(invisible_until__gt=now, invisible_until__lte=now + HOUR)
     return failed[: SUSPECTS + 1].count() <= SUSPECTS
+
+
+def waits_for_trial(service: Service) -> bool:
+    """Whether the circuit is open, and what is parked is not for workers whom that does not concern."""
+    return service.opened_at is not None and not service.elsewhere
 
 
 def take_trial(service: Service) -> bool:

@@ -22,7 +22,7 @@ from workflows.errors import ServiceUnavailable, error_chain
 from workflows.models import Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import PARKED_SQL, is_parked_on
-from workflows.outages import circuits
+from workflows.outages import causes, circuits
 from workflows.outages.calls import unavailable_service
 from workflows.outages.circuits import HOUR
 from workflows.postgres.skip_scan import skip_scan
@@ -63,6 +63,8 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
     longest = DAY if needs_only else HOUR
     if workflow.parked_on != service:
         return Parking(service, longest)
+    if circuit.step:  # nobody is failed by the hundred: a person is asked about the cause
+        return Parking(service, longest, since=workflow.parked_at)
     was_parked = Workflow.objects.filter(pk=workflow.pk, parked_at__lte=ClockTimestamp() - longest)
     is_over = not circuit.held_by and was_parked.exists()
     return Parking(service, longest, since=None if is_over else workflow.parked_at, is_over=is_over)
@@ -70,8 +72,10 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
 
 def release_parked(after: int = 0) -> Slice:
     """Make due what may call its service again. A maintenance task."""
-    services = names()
-    return Slice(sum(_release(name) for name in services), rest=0.0 if services else UNTIL_PARKED)
+    waited_for = names()
+    braked = Service.objects.exclude(step="").filter(opened_at__isnull=False).values_list("name", flat=True)
+    everything = sorted({*waited_for, *braked})
+    return Slice(sum(_release(name) for name in everything), rest=0.0 if waited_for else UNTIL_PARKED)
 
 
 _NAMES = skip_scan("parked", "workflows_workflow", PARKED_SQL, "parked_on")
@@ -85,28 +89,37 @@ def names() -> list[str]:
 def _release(name: str) -> int:
     """Make the next workflows due that are parked on a service; how many."""
     with circuits.locked(name) as service:
-        if service is None or (service.opened_at is not None and not circuits.is_trial_due(service)):
+        if service is not None and service.step:
+            causes.look_around(service)
+        if service is None or (circuits.waits_for_trial(service) and not circuits.is_trial_due(service)):
             return 0
         if _is_too_soon(service) or _is_batch_under_way(service):
             return 0
-        if service.opened_at is not None and circuits.was_released_to_try(service) and not _is_undecided(service):
+        if circuits.waits_for_trial(service) and circuits.was_released_to_try(service) and not _is_undecided(service):
             # Its attempt is over, and did not call the service.
-            circuits.close(service, "The workflow that was to try it made no call.", on_probation=True)
-        what, size = ("trial", 1) if service.opened_at is not None else ("cohort", _next_batch(service))
+            close = causes.let_go if service.step else circuits.close
+            close(service, "The workflow that was to try it made no call.", on_probation=True)
+        what, size = ("trial", 1) if circuits.waits_for_trial(service) else ("cohort", _next_batch(service))
         failpoints.reach("before_release", what)
-        released = 0
-        if circuits.is_stubborn(service) and random.randrange(circuits.IN_EARNEST_EVERY) == 0:  # noqa: S311 (no secret)
-            released = transitions.release_parked(name, limit=1, over=PACE, due_after=HOUR)
-        released = released or transitions.release_parked(name, limit=size, over=PACE)
+        released = _try_in_earnest(service) or transitions.release_parked(name, limit=size, over=PACE)
         failpoints.reach("after_release", what)
         if released:
             service.cohort, service.released_at = size, service.now  # type: ignore[attr-defined]  # annotated
         return released
 
 
+def _try_in_earnest(service: Service) -> int:
+    """Release one that has not met the trouble itself, to try an open circuit; now and then, long after it opened."""
+    if not circuits.waits_for_trial(service) or not circuits.is_stubborn(service):
+        return 0
+    if random.randrange(circuits.IN_EARNEST_EVERY) != 0:  # noqa: S311 (no secret)
+        return 0
+    return transitions.release_parked(service.name, limit=1, over=PACE, due_after=HOUR)
+
+
 def _is_too_soon(service: Service) -> bool:
     """Whether a release batch was released just now; not if its time is in the future: the clock was set back."""
-    if service.opened_at is not None or not service.cohort or service.released_at is None:
+    if circuits.waits_for_trial(service) or not service.cohort or service.released_at is None:
         return False
     now = service.now  # type: ignore[attr-defined]  # annotated
     return bool(now - PACE < service.released_at <= now)
@@ -120,7 +133,7 @@ def _is_batch_under_way(service: Service) -> bool:
     """
     parked = Workflow.objects.filter(is_parked_on(service.name))
     now = ClockTimestamp()
-    due_since = now if service.opened_at is not None else now - JUST_DUE
+    due_since = now if circuits.waits_for_trial(service) else now - JUST_DUE
     return parked.filter(invisible_until__lte=due_since, invisible_until__gt=now - TAKEN_UP_WITHIN).exists()
 
 

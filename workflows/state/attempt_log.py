@@ -50,6 +50,7 @@ class PastAttempt(NamedTuple):
     died_in: str
     died_how: str
     still_due: bool
+    release: str
 
 
 @dataclass(slots=True)
@@ -175,7 +176,7 @@ def closing_as_vanished(condition: str) -> str:
 _PAST = f"""
     SELECT json_agg(json_build_array(
                number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how,
-               opened_at >= %(due_since)s))
+               opened_at >= %(due_since)s, release))
       FROM (SELECT * FROM workflows_attempt
              WHERE workflow_id = %(workflow_id)s AND number > coalesce((
                 SELECT number FROM workflows_attempt

@@ -18,7 +18,13 @@ class Boundary:
         """Before a step, or an undo. Raises MustStop, and WorkflowCancelled or WorkflowExpired before a step."""
 
     def require_available(self, services: Sequence[str]) -> None:
-        """Raise ServiceUnavailable if one of the services that a step needs is not to be called now."""
+        """Raise ServiceUnavailable if one of the services, or steps, that a step needs is not to be called now."""
+
+    def require_free(self, step: Step) -> None:
+        """Raise Braked if many workflows fail at the step, and this one is not to try it."""
+
+    def passed(self, step: Step) -> None:
+        """The step has run without failing."""
 
     def calling(self) -> None:
         """The step's own code starts: the time that the database took before that is not the step's."""

@@ -1,0 +1,265 @@
+"""The brake: many workflows fail at one step for a reason that nobody explains. (The rules: test_causes.)"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tests import engine
+from tests.engine import again, define, kinds, submit, work, worker
+from tests.workflows.outages.services import Downstream, story, submit_and_work
+from workflows.definition import Step
+from workflows.errors import RetryableStepError, StepError
+from workflows.models import Attempt, Effect, ManualTask, Service, WorkerProcess, Workflow
+from workflows.outages import parking
+
+pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
+
+HOUR = timedelta(hours=1)
+CAUSE = "test/enroll: TypeError"
+
+
+class Program:
+    """Charges, then enrols; `bug` is what the enrolment raises."""
+
+    def __init__(self) -> None:
+        self.bug: BaseException | None = None
+        self.charged: list[int] = []
+        self.enrolled: list[int] = []
+        self.refunded: list[int] = []
+        self.refund_bug: BaseException | None = None
+
+    def charge(self, *, workflow: Workflow, context: Any) -> dict[str, Any]:
+        self.charged.append(workflow.pk)
+        return {}
+
+    def refund(self, *, workflow: Workflow, context: Any, effect: Any) -> None:
+        if self.refund_bug:
+            raise self.refund_bug
+        self.refunded.append(workflow.pk)
+
+    def enroll(self, *, workflow: Workflow, context: Any) -> dict[str, Any]:
+        if self.bug and not workflow.payload.get("well"):
+            raise self.bug
+        self.enrolled.append(workflow.pk)
+        return {}
+
+    def define(self, **charge: Any) -> None:
+        charging = Step(self.charge, once=True, undo=self.refund, key_ttl=HOUR, needs=("enroll",), **charge)
+        define([charging, Step(self.enroll, once=True, key_ttl=HOUR)])
+
+
+@pytest.fixture
+def program() -> Program:
+    program = Program()
+    program.define()
+    return program
+
+
+def cause(name: str = CAUSE) -> Service:
+    return Service.objects.get(name=name)
+
+
+def work_due() -> None:
+    this = worker()
+    while this.process_next():
+        pass
+
+
+def submit_and_drain(count: int = 1) -> list[Workflow]:
+    """So many workflows, worked on until none is due."""
+    submitted = [submit() for _ in range(count)]
+    work_due()
+    return [Workflow.objects.get(pk=each.pk) for each in submitted]
+
+
+def braked(program: Program, count: int = 5, bug: BaseException | None = None) -> list[Workflow]:
+    """So many workflows that have met the bug; the brake is on since the fifth."""
+    program.bug = bug or TypeError("a bug")
+    return submit_and_drain(count)
+
+
+def statuses(workflows: list[Workflow]) -> list[str]:
+    return [Workflow.objects.get(pk=each.pk).status for each in workflows]
+
+
+def trial_is_due(name: str = CAUSE) -> None:
+    Service.objects.filter(name=name).update(retry_at=timezone.now() - timedelta(seconds=1))
+
+
+def work_all() -> None:
+    this = worker()
+    while parking.release_parked().changed or this.process_next():
+        pass
+
+
+def test_from_the_fifth_on_they_are_parked_with_their_charge_and_nothing_is_undone(program: Program) -> None:
+    *judged, fifth = braked(program)
+    assert [each.status for each in judged] == ["FAILED"] * 4
+    assert (fifth.status, fifth.parked_on, fifth.compensating, fifth.retry_count) == ("PENDING", CAUSE, False, 0)
+    assert kinds(fifth) == ["parked"]
+    assert fifth.last_error_class == "TypeError"
+    assert set(cause().judged) == {each.pk for each in judged}
+    assert story(CAUSE) == ["opened"]
+    charged = len(program.charged)
+    (sixth,) = submit_and_drain()
+    assert len(program.charged) == charged, "it parks before the charge, which needs the enrolment"
+    assert (sixth.parked_on, sixth.current_step) == (CAUSE, "charge")
+
+
+@pytest.mark.parametrize(
+    ("bug", "on"),
+    [
+        pytest.param(StepError("No.", code="gone"), True, id="a code without words"),
+        pytest.param(StepError("No."), True, id="no code"),
+        pytest.param(StepError("No.", code="approval_rejected"), False, id="a code with words"),
+    ],
+)
+def test_a_failure_that_the_wording_explains_is_no_vote(program: Program, bug: StepError, on: bool) -> None:
+    assert statuses(braked(program, 6, bug))[-1] == ("PENDING" if on else "FAILED")
+    assert Service.objects.exists() is on
+
+
+def test_a_trial_that_passes_lets_all_go_on_and_each_is_charged_once(program: Program) -> None:
+    workflows = braked(program, 8)
+    trial_is_due()
+    program.bug = None
+    work_all()
+    assert statuses(workflows) == ["FAILED"] * 4 + ["COMPLETE"] * 4
+    assert sorted(program.charged) == sorted(each.pk for each in workflows)
+    assert sorted(program.refunded) == [each.pk for each in workflows[:4]]
+    assert story(CAUSE) == ["opened", "closed"]
+
+
+def test_a_trial_in_vain_parks_again_and_the_next_one_comes_later(program: Program) -> None:
+    *_, fifth, sixth = braked(program, 6)
+    trial_is_due()
+    assert parking.release_parked().changed == 1
+    work_due()
+    fifth.refresh_from_db()
+    assert (fifth.parked_on, fifth.last_error_class, fifth.retry_count) == (CAUSE, "TypeError", 0)
+    assert cause().cool_off == 10.0
+    assert sixth.pk not in program.charged
+    assert parking.release_parked().changed == 0
+
+
+def test_a_parked_workflow_is_never_failed_by_the_time_it_waits(program: Program) -> None:
+    *_, fifth = braked(program)
+    Workflow.objects.filter(pk=fifth.pk).update(parked_at=timezone.now() - timedelta(days=9), retry_count=9)
+    fifth = again(fifth)
+    assert (fifth.status, fifth.parked_on, fifth.retry_count) == ("PENDING", CAUSE, 9)
+    assert fifth.last_error_class == "TypeError", "what it has met, and not that it waits"
+
+
+def test_soon_after_it_was_let_go_two_are_enough(program: Program) -> None:
+    braked(program, 6)
+    trial_is_due()
+    program.bug = None
+    work_all()
+    program.bug = TypeError("the same")
+    one, two = submit_and_drain(2)
+    assert (one.status, two.parked_on) == ("FAILED", CAUSE)
+
+
+def test_a_worker_of_another_release_tries_at_once_and_the_others_take_up_nothing_of_it(
+    program: Program, settings: Any
+) -> None:
+    settings.RELEASE = "bad"
+    workflows = braked(program, 6)
+    work_due()
+    WorkerProcess.objects.create(name="bad", host="h", pid=1, release="bad", queue="default")
+    assert parking.release_parked().changed == 0
+    WorkerProcess.objects.create(name="good", host="h", pid=2, release="good", queue="default")
+    assert parking.release_parked().changed == 1
+    assert not worker().process_next(), "it is for the other"
+    settings.RELEASE, program.bug = "good", None
+    work_all()
+    assert statuses(workflows) == ["FAILED"] * 4 + ["COMPLETE"] * 2
+    settings.RELEASE, program.bug = "bad", TypeError("still")
+    (late,) = submit_and_drain()
+    assert late.parked_on == CAUSE, "on for its release still"
+    assert late.pk not in program.charged
+    settings.RELEASE, program.bug = "good", None
+    work_all()
+    WorkerProcess.objects.filter(release="bad").update(stopped_at=timezone.now())
+    parking.release_parked()
+    assert cause().opened_at is None
+
+
+def test_a_release_whose_first_one_fails_joins_those_that_have_met_it(program: Program, settings: Any) -> None:
+    settings.RELEASE = "bad"
+    *_, fifth = braked(program)
+    WorkerProcess.objects.create(name="new", host="h", pid=2, release="new", queue="default")
+    assert parking.release_parked().changed == 1
+    settings.RELEASE = "new"
+    work_due()
+    assert Workflow.objects.get(pk=fifth.pk).parked_on == CAUSE
+    assert cause().releases == ["bad", "new"]
+
+
+def test_a_call_in_doubt_is_neither_looked_up_nor_asked_about_while_the_brake_is_on(program: Program) -> None:
+    looked_up: list[int] = []
+
+    def raises_after(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        program.charged.append(workflow.pk)
+        raise TypeError("after the call")
+
+    def find(*, workflow: Workflow, context: Any, effect: Any) -> dict[str, Any]:
+        looked_up.append(workflow.pk)
+        return {}
+
+    define([Step(raises_after, name="enroll", once=True, lookup=find)])
+    *_, fifth = submit_and_drain(5)
+    assert (fifth.parked_on, Effect.objects.get(workflow=fifth).state) == (CAUSE, "unknown")
+    again(fifth)
+    assert (looked_up, ManualTask.objects.count()) == ([], 0)
+    trial_is_due()
+    assert again(fifth).status == "COMPLETE", "the lookup has found it"
+    assert program.charged.count(fifth.pk) == 1
+
+
+def test_a_reversal_that_fails_for_many_parks_and_asks_no_person(program: Program) -> None:
+    program.refund_bug = TypeError("no refunds")
+    braked(program, 5, StepError("No.", code="approval_rejected"))
+    work_due()
+    name = "test/undo charge: TypeError"
+    Workflow.objects.update(invisible_until=timezone.now())
+    work_due()
+    assert Workflow.objects.filter(parked_on=name, compensating=True).count() == 5
+    assert not ManualTask.objects.exists()
+    program.refund_bug = None
+    trial_is_due(name)
+    work_all()
+    assert (len(program.refunded), Workflow.objects.filter(status="FAILED").count()) == (5, 5)
+
+
+def crash(workflow: Workflow) -> None:
+    """Its worker has crashed in the enrolment."""
+    attempt = Attempt.objects.create(workflow=workflow, number=1, worker="w", outcome="crashed", died_in="enroll")
+    Attempt.objects.filter(pk=attempt.pk).update(closed_at=timezone.now())
+
+
+def test_a_step_that_crashes_the_workers_of_five_workflows_is_not_tried_again_by_that_release(
+    program: Program,
+) -> None:
+    program.bug = RetryableStepError("Not yet.")
+    workflows = [submit() for _ in range(6)]
+    for each in workflows[:5]:
+        crash(each)
+    work_due()
+    assert [each.parked_on for each in Workflow.objects.order_by("pk")][4:] == ["test/enroll: worker_crashed"] * 2
+    crashed = cause("test/enroll: worker_crashed")
+    assert crashed.opened_at
+    assert crashed.retry_at is None
+    assert parking.release_parked().changed == 0
+
+
+def test_an_outage_is_no_cause(programs: Downstream) -> None:
+    define([Step(programs.step)])
+    programs.state = "down"
+    submit_and_work(6)
+    assert not Service.objects.exclude(step="").exists()
+    assert work(submit()).status == "PENDING"

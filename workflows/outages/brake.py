@@ -1,0 +1,161 @@
+"""BRAKE: what a worker knows of the causes for which many workflows fail, and what it does about them.
+
+Before a step it parks the workflow if the brake is on for the step and the worker's release; a workflow that was parked
+on the cause, and was released, may try. After a failure that nobody explains it votes, and parks the workflow instead
+of failing it if the brake is on. What passes a suspected step is counted, and written once a second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from time import monotonic
+from typing import Any, NamedTuple
+
+from django.conf import settings
+
+from workflows.definition import Brake, WorkflowDefinition, definitions
+from workflows.errors import Braked
+from workflows.models import Workflow
+from workflows.outages import causes, circuits
+from workflows.outages.calls import VOTE_EVERY, mark_unavailable
+from workflows.redaction import frames
+from workflows.state import attempt_log
+
+STANDARD = Brake()
+
+
+class KnownCause(NamedTuple):
+    """A cause whose circuit is not closed, as the claim has read it; a trial is due at `trial_at`, by our clock."""
+
+    name: str
+    step: str
+    code: str
+    is_on: bool  # for workers of this release
+    trial_at: float
+
+
+class WorkersBrake:
+    """The causes that a worker knows of, for the workflow that it has in hand."""
+
+    def __init__(self) -> None:
+        self._known: Sequence[KnownCause] = ()
+        self._passed: dict[str, Counter[str]] = {}  # by cause, how many of which client since the last vote
+        self._tried: set[str] = set()
+        self._voted_at = -inf
+        self._workflow: Workflow | None = None
+
+    def of(self, workflow: Workflow, not_closed: list[Any] | None) -> None:
+        """Before the steps of a workflow: what its claim has read of the circuits (`circuits.NOT_CLOSED`)."""
+        self._workflow = workflow
+        self._known = [
+            KnownCause(name, step, code, is_open and _concerns(releases), _trial_at(seconds, held=held))
+            for name, is_open, seconds, held, workflow_type, step, code, releases in not_closed or ()
+            if step and workflow_type == workflow.workflow_type
+        ]
+
+    def require_free(self, step_names: Iterable[str], *, needed: bool = False) -> None:
+        """Raise Braked while the brake is on for the step of these names. `needed`: another step needs it."""
+        for cause in self._known:
+            if cause.is_on and cause.step in step_names and not self._may_try(cause):
+                raise _braked(cause.name, needed=needed or not self._has_met(cause))
+
+    def _may_try(self, cause: KnownCause) -> bool:
+        """Whether the workflow was released to try."""
+        assert self._workflow is not None
+        return self._workflow.parked_on == cause.name and monotonic() >= cause.trial_at
+
+    def _has_met(self, cause: KnownCause) -> bool:
+        workflow = self._workflow
+        assert workflow is not None
+        return workflow.parked_on == cause.name and cause.code in (
+            workflow.last_error_code or workflow.last_error_class,
+            causes.CRASHED,
+        )
+
+    def passed(self, step_names: Iterable[str]) -> None:
+        """A step has run without failing."""
+        for cause in self._known:
+            if cause.step in step_names:
+                assert self._workflow is not None
+                self._passed.setdefault(cause.name, Counter())[self._workflow.submitted_by] += 1
+                if self._workflow.parked_on == cause.name:
+                    self._tried.add(cause.name)
+
+    def vote(self) -> None:
+        """Write what has passed: once a second at most, but a trial's outcome always. Raises ClaimLost."""
+        if not self._passed or (monotonic() < self._voted_at + VOTE_EVERY and not self._tried):
+            return
+        for name, by_client in self._passed.items():
+            with attempt_log.errors_lose_the_claim(), circuits.locked(name, using=attempt_log.ALIAS, wait=True) as row:
+                if row is not None and row.step:
+                    tried = name in self._tried
+                    causes.count_passes(
+                        row, by_client, release=settings.RELEASE, limits=_limits(row.workflow_type), tried=tried
+                    )
+        self._passed.clear()
+        self._tried.clear()
+        self._voted_at = monotonic()
+
+
+def on_failure(
+    definition: WorkflowDefinition,
+    workflow: Workflow,
+    step: str,
+    error: BaseException,
+    description: Mapping[str, str],
+    *,
+    judges: bool,
+) -> Braked | None:
+    """Vote for the cause of an unexplained failure. Returns what it is parked for if the brake is on, else None.
+
+    `description` is the error as it may be shown. `judges`: without the brake the workflow fails for good now.
+    """
+    if not causes.is_unexplained(definition, error):
+        return None
+    code = description["error_code"] or description["error_class"]
+    return _vote(workflow, step, code, release=settings.RELEASE, trace=frames(error), judges=judges)
+
+
+def on_crash(workflow: Workflow, step: str, *, release: str) -> Braked | None:
+    """Vote for the cause that a step has crashed its worker, of `release`. Returns what it is parked for, or None."""
+    braked = _vote(workflow, step, causes.CRASHED, release=release, trace="", judges=False)
+    return braked if release == settings.RELEASE else None
+
+
+def _vote(workflow: Workflow, step: str, code: str, *, release: str, trace: str, judges: bool) -> Braked | None:
+    """Vote on the attempt log, so that it outlives the attempt. It waits for the row: a verdict depends on it."""
+    name = causes.name_of(workflow.workflow_type, step, code)
+    with attempt_log.errors_lose_the_claim(), circuits.locked(name, using=attempt_log.ALIAS, wait=True) as row:
+        assert row is not None
+        row.workflow_type, row.step, row.code = workflow.workflow_type, step, code
+        row.traceback = trace or row.traceback
+        is_on = causes.count_failure(row, workflow, release=release, limits=_limits(workflow.workflow_type))
+        if judges and not is_on:
+            row.judged = [*row.judged, workflow.pk][-causes.MOST_FAILURES :]
+    return _braked(name, needed=False) if is_on else None
+
+
+def _braked(cause: str, *, needed: bool) -> Braked:
+    """`needed`: the workflow has not met the cause itself, so those that have make the trials."""
+    error = Braked(f"Many workflows fail here: {cause}. This one waits until that is mended.", code="braked")
+    mark_unavailable(error, cause)
+    error.needed = needed
+    return error
+
+
+def _limits(workflow_type: str) -> Brake:
+    definition = definitions().get(workflow_type)
+    return (definition and definition.brake) or STANDARD
+
+
+def _concerns(releases: Sequence[str]) -> bool:
+    """Whether a cause that is on concerns workers of this release; held by a person, it may concern all."""
+    return not releases or settings.RELEASE in releases
+
+
+def _trial_at(seconds: float | None, *, held: bool) -> float:
+    if seconds is None:
+        return inf
+    return monotonic() + (0.0 if circuits.is_over(seconds, held=held) else seconds)
