@@ -6,7 +6,10 @@ from importlib import import_module
 
 from django.db import connection
 
-GROUPS: dict[str, list[str]] = import_module("workflows.migrations.0002_groups").GROUPS
+GROUPS: dict[str, list[str]] = {
+    name: [*codenames, *import_module("workflows.migrations.0005_causes").GROUPS.get(name, [])]
+    for name, codenames in import_module("workflows.migrations.0002_groups").GROUPS.items()
+}
 
 _MAKE = """
     WITH given (name, codename) AS (SELECT * FROM unnest(%s::text[], %s::text[])),

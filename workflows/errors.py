@@ -84,6 +84,13 @@ class Braked(ServiceUnavailable):
     """Many workflows fail at this step for a reason that nobody explains, so this one is parked (`outages.brake`)."""
 
 
+class LetFail(StepError):
+    """People have let it fail, with all that waited for a cause. Raised by the engine, before any step."""
+
+    def __init__(self, *, by: str, reason: str, cause: str) -> None:
+        super().__init__(f"Many failed at {cause}, and {by} has let this fail: {reason}", code="let_fail")
+
+
 class WorkflowCancelled(StepError):
     """A person has asked for the workflow to be cancelled. Raised by the engine only, between steps."""
 

@@ -135,6 +135,7 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     ),
     "keeps_being_lost": CodeWords("Its workers keep losing the database. An engineer has to look.", _LATER),
     "keeps_dying": CodeWords("Its workers keep dying. An engineer has to look.", _LATER),
+    "let_fail": CodeWords("It waited for a mend with many others, and was let fail; its history says why.", _LATER),
     "none_after_key": CodeWords(
         "A step is wrong: it may have made a call and did not say so. An engineer has to look.", _ASKED, ours=True
     ),

@@ -276,6 +276,8 @@ def _outcome_of(claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled
         return compensation.run(definition, workflow, attempt, give_up=verdict)
     if claim.expires_in <= 0:
         return executor.failed_before_any_step(definition, workflow, WorkflowExpired())
+    if let_fail := attempt.boundary.let_fail():
+        return executor.failed_before_any_step(definition, workflow, let_fail)
     return (
         poison.judge(definition, workflow, attempt)
         or duplicates.judge(definition, workflow, attempt)

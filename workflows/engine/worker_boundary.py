@@ -9,7 +9,7 @@ from time import monotonic
 from workflows.definition import Step
 from workflows.engine.claim import Claim
 from workflows.engine.process_status import PublishedStatus
-from workflows.errors import WorkflowCancelled, WorkflowExpired
+from workflows.errors import StepError, WorkflowCancelled, WorkflowExpired
 from workflows.models import Workflow
 from workflows.outages.brake import WorkersBrake
 from workflows.outages.calls import WorkersCalls
@@ -67,6 +67,10 @@ class WorkersBoundary(Boundary):
     def require_available(self, services: Sequence[str]) -> None:
         self._calls.require_available(services)
         self._brake.require_free(services, needed=True)
+
+    def let_fail(self) -> StepError | None:
+        """The error of a workflow that people let fail, before any of its steps."""
+        return self._brake.let_fail()
 
     def require_free(self, step: Step) -> None:
         self._brake.require_free(step.names)

@@ -1,5 +1,6 @@
 """The groups of the console's users: who may what. Made once; what an operator changes afterwards stays."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib.auth.management import create_permissions
@@ -27,6 +28,11 @@ GROUPS = {
 
 
 def create_groups(apps: Any, schema_editor: Any) -> None:
+    grant(apps, schema_editor, GROUPS)
+
+
+def grant(apps: Any, schema_editor: Any, groups: Mapping[str, Sequence[str]]) -> None:
+    """Give permissions to groups, by their names; a group that is missing is made."""
     database = schema_editor.connection.alias
     # Django creates permissions after the last migration: a new database has none of them yet.
     workflows = apps.get_app_config("workflows")
@@ -35,7 +41,7 @@ def create_groups(apps: Any, schema_editor: Any) -> None:
     workflows.models_module = None
 
     permissions = apps.get_model("auth", "Permission").objects.using(database)
-    for name, codenames in GROUPS.items():
+    for name, codenames in groups.items():
         group, _ = apps.get_model("auth", "Group").objects.using(database).get_or_create(name=name)
         group.permissions.add(*permissions.filter(content_type__app_label="workflows", codename__in=codenames))
 

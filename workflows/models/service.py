@@ -50,6 +50,13 @@ class Service(models.Model):
     # A live worker is of another release: what is parked is for such workers only.
     elsewhere = models.BooleanField(db_default=False)
     judged = ArrayField(models.BigIntegerField(), db_default=Value("{}"))  # the workflows that failed before it opened
+    # What was parked on it by then is let fail; of many, two people decide that: the first has asked.
+    let_fail_until = models.DateTimeField(null=True)
+    let_fail_by = models.CharField(max_length=150, db_default="")
+    let_fail_reason = models.TextField(db_default="")
+    asked_at = models.DateTimeField(null=True)
+    asked_by = models.CharField(max_length=150, db_default="")
+    asked_reason = models.TextField(db_default="")
 
     # The release of what is parked on it.
     cohort = models.PositiveIntegerField(db_default=0)  # how many workflows were released together, last
@@ -60,6 +67,7 @@ class Service(models.Model):
         permissions = [
             ("hold_service", "Can hold a service: no workflow calls it"),
             ("try_service", "Can have a service tried now"),
+            ("let_fail_service", "Can let the workflows fail that are parked on a cause"),
         ]
 
     def __str__(self) -> str:
@@ -74,6 +82,8 @@ class CircuitEvent(models.Model):
         CLOSED = "closed"
         HELD = "held"
         TRIED = "tried", "To be tried"
+        ASKED = "asked", "Asked to let fail"
+        LET_FAIL = "let_fail", "Let fail"
 
     # By name: the history outlives the row.
     service = models.CharField(max_length=LONGEST_NAME)

@@ -16,6 +16,7 @@ from workflows.operations.guards import (
     DECIDE,
     FOLLOW_UP,
     HOLD,
+    LET_FAIL,
     RESOLVE,
     RETRY,
     REVOKE,
@@ -24,7 +25,16 @@ from workflows.operations.guards import (
     WorkflowBusy,
 )
 from workflows.operations.keys import revoke
-from workflows.operations.services import LONGEST_HOLD, hold, try_now, why_not_hold_until
+from workflows.operations.services import (
+    ALONE,
+    LONGEST_HOLD,
+    hold,
+    let_fail,
+    parked_to_fail,
+    try_now,
+    why_not_hold_until,
+    why_not_let_fail,
+)
 from workflows.operations.tasks import (
     MAY_DECIDE,
     approve,
@@ -52,12 +62,14 @@ from workflows.operations.workflows import (
 
 __all__ = [
     "ACKNOWLEDGE",
+    "ALONE",
     "ASSIGN",
     "CANCEL",
     "CANCEL_PAID",
     "DECIDE",
     "FOLLOW_UP",
     "HOLD",
+    "LET_FAIL",
     "LONGEST_HOLD",
     "MAY_DECIDE",
     "RESOLVE",
@@ -80,7 +92,9 @@ __all__ = [
     "follow_up",
     "hold",
     "left_undone",
+    "let_fail",
     "not_a_duplicate",
+    "parked_to_fail",
     "reject",
     "release_task",
     "retract",
@@ -93,6 +107,7 @@ __all__ = [
     "why_not_claim",
     "why_not_decide",
     "why_not_hold_until",
+    "why_not_let_fail",
     "why_not_release",
     "why_not_retry",
     "why_not_tell_apart",

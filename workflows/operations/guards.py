@@ -29,6 +29,7 @@ ASSIGN = "workflows.assign_manualtask"
 REVOKE = "workflows.revoke_apikey"
 HOLD = "workflows.hold_service"
 TRY_NOW = "workflows.try_service"
+LET_FAIL = "workflows.let_fail_service"
 
 # Another operation holds a row for milliseconds; a release of 256 workflows holds a service's for 0.1 s.
 LOCK_TIMEOUT = "2s"

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 from workflows.errors import NotAllowed
 from workflows.models import Service, Workflow
 from workflows.models.workflow import is_parked_on
-from workflows.operations.guards import HOLD, TRY_NOW, require, require_reason, short_transaction, stated
-from workflows.outages import circuits
+from workflows.operations.guards import HOLD, LET_FAIL, TRY_NOW, require, require_reason, short_transaction, stated
+from workflows.outages import causes, circuits
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 # A longer outage is held again: a forgotten hold stops the work all the same.
 LONGEST_HOLD = timedelta(days=7)
+# So many workflows may be let fail by one person.
+ALONE = 20
 
 
 def hold(name: str, *, user: User, until: datetime, reason: str) -> None:
@@ -43,6 +45,41 @@ def try_now(name: str, *, user: User, reason: str) -> None:
         if circuits.is_trial_due(service):
             raise NotAllowed("A trial is due already: the next workflow that calls it makes it.")
         circuits.try_now(service, by=user.get_username(), reason=stated(reason))
+
+
+def let_fail(name: str, *, user: User, reason: str) -> None:
+    """Let everything fail that is parked on a cause by now; its charges are given back, as after any failure.
+
+    Of more than `ALONE` two people decide that: the first call asks, that of another user lets them fail.
+    """
+    require(user, LET_FAIL)
+    require_reason(reason, "to let workflows fail")
+    with _locked(name) as service:
+        if why_not := why_not_let_fail(service):
+            raise NotAllowed(why_not)
+        by, number = user.get_username(), parked_to_fail(name)
+        if number <= ALONE or service.asked_by not in ("", by):
+            causes.let_fail(service, by=by, reason=stated(reason))
+        elif service.asked_by == by:
+            raise NotAllowed("You have asked for this yourself: another user has to let them fail (four eyes).")
+        else:
+            causes.ask_to_let_fail(service, by=by, reason=stated(reason))
+
+
+def why_not_let_fail(service: Service) -> str:
+    """Why nothing that is parked there can be let fail, in a sentence; empty if it can."""
+    if not service.step:
+        return "Only what is parked on a cause can be let fail; a service comes back."
+    if service.let_fail_until:
+        return f"What is parked is failing already: {service.let_fail_by} has said so."
+    if not parked_to_fail(service.name):
+        return "Nothing that could fail is parked on it; what is being reversed has failed already."
+    return ""
+
+
+def parked_to_fail(name: str) -> int:
+    """How many workflows are parked on a cause and would be let fail."""
+    return Workflow.objects.filter(is_parked_on(name), compensating=False).count()
 
 
 def why_not_hold_until(until: datetime, *, now: datetime) -> str:

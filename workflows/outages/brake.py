@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from math import inf
 from time import monotonic
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from workflows.definition import Brake, WorkflowDefinition, definitions
-from workflows.errors import Braked
+from workflows.errors import Braked, LetFail
 from workflows.models import Workflow
 from workflows.outages import causes, circuits
 from workflows.outages.calls import VOTE_EVERY, mark_unavailable
@@ -30,10 +31,14 @@ class KnownCause(NamedTuple):
     """A cause whose circuit is not closed, as the claim has read it; a trial is due at `trial_at`, by our clock."""
 
     name: str
+    workflow_type: str
     step: str
     code: str
     is_on: bool  # for workers of this release
     trial_at: float
+    let_fail_until: datetime | None  # what was parked by then is let fail
+    let_fail_by: str
+    let_fail_reason: str
 
 
 class WorkersBrake:
@@ -49,17 +54,24 @@ class WorkersBrake:
     def of(self, workflow: Workflow, not_closed: list[Any] | None) -> None:
         """Before the steps of a workflow: what its claim has read of the circuits (`circuits.NOT_CLOSED`)."""
         self._workflow = workflow
-        self._known = [
-            KnownCause(name, step, code, is_open and _concerns(releases), _trial_at(seconds, held=held))
-            for name, is_open, seconds, held, workflow_type, step, code, releases in not_closed or ()
-            if step and workflow_type == workflow.workflow_type
-        ]
+        known = [_known(*each) for each in not_closed or ()]
+        self._known = [each for each in known if each.step and each.workflow_type == workflow.workflow_type]
 
     def require_free(self, step_names: Iterable[str], *, needed: bool = False) -> None:
         """Raise Braked while the brake is on for the step of these names. `needed`: another step needs it."""
         for cause in self._known:
             if cause.is_on and cause.step in step_names and not self._may_try(cause):
                 raise _braked(cause.name, needed=needed or not self._has_met(cause))
+
+    def let_fail(self) -> LetFail | None:
+        """The error of a workflow that people let fail, instead of having it wait on."""
+        workflow = self._workflow
+        assert workflow is not None
+        for cause in self._known:
+            until, parked_at = cause.let_fail_until, workflow.parked_at
+            if workflow.parked_on == cause.name and until and parked_at and parked_at <= until:
+                return LetFail(by=cause.let_fail_by, reason=cause.let_fail_reason, cause=cause.name)
+        return None
 
     def _may_try(self, cause: KnownCause) -> bool:
         """Whether the workflow was released to try."""
@@ -150,12 +162,21 @@ def _limits(workflow_type: str) -> Brake:
     return (definition and definition.brake) or STANDARD
 
 
-def _concerns(releases: Sequence[str]) -> bool:
-    """Whether a cause that is on concerns workers of this release; held by a person, it may concern all."""
-    return not releases or settings.RELEASE in releases
-
-
-def _trial_at(seconds: float | None, *, held: bool) -> float:
-    if seconds is None:
-        return inf
-    return monotonic() + (0.0 if circuits.is_over(seconds, held=held) else seconds)
+def _known(
+    name: str,
+    is_open: bool,
+    seconds: float | None,
+    held: bool,
+    workflow_type: str,
+    step: str,
+    code: str,
+    releases: Sequence[str],
+    until: str | None,
+    by: str,
+    reason: str,
+) -> KnownCause:
+    """A row of `circuits.NOT_CLOSED`. Held by a person, a cause may concern all releases."""
+    is_on = is_open and (not releases or settings.RELEASE in releases)
+    wait = inf if seconds is None else 0.0 if circuits.is_over(seconds, held=held) else seconds
+    let_fail_until = datetime.fromisoformat(until) if until else None
+    return KnownCause(name, workflow_type, step, code, is_on, monotonic() + wait, let_fail_until, by, reason)

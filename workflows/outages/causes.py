@@ -26,7 +26,7 @@ from django.db.models import Q
 
 from workflows.definition import Brake, WorkflowDefinition
 from workflows.errors import StepError
-from workflows.models import Service, WorkerProcess, Workflow
+from workflows.models import CircuitEvent, Service, WorkerProcess, Workflow
 from workflows.models.service import LONGEST_NAME
 from workflows.models.workflow import is_parked_on
 from workflows.outages import circuits
@@ -129,7 +129,42 @@ def let_go(row: Service, reason: str, *, on_probation: bool = False) -> None:
     circuits.close(row, reason, on_probation=on_probation)
     row.since, row.failed = None, 1 if on_probation else AGAIN
     row.tallies, row.releases, row.elsewhere = {}, [], False
+    _forget_what_is_let_fail(row)
     logger.warning("the brake is off for %s: %s", row.name, reason)
+
+
+# --- By people ----------------------------------------------------------------------------------------
+
+
+def ask_to_let_fail(row: Any, *, by: str, reason: str) -> None:
+    """Another person has to say so, too."""
+    row.asked_at, row.asked_by, row.asked_reason = row.now, by, reason
+    circuits.record(row, CircuitEvent.Kind.ASKED, reason, by)
+
+
+def let_fail(row: Any, *, by: str, reason: str) -> None:
+    """Let everything fail that is parked by now: it is released, and fails before its next step."""
+    row.let_fail_until, row.let_fail_by, row.let_fail_reason = row.now, by, reason
+    row.asked_at, row.asked_by, row.asked_reason = None, "", ""
+    circuits.record(row, CircuitEvent.Kind.LET_FAIL, reason, by)
+
+
+def is_let_fail(row: Service) -> bool:
+    """Whether something parked is still to be let fail; forgotten once nothing is."""
+    if row.let_fail_until is None:
+        return False
+    if Workflow.objects.filter(is_parked_on(row.name), parked_at__lte=row.let_fail_until, compensating=False).exists():
+        return True
+    _forget_what_is_let_fail(row)
+    return False
+
+
+def _forget_what_is_let_fail(row: Service) -> None:
+    row.let_fail_until = row.asked_at = None
+    row.let_fail_by = row.let_fail_reason = row.asked_by = row.asked_reason = ""
+
+
+# --- What the workers see of each other ---------------------------------------------------------------
 
 
 def look_around(row: Service) -> None:

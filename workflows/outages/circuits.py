@@ -61,7 +61,7 @@ _COLUMNS = [field.name for field in Service._meta.fields if not field.primary_ke
 NOT_CLOSED = """
     SELECT json_agg(json_build_array(
                name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> '',
-               workflow_type, step, code, releases))
+               workflow_type, step, code, releases, let_fail_until, let_fail_by, let_fail_reason))
       FROM workflows_service WHERE opened_at IS NOT NULL OR since IS NOT NULL"""
 
 
@@ -189,7 +189,7 @@ def open_circuit(service: Service, reason: str) -> None:
     service.opened_at = _now(service)
     service.cohort = 0
     _cool_off(service, min(service.cool_off * 2, LONGEST_COOL_OFF) if soon else FIRST_COOL_OFF)
-    _record(service, CircuitEvent.Kind.OPENED, reason)
+    record(service, CircuitEvent.Kind.OPENED, reason)
 
 
 def _cool_off(service: Service, seconds: float) -> None:
@@ -207,7 +207,7 @@ def close(service: Service, reason: str, *, on_probation: bool = False) -> None:
     service.opened_at = service.retry_at = service.trial_until = None
     service.held_by = service.held_reason = ""
     service.closed_at, service.cohort = _now(service), 0
-    _record(service, CircuitEvent.Kind.CLOSED, reason)
+    record(service, CircuitEvent.Kind.CLOSED, reason)
 
 
 def _forget_votes(service: Service) -> None:
@@ -275,17 +275,18 @@ def hold(service: Service, *, until: datetime, by: str, reason: str) -> None:
     service.opened_at = service.opened_at or _now(service)
     service.retry_at, service.trial_until, service.cohort = until, None, 0
     service.held_by, service.held_reason = by, reason
-    _record(service, CircuitEvent.Kind.HELD, f"Until {until:%Y-%m-%d %H:%M} UTC. {reason}", by)
+    record(service, CircuitEvent.Kind.HELD, f"Until {until:%Y-%m-%d %H:%M} UTC. {reason}", by)
 
 
 def try_now(service: Service, *, by: str, reason: str) -> None:
     """End the cool-off, or the hold, of an open circuit: the next workflow may try it."""
     service.retry_at, service.trial_until = _now(service), None
     service.held_by = service.held_reason = ""
-    _record(service, CircuitEvent.Kind.TRIED, reason, by)
+    record(service, CircuitEvent.Kind.TRIED, reason, by)
 
 
-def _record(service: Service, kind: CircuitEvent.Kind, reason: str, actor: str = "") -> None:
+def record(service: Service, kind: CircuitEvent.Kind, reason: str, actor: str = "") -> None:
+    """Add a line to the history of a circuit."""
     CircuitEvent.objects.using(service._state.db).create(service=service.name, kind=kind, reason=reason, actor=actor)
 
 

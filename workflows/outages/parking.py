@@ -91,6 +91,8 @@ def _release(name: str) -> int:
     with circuits.locked(name) as service:
         if service is not None and service.step:
             causes.look_around(service)
+        if service is not None and causes.is_let_fail(service):
+            return transitions.release_parked(name, limit=LARGEST_BATCH, over=PACE, parked_by=service.let_fail_until)
         if service is None or (circuits.waits_for_trial(service) and not circuits.is_trial_due(service)):
             return 0
         if _is_too_soon(service) or _is_batch_under_way(service):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workflows.definition import Step
+from workflows.errors import StepError
 
 
 class MustStop(Exception):
@@ -19,6 +20,10 @@ class Boundary:
 
     def require_available(self, services: Sequence[str]) -> None:
         """Raise ServiceUnavailable if one of the services, or steps, that a step needs is not to be called now."""
+
+    def let_fail(self) -> StepError | None:
+        """The error with which a workflow fails before any step, as people want it."""
+        return None
 
     def require_free(self, step: Step) -> None:
         """Raise Braked if many workflows fail at the step, and this one is not to try it."""

@@ -258,11 +258,18 @@ def make_due_where(condition: str, parameters: Parameters) -> int:
     )
 
 
-def release_parked(service: str, *, limit: int, over: timedelta, due_after: timedelta = timedelta(0)) -> int:
+def release_parked(
+    service: str,
+    *,
+    limit: int,
+    over: timedelta,
+    due_after: timedelta = timedelta(0),
+    parked_by: datetime | None = None,
+) -> int:
     """Make the workflows that are parked longest on a service due, spread evenly over so much time; return how many.
 
-    At most `limit`, none that is locked, and none that would be due by itself by then, or within `due_after`. They stay
-    parked until their next attempt is decided.
+    At most `limit`, none that is locked, and none that would be due by itself by then, or within `due_after`; with
+    `parked_by`, none that was parked later. They stay parked until their next attempt is decided.
     """
     return execute(
         f"""UPDATE workflows_workflow
@@ -271,10 +278,11 @@ def release_parked(service: str, *, limit: int, over: timedelta, due_after: time
                      FROM (SELECT id, invisible_until FROM workflows_workflow
                             WHERE {PARKED_SQL} AND parked_on = %(service)s
                               AND invisible_until > statement_timestamp() + %(due_after)s
+                              AND parked_at <= coalesce(%(parked_by)s, parked_at)
                             ORDER BY invisible_until, id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) longest
                   ) released
             WHERE workflows_workflow.id = released.id""",  # noqa: S608 (ours)
-        {"service": service, "limit": limit, "over": over, "due_after": max(over, due_after)},
+        {"service": service, "limit": limit, "over": over, "due_after": max(over, due_after), "parked_by": parked_by},
     )
 
 

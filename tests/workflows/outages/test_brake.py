@@ -6,13 +6,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.exceptions import PermissionDenied
 from django.utils import timezone
 
 from tests import engine
 from tests.engine import again, define, kinds, submit, work, worker
 from tests.workflows.outages.services import Downstream, story, submit_and_work
+from workflows import operations
 from workflows.definition import Step
-from workflows.errors import RetryableStepError, StepError
+from workflows.errors import NotAllowed, RetryableStepError, StepError
 from workflows.models import Attempt, Effect, ManualTask, Service, WorkerProcess, Workflow
 from workflows.outages import parking
 
@@ -263,3 +266,29 @@ def test_an_outage_is_no_cause(programs: Downstream) -> None:
     submit_and_work(6)
     assert not Service.objects.exclude(step="").exists()
     assert work(submit()).status == "PENDING"
+
+
+def may_let_fail(name: str) -> User:
+    made = User.objects.create_user(name, is_staff=True)
+    made.user_permissions.add(Permission.objects.get(codename="let_fail_service"))
+    return made
+
+
+def test_what_people_let_fail_fails_is_refunded_and_what_is_parked_later_is_not(program: Program) -> None:
+    *_, fifth = braked(program)
+    lead, engineer = may_let_fail("lead"), may_let_fail("engineer")
+    with pytest.raises(PermissionDenied):
+        operations.let_fail(CAUSE, user=User.objects.create_user("support"), reason="They are told.")
+    submit_and_drain(operations.ALONE)
+    operations.let_fail(CAUSE, user=lead, reason="They are told.")
+    work_all()
+    assert Workflow.objects.filter(parked_on=CAUSE).count() == operations.ALONE + 1, "two people decide that of many"
+    with pytest.raises(NotAllowed, match="four eyes"):
+        operations.let_fail(CAUSE, user=lead, reason="They are told.")
+    operations.let_fail(CAUSE, user=engineer, reason="They are told, yes.")
+    (late,) = submit_and_drain()
+    work_all()
+    fifth.refresh_from_db()
+    assert (fifth.status, fifth.last_error_code, fifth.pk in program.refunded) == ("FAILED", "let_fail", True)
+    assert list(Workflow.objects.filter(status="PENDING")) == [late]
+    assert story(CAUSE) == ["opened", "asked", "let_fail"]
