@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -16,6 +18,7 @@ from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
 from workflows.effects import KnownEffect, key_for
 from workflows.errors import RetryableStepError, ServiceUnavailable, StepError
 from workflows.models import Attempt, Effect, Workflow
+from workflows.wording import CodeWords
 
 # A step that is ended as overdue is ended ten seconds past this. A call waits 2 s for its answer (see harness).
 STEP_TIMEOUT = 5.0
@@ -37,16 +40,25 @@ STEPS = [
 IMPATIENT = Retry(base_delay=2.0, max_delay=2.0)
 
 
-def _onboarding(retry: Retry, *last: WorkflowStep) -> WorkflowDefinition:
+# With words for what fails here on purpose, workflow by workflow: without any it would count as our mistake.
+ON_PURPOSE = {code: CodeWords("On purpose.", "On purpose.") for code in ("program_closed", "told_to_fail")}
+WORDING = replace(onboarding.WORDING, codes={**onboarding.WORDING.codes, **ON_PURPOSE})
+
+
+def _onboarding(
+    retry: Retry, *last: WorkflowStep, steps: Sequence[Step] = STEPS, **broken: WorkflowStep
+) -> WorkflowDefinition:
+    """`broken` are functions that take the place of those of the steps of these names."""
     return WorkflowDefinition(
         name="onboarding",
-        steps=[*STEPS, *last],
+        steps=[*(replace(each, function=broken.get(each.name, each.function)) for each in steps), *last],
         context_class=onboarding.ONBOARDING.context_class,
         retry=retry,
         linking_id=onboarding.ONBOARDING.linking_id,
         search_keys=onboarding.SEARCH_KEYS,
         business_key=onboarding.ONBOARDING.business_key,
         public_fields=onboarding.PUBLIC_FIELDS,
+        wording=WORDING,
     )
 
 
@@ -57,6 +69,33 @@ def close_the_program(*, workflow: Workflow, context: Any) -> None:
 ONBOARDING, OUTAGE = _onboarding(AS_OFTEN), _onboarding(IMPATIENT)
 # All that can be undone has happened when it fails for good.
 CLOSED, CLOSED_IN_AN_OUTAGE = _onboarding(RETRY, close_the_program), _onboarding(IMPATIENT, close_the_program)
+
+
+# --- Releases with a mistake in one step ------------------------------------------------------------------------------
+
+
+def raises(*, workflow: Workflow, context: Any) -> None:
+    raise TypeError("a mistake of ours")
+
+
+def exits(*, workflow: Workflow, context: Any) -> None:
+    os._exit(3)
+
+
+def raises_after_the_charge(*, workflow: Workflow, context: Any) -> None:
+    onboarding.execute_checkout(workflow=workflow, context=context)
+    raise TypeError("a mistake of ours, after the call")
+
+
+def refunds_nothing(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
+    raise TypeError("a mistake of ours")
+
+
+RAISES, EXITS = _onboarding(AS_OFTEN, start_visit=raises), _onboarding(AS_OFTEN, start_visit=exits)
+RAISES_AFTER = _onboarding(AS_OFTEN, execute_checkout=raises_after_the_charge)
+NO_REFUNDS = _onboarding(
+    RETRY, close_the_program, steps=[replace(each, undo=each.undo and refunds_nothing) for each in STEPS]
+)
 
 
 class Context(BaseModel):
