@@ -59,8 +59,9 @@ class Brake:
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        if not (self.failures >= 1 and self.within >= timedelta(minutes=1) and 0 < self.share <= 1):
-            raise ValueError("A brake takes at least 1 failure, within 1 minute or more, and a share of 0 to 1.")
+        in_time = timedelta(minutes=1) <= self.within <= timedelta(hours=1)
+        if not (self.failures >= 1 and in_time and 0 < self.share <= 1):
+            raise ValueError("A brake takes at least 1 failure, within a minute to an hour, and a share of up to 1.")
 
 
 class Lookup(Protocol):

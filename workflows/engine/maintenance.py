@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from workflows import failpoints
 from workflows.effects import reconcile
 from workflows.engine import duplicates, heartbeat, unknown_types
-from workflows.outages import parking
+from workflows.outages import causes, parking
 from workflows.postgres import sqlstates
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import execute
@@ -38,6 +38,7 @@ MAINTENANCE_TASKS = {
     # A release batch a second, whichever worker comes by: with a second of rest each would be late by half of one.
     "release parked": Task(parking.release_parked, every=0.2),
     "forget workers": Task(heartbeat.delete_stale, every=60.0),
+    "forget causes": Task(lambda after: Slice(causes.forget_old()), every=60.0),
     "wake expired": Task(waking.wake_expired),
     "wake by new signals": Task(waking.wake_by_new_signals),
     "wake by signals": Task(waking.wake_by_signals),

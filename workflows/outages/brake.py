@@ -55,6 +55,8 @@ class WorkersBrake:
         """Before the steps of a workflow: what its claim has read of the circuits (`circuits.NOT_CLOSED`)."""
         self._workflow = workflow
         known = [_known(*each) for each in not_closed or ()]
+        names = {each.name for each in known}
+        self._passed = {name: passed for name, passed in self._passed.items() if name in names}
         self._known = [each for each in known if each.step and each.workflow_type == workflow.workflow_type]
 
     def require_free(self, step_names: Iterable[str], *, needed: bool = False) -> None:

@@ -22,13 +22,14 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from workflows.definition import Brake, WorkflowDefinition
 from workflows.errors import StepError
 from workflows.models import CircuitEvent, Service, WorkerProcess, Workflow
+from workflows.models.clock import ClockTimestamp
 from workflows.models.service import LONGEST_NAME
-from workflows.models.workflow import is_parked_on
+from workflows.models.workflow import PARKED, is_parked_on
 from workflows.outages import circuits
 from workflows.outages.calls import unavailable_service
 from workflows.wording import is_explained
@@ -42,6 +43,9 @@ CRASHED = "worker_crashed"
 # After a brake was let go, for as long as its window, it is on again with this many workflows: the trial that passed
 # may have been luck. One is not enough: a single odd payload among those that were parked would hold up all the others.
 AGAIN = 2
+LATELY = timedelta(minutes=5)
+# A row for each code that any service has ever answered with would be many.
+OLD = timedelta(days=1)
 # Passes are counted by the minute.
 MINUTE = 60
 # Failures that a tally keeps, newest last; clients whose passes it tells apart.
@@ -84,6 +88,7 @@ def count_failure(row: Any, workflow: Workflow, *, release: str, limits: Brake) 
     circuits.note_failure(row)
     if row.opened_at is not None and is_on_for(row, release):
         circuits.end_trial_in_vain(row)
+        _put_off_trials(row)
         return True
     tally = _Tally(row, release, limits)
     tally.add_failure(failure_of(workflow, now=row.now))
@@ -99,8 +104,7 @@ def count_failure(row: Any, workflow: Workflow, *, release: str, limits: Brake) 
     if row.opened_at is None:
         reason = f"{tally.told()} at this step{f' in release {release}' if release else ''}."
         circuits.open_circuit(row, reason)
-        if row.code == CRASHED:
-            row.retry_at = None
+        _put_off_trials(row)
         logger.error("the brake is on for %s: %s Such workflows are parked from now on", row.name, reason)
     return True
 
@@ -182,6 +186,22 @@ def look_around(row: Service) -> None:
             let_go(row, f"No worker of release {', '.join(row.releases)} is left.")
         return
     row.elsewhere = live.filter(~met, queue=queue, only="").exists()
+
+
+def _put_off_trials(row: Any) -> None:
+    if row.code == CRASHED and not row.held_by:
+        row.retry_at = None
+
+
+def was_let_go_lately(row: Any) -> bool:
+    """Whether the brake came on soon after something had passed: then the few that fail may be to blame themselves."""
+    return row.closed_at is not None and row.opened_at is not None and row.closed_at > row.opened_at - LATELY
+
+
+def forget_old() -> int:
+    """Delete the causes that nobody has met for a day, and that nothing waits for; how many."""
+    old = Service.objects.exclude(step="").filter(opened_at=None, failed_at__lt=ClockTimestamp() - OLD)
+    return old.exclude(Exists(Workflow.objects.filter(PARKED, parked_on=OuterRef("name")))).delete()[0]
 
 
 def _needed(row: Any, limits: Brake) -> int:

@@ -62,7 +62,9 @@ NOT_CLOSED = """
     SELECT json_agg(json_build_array(
                name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> '',
                workflow_type, step, code, releases, let_fail_until, let_fail_by, let_fail_reason))
-      FROM workflows_service WHERE opened_at IS NOT NULL OR since IS NOT NULL"""
+      FROM workflows_service
+     WHERE opened_at IS NOT NULL
+        OR since IS NOT NULL AND (step = '' OR failed_at > clock_timestamp() - interval '1 hour')"""
 
 
 @contextmanager
@@ -244,7 +246,7 @@ def is_stubborn(service: Service, *, using: str = DEFAULT_DB_ALIAS) -> bool:
     now = _now(service)
     if service.opened_at is None or service.opened_at >= now - STUBBORN:
         return False
-    if service.step:  # of a cause these are as many as opened it, or more: see outages.causes
+    if service.step:  # more than a few have opened it, and all of these may be of one odd kind
         return True
     parked = Workflow.objects.using(using).filter(is_parked_on(service.name))
     failed = parked.filter(invisible_until__gt=now, invisible_until__lte=now + HOUR)

@@ -112,9 +112,11 @@ def _release(name: str) -> int:
 
 def _try_in_earnest(service: Service) -> int:
     """Release one that has not met the trouble itself, to try an open circuit; now and then, long after it opened."""
-    if not circuits.waits_for_trial(service) or not circuits.is_stubborn(service):
+    if not circuits.waits_for_trial(service):
         return 0
-    if random.randrange(circuits.IN_EARNEST_EVERY) != 0:  # noqa: S311 (no secret)
+    lately = bool(service.step) and causes.was_let_go_lately(service)
+    every = 2 if lately else circuits.IN_EARNEST_EVERY
+    if not (lately or circuits.is_stubborn(service)) or random.randrange(every) != 0:  # noqa: S311 (no secret)
         return 0
     return transitions.release_parked(service.name, limit=1, over=PACE, due_after=HOUR)
 

@@ -11,13 +11,24 @@ from django.core.exceptions import PermissionDenied
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import again, define, kinds, submit, work, worker
+from tests.engine import (
+    again,
+    another_connection,
+    define,
+    do_maintenance,
+    draining,
+    kinds,
+    submit,
+    until_blocked,
+    work,
+    worker,
+)
 from tests.workflows.outages.services import Downstream, story, submit_and_work
 from workflows import operations
 from workflows.definition import Step
 from workflows.errors import NotAllowed, RetryableStepError, StepError
 from workflows.models import Attempt, Effect, ManualTask, Service, WorkerProcess, Workflow
-from workflows.outages import parking
+from workflows.outages import causes, parking
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
 
@@ -292,3 +303,49 @@ def test_what_people_let_fail_fails_is_refunded_and_what_is_parked_later_is_not(
     assert (fifth.status, fifth.last_error_code, fifth.pk in program.refunded) == ("FAILED", "let_fail", True)
     assert list(Workflow.objects.filter(status="PENDING")) == [late]
     assert story(CAUSE) == ["opened", "asked", "let_fail"]
+
+
+def test_a_verdict_waits_for_the_vote_of_another_worker(program: Program) -> None:
+    braked(program, 4)
+    fifth = submit()
+    with another_connection() as other, other.transaction():
+        other.execute("SELECT FROM workflows_service WHERE name = %s FOR UPDATE", [CAUSE])
+        judging = draining()
+        until_blocked()
+    judging.join(30)
+    fifth.refresh_from_db()
+    assert fifth.parked_on == CAUSE
+
+
+def test_what_expires_while_it_is_parked_fails_and_has_its_charge_back(program: Program) -> None:
+    *_, fifth = braked(program)
+    Workflow.objects.filter(pk=fifth.pk).update(expires_at=timezone.now())
+    do_maintenance()
+    work_due()
+    fifth.refresh_from_db()
+    assert (fifth.status, fifth.last_error_code, fifth.pk in program.refunded) == ("FAILED", "expired", True)
+
+
+def test_a_crash_cause_that_a_person_has_tried_in_vain_waits_for_the_next_person(program: Program) -> None:
+    program.bug = RetryableStepError("Not yet.")
+    for _ in range(5):
+        crash(submit())
+    work_due()
+    name = "test/enroll: worker_crashed"
+    trial_is_due(name)
+    parked = Workflow.objects.get(parked_on=name)
+    Attempt.objects.create(
+        workflow=parked, number=9, worker="w", outcome="crashed", died_in="enroll", closed_at=timezone.now()
+    )
+    again(parked)
+    assert cause(name).retry_at is None
+
+
+def test_a_cause_that_nobody_has_met_for_a_day_is_forgotten_unless_something_waits_for_it(program: Program) -> None:
+    braked(program)
+    Service.objects.update(failed_at=timezone.now() - timedelta(days=2))
+    assert causes.forget_old() == 0
+    trial_is_due()
+    program.bug = None
+    work_all()
+    assert causes.forget_old() == 1
