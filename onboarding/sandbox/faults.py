@@ -19,7 +19,7 @@ class Fault(BaseModel):
 
     It concerns a service, one operation of it unless that is None, and keys that start with `idempotency_key`.
 
-    - status: answer it without performing.
+    - status: answer it without performing, with the error `code` if it is given.
     - capacity: let `per_second` calls through in any one second; answer those beyond with 503, without performing.
     - silent: take it, and neither perform nor answer it.
     - slow: wait `delay_s` before performing.
@@ -34,6 +34,7 @@ class Fault(BaseModel):
     idempotency_key: str = ""
     kind: Literal["status", "capacity", "silent", "slow", "timeout_after", "drop_after", "half", "replay_500"]
     status: int | None = Field(default=None, ge=400, le=599)
+    code: str = ""
     per_second: int | None = Field(default=None, ge=1)
     delay_s: float | None = Field(default=None, ge=0, le=3600)
     rate: float = Field(default=1.0, ge=0, le=1)

@@ -271,7 +271,7 @@ def serve_until(server: SandboxServer, signals: set[signal.Signals]) -> None:
 def _instead(fault: Fault) -> Response | None:
     """What a request gets in place of being performed; None where the fault lets it be performed."""
     status = fault.status if fault.kind == "status" else INSTEAD.get(fault.kind)
-    return None if status is None else Response(status, {"code": FAULT_CODES.get(status, "fault")})
+    return None if status is None else Response(status, {"code": fault.code or FAULT_CODES.get(status, "fault")})
 
 
 def _filters(query: dict[str, str], known: Collection[str]) -> tuple[datetime | None, dict[str, str]]:

@@ -96,6 +96,8 @@ def count_failure(row: Any, workflow: Workflow, *, release: str, limits: Brake) 
         # Others have met it: that this release has not, its first workflows show. One odd payload among many does not.
         on = tally.is_half()
     else:
+        if row.since is None and not _was_on_lately(row, limits):
+            row.judged = []
         row.since = row.since or row.now
         on = tally.is_enough(_needed(row, limits))
     if not on:
@@ -205,8 +207,12 @@ def forget_old() -> int:
 
 
 def _needed(row: Any, limits: Brake) -> int:
-    lately = row.closed_at is not None and row.closed_at > row.now - limits.within
-    return min(row.failed, limits.failures) if lately and row.failed else limits.failures
+    again = row.failed if _was_on_lately(row, limits) else 0
+    return min(again, limits.failures) if again else limits.failures
+
+
+def _was_on_lately(row: Any, limits: Brake) -> bool:
+    return row.closed_at is not None and row.closed_at > row.now - limits.within
 
 
 class _Tally:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
-from django.db.models import F
 from django.utils import timezone
 
 from tests.acceptance.faults.audit import of
@@ -53,13 +51,21 @@ def assert_each_is_charged_once_or_has_it_back(system: System, given: list[Workf
     assert not Workflow.objects.exclude(parked_on="").exists()
 
 
-@pytest.mark.parametrize("answers", [[401], [404], [422], [401, 404, 422]], ids=str)
-def test_a_service_that_refuses_everybody_costs_time_and_few_verdicts(system: System, answers: list[int]) -> None:
+ROTATED, MOVED, NEW = (401, "token_invalid"), (404, ""), (422, "consent_missing")
+
+
+@pytest.mark.parametrize("answers", [[ROTATED], [ROTATED, MOVED, NEW]], ids=["one answer", "three"])
+def test_a_service_that_refuses_everybody_costs_time_and_few_verdicts(
+    system: System, answers: list[tuple[int, str]]
+) -> None:
     system.work("ONBOARDING", processes=WORKERS)
     given: list[Workflow] = []
-    for status in answers:
-        system.sandbox.clear_faults()
-        system.sandbox.fault("programs", None, "status", status=status)
+    before = 0
+    for status, code in answers:
+        fault = system.sandbox.fault("programs", None, "status", status=status, code=code)["id"]
+        if before:
+            system.sandbox.lift_fault(before)
+        before = fault
         given += keep_submitting(system, 45 // len(answers), 45 / len(answers))
     waiting, unfinished = statuses(given)["PENDING"], charged_and_not_enrolled()
     system.sandbox.clear_faults()
@@ -80,8 +86,10 @@ def test_a_release_with_a_mistake_beside_the_old_one_judges_few_and_holds_up_nob
 ) -> None:
     system.work("ONBOARDING", processes=2, RELEASE="old")
     bad = system.work(mistake, processes=2, RELEASE="new")
-    given = system.submit(20, PLAIN)
-    system.wait_until(is_on)
+    given: list[Workflow] = []
+    while not is_on():  # the old one takes most of them: a process that has exited takes a while to come back
+        given += keep_submitting(system, 2, 0.5)
+        assert len(given) < 300
     given += keep_submitting(system, 20, 10)
     system.wait_until(lambda: statuses(given)["PENDING"] == 0)
     bad.signal(15)
@@ -126,24 +134,3 @@ def test_a_reversal_that_fails_for_all_asks_once(system: System) -> None:
     wait_until_done(system, given)
     assert statuses(given)["FAILED"] == 20
     assert_each_is_charged_once_or_has_it_back(system, given)
-
-
-def test_killed_workers_and_a_restarted_server_leave_nothing_parked(system: System) -> None:
-    """In each state of the brake: suspected, on, tried, let go."""
-    system.sandbox.fault("programs", None, "status", status=404)
-    system.work("ONBOARDING", processes=WORKERS)
-    given: list[Workflow] = []
-    ends = time.monotonic() + 40
-    while time.monotonic() < ends:
-        given += system.submit(1, PLAIN)
-        system.lose_a_worker()
-        if time.monotonic() > ends - 15:
-            system.sandbox.clear_faults()
-        time.sleep(0.5)
-    wait_until_done(system, given)
-    system.stop()
-    assert statuses(given)["FAILED"] <= 16
-    assert not Workflow.objects.exclude(parked_on="").exists()
-    charged = Effect.objects.filter(step="execute_checkout", undo=False, state=Effect.State.DONE)
-    assert not charged.filter(workflow__in=[each.pk for each in given], workflow__status="FAILED").exists()
-    assert Effect.objects.filter(settled_at__lt=F("begun_at")).count() == 0

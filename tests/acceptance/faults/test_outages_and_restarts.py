@@ -1,4 +1,4 @@
-"""PostgreSQL is restarted, or all workers are killed, in each state of a circuit: the outage goes on where it was."""
+"""PostgreSQL is restarted, or all workers are killed, in each state of a circuit, or of a brake: all goes on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from django.db import connections
 
 from tests.acceptance.faults.harness import System, fired, send
+from tests.acceptance.faults.test_brake import assert_each_is_charged_once_or_has_it_back, statuses
 from tests.acceptance.faults.test_outages import PLAIN, WORKERS, assert_all_is_well, wait_until_done
 from tests.postgres import Restart
 from workflows.models import Attempt, Service, Workflow
@@ -77,3 +78,38 @@ def test_in_each_state_of_a_circuit(system: System, restart_postgres: Restart, l
     assert not rows.exclude(parked_on="").exists()
     assert "engine itself" not in system.output
     assert Attempt.objects.filter(outcome="lost" if lost == RESTARTED else "killed").exists()
+
+
+def cause() -> Service:
+    return Service.objects.exclude(step="").order_by("opened_at").first() or Service()
+
+
+@pytest.mark.parametrize("lost", [RESTARTED, KILLED])
+def test_in_each_state_of_the_brake(system: System, restart_postgres: Restart, lost: str) -> None:
+    def lose() -> None:
+        if lost == RESTARTED:
+            connections.close_all()
+            restart_postgres()
+        for child in system.workers[0].children() if lost == KILLED else ():
+            send(child, signal.SIGKILL)
+
+    refusal = system.sandbox.fault("programs", None, "status", status=404)["id"]
+    given = system.submit(2, PLAIN)
+    system.work("OUTAGE", processes=WORKERS, SERVICES_TIMEOUT="4")
+    system.wait_until(lambda: cause().since is not None)
+    lose()
+    given += system.submit(GIVEN, PLAIN)
+    rows = Workflow.objects.filter(pk__in=[each.pk for each in given])
+    system.wait_until(lambda: cause().opened_at is not None and rows.exclude(parked_on="").count() >= GIVEN - 10)
+    lose()
+    hang = system.sandbox.fault("programs", "enroll", "timeout_after", count=1)["id"]
+    system.sandbox.lift_fault(refusal)
+    system.wait_until(lambda: fired(system.sandbox)[hang])
+    lose()
+    system.wait_until(lambda: cause().opened_at is None and cause().cohort >= 4)
+    lose()
+    wait_until_done(system, given)
+    system.wait_until(lambda: not Attempt.objects.filter(closed_at=None).exists())
+    system.stop()
+    assert statuses(given)["FAILED"] <= 8
+    assert_each_is_charged_once_or_has_it_back(system, given)
