@@ -32,7 +32,7 @@ ACKNOWLEDGE = Verb(
     applies=lambda row: bool(operations.failures_left(row)),
     consequences=lambda row: list(_consequences(row)),
     done="It is acknowledged.",
-    seen=("seen", operations.failures_left),
+    seen=(("seen", operations.failures_left),),
     form=NoteForm,
 )
 

@@ -79,10 +79,10 @@ class Verb:
 
     `applies`: whether the row's state allows it. `why_not`: why this user may not do it to this row, though they have
     the permission; the page says so in place of the verb. `consequences`: what will happen, in sentences. `done`: the
-    message afterwards, unless the operation returns one. `seen`: the ids that the page was made of, and the operation's
-    argument for them, so that it can check what became of them since. `asks`: the title of the page, where the label
-    and the row's name do not make a sentence. `form` asks for the operation's arguments. `dangerous`: it takes
-    something away from a patient, and looks like it. One of several permissions is enough.
+    message afterwards, unless the operation returns one. `seen`: the ids that the page was made of, with the
+    operation's argument for them, so that it can check what became of them since. `asks`: the title of the page, where
+    the label and the row's name do not make a sentence. `form` asks for the operation's arguments. `dangerous`: it
+    takes something away from a patient, and looks like it. One of several permissions is enough.
     """
 
     slug: str
@@ -92,7 +92,7 @@ class Verb:
     applies: Callable[[Any], bool]
     consequences: Callable[[Any], list[str]]
     done: str
-    seen: tuple[str, Callable[[Any], list[int]]] | None = None
+    seen: tuple[tuple[str, Callable[[Any], list[int]]], ...] = ()
     asks: str = ""
     why_not: Callable[[Any, Any], str] = lambda row, user: ""
     form: type[ReasonForm] = ReasonForm
@@ -234,15 +234,13 @@ class ConsoleAdmin(ModelAdmin):
 
 def _seen(request: HttpRequest, verb: Verb, row: Any) -> dict[str, list[int]]:
     """The ids that the verb's page was made of: for a GET the current ones, for a POST those that come back."""
-    if verb.seen is None:
-        return {}
-    name, ids_of = verb.seen
     if request.method != "POST":
-        return {name: ids_of(row)}
-    sent = request.POST.getlist(name)
-    if not all(map(is_number, sent)):
-        raise BadRequest(f"{name} holds numbers.")
-    return {name: [int(each) for each in sent]}
+        return {name: ids_of(row) for name, ids_of in verb.seen}
+    sent = {name: request.POST.getlist(name) for name, _ in verb.seen}
+    for name, ids in sent.items():
+        if not all(map(is_number, ids)):
+            raise BadRequest(f"{name} holds numbers.")
+    return {name: [int(each) for each in ids] for name, ids in sent.items()}
 
 
 def is_number(text: str) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from workflows.console.money import total
 from workflows.definition import WorkflowDefinition, definitions, wording_of
 from workflows.effects import DONE, IN_DOUBT, UNDONE
 from workflows.engine.duplicates import others_of
 from workflows.models import Effect, Wait, Workflow
+from workflows.operations.amounts import total
 from workflows.wording import Wording, words_for_code, words_for_step
 
 KEPT = Effect.State.KEPT

@@ -83,7 +83,7 @@ ASSIGN = Verb(
         "Your colleague finds it in the inbox, under “Mine”, with your note in the workflow's history.",
         "Nobody else can decide it until it is unassigned.",
     ],
-    seen=("seen", lambda row: [row.assignee_id] if row.assignee_id else []),
+    seen=(("seen", lambda row: [row.assignee_id] if row.assignee_id else []),),
     form=AssignForm,
     done="It is assigned.",
 )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from workflows.console import words
-from workflows.definition import WorkflowDefinition, value_at
+from workflows.definition import WorkflowDefinition
 from workflows.models import Effect
+from workflows.operations.amounts import amount
 from workflows.redaction import masked_reference, private_part
 from workflows.wording import Money
-
-# ISO 4217: the signs that need no explanation here, and currencies without a smaller unit.
-SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
-WHOLE_UNITS = frozenset({"CLP", "ISK", "JPY", "KRW", "PYG", "UGX", "VND", "XAF", "XOF", "XPF"})
 
 _DONE, _KEPT, _UNDONE = Effect.State.DONE, Effect.State.KEPT, Effect.State.UNDONE
 _IN_DOUBT = (Effect.State.INTENT, Effect.State.UNKNOWN)
@@ -80,27 +76,3 @@ class _Charge:
     def _reference(self, call: Effect, name: str) -> str:
         value = (call.result or {}).get(name)
         return masked_reference(value, self.private) if value else ""
-
-
-def amount(payload: Mapping[str, Any], money: Money) -> str:
-    """The amount with its currency, `$145.00`, or `1,200 JPY`; "An amount" where the payload does not say it."""
-    return total([(payload, money)])
-
-
-def total(charges: Iterable[tuple[Mapping[str, Any], Money]]) -> str:
-    """The sum of the amounts of several payloads, by currency: `$290.00 and 1,200 JPY`."""
-    sums: Counter[str] = Counter()
-    says_all = True
-    for payload, money in charges:
-        units, currency = value_at(payload, money.amount), value_at(payload, money.currency)
-        if isinstance(units, int) and not isinstance(units, bool) and isinstance(currency, str):
-            sums[currency.upper() if currency.isalpha() and len(currency) == 3 else ""] += units
-        else:
-            says_all = False
-    shown = [_shown(units, currency) for currency, units in sums.items()]
-    return " and ".join(shown if says_all else [*shown, "more"]) if shown else "An amount"
-
-
-def _shown(units: int, currency: str) -> str:
-    number = f"{units:,}" if currency in WHOLE_UNITS else f"{units / 100:,.2f}"
-    return f"{SIGNS[currency]}{number}" if currency in SIGNS else f"{number} {currency}".strip()

@@ -41,7 +41,7 @@ RETRY = Verb(
     operation=operations.retry,
     applies=lambda row: row.state in (State.FAILED, State.CANCELLED),
     consequences=lambda row: list(consequences.of_retry(row)),
-    seen=("seen", operations.ended_at),
+    seen=(("seen", operations.ended_at),),
     form=RetryForm,
     why_not=lambda row, user: operations.why_not_retry(row.pk, user),
     done="It will be tried again from the first step.",
@@ -82,7 +82,11 @@ CANCEL = Verb(
     done="It is cancelled.",
     why_not=lambda row, user: operations.why_not_cancel(row.pk, user),
     dangerous=True,
-    seen=("open_tasks", lambda row: [task.pk for task in _open_tasks(row)]),
+    seen=(
+        ("open_tasks", lambda row: [task.pk for task in _open_tasks(row)]),
+        ("charged", lambda row: operations.charges_of(row).standing),
+        ("unclear", lambda row: operations.charges_of(row).unclear),
+    ),
 )
 
 

@@ -25,6 +25,7 @@ from workflows.operations.guards import (
     WorkflowBusy,
 )
 from workflows.operations.keys import revoke
+from workflows.operations.payments import charges_of
 from workflows.operations.services import (
     ALONE,
     LONGEST_HOLD,
@@ -85,6 +86,7 @@ __all__ = [
     "approve",
     "assign",
     "cancel",
+    "charges_of",
     "claim_task",
     "decidable",
     "ended_at",

@@ -2,8 +2,44 @@
 
 from __future__ import annotations
 
-from workflows.definition import definitions
+from typing import NamedTuple
+
+from workflows.definition import definitions, wording_of_type
+from workflows.effects import DONE, IN_DOUBT
+from workflows.models import Effect, Workflow
+from workflows.operations.amounts import amount
 from workflows.postgres.statements import fetch_one
+
+
+class Charges(NamedTuple):
+    """The calls of one workflow that charge, by their ids: those that stand, and those that may have happened."""
+
+    standing: list[int]
+    unclear: list[int]
+
+
+def charges_of(workflow: Workflow) -> Charges:
+    """The workflow's charges as they are now; none if its type is not known here, or has no words for money."""
+    definition = definitions().get(workflow.workflow_type)
+    money = definition.wording.money if definition else None
+    if definition is None or money is None:
+        return Charges([], [])
+    stands = (DONE, Effect.State.KEPT)
+    calls = Effect.objects.filter(workflow=workflow.pk, undo=False, step__in=definition.charge_names).order_by("pk")
+    return Charges(
+        [call.pk for call in calls if call.state in stands and (call.result or {}).get(money.reference)],
+        [call.pk for call in calls if call.state in IN_DOUBT],
+    )
+
+
+def in_words(workflow: Workflow, charges: Charges) -> str:
+    """What a workflow's charges come to."""
+    money = wording_of_type(workflow.workflow_type).money
+    if not (charges.standing or charges.unclear) or money is None:
+        return "nothing is charged any more"
+    has_been = "has been" if charges.standing else "may have been"
+    return f"{amount(workflow.payload, money)} {has_been} charged"
+
 
 # A call that has charged something. Any call may have, if this release does not know the type.
 _HAS_CHARGED = "(e.result ->> charge.reference <> '' OR family.workflow_type <> ALL (%(known)s::text[]))"

@@ -30,6 +30,7 @@ from workflows.operations.guards import (
     short_transaction,
     stated,
 )
+from workflows.operations.payments import Charges
 from workflows.postgres.statements import execute
 from workflows.signals import store, waking
 from workflows.state import attempt_log, history, transitions
@@ -176,27 +177,38 @@ def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
         record_event(workflow_id, Event.Kind.RUN_NOW, user, step=workflow.current_step, reason=reason)
 
 
-def cancel(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int] = ()) -> str:
+def cancel(
+    workflow_id: int,
+    *,
+    user: User,
+    reason: str,
+    open_tasks: Collection[int] = (),
+    charged: Collection[int] | None = None,
+    unclear: Collection[int] = (),
+) -> str:
     """Cancel a pending workflow, and undo its calls; return when that happens, in a sentence.
 
     A workflow that no worker holds is cancelled at once. For a running one the request is stored; its worker obeys it
     before the next step, or after the run, unless that completes the workflow. `open_tasks` are the ids of the tasks
     that the user has seen open: if another user has decided one since, the cancellation is refused. A charge that
-    stands, or may, takes the permission for that.
+    stands, or may, takes the permission for that. `charged` and `unclear` are the charges that the user has seen: if
+    the money has changed since, the cancellation is refused. None for a caller that showed no money.
     """
     require(user, CANCEL)
     require_reason(reason, "a cancellation")
+    seen = None if charged is None else Charges(sorted(charged), sorted(unclear))
     try:
-        return _cancel_now(workflow_id, user=user, reason=reason, open_tasks=open_tasks)
+        return _cancel_now(workflow_id, user=user, reason=reason, open_tasks=open_tasks, seen=seen)
     except WorkflowBusy:
-        return _request_cancellation(workflow_id, user=user, reason=reason, open_tasks=open_tasks)
+        return _request_cancellation(workflow_id, user=user, reason=reason, open_tasks=open_tasks, seen=seen)
 
 
-def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
+def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int], seen: Charges | None) -> str:
     error = describe_engine_error(WorkflowCancelled(by=user.get_username(), reason=stated(reason)))
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         _require_cancellable(workflow, state, user)
+        _require_charged_as_seen(workflow, seen)
         _require_undecided(_lock_tasks(workflow_id, open_tasks))
         _close_open_attempt(workflow_id)
         compensates = compensation.fail_or_compensate(
@@ -222,7 +234,9 @@ def _close_open_attempt(workflow_id: int) -> None:
     execute(f"{attempt_log.closing_as_vanished('true')} SELECT FROM vanished", {"workflow_id": workflow_id})
 
 
-def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int]) -> str:
+def _request_cancellation(
+    workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int], seen: Charges | None
+) -> str:
     """A worker holds the row: store and commit the request, then wake the workflow, as for a decision.
 
     If the worker lets go of the row just now, either it or the wake-up sees the request (see `signals.store`).
@@ -231,6 +245,7 @@ def _request_cancellation(workflow_id: int, *, user: User, reason: str, open_tas
         tasks = _lock_tasks(workflow_id, open_tasks)  # before the row is read: another user may hold both, to cancel it
         workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=workflow_id)
         _require_cancellable(workflow, State(workflow.state), user)
+        _require_charged_as_seen(workflow, seen)
         _require_undecided(tasks)
         if asked := store.cancellation(workflow_id):
             raise NotAllowed(f"{asked.by} has asked for that already; its worker will see it.")
@@ -253,6 +268,14 @@ def _require_cancellable(workflow: Workflow, state: State, user: User) -> None:
         raise NotAllowed("It is already being reversed, and fails then.")
     if refusal := why_not_cancel(workflow.pk, user):
         raise NotAllowed(refusal)
+
+
+def _require_charged_as_seen(workflow: Workflow, seen: Charges | None) -> None:
+    """A worker may charge between the page and the click; the user would not know that this is to be given back."""
+    now = payments.charges_of(workflow)
+    if seen is not None and now != seen:
+        money = payments.in_words(workflow, now)
+        raise NotAllowed(f"The money has changed since you looked: {money}. Look again: it can be cancelled still.")
 
 
 def why_not_cancel(workflow_id: int, user: User) -> str:

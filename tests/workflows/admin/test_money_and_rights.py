@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -88,6 +89,7 @@ def test_support_does_not_cancel_what_has_or_may_have_been_charged(
 def test_support_cancels_what_has_charged_nothing(sam: User, step: str, state: str, result: dict[str, Any]) -> None:
     row = onboarding()
     call(row, step, state, **result)
+    assert operations.charges_of(row) == ([], [])
     assert cancel(row, sam)
 
 
@@ -97,9 +99,9 @@ def test_a_refund_is_no_charge(sam: User) -> None:
     Effect.objects.create(
         workflow=row, step=CHARGE, state="done", undo=True, attempt=1, result={"charge_id": "ch_1"}, idempotency_key="u"
     )
-    assert not may_have_been_charged(row.pk)
-    call(row, generation=2, charge_id="ch_2")
-    assert may_have_been_charged(row.pk), "charged again"
+    assert (may_have_been_charged(row.pk), operations.charges_of(row).standing) == (False, [])
+    again = call(row, generation=2, charge_id="ch_2")
+    assert (may_have_been_charged(row.pk), operations.charges_of(row).standing) == (True, [again.pk])
 
 
 @pytest.mark.parametrize("group", ["support lead", "engineer"])
@@ -159,6 +161,44 @@ def test_the_page_offers_no_cancel_and_says_why_nor_does_its_address_help(as_: L
         assert b"Say why" not in answer.content
     row.refresh_from_db()
     assert row.status == "PENDING"
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize(
+    ("before", "since", "told"),
+    [
+        ("not_done", "done", "{} has been charged"),
+        ("not_done", "intent", "{} may have been charged"),
+        ("unknown", "done", "{} has been charged"),
+        ("unknown", "not_done", "nothing is charged any more"),
+    ],
+)
+def test_what_is_charged_while_the_page_is_open_is_told_before_it_is_given_back(
+    as_: Login, before: str, since: str, told: str, is_held: bool
+) -> None:
+    row, lead = onboarding(), as_("support lead")
+    charge = call(row, state=before)
+    page = f"/admin/workflows/workflow/{row.pk}/cancel/"
+    form = hidden_in(lead.get(page).content.decode()) | {"reason": "They want it."}
+    Effect.objects.filter(pk=charge.pk).update(state=since, result={"charge_id": "ch_1"} if since == "done" else {})
+    with another_connection() as other, other.transaction():
+        if is_held:
+            other.execute("SELECT FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [row.pk])
+        answer = lead.post(page, form, follow=True).content.decode()
+    assert f"The money has changed since you looked: {told.format(amount_of(row))}." in answer
+    row.refresh_from_db()
+    assert (row.status, row.compensating, Signal.objects.exists()) == ("PENDING", False, False)
+    lead.post(page, hidden_in(lead.get(page).content.decode()) | {"reason": "They want it."})
+    row.refresh_from_db()
+    assert row.cancelled_at, "as it is now"
+
+
+def hidden_in(page: str) -> dict[str, list[str]]:
+    """What the form of a page sends along unseen."""
+    fields: dict[str, list[str]] = {}
+    for name, value in re.findall(r'type="hidden" name="(\w+)" value="(\d+)"', page):
+        fields.setdefault(name, []).append(value)
+    return fields
 
 
 # --- Retrying what was refunded ---------------------------------------------------------------------------------
