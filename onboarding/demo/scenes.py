@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, zip_longest
 from typing import Any
 from uuid import UUID
@@ -82,6 +82,7 @@ def scenes(seed: int) -> list[Scene]:
 
     unclear, reversal, poison = new(Kind.NET_NEW), new(Kind.PROGRAM_FULL), new(Kind.NET_NEW)
     poison.payload[POISON] = True
+    twice = replace(unclear, idempotency_key=UUID(int=unclear.idempotency_key.int ^ 1))
     declined, cancelled, retried = new(Kind.CARD_DECLINED), new(Kind.NET_NEW), new(Kind.NET_NEW)
     reviews = [new(Kind.CLINICAL_REVIEW) for _ in range(4)]
     parked = [new(Kind.NET_NEW, insured=True) for _ in range(5)]
@@ -103,6 +104,11 @@ def scenes(seed: int) -> list[Scene]:
             "A poison payload: it crashed three workers, and is not tried again",
             poison,
             Expected(State.FAILED, "poison", _up_to(poison, "profiles", "update_personal_information")),
+        ),
+        Scene(
+            "The same patient once more, from a second tab: it waits for what becomes of the first",
+            twice,
+            Expected(State.WAITING, "", Counter()),
         ),
         Scene(
             "A card that was declined",
