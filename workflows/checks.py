@@ -106,6 +106,10 @@ def _check_keys(definition: WorkflowDefinition) -> Messages:
         message = f"Of {definition.name!r} these search keys are not valid: {', '.join(wrong)}."
         hint = 'Each is a lower-case word and a SearchKey: {"email": SearchKey("patient.email", normalise.email)}.'
         yield Error(message, hint=hint, obj=definition, id="workflows.E013")
+    if not all(isinstance(field, str) and all(field.split(".")) for field in definition.business_key):
+        message = f"The business key of {definition.name!r} does not name fields of its payload."
+        hint = 'Name them with dots, as in business_key=("patient.email", "program").'
+        yield Error(message, hint=hint, obj=definition, id="workflows.E014")
 
 
 # What is wrong with a step: the severity, the number of the check, the rest of a sentence about the step, a hint.

@@ -20,8 +20,8 @@ LONG, OTHER = "a" * 32, "b" * 43
 def one(*, workflow: Workflow, context: Context) -> None: ...
 
 
-def definition(search_keys: Any) -> WorkflowDefinition:
-    return WorkflowDefinition(name="good", steps=[one], context_class=Context, search_keys=search_keys)
+def definition(search_keys: Any, **more: Any) -> WorkflowDefinition:
+    return WorkflowDefinition(name="good", steps=[one], context_class=Context, search_keys=search_keys, **more)
 
 
 GOOD = definition(
@@ -29,12 +29,19 @@ GOOD = definition(
 )
 BAD_KIND = definition({"E-mail": SearchKey("patient.email", normalise.email)})
 NO_FIELD = definition({"email": SearchKey("patient..email", normalise.email)})
+BUSINESS, NO_BUSINESS = definition({}, business_key="order.number"), definition({}, business_key=("order", ""))
 
 
 @pytest.mark.parametrize(
-    ("name", "ids"), [("GOOD", []), ("BAD_KIND", ["workflows.E013"]), ("NO_FIELD", ["workflows.E013"])]
+    ("name", "ids"),
+    [
+        *(("GOOD", []), ("BAD_KIND", ["workflows.E013"]), ("NO_FIELD", ["workflows.E013"])),
+        *(("BUSINESS", []), ("NO_BUSINESS", ["workflows.E014"])),
+    ],
 )
-def test_a_search_key_is_a_word_and_a_field(settings: Settings, name: str, ids: list[str]) -> None:
+def test_a_search_key_is_a_word_and_a_field_and_a_business_key_fields(
+    settings: Settings, name: str, ids: list[str]
+) -> None:
     settings.WORKFLOWS = [f"{__name__}.{name}"]
     assert [message.id for message in check_definitions()] == ids
 
