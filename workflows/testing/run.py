@@ -164,13 +164,14 @@ def _registered(*registered: WorkflowDefinition) -> Iterator[None]:
 
 def _on_queue(definition: WorkflowDefinition, queue: str) -> WorkflowDefinition:
     moved = copy(definition)
-    moved.queue = queue
+    moved.queue, moved.business_key = queue, ()
     return moved
 
 
 def _watched(definition: WorkflowDefinition, this: Run, failure: Failure | None) -> WorkflowDefinition:
     """The definition with its functions watched, and one made to fail."""
     watched = copy(definition)
+    watched.business_key = ()  # or a second run of the same payload would be a duplicate of the first
     watched.steps = tuple(
         replace(
             step,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from datetime import timedelta
 
 import pytest
@@ -27,6 +28,12 @@ def test_an_order_is_shipped() -> None:
     assert (run.status, run.context["parcel"]) == ("COMPLETE", "p-2")
     assert run.effects == {"reserve": "done", "charge": "done", "ship": "done"}
     assert run.outcomes["review"] == "skipped"
+
+
+def test_a_run_is_no_duplicate_of_another_one() -> None:
+    once = copy(ORDER)
+    once.business_key = tuple(name for name, value in PAYLOAD.items() if isinstance(value, str))
+    assert [testing.run(once, PAYLOAD).status for _ in range(2)] == ["COMPLETE", "COMPLETE"]
 
 
 @testing.every_failure(ORDER)
