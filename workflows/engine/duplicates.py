@@ -158,13 +158,17 @@ _FREE = f"""
           JOIN workflows_workflow holder ON holder.id = k.workflow_id AND holder.status = 'PENDING'
          WHERE own.workflow_id = w.id AND own.role = 'waiting')"""
 
+_BEHIND = "SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[]) AND role = 'waiting'"
+
 
 def wake_those_behind(workflow: Workflow) -> None:
     """After the commit of what may be a workflow's end: wake those that waited for it, but for any that is locked."""
     definition = definitions().get(workflow.workflow_type)
-    if definition and definition.business_key and (hashes := _hashes(definition, workflow)):
-        behind = "SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%s::bytea[]) AND role = 'waiting'"
-        make_due_where(f"w.id IN ({behind}) AND {_FREE}", [[each for each, _ in hashes]])
+    if definition and definition.business_key:
+        hashes = [each for each, _ in _hashes(definition, workflow)]
+        behind = [pk for (pk,) in session_of().run(_BEHIND, {"hashes": hashes})]
+        if behind:  # as hardly ever: to plan the next statement takes longer than to find that out
+            make_due_where(f"w.id = ANY (%s) AND {_FREE}", [behind])
 
 
 def wake_waiting(after: int = 0) -> Slice:
