@@ -50,8 +50,9 @@ class Retry:
 class Brake:
     """When failures at a step that nobody explains stop being verdicts, and workflows are parked instead.
 
-    So many workflows `within` a time, if they are at least this `share` of all that came to the step. A definition with
-    fewer submissions than that, one an hour say, is not helped by it. Raises ValueError for limits that make no sense.
+    So many workflows `within` a time, if they are at least this `share` of the last twenty that came to the step. A
+    definition with fewer submissions than that, one an hour say, is not helped by it. Raises ValueError for limits that
+    make no sense.
     """
 
     failures: int = 5

@@ -195,7 +195,8 @@ class _Compensation:
         if isinstance(error, Unsettled):
             return None
         name = undo_of(step.name)
-        return brake.on_failure(self.definition, self.workflow, name, error, description, judges=False)
+        passes = self.attempt.boundary.take_passes(name, brake.code_of(description))
+        return brake.on_failure(self.definition, self.workflow, name, error, description, passes=passes, judges=False)
 
     def _undo(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> None:
         """Deal with one effect; its outcome is an entry of the attempt's steps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic
 
@@ -77,6 +77,9 @@ class WorkersBoundary(Boundary):
 
     def passed(self, step: Step) -> None:
         self._brake.passed(step.names)
+
+    def take_passes(self, step_name: str, code: str) -> Mapping[str, int]:
+        return self._brake.take_passes(step_name, code)
 
     def calling(self) -> None:
         now, announced = monotonic(), self._status.now

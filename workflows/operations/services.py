@@ -70,6 +70,8 @@ def why_not_let_fail(service: Service) -> str:
     """Why nothing that is parked there can be let fail, in a sentence; empty if it can."""
     if not service.step:
         return "Only what is parked on a cause can be let fail; a service comes back."
+    if service.opened_at is None:
+        return "The brake is off: what is parked goes on by itself."
     if service.let_fail_until:
         return f"What is parked is failing already: {service.let_fail_by} has said so."
     if not parked_to_fail(service.name):

@@ -25,6 +25,12 @@ from workflows.redaction import frames
 from workflows.state import attempt_log
 
 STANDARD = Brake()
+# Seconds. Nobody counts passes before a suspicion, which has to be weighed against something all the same: in full flow
+# two in a hundred may well be five within a second.
+LATELY = 1.0
+
+
+NOTHING: Mapping[str, int] = {}
 
 
 class KnownCause(NamedTuple):
@@ -48,6 +54,7 @@ class WorkersBrake:
         self._known: Sequence[KnownCause] = ()
         self._passed: dict[str, Counter[str]] = {}  # by cause, how many of which client since the last vote
         self._tried: set[str] = set()
+        self._lately: dict[tuple[str, str], tuple[float, Counter[str]]] = {}  # by type and step, since when
         self._voted_at = -inf
         self._workflow: Workflow | None = None
 
@@ -88,14 +95,31 @@ class WorkersBrake:
             causes.CRASHED,
         )
 
-    def passed(self, step_names: Iterable[str]) -> None:
+    def passed(self, step_names: Sequence[str]) -> None:
         """A step has run without failing."""
+        assert self._workflow is not None
+        key, now = (self._workflow.workflow_type, step_names[-1]), monotonic()
+        since, by_client = self._lately.get(key, (-inf, Counter()))
+        if now > since + LATELY:
+            since, by_client = self._lately[key] = now, Counter()
+        by_client[self._workflow.submitted_by] += 1
         for cause in self._known:
             if cause.step in step_names:
-                assert self._workflow is not None
                 self._passed.setdefault(cause.name, Counter())[self._workflow.submitted_by] += 1
                 if self._workflow.parked_on == cause.name:
                     self._tried.add(cause.name)
+
+    def take_passes(self, step_name: str, code: str) -> Mapping[str, int]:
+        """How many of each client have passed a step at this worker, and are in no vote about this cause yet.
+
+        Before the cause was suspected, those of just now: a second or two.
+        """
+        assert self._workflow is not None
+        name = causes.name_of(self._workflow.workflow_type, step_name, code)
+        if any(cause.name == name for cause in self._known):
+            return self._passed.pop(name, {})
+        since, by_client = self._lately.get((self._workflow.workflow_type, step_name), (-inf, Counter()))
+        return by_client if monotonic() <= since + 2 * LATELY else {}
 
     def vote(self) -> None:
         """Write what has passed: once a second at most, but a trial's outcome always. Raises ClaimLost."""
@@ -120,32 +144,51 @@ def on_failure(
     error: BaseException,
     description: Mapping[str, str],
     *,
+    passes: Mapping[str, int],
     judges: bool,
 ) -> Braked | None:
     """Vote for the cause of an unexplained failure. Returns what it is parked for if the brake is on, else None.
 
-    `description` is the error as it may be shown. `judges`: without the brake the workflow fails for good now.
+    `description` is the error as it may be shown; `passes` are in no vote yet (`WorkersBrake.take_passes`). `judges`:
+    without the brake the workflow fails for good now.
     """
     if not causes.is_unexplained(definition, error):
         return None
-    code = description["error_code"] or description["error_class"]
-    return _vote(workflow, step, code, release=settings.RELEASE, trace=frames(error), judges=judges)
+    code = code_of(description)
+    return _vote(workflow, step, code, release=settings.RELEASE, passes=passes, trace=frames(error), judges=judges)
+
+
+def code_of(description: Mapping[str, str]) -> str:
+    """By what a cause is named: the error's code, or else its class."""
+    return description["error_code"] or description["error_class"]
 
 
 def on_crash(workflow: Workflow, step: str, *, release: str) -> Braked | None:
     """Vote for the cause that a step has crashed its worker, of `release`. Returns what it is parked for, or None."""
-    braked = _vote(workflow, step, causes.CRASHED, release=release, trace="", judges=False)
+    braked = _vote(workflow, step, causes.CRASHED, release=release)
     return braked if release == settings.RELEASE else None
 
 
-def _vote(workflow: Workflow, step: str, code: str, *, release: str, trace: str, judges: bool) -> Braked | None:
+def _vote(
+    workflow: Workflow,
+    step: str,
+    code: str,
+    *,
+    release: str,
+    passes: Mapping[str, int] = NOTHING,
+    trace: str = "",
+    judges: bool = False,
+) -> Braked | None:
     """Vote on the attempt log, so that it outlives the attempt. It waits for the row: a verdict depends on it."""
     name = causes.name_of(workflow.workflow_type, step, code)
     with attempt_log.errors_lose_the_claim(), circuits.locked(name, using=attempt_log.ALIAS, wait=True) as row:
         assert row is not None
         row.workflow_type, row.step, row.code = workflow.workflow_type, step, code
         row.traceback = trace or row.traceback
-        is_on = causes.count_failure(row, workflow, release=release, limits=_limits(workflow.workflow_type))
+        limits = _limits(workflow.workflow_type)
+        if passes:
+            causes.count_passes(row, passes, release=release, limits=limits, tried=False)
+        is_on = causes.count_failure(row, workflow, release=release, limits=limits)
         if judges and not is_on:
             row.judged = [*row.judged, workflow.pk][-causes.MOST_FAILURES :]
     return _braked(name, needed=False) if is_on else None

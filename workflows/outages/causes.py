@@ -5,7 +5,7 @@ failures (a declined card) and outages of services are none. A credential that w
 a release with a bug would fail everybody, one by one: instead, workflows are parked.
 
 - closed -> suspected: an unexplained failure. It is a verdict still: the workflow fails.
-- suspected -> open: in the last five minutes five workflows have failed, and no more have passed the step.
+- suspected -> open: in the last five minutes five workflows have failed, and half of the last twenty.
 - open -> closed: a workflow that was released to try the step has passed it.
 
 Each release has its own tally, and its own entry in `Service.releases` when the brake is on for it: workers of another
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -46,21 +46,30 @@ AGAIN = 2
 LATELY = timedelta(minutes=5)
 # A row for each code that any service has ever answered with would be many.
 OLD = timedelta(days=1)
-# Passes are counted by the minute.
-MINUTE = 60
-# Failures that a tally keeps, newest last; clients whose passes it tells apart.
-MOST_FAILURES, MOST_CLIENTS = 50, 50
+# The share is that of so many outcomes, the last ones.
+LAST = 20
+# Clients that a tally tells apart, and failures that `judged` keeps.
+MOST_CLIENTS, MOST_FAILURES = 50, 50
 # A worker that has not been seen for this long takes up nothing: it is in a long step, or dead.
 LIVE = timedelta(seconds=60)
 
 
-class Failure(NamedTuple):
-    """One unexplained failure: when (epoch seconds), whose, sent by which API client, and a hash of what was sent."""
+class Outcome(NamedTuple):
+    """Workflows that have passed the step, or one that has failed there: when (epoch seconds), and which client's.
+
+    Of a failure: the workflow, and a hash of what was sent.
+    """
 
     at: float
-    workflow_id: int
     client: str
+    passes: int
+    workflow_id: int
     payload: str
+
+
+class Counted(NamedTuple):
+    failed: int
+    passed: int
 
 
 def name_of(workflow_type: str, step: str, code: str) -> str:
@@ -75,11 +84,6 @@ def is_unexplained(definition: WorkflowDefinition, error: BaseException) -> bool
     return not (isinstance(error, StepError) and is_explained(definition.wording, str(error.code)))
 
 
-def failure_of(workflow: Workflow, *, now: datetime) -> Failure:
-    digest = sha256(json.dumps(workflow.payload, sort_keys=True).encode()).hexdigest()[:16]
-    return Failure(now.timestamp(), workflow.pk, workflow.submitted_by, digest)
-
-
 # --- The rules, for the locked row of a cause ---------------------------------------------------------
 
 
@@ -91,7 +95,7 @@ def count_failure(row: Any, workflow: Workflow, *, release: str, limits: Brake) 
         _put_off_trials(row)
         return True
     tally = _Tally(row, release, limits)
-    tally.add_failure(failure_of(workflow, now=row.now))
+    tally.add_failure(workflow)
     if row.opened_at is not None:
         # Others have met it: that this release has not, its first workflows show. One odd payload among many does not.
         on = tally.is_half()
@@ -121,8 +125,8 @@ def count_passes(row: Any, by_client: Mapping[str, int], *, release: str, limits
         return
     tally = _Tally(row, release, limits)
     tally.add_passes(by_client)
-    if row.opened_at is None and not any(each["failures"] for each in row.tallies.values()):
-        row.since, row.judged = None, []
+    if row.since and row.opened_at is None and row.failed_at < row.now - limits.within:
+        row.since, row.judged, row.tallies = None, [], {}
 
 
 def is_on_for(row: Service, release: str) -> bool:
@@ -216,72 +220,74 @@ def _was_on_lately(row: Any, limits: Brake) -> bool:
 
 
 class _Tally:
-    """What workers of one release have met within the window: its failures, and the passes of each client."""
+    """The last outcomes of the step for workers of one release, oldest first: passes by the batch, and failures.
+
+    Of each client it keeps as many as decide. The share is that of the last ones: what has passed all the day says
+    nothing about a credential that was rotated a moment ago.
+    """
 
     def __init__(self, row: Any, release: str, limits: Brake) -> None:
-        now = row.now.timestamp()
-        since = now - limits.within.total_seconds()
-        kept = {name: _recent(tally, since, now) for name, tally in row.tallies.items()}
-        row.tallies = {name: tally for name, tally in kept.items() if tally["failures"] or name == release}
-        self._minute = str(int(now // MINUTE))
-        self._tally = row.tallies.setdefault(release, {"failures": [], "passes": {}})
+        self._row, self._release = row, release
+        self._at = row.now.timestamp()
         self._limits = limits
+        self._last = max(LAST, int(limits.failures / limits.share))
+        since = self._at - limits.within.total_seconds()
+        self._outcomes = [
+            each for each in map(Outcome._make, row.tallies.get(release, ())) if since < each.at <= self._at
+        ]
 
-    @property
-    def _failures(self) -> list[Failure]:
-        return [Failure(*each) for each in self._tally["failures"]]
-
-    def add_failure(self, failure: Failure) -> None:
-        others = [each for each in self._failures if each.workflow_id != failure.workflow_id]
-        self._tally["failures"] = [*others, failure][-MOST_FAILURES:]
+    def add_failure(self, workflow: Workflow) -> None:
+        digest = sha256(json.dumps(workflow.payload, sort_keys=True).encode()).hexdigest()[:16]
+        self._outcomes = [each for each in self._outcomes if each.workflow_id != workflow.pk]
+        self._add(Outcome(self._at, workflow.submitted_by, 0, workflow.pk, digest))
 
     def add_passes(self, by_client: Mapping[str, int]) -> None:
-        passes = self._tally["passes"]
         for client, number in by_client.items():
-            minutes = passes.setdefault(client if client in passes or len(passes) < MOST_CLIENTS else "", {})
-            minutes[self._minute] = minutes.get(self._minute, 0) + number
+            self._add(Outcome(self._at, client, number, 0, ""))
 
     def is_enough(self, needed: int) -> bool:
-        """Whether so many workflows have failed, and half of all that came by; of one client's, not while others pass.
-
-        While anything passes, one payload counts once, however often it is sent.
+        """Whether so many workflows have failed, and half of the last that came by; of one client's, not while others
+        pass.
         """
-        failed, passed = self._failed(), self._passed()
-        if failed.total() < needed or not self._is_half_of(failed, passed):
+        failures = [each for each in self._outcomes if not each.passes]
+        if self._counted(self._outcomes).failed < needed or not self.is_half():
             return False
-        ((worst, _),) = failed.most_common(1)
-        failed.pop(worst), passed.pop(worst, 0)
-        return not passed.total() or self._is_half_of(failed, passed)
+        ((worst, _),) = Counter(each.client for each in failures).most_common(1)
+        return self._is_half_of([each for each in self._outcomes if each.client != worst])
 
     def is_half(self) -> bool:
-        return self._is_half_of(self._failed(), self._passed())
+        return self._is_half_of(self._outcomes)
 
     def told(self) -> str:
-        failed, passed = self._failed().total(), self._passed().total()
-        return f"{failed} of {failed + passed} workflows have failed"
+        failed, passed = self._counted(self._outcomes)
+        return f"{failed} of the last {failed + passed} workflows have failed"
 
-    def _is_half_of(self, failed: Counter[str], passed: Counter[str]) -> bool:
-        return failed.total() >= self._limits.share * (failed.total() + passed.total())
+    def _is_half_of(self, outcomes: Sequence[Outcome]) -> bool:
+        failed, passed = self._counted(outcomes)
+        return failed >= self._limits.share * (failed + passed)
 
-    def _failed(self) -> Counter[str]:
-        """How many have failed, by client."""
-        each = self._failures
-        if self._passed():
-            each = list({failure.payload: failure for failure in each}.values())
-        return Counter(failure.client for failure in each)
+    def _counted(self, outcomes: Sequence[Outcome]) -> Counted:
+        """How many of the last ones failed, and passed. While anything passes, one payload counts once."""
+        failures: set[Any] = set()
+        passed, any_passes = 0, any(each.passes for each in outcomes)
+        for each in reversed(outcomes):
+            if len(failures) + passed >= self._last:
+                break
+            if each.passes:
+                passed = min(passed + each.passes, self._last - len(failures))
+            else:
+                failures.add(each.payload if any_passes else each.workflow_id)
+        return Counted(len(failures), passed)
 
-    def _passed(self) -> Counter[str]:
-        return Counter({client: sum(minutes.values()) for client, minutes in self._tally["passes"].items()})
-
-
-def _recent(tally: dict[str, Any], since: float, now: float) -> dict[str, Any]:
-    """What of a tally is neither too old nor, as the clock was set back, of a time to come."""
-    lately = range(int(since // MINUTE), int(now // MINUTE) + 1)
-    passes = {
-        client: {minute: number for minute, number in minutes.items() if int(minute) in lately}
-        for client, minutes in tally["passes"].items()
-    }
-    return {
-        "failures": [each for each in tally["failures"] if since < each[0] <= now],
-        "passes": {client: minutes for client, minutes in passes.items() if minutes},
-    }
+    def _add(self, outcome: Outcome) -> None:
+        """Of each client the last ones stay; of one payload as many, beside all others."""
+        seen: Counter[str] = Counter()
+        payloads: Counter[str] = Counter()
+        kept = []
+        for each in reversed([*self._outcomes, outcome]):
+            if seen[each.client] < self._last and payloads[each.payload] < self._last and len(seen) <= MOST_CLIENTS:
+                kept.append(each)
+            seen[each.client] += each.passes or not payloads[each.payload]
+            payloads[each.payload] += not each.passes
+        self._outcomes = kept[::-1]
+        self._row.tallies = {**self._row.tallies, self._release: self._outcomes}

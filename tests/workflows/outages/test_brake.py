@@ -137,6 +137,16 @@ def test_a_failure_that_the_wording_explains_is_no_vote(program: Program, bug: S
     assert Service.objects.exists() is on
 
 
+def test_what_has_passed_a_moment_before_the_first_failure_counts(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workflows.outages.brake.LATELY", 60.0)
+    program.bug = TypeError("for a few")
+    well, odd = [submit({"well": True}) for _ in range(10)], [submit() for _ in range(5)]
+    work_due()
+    assert statuses(well + odd) == ["COMPLETE"] * 10 + ["FAILED"] * 5
+
+
 def test_a_trial_that_passes_lets_all_go_on_and_each_is_charged_once(program: Program) -> None:
     workflows = braked(program, 8)
     trial_is_due()
