@@ -274,5 +274,7 @@ def wording_of_type(workflow_type: str) -> Wording:
 
 
 def titled_step(workflow_type: str, step: str) -> str:
-    """A step of a type of workflow as people know it, in quotes."""
-    return words_for_step(wording_of_type(workflow_type), step).titled
+    """A step of a type of workflow as people know it, in quotes; of an undo (`undo charge`), what it reverses."""
+    of_step = step.removeprefix(undo_of(""))
+    titled = words_for_step(wording_of_type(workflow_type), of_step).titled
+    return titled if of_step == step else f"the reversal of {titled}"

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
-from django.urls import URLPattern, URLResolver
+from django.contrib.admin.utils import quote
+from django.urls import URLPattern, URLResolver, reverse
 
 from tests.console import states
 from tests.console.scenes import EMAIL, charged, failed_reversal, of, unclear_call
@@ -54,6 +55,10 @@ def names(patterns: Iterable[URLPattern | URLResolver] | None = None) -> Iterato
             yield from names(pattern.url_patterns)
         elif pattern.name:
             yield pattern.name
+
+
+def of_cause(page: str) -> Callable[[], str]:
+    return lambda: reverse(f"admin:workflows_service_{page}", args=[quote(states.cause().pk)])
 
 
 # --- What is done on a page ---------------------------------------------------------------------
@@ -228,6 +233,8 @@ THINGS = [
     Shown("workflows_service_hold", "", row_page("service", "hold")),
     Shown("workflows_service_hold", "of no time", row_page("service", "hold"), press("Hold", until="2020-01-01T10:00")),
     Shown("workflows_service_try_now", "", row_page("service", "try_now")),
+    Shown("workflows_service_change", "a step where many fail", of_cause("change")),
+    Shown("workflows_service_let_fail", "", of_cause("let_fail")),
     Shown("workflows_service_changelist", "", listed("service")),
     Shown("workflows_workerprocess_change", "", row_page("workerprocess", "change")),
     Shown("workflows_workerprocess_changelist", "", listed("workerprocess")),

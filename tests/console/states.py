@@ -16,8 +16,18 @@ from tests.groups import make_groups
 from tests.workflows import rows
 from tests.workflows.admin.tasks import task
 from tests.workflows.admin.test_connections import child, signal, wait
-from tests.workflows.outages.services import open_circuit
-from workflows.models import ApiKey, Chore, CircuitEvent, ManualTask, State, UndeliveredMessage, WorkerProcess, Workflow
+from tests.workflows.outages.services import open_cause, open_circuit
+from workflows.models import (
+    ApiKey,
+    Chore,
+    CircuitEvent,
+    ManualTask,
+    Service,
+    State,
+    UndeliveredMessage,
+    WorkerProcess,
+    Workflow,
+)
 
 PASSWORD = "correct horse battery"
 
@@ -96,6 +106,7 @@ def trouble() -> str:
     rows.parked(parked_on="programs")
     open_circuit()
     task(due_at=timezone.now() - timedelta(hours=1))
+    cause()
     Chore.objects.create(name="expire", failing_since=timezone.now(), error="It cannot.")
     ahead = timezone.now() + timedelta(minutes=10)
     rows.workflow(created_at=ahead, invisible_until=ahead)
@@ -108,6 +119,17 @@ def service() -> str:
     for kind in CircuitEvent.Kind:
         CircuitEvent.objects.create(service="programs", kind=kind, reason="5 of 5 votes found it unavailable.")
     return "programs"
+
+
+def cause() -> Service:
+    """A step where many fail, with all that its page can show."""
+    row = open_cause(traceback="File programs.py, in enroll", judged=[stopped().pk])
+    rows.parked(parked_on=row.pk)
+    open_cause("undo execute_checkout", elsewhere=True)
+    Service.objects.filter(pk=row.pk).update(asked_by="ada", asked_at=timezone.now(), asked_reason="They are told.")
+    for kind in CircuitEvent.Kind:
+        CircuitEvent.objects.create(service=row.pk, kind=kind, reason="5 of 6 workflows have failed at this step.")
+    return row
 
 
 def worker() -> WorkerProcess:

@@ -38,6 +38,20 @@ def down(
     return Standing(Service(name=name, opened_at=since), state, number(parked), None, None, None)
 
 
+def stopped(step: str = "enroll_in_program", **fields: Any) -> Standing:
+    """A step where many fail: of onboarding, which has words for it."""
+    cause = {
+        "workflow_type": "onboarding",
+        "step": step,
+        "code": "TypeError",
+        "elsewhere": fields.pop("elsewhere", False),
+    }
+    standing = down(f"onboarding/{step}: TypeError", **fields)
+    for name, value in cause.items():
+        setattr(standing.service, name, value)
+    return standing
+
+
 def counts(**fields: Any) -> Counts:
     counted = {"workers": 3, "failed": 2, "failed_today": 30, "tasks": 0, "overdue": 0}
     numbers = {name: number(fields.pop(name, usual)) for name, usual in counted.items()}
@@ -102,6 +116,39 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             {"services": [down(name) for name in "abcd"]},
             "Slow: a is down since 14:02 UTC; b is down since 14:02 UTC; c is down since 14:02 UTC; "
             "other services are in trouble, too.",
+        ),
+        # --- Steps where many fail ---
+        (
+            {"causes": [stopped(parked=41)]},
+            "In trouble: “Enrol in the program” has failed for many since 14:02 UTC (TypeError), 41 parked.",
+        ),
+        (
+            {"causes": [stopped("undo execute_checkout", parked=1, elsewhere=True)]},
+            "In trouble: the reversal of “Charge the card” has failed for many since 14:02 UTC (TypeError), 1 parked, "
+            "left to workers of another release.",
+        ),
+        (
+            {"causes": [stopped(state=CircuitState.HELD)]},
+            "In trouble: “Enrol in the program” is held since 14:02 UTC (TypeError).",
+        ),
+        (
+            {"causes": [stopped(parked=5, state=CircuitState.CLOSED)]},
+            "Slow: “Enrol in the program” goes on again, 5 still parked.",
+        ),
+        ({"causes": [stopped(state=CircuitState.CLOSED)]}, WELL),
+        (
+            {
+                "causes": [stopped(name) for name in ("a", "b", "c")]
+                + [stopped("d", state=CircuitState.CLOSED, parked=1)]
+            },
+            "In trouble: “A” has failed for many since 14:02 UTC (TypeError); “B” has failed for many since 14:02 UTC "
+            "(TypeError); “C” has failed for many since 14:02 UTC (TypeError).",
+        ),
+        (
+            {"causes": [stopped(name) for name in ("a", "b", "c", "d")], "services": [down()]},
+            "In trouble: “A” has failed for many since 14:02 UTC (TypeError); “B” has failed for many since 14:02 UTC "
+            "(TypeError); “C” has failed for many since 14:02 UTC (TypeError); other steps have failed for many, too; "
+            "payments is down since 14:02 UTC.",
         ),
         # --- People ---
         ({"overdue": 1}, "Slow: 1 task is overdue."),

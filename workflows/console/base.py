@@ -81,8 +81,9 @@ class Verb:
     the permission; the page says so in place of the verb. `consequences`: what will happen, in sentences. `done`: the
     message afterwards, unless the operation returns one. `seen`: the ids that the page was made of, with the
     operation's argument for them, so that it can check what became of them since. `asks`: the title of the page, where
-    the label and the row's name do not make a sentence. `form` asks for the operation's arguments. `dangerous`: it
-    takes something away from a patient, and looks like it. One of several permissions is enough.
+    the label and the row's name do not make a sentence; `{}` stands for that name. `form` asks for the operation's
+    arguments. `dangerous`: it takes something away from a patient, and looks like it. One of several permissions is
+    enough.
     """
 
     slug: str
@@ -172,6 +173,10 @@ class ConsoleAdmin(ModelAdmin):
             raise Http404(f"There is no {self.opts.verbose_name} {row_id}.")
         return row
 
+    def name_of(self, row: Any) -> str:
+        """The row in a sentence, and in the way back to its page."""
+        return f"{self.opts.verbose_name} {row.pk}"
+
     def render(self, request: HttpRequest, template: str, row: Any, **context: Any) -> TemplateResponse:
         possible = [v for v in self.verbs if v.applies(row) and v.is_for(request.user)]
         barred = {verb: why for verb in possible if (why := verb.why_not(row, request.user))}
@@ -183,6 +188,7 @@ class ConsoleAdmin(ModelAdmin):
                 "opts": self.opts,
                 "list_title": self._title_of_list(),
                 "row": row,
+                "row_name": self.name_of(row),
                 "title": f"{self.opts.verbose_name} {row.pk}".capitalize(),
                 "verbs": [(verb, self.url_of(verb.slug, row)) for verb in possible if verb not in barred],
                 "barred": [(verb.label, why) for verb, why in barred.items()],
@@ -213,6 +219,7 @@ class ConsoleAdmin(ModelAdmin):
             "admin/workflows/confirm.html",
             row,
             verb=verb,
+            asks=(verb.asks or f"{verb.label} {{}}").format(self.name_of(row)),
             consequences=verb.consequences(row),
             form=form,
             hidden=[(name, each) for name, ids in seen.items() for each in ids],

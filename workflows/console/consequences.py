@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from django.db.models import QuerySet
+
 from workflows.definition import WorkflowDefinition, definitions, wording_of
 from workflows.effects import DONE, IN_DOUBT, UNDONE
 from workflows.engine.duplicates import others_of
@@ -13,6 +15,9 @@ from workflows.operations.amounts import total
 from workflows.wording import Wording, words_for_code, words_for_step
 
 KEPT = Effect.State.KEPT
+
+# So many workflows, and no more, are looked through for what they were charged.
+LOOKED_THROUGH = 100
 
 QUESTIONS = (
     "If a question that was rejected, or expired, made it fail, that one is asked again. All other answers stay."
@@ -150,6 +155,18 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
     if behind := [f"workflow {each.workflow_id}" for each in others_of(workflow) if each.is_waiting]:
         yield f"What waits for this one then goes on: {', '.join(behind)}. Cancel that, too, if it should not."
     yield "It can be retried afterwards: what was reversed is then done again."
+
+
+def of_let_fail(parked: QuerySet[Workflow]) -> Iterator[str]:
+    """What happens to workflows that are parked and let fail, in sentences. Many are not looked through."""
+    calls = Calls.of_each(list(parked.only("workflow_type")[: LOOKED_THROUGH + 1]))
+    if len(calls) > LOOKED_THROUGH:
+        yield "What was charged is given back."
+    elif charged := [each for each in calls if each.refunds()]:
+        yield f"{_total(charged)} is given back, for {len(charged)} of them."
+    if len(calls) <= LOOKED_THROUGH and (unclear := [each for each in calls if each.titles(*IN_DOUBT)]):
+        yield f"Of {len(unclear)} a call is unclear. That is found out, and what happened is reversed where it can be."
+    yield "What they have done in other systems is reversed where it can be."
 
 
 def may_run_early(workflow: Workflow) -> bool:

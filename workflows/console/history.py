@@ -80,6 +80,8 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
             return f"“{title}” has been done.", step
         case Kind.FOLLOW_UP_ASKED:
             return _joined(": ", title, reason), step
+        case Kind.PARKED if detail.get("mend"):
+            return _joined(": ", title, f"it waits for {detail['mend']}."), step
         case Kind.PARKED:
             return _joined(": ", title, f"the {detail.get('service', '?')} service is unavailable."), step
         case Kind.CRASHED | Kind.KILLED | Kind.INTERRUPTED | Kind.LOST:

@@ -63,8 +63,8 @@ def _shown(piece: Piece, user: User | AnonymousUser) -> tuple[str, str]:
         return piece.text, ""
     if _may_follow(piece.link, user):
         return piece.text, url_of(piece.link)
-    # Only users who may see services see its name.
-    return ("a service" if piece.link.model == "service" and piece.link.pk else piece.text), ""
+    # Only users who may see services see its name. A cause is named by its step.
+    return ("a service" if piece.link.model == "service" and piece.link.pk == piece.text else piece.text), ""
 
 
 def _may_follow(link: Link, user: User | AnonymousUser) -> bool:

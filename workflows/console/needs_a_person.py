@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.admin import AdminSite
+from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
@@ -23,10 +24,10 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from workflows.console import words
+from workflows.console import cause, words
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
-from workflows.health import bounded
+from workflows.health import bounded, services
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import Asked, Item, Kind, Place, Source, Whose
 from workflows.models import FollowUp, ManualTask, Workflow
@@ -105,6 +106,7 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
     context = {
         **site.each_context(request),
         "title": of.title,
+        "causes": _causes(request.user) if of is NEEDS_A_PERSON and not given and not after else [],
         "lines": list(lines(shown.items, urlencode(given))),
         "number": bounded.text(number),
         "is_open": _is_open(given),
@@ -114,6 +116,12 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
         "sees_workflows": request.user.has_perm(needs.SEE_WORKFLOWS),
     }
     return TemplateResponse(request, "admin/workflows/needs_a_person.html", context)
+
+
+def _causes(user: User) -> list[tuple[str, str]]:
+    """The steps where many fail until somebody mends them, for who may see services: a sentence, and where it leads."""
+    found = services.braked() if user.has_perm(services.SEE_SERVICES) else []
+    return [(reverse("admin:workflows_service_change", args=[quote(row.pk)]), cause.sentence(row)) for row in found]
 
 
 def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -> tuple[needs.Page, int]:

@@ -24,6 +24,8 @@ LINES = {
     State.FAILED: "",
     State.COMPENSATING: "",
 }
+# In place of that of a workflow which waits for a service: many fail at a step, and somebody mends it.
+TO_BE_MENDED = f"There is a technical problem on our side, and we go on when it is mended. {_NOTHING_TO_DO}"
 # What the patient of a failed or cancelled workflow hears of a charge. The ledger decides, not the state alone: nobody
 # is told of a refund that is not under way.
 REFUNDED = "Your payment was refunded."
@@ -33,7 +35,8 @@ UNKNOWN = "We cannot tell yet whether you were charged."
 BEING_REFUNDED = "Your refund is on its way."
 REFUND_DELAYED = "Your refund is on its way; it is taking longer than usual."
 REFUND_ASKED = "We could not refund your payment yet. Our team is working on it."
-OF_MONEY = (REFUNDED, NOT_REFUNDED, UNCLEAR, UNKNOWN, BEING_REFUNDED, REFUND_DELAYED, REFUND_ASKED)
+PAID_SO_FAR = "Your payment stays as it is. If we cannot go on, you get it back."
+OF_MONEY = (REFUNDED, NOT_REFUNDED, UNCLEAR, UNKNOWN, BEING_REFUNDED, REFUND_DELAYED, REFUND_ASKED, PAID_SO_FAR)
 
 
 def to_tell(
@@ -43,11 +46,12 @@ def to_tell(
     passed_over: Sequence[str] = (),
     effects: Sequence[Effect] = (),
     asked: bool = False,
+    to_be_mended: bool = False,
 ) -> str:
     """What to tell the patient about a workflow, by its state.
 
     `passed_over` are the codes of failed best-effort steps, `effects` its calls; `asked`: it waits for a person of
-    ours.
+    ours; `to_be_mended`: it is parked at a step where many fail.
     """
     wording = wording_of(definition)
     state = State(workflow.state)
@@ -60,6 +64,8 @@ def to_tell(
     money = _money(definition, effects, workflow, asked=asked)
     if state == State.CANCELLED or workflow.cancelled_at:
         return f"{LINES[State.CANCELLED]} {money}".strip()
+    if state == State.PARKED and to_be_mended:
+        return f"{TO_BE_MENDED} {money}".strip()
     if state in (State.FAILED, State.COMPENSATING):
         return f"{words_for_code(wording, workflow.last_error_code).patient} {money}".strip()
     return LINES[state]
@@ -79,6 +85,9 @@ def _money(definition: WorkflowDefinition | None, effects: Sequence[Effect], wor
             return REFUND_ASKED
         failed = charges[Effect.State.DONE].undo_failures or charges[Effect.State.DONE].undo_unavailable
         return REFUND_DELAYED if failed or workflow.parked_on else BEING_REFUNDED
+    if Effect.State.DONE in charges and workflow.state == State.PARKED:
+        step = definition.find_step(charges[Effect.State.DONE].step)
+        return PAID_SO_FAR if step and step.undo else ""
     if charges.keys() & {Effect.State.DONE, Effect.State.KEPT}:
         return NOT_REFUNDED
     return REFUNDED if charges else ""

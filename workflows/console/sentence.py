@@ -9,12 +9,16 @@ from django.utils import timezone
 from workflows.console import deferred_steps, words
 from workflows.console.words import clock
 from workflows.definition import wording_of_type
-from workflows.models import Attempt, Event, State, Workflow
+from workflows.models import Attempt, Event, Service, State, Workflow
+from workflows.outages.causes import mend_of
 from workflows.wording import Wording, known_words_for_code, words_for_step
 
 
-def sentence(workflow: Workflow, attempt: Attempt | None, undone: Sequence[str]) -> str:
-    """The first sentence of a workflow's page. `attempt` is the last one; `undone` are the steps that were undone."""
+def sentence(
+    workflow: Workflow, attempt: Attempt | None, undone: Sequence[str], parked_on: Service | None = None
+) -> str:
+    """The first sentence of a workflow's page. `attempt` is the last one; `undone` are the steps that were undone;
+    `parked_on` is the cause for which it waits."""
     wording = wording_of_type(workflow.workflow_type)
     title = _title(wording, workflow.current_step)
     if reason := _rescheduled(workflow):
@@ -35,9 +39,14 @@ def sentence(workflow: Workflow, attempt: Attempt | None, undone: Sequence[str])
                 if workflow.cancelled_at
                 else f"It failed at {title or 'its start'}: {why(workflow)}"
             )
-            return f"{ended} What it did is being reversed.\n{_reversing(workflow, attempt)}"
+            return f"{ended} What it did is being reversed.\n{_reversing(workflow, attempt, parked_on)}"
         case State.RUNNING if attempt:
             return f"Running since {clock(attempt.opened_at)}."
+        case State.PARKED if parked_on:
+            return (
+                f"Waiting since {clock(workflow.parked_at)} for {mend_of(parked_on)}. "
+                "What it has done stays, and it goes on by itself when that is mended."
+            )
         case State.PARKED:
             return (
                 f"Waiting since {clock(workflow.parked_at)} for the {workflow.parked_on} service, which is down. "
@@ -89,10 +98,12 @@ def _rescheduled(workflow: Workflow) -> str:
     return str(last.detail.get("reason", "no reason was recorded"))
 
 
-def _reversing(workflow: Workflow, attempt: Attempt | None) -> str:
+def _reversing(workflow: Workflow, attempt: Attempt | None, parked_on: Service | None) -> str:
     """How far the compensation is."""
     if attempt and _is_under_way(attempt):
         return f"A worker has been reversing it since {clock(attempt.opened_at)}."
+    if parked_on:
+        return f"It waits for {mend_of(parked_on)}, and goes on by itself when that is mended."
     if workflow.parked_on and workflow.waiting_for:
         return f"It waits for the {workflow.parked_on} service, which is down: {workflow.waiting_for}"
     if workflow.waiting_for:

@@ -1,7 +1,8 @@
-"""The services: which are down, what waits for them, and what was done about it?"""
+"""The services, and the steps where many fail: what is down, what waits, and what was done about it?"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
@@ -14,7 +15,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import words
+from workflows.console import cause, words
 from workflows.console.base import ConsoleAdmin, ReasonForm, Verb
 from workflows.health import services
 from workflows.health.services import Standing
@@ -45,7 +46,40 @@ HOLD = Verb(
     permission=operations.HOLD,
     operation=operations.hold,
     applies=lambda row: True,
-    consequences=lambda row: [
+    consequences=lambda row: cause.of_hold(row) if row.is_cause else _once_held(row),
+    done="It is held.",
+    form=HoldForm,
+)
+TRY_NOW = Verb(
+    slug="try_now",
+    label="Try now",
+    asks="Have {} tried now",
+    permission=operations.TRY_NOW,
+    operation=operations.try_now,
+    applies=lambda row: (
+        row.state in (CircuitState.OPEN, CircuitState.HELD)
+        and not circuits.is_trial_due(row.service)
+        and not row.service.elsewhere
+    ),
+    consequences=lambda row: cause.of_try_now(row) if row.is_cause else _once_tried(row),
+    done="The next workflow that needs it tries it.",
+)
+LET_FAIL = Verb(
+    slug="let_fail",
+    label="Let fail",
+    asks="Let fail what is parked at {}",
+    permission=operations.LET_FAIL,
+    operation=operations.let_fail,
+    applies=lambda row: row.is_cause and row.parked.number > 0,
+    consequences=cause.of_let_fail,
+    why_not=lambda row, user: operations.why_not_let_fail(row.service, user),
+    done="",
+    dangerous=True,
+)
+
+
+def _once_held(row: Standing) -> list[str]:
+    return [
         "No workflow that a worker takes up from now on calls the service before that time. One that is running just "
         "now may.",
         "A workflow that needs the service is parked, and goes on by itself afterwards. A best-effort step is passed "
@@ -53,20 +87,7 @@ HOLD = Verb(
         "A workflow that is parked meanwhile counts no failure, however long that is.",
         "When the time is over one workflow tries the service; if it answers, the others follow.",
         *([f"This takes the place of the hold of {row.service.held_by}."] if row.service.held_by else []),
-    ],
-    done="It is held.",
-    form=HoldForm,
-)
-TRY_NOW = Verb(
-    slug="try_now",
-    label="Try now",
-    asks="Have the service tried now",
-    permission=operations.TRY_NOW,
-    operation=operations.try_now,
-    applies=lambda row: row.state in (CircuitState.OPEN, CircuitState.HELD) and not circuits.is_trial_due(row.service),
-    consequences=lambda row: _once_tried(row),
-    done="The next workflow that needs it tries it.",
-)
+    ]
 
 
 def _once_tried(row: Standing) -> list[str]:
@@ -83,14 +104,26 @@ def _once_tried(row: Standing) -> list[str]:
 @admin.register(Service)
 class ServiceAdmin(ConsoleAdmin):
     page_template = "admin/workflows/service/page.html"
-    verbs = (HOLD, TRY_NOW)
+    verbs = (HOLD, TRY_NOW, LET_FAIL)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
             raise PermissionDenied
-        lines = [{"row": row, "url": self.url_of("change", row), **columns(row)} for row in services.standings()]
-        context = {**self.admin_site.each_context(request), "opts": self.opts, "title": "Services", "lines": lines}
+        found = services.standings()
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": "Services",
+            "lines": [self._line(row, columns) for row in found if not row.is_cause],
+            "causes": [self._line(row, cause.columns) for row in found if row.is_cause],
+        }
         return TemplateResponse(request, "admin/workflows/service/list.html", {**context, **(extra_context or {})})
+
+    def _line(self, row: Standing, columns_of: Callable[[Standing], dict[str, Any]]) -> dict[str, Any]:
+        return {"row": row, "url": self.url_of("change", row), **columns_of(row)}
+
+    def name_of(self, row: Standing) -> str:
+        return row.titled if row.is_cause else super().name_of(row)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         """How the service stands: workflows may be parked on one that has no row."""
@@ -98,12 +131,10 @@ class ServiceAdmin(ConsoleAdmin):
 
     def page(self, request: HttpRequest, row: Standing) -> dict[str, Any]:
         story = list(_story(row, request.GET.get("before", ""))[: EVENTS_SHOWN + 1])
+        label = cause.label if row.is_cause else CircuitEvent.get_kind_display
         return {
-            "title": f"Service {row.pk}",
-            "standing": sentence(row),
-            "facts": facts(row),
-            **columns(row),
-            "story": story[:EVENTS_SHOWN],
+            **(cause.page(row) if row.is_cause else page_of(row)),
+            "story": [(event, label(event)) for event in story[:EVENTS_SHOWN]],
             "older": story[EVENTS_SHOWN - 1].pk if len(story) > EVENTS_SHOWN else None,
         }
 
@@ -114,6 +145,10 @@ def _story(row: Standing, before: str) -> QuerySet[CircuitEvent]:
 
 
 # --- In words -----------------------------------------------------------------------------------
+
+
+def page_of(row: Standing) -> dict[str, Any]:
+    return {**columns(row), "title": f"Service {row.pk}", "standing": sentence(row), "facts": facts(row)}
 
 
 def columns(row: Standing) -> dict[str, Any]:

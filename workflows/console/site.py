@@ -14,6 +14,7 @@ from django.urls import path
 from workflows.health import bounded, counts
 from workflows.health.health import judge
 from workflows.health.needs_a_person import Asked, Kind, count
+from workflows.health.services import SEE_SERVICES
 from workflows.outages.circuits import CircuitState
 
 # There are as many services as the code has clients for, and Home has those that are in trouble.
@@ -60,12 +61,14 @@ class ConsoleSite(admin.AdminSite):
         read = counts.read()
         # Services that are not called as usual, or may soon not be; and those that workflows wait for.
         troubled = [each for each in read.services if each.state != CircuitState.CLOSED or each.parked.number]
+        sees_services = request.user.has_perm(SEE_SERVICES)
+        to_be_mended = sum(not each.is_called for each in read.causes) if sees_services else 0
         return {
             "glance": read,
-            "services": troubled[:TROUBLED_SHOWN] if request.user.has_perm("workflows.view_service") else [],
+            "services": troubled[:TROUBLED_SHOWN] if sees_services else [],
             "next_task": home.next_task(request.user),
             "health": home.health(judge(read), request.user),
             "numbers": home.numbers(read, request.user),
-            "needs_a_person": bounded.text(count(Asked(request.user))),
+            "needs_a_person": bounded.text(to_be_mended + count(Asked(request.user))),
             "given_up": bounded.text(count(Asked(request.user, (Kind.GIVEN_UP,)))),
         }

@@ -22,7 +22,16 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import acknowledging, consequences, deferred_steps, duplicates, paging, words, workflow_page
+from workflows.console import (
+    acknowledging,
+    cause,
+    consequences,
+    deferred_steps,
+    duplicates,
+    paging,
+    words,
+    workflow_page,
+)
 from workflows.console.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, RetryForm, Verb, is_number
 from workflows.console.steps import step_of
 from workflows.definition import definitions
@@ -30,7 +39,7 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.health import bounded, counts
-from workflows.models import Attempt, ManualTask, State, Workflow
+from workflows.models import Attempt, ManualTask, Service, State, Workflow
 from workflows.models.workflow import is_parked_on
 from workflows.outages import parking
 
@@ -205,22 +214,43 @@ class TypeFilter(admin.SimpleListFilter):
 
 
 class ParkedFilter(admin.SimpleListFilter):
-    title = "service waited for"
+    title = "what it is parked on"
     parameter_name = "parked_on"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        """The services that workflows are parked on, and the one asked for: its last one may have gone on."""
-        return [(name, name) for name in sorted({*parking.names(), *filter(None, [self.value()])})]
+        """The services, and causes, that workflows are parked on, and the one asked for: its last may have gone on."""
+        names = sorted({*parking.names(), *filter(None, [self.value()])})
+        causes = Service.objects.exclude(step="").in_bulk(names)
+        return [(name, cause.label_of(causes[name]) if name in causes else name) for name in names]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         value = self.value()
         return queryset.filter(is_parked_on(value)) if value else queryset
 
 
+class CauseFilter(admin.SimpleListFilter):
+    """What failed for a cause before its brake came on: its page leads here. The list does not offer it."""
+
+    title = "step where many failed"
+    parameter_name = "cause"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        if self.value() is None:
+            return []
+        found = cause.named(self.value(), request.user)  # a filter without a choice would be passed over
+        return [(self.value() or "", cause.label_of(found) if found else "One that is not known")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        if self.value() is None:
+            return queryset
+        found = cause.named(self.value(), request.user)
+        return queryset.filter(pk__in=found.judged) if found else queryset.none()
+
+
 @admin.register(Workflow)
 class WorkflowAdmin(ConsoleAdmin):
     list_display = ("number", "type", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
-    list_filter = (PresetFilter, StateFilter, TypeFilter, ParkedFilter, FailedFilter)
+    list_filter = (PresetFilter, StateFilter, TypeFilter, ParkedFilter, CauseFilter, FailedFilter)
     actions = ("retry_selected",)
     page_template = "admin/workflows/workflow/page.html"
     verbs = (RETRY, RUN_NOW, CANCEL, duplicates.NOT_A_DUPLICATE, deferred_steps.RUN_AGAIN, acknowledging.ACKNOWLEDGE)
@@ -328,6 +358,7 @@ class WorkflowAdmin(ConsoleAdmin):
                 "opts": self.opts,
                 "title": f"Retry {len(chosen)} workflows",
                 "verb": RETRY,
+                "asks": f"Retry {len(chosen)} workflows",
                 "consequences": list(
                     consequences.of_bulk_retry(
                         failed, len(chosen), may_charge_again=request.user.has_perm(operations.CANCEL_PAID)

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from workflows.console import acknowledging, duplicates, history, words
+from workflows.console import acknowledging, cause, duplicates, history, words
 from workflows.console.attempts import Listed, last_run, listed
 from workflows.console.connections import related_rows
 from workflows.console.find import rows_of
@@ -65,10 +65,13 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     same_business = others_of(workflow)
     steps, passed_over = step_lines(definition, last, effects), _passed_over(workflow, last)
     events = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
+    parked_on = cause.of(workflow)
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
-        "standing": duplicates.sentence(workflow, same_business) or sentence(workflow, newest, undone_steps(effects)),
+        "standing": duplicates.sentence(workflow, same_business)
+        or sentence(workflow, newest, undone_steps(effects), parked_on),
         "same_business": duplicates.lines(workflow, same_business),
+        "is_to_be_mended": parked_on is not None,
         "acknowledged": acknowledging.line(workflow),
         "small_print": small_print(workflow, newest, last),
         "state_label": State(workflow.state).label,
@@ -76,7 +79,12 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "is_at_rest": workflow.status != Workflow.Status.PENDING,
         "tasks": [(task, words.task_type(task.task_type)) for task in tasks],
         "to_tell": to_tell(
-            definition, workflow, passed_over=list(passed_over.values()), effects=effects, asked=bool(tasks)
+            definition,
+            workflow,
+            passed_over=list(passed_over.values()),
+            effects=effects,
+            asked=bool(tasks),
+            to_be_mended=parked_on is not None,
         ),
         "caller": caller(definition, payload),
         "money": money_line(definition, payload, effects),

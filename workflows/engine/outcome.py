@@ -179,7 +179,8 @@ def _park(
 def _end_parked(workflow: Workflow, attempt: OpenAttempt, step: Step, parking: Parking) -> Attempt.Outcome:
     """One event, however often the workflow is tried and parked again."""
     if workflow.parked_on != parking.service:
-        history.record_in(attempt, Event.Kind.PARKED, step.name, service=parking.service)
+        mend = {"mend": parking.mend} if parking.mend else {}
+        history.record_in(attempt, Event.Kind.PARKED, step.name, service=parking.service, **mend)
     return Attempt.Outcome.WAITING
 
 

@@ -66,6 +66,7 @@ class Counts:
     oldest: LongestDue | None = None  # of what a live worker takes
     deserted: list[LongestDue] = field(default_factory=list)  # of each queue, of what no live worker takes
     services: list[Standing] = field(default_factory=list)
+    causes: list[Standing] = field(default_factory=list)
     failing_maintenance: list[Chore] = field(default_factory=list)
     hidden: FromTheFuture | None = None
 
@@ -80,6 +81,7 @@ def read() -> Counts:
     last, before = _failures(at - HOUR, at), _failures(at - DAY, at - HOUR)
     workers = live_workers(at)
     oldest, deserted = _longest_due(workers)
+    found = standings()
     return Counts(
         at=at,
         workers=_count(sum(number for _, _, number in workers), "workerprocess", state="live"),
@@ -92,7 +94,8 @@ def read() -> Counts:
         states={state: _in_state(state) for state in State},
         oldest=oldest,
         deserted=deserted,
-        services=standings(),
+        services=[each for each in found if not each.is_cause],
+        causes=[each for each in found if each.is_cause],
         failing_maintenance=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
         hidden=_from_the_future(),
     )

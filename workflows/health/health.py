@@ -9,6 +9,7 @@ from enum import IntEnum
 
 from workflows.health.bounded import Count, Link
 from workflows.health.counts import Counts, LongestDue
+from workflows.health.services import Standing
 from workflows.outages.circuits import CircuitState
 from workflows.wording import length
 
@@ -22,7 +23,7 @@ WORKERS_START_WITHIN = 60.0
 FAILURES_WORTH_A_WORD = 10
 # From one hour to the next, numbers double by chance and by the time of the day.
 TIMES_THE_USUAL = 3.0
-# The sentence is read at a glance; the list of services has the others.
+# The sentence is read at a glance; the list of services, and of causes, has the others.
 SERVICES_NAMED = 3
 
 
@@ -69,6 +70,7 @@ def judge(counts: Counts) -> Health:
         *_workers(counts),
         *_oldest(counts),
         *_failures(counts),
+        *_causes(counts),
         *_clock(counts),
         *_maintenance(counts),
         *_services(counts),
@@ -131,6 +133,22 @@ def _maintenance(counts: Counts) -> Iterator[Reason]:
             yield _reason(Level.TROUBLE, Piece(what))
 
 
+def _causes(counts: Counts) -> Iterator[Reason]:
+    """What many fail at, until somebody mends it."""
+    troubled = [each for each in counts.causes if not each.is_called or each.parked.number]
+    for each in troubled[:SERVICES_NAMED]:
+        step = Piece(each.titled, Link("service", pk=each.pk))
+        if each.is_called:
+            yield _reason(Level.SLOW, step, Piece(" goes on again, "), _of(each.parked, "still parked"))
+            continue
+        how = "is held" if each.state == CircuitState.HELD else "has failed for many"
+        left = [Piece(", left to workers of another release")] if each.service.elsewhere else []
+        since = f" {how}{_since(each, counts.at)} ({each.service.code})"
+        yield _reason(Level.TROUBLE, step, Piece(since), *_parked(each), *left)
+    if any(not each.is_called for each in troubled[SERVICES_NAMED:]):
+        yield _reason(Level.TROUBLE, Piece("other steps", Link("service")), Piece(" have failed for many, too"))
+
+
 def _services(counts: Counts) -> Iterator[Reason]:
     troubled = [each for each in counts.services if not each.is_called or each.parked.number]
     for each in troubled[:SERVICES_NAMED]:
@@ -138,12 +156,18 @@ def _services(counts: Counts) -> Iterator[Reason]:
         if each.is_called:
             yield _reason(Level.SLOW, service, Piece(" is called again, "), _of(each.parked, "still parked"))
             continue
-        since = f" since {_clock_of(each.since, counts.at)}" if each.since else ""
-        how = Piece(f" is held{since}" if each.state == CircuitState.HELD else f" is down{since}")
-        parked = [Piece(", "), _of(each.parked, "parked")] if each.parked.number else []
-        yield _reason(Level.SLOW, service, how, *parked)
+        how = "is held" if each.state == CircuitState.HELD else "is down"
+        yield _reason(Level.SLOW, service, Piece(f" {how}{_since(each, counts.at)}"), *_parked(each))
     if len(troubled) > SERVICES_NAMED:
         yield _reason(Level.SLOW, Piece("other services", Link("service")), Piece(" are in trouble, too"))
+
+
+def _since(each: Standing, at: datetime) -> str:
+    return f" since {_clock_of(each.since, at)}" if each.since else ""
+
+
+def _parked(each: Standing) -> list[Piece]:
+    return [Piece(", "), _of(each.parked, "parked")] if each.parked.number else []
 
 
 def _tasks(counts: Counts) -> Iterator[Reason]:

@@ -1,15 +1,16 @@
-"""SERVICES: how each service stands, as its circuit and what is parked on it say."""
+"""SERVICES: how each service, and each cause, stands, as its circuit and what is parked on it say."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
+from workflows.definition import titled_step
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
 from workflows.models import CircuitEvent, Service, Workflow
@@ -19,13 +20,17 @@ from workflows.outages import circuits, parking
 from workflows.outages.circuits import CircuitState
 from workflows.postgres.statements import fetch_one
 
+SEE_SERVICES = "workflows.view_service"
+
 # There are as many services as the code has clients for.
 SERVICES_SHOWN = 200
+# A cause whose brake is off is shown for so long, or while workflows are parked on it.
+LATELY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a service stands: its circuit, what waits for it, and the last entry of its history.
+    """How a service, or a cause, stands: its circuit, what waits for it, and the last entry of its history.
 
     `service` has the attribute `now`, and may be unsaved: workflows can be parked on a name that has no row. `longest`
     is the number of the workflow that has been parked the longest, since `longest_since`.
@@ -43,8 +48,17 @@ class Standing:
         return self.service.name
 
     @property
+    def is_cause(self) -> bool:
+        return self.service.is_cause
+
+    @property
+    def titled(self) -> str:
+        """The step of a cause, in a sentence."""
+        return titled_step(self.service.workflow_type, self.service.step)
+
+    @property
     def is_called(self) -> bool:
-        """Whether it is called as usual."""
+        """Whether it is called as usual; of a cause, whether the brake is off."""
         return self.state in (CircuitState.CLOSED, CircuitState.SUSPECTED)
 
     @property
@@ -59,14 +73,26 @@ class Standing:
 
 
 def standings() -> list[Standing]:
-    """All services that a worker has met unavailable, or that workflows are parked on; those in trouble come first."""
-    rows = Service.objects.order_by(F("opened_at").desc(nulls_last=True), F("since").desc(nulls_last=True), "name")
-    found = _standings(list(_told(rows)[:SERVICES_SHOWN]), parking.names())
+    """All services that a worker has met unavailable, or that workflows are parked on; those in trouble come first.
+
+    And the causes whose brake is on, or was lately, or on which workflows are parked.
+    """
+    parked_on = parking.names()
+    is_news = Q(opened_at__isnull=False) | Q(closed_at__gt=timezone.now() - LATELY) | Q(name__in=parked_on)
+    rows = Service.objects.filter(Q(step="") | is_news)
+    rows = rows.order_by(F("opened_at").desc(nulls_last=True), F("since").desc(nulls_last=True), "name")
+    found = _standings(list(_told(rows)[:SERVICES_SHOWN]), parked_on)
     return sorted(found, key=lambda each: (list(CircuitState).index(each.state), -each.parked.number, each.pk))
 
 
+def braked() -> list[Standing]:
+    """The causes whose brake is on, the oldest first."""
+    rows = Service.objects.exclude(step="").filter(opened_at__isnull=False).order_by("opened_at", "name")
+    return _standings(list(_told(rows)[:SERVICES_SHOWN]), [])
+
+
 def standing(name: str) -> Standing | None:
-    """How one service stands; None if no worker has met it unavailable and nothing is parked on it."""
+    """How one service, or cause, stands; None if no worker has met it and nothing is parked on it."""
     rows = list(_told(Service.objects.filter(name=name)))
     waited_for = Workflow.objects.filter(is_parked_on(name))
     return next(iter(_standings(rows, [name] if rows or waited_for.exists() else [])), None)
@@ -87,7 +113,7 @@ def _standings(rows: Sequence[Any], parked_on: Sequence[str]) -> list[Standing]:
 
 
 def _without_row(name: str) -> Service:
-    service: Any = Service(name=name, failed=0, answered=0, held_by="", cohort=0)
+    service: Any = Service(name=name, step="", elsewhere=False, failed=0, answered=0, held_by="", cohort=0)
     service.now, service.last_event = timezone.now(), None
     return service  # type: ignore[no-any-return]
 

@@ -73,6 +73,10 @@ class Service(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def is_cause(self) -> bool:
+        return bool(self.step)
+
 
 class CircuitEvent(models.Model):
     """An event in the history of a service's circuit."""

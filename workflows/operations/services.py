@@ -1,4 +1,4 @@
-"""What people may do with a service that workflows call: hold it, or try it now."""
+"""What people may do with a service that workflows call, or with a cause: hold it, try it now, or let fail."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from workflows.outages import causes, circuits
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+    from django.db.models import QuerySet
 
 # A longer outage is held again: a forgotten hold stops the work all the same.
 LONGEST_HOLD = timedelta(days=7)
@@ -41,47 +42,58 @@ def try_now(name: str, *, user: User, reason: str) -> None:
     require_reason(reason, "a trial")
     with _locked(name) as service:
         if service.opened_at is None:
-            raise NotAllowed(f"Only a service whose circuit is open can be tried; workflows call {name}.")
+            raise NotAllowed(_why_not_try(service))
         if circuits.is_trial_due(service):
             raise NotAllowed("A trial is due already: the next workflow that calls it makes it.")
         circuits.try_now(service, by=user.get_username(), reason=stated(reason))
 
 
-def let_fail(name: str, *, user: User, reason: str) -> None:
+def let_fail(name: str, *, user: User, reason: str) -> str:
     """Let everything fail that is parked on a cause by now; its charges are given back, as after any failure.
 
-    Of more than `ALONE` two people decide that: the first call asks, that of another user lets them fail.
+    Of more than `ALONE` two people decide that: the first call asks, that of another user lets them fail. Returns which
+    it was, in a sentence.
     """
     require(user, LET_FAIL)
     require_reason(reason, "to let workflows fail")
     with _locked(name) as service:
-        if why_not := why_not_let_fail(service):
+        if why_not := why_not_let_fail(service, user):
             raise NotAllowed(why_not)
-        by, number = user.get_username(), parked_to_fail(name)
-        if number <= ALONE or service.asked_by not in ("", by):
-            causes.let_fail(service, by=by, reason=stated(reason))
-        elif service.asked_by == by:
-            raise NotAllowed("You have asked for this yourself: another user has to let them fail (four eyes).")
-        else:
-            causes.ask_to_let_fail(service, by=by, reason=stated(reason))
+        if service.asked_by or not _are_many(name):
+            causes.let_fail(service, by=user.get_username(), reason=stated(reason))
+            return "They fail now, and what they have done is reversed."
+        causes.ask_to_let_fail(service, by=user.get_username(), reason=stated(reason))
+        return "You have asked for it. They fail when another user says so, too."
 
 
-def why_not_let_fail(service: Service) -> str:
-    """Why nothing that is parked there can be let fail, in a sentence; empty if it can."""
-    if not service.step:
+def why_not_let_fail(service: Service, user: User) -> str:
+    """Why this user cannot let fail what is parked there, in a sentence; empty if they can."""
+    if not service.is_cause:
         return "Only what is parked on a cause can be let fail; a service comes back."
     if service.opened_at is None:
         return "The brake is off: what is parked goes on by itself."
     if service.let_fail_until:
         return f"What is parked is failing already: {service.let_fail_by} has said so."
-    if not parked_to_fail(service.name):
+    if not parked_to_fail(service.name).exists():
         return "Nothing that could fail is parked on it; what is being reversed has failed already."
+    if service.asked_by == user.get_username() and _are_many(service.name):
+        return "You have asked for this yourself: another user has to let them fail (four eyes)."
     return ""
 
 
-def parked_to_fail(name: str) -> int:
-    """How many workflows are parked on a cause and would be let fail."""
-    return Workflow.objects.filter(is_parked_on(name), compensating=False).count()
+def parked_to_fail(name: str) -> QuerySet[Workflow]:
+    """The workflows that are parked on a cause and would be let fail."""
+    return Workflow.objects.filter(is_parked_on(name), compensating=False)
+
+
+def _are_many(name: str) -> bool:
+    return parked_to_fail(name)[: ALONE + 1].count() > ALONE
+
+
+def _why_not_try(service: Service) -> str:
+    if service.is_cause:
+        return "Only a step that is stopped can be tried; workflows go on with this one."
+    return f"Only a service whose circuit is open can be tried; workflows call {service.name}."
 
 
 def why_not_hold_until(until: datetime, *, now: datetime) -> str:

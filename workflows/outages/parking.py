@@ -61,10 +61,11 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
         return None
     needs_only = any(isinstance(each, ServiceUnavailable) and each.needed for each in error_chain(error))
     longest = DAY if needs_only else HOUR
+    mend = causes.mend_of(circuit)
     if workflow.parked_on != service:
-        return Parking(service, longest)
-    if circuit.step:  # nobody is failed by the hundred: a person is asked about the cause
-        return Parking(service, longest, since=workflow.parked_at)
+        return Parking(service, longest, mend=mend)
+    if mend:  # nobody is failed by the hundred: a person is asked about the cause
+        return Parking(service, longest, since=workflow.parked_at, mend=mend)
     was_parked = Workflow.objects.filter(pk=workflow.pk, parked_at__lte=ClockTimestamp() - longest)
     is_over = not circuit.held_by and was_parked.exists()
     return Parking(service, longest, since=None if is_over else workflow.parked_at, is_over=is_over)

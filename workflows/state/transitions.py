@@ -66,13 +66,18 @@ NONE = Failures()
 class Parking(NamedTuple):
     """The service that a workflow is parked on, for how long at most, and since when; `since` None is now.
 
-    `is_over`: it was parked on it before, and this time has run out.
+    `is_over`: it was parked on it before, and this time has run out. On a cause it waits for a `mend`, in words.
     """
 
     service: str
     longest: timedelta
     since: datetime | None = None
     is_over: bool = False
+    mend: str = ""
+
+    @property
+    def waits_for(self) -> str:
+        return self.mend or f"the service {self.service}, which is unavailable"
 
 
 class Awaited(NamedTuple):
@@ -155,7 +160,7 @@ def park(
         workflow_id,
         due=ClockTimestamp() + parking.longest,
         begun=True,
-        awaited=Awaited(f"the service {parking.service}, which is unavailable"),
+        awaited=Awaited(parking.waits_for),
         parking=parking,
         step=step,
         failures=failures,

@@ -15,7 +15,7 @@ from django.utils.text import capfirst
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from tests.servers import ROOT
-from workflows.console import home, navigation, needs_a_person, paging, patient, words
+from workflows.console import cause, home, navigation, needs_a_person, paging, patient, words
 from workflows.console.base import ConsoleAdmin, RetryForm
 from workflows.console.workflow import PresetFilter
 from workflows.health.health import Level
@@ -40,6 +40,7 @@ def shown() -> Iterator[tuple[str, str]]:
         ("Needs a person", Whose),
     ):
         yield from ((heading, str(label)) for label in choices.labels)
+    yield from (("Circuits", label) for label in [*cause.LABELS.values(), *cause.KINDS.values()])
     yield from (("Needs a person", whoever) for whoever in needs_a_person.WHOEVER.values())
     yield from (("States of tasks", label) for label in needs_a_person.STATES.values())
     yield from (("Answers", said) for said in words.SAID.values())
@@ -54,7 +55,7 @@ def shown() -> Iterator[tuple[str, str]]:
     yield from (("Home", level.word) for level in Level)
     yield from (("Home", label) for label in home.NUMBERS.values())
     yield from (("Pages", label) for label, _, _ in navigation.PAGES)
-    patients = [*patient.LINES.values(), *patient.OF_MONEY]
+    patients = [*patient.LINES.values(), patient.TO_BE_MENDED, *patient.OF_MONEY]
     yield from (("What to tell the patient", line) for line in patients if line)
     for heading, codes in (("Codes of the engine", ENGINE_CODES), ("Codes of onboarding", CODES)):
         for code in codes.values():

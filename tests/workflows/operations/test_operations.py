@@ -186,6 +186,7 @@ VERBS: list[tuple[tuple[str, ...], Callable[..., Any], dict[str, Any]]] = [
     ((operations.FOLLOW_UP,), operations.follow_up, {"step": "confirm"}),
     ((operations.HOLD,), operations.hold, {"until": timezone.now(), "reason": "They migrate."}),
     ((operations.TRY_NOW,), operations.try_now, {"reason": "It is back."}),
+    ((operations.LET_FAIL,), operations.let_fail, {"reason": "They are told."}),
     (operations.MAY_DECIDE, operations.claim_task, {}),
     (operations.MAY_DECIDE, operations.retract, {"reason": "Wrong."}),
     (operations.MAY_DECIDE, operations.approve, {}),

@@ -12,7 +12,7 @@ from tests.engine import define, submit, worker
 from workflows.effects import key_for
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 from workflows.models import CircuitEvent, Service, Workflow
-from workflows.outages import call_to
+from workflows.outages import call_to, causes
 
 SECOND = timedelta(seconds=1)
 
@@ -98,3 +98,14 @@ def due() -> int:
 
 
 def ends_at_once(*, workflow: Workflow, context: Any) -> None: ...
+
+
+def open_cause(step: str = "enroll_in_program", code: str = "TypeError", **fields: Any) -> Service:
+    """A cause whose brake five failures of onboarding have put on, in release r7."""
+    now = timezone.now()
+    name = causes.name_of("onboarding", step, code)
+    given = {"workflow_type": "onboarding", "step": step, "code": code, "releases": ["r7"], "opened_at": now - SECOND}
+    service, _ = Service.objects.update_or_create(
+        name=name, defaults={**given, "retry_at": now + 60 * SECOND, "failed_at": now - SECOND, **fields}
+    )
+    return service

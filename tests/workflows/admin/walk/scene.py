@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+from django.contrib.admin.utils import quote
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, Permission, User
 from django.db.models import F, TextField, Value
@@ -15,7 +16,7 @@ from django.utils import timezone
 
 from tests.groups import make_groups
 from tests.workflows import rows
-from tests.workflows.outages.services import open_circuit
+from tests.workflows.outages.services import open_cause, open_circuit
 from workflows import operations
 from workflows.models import ApiKey, Effect, ManualTask, Signal, UndeliveredMessage, Wait, Workflow
 
@@ -65,6 +66,7 @@ class Scene:
             **self._workflows(),
             **self._tasks(),
             "service": open_circuit().pk,
+            "cause": quote(open_cause(traceback="in enroll").pk),
             "key": ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1").pk,
             "message": rows.undelivered_message().pk,
             "worker": rows.worker().pk,
@@ -113,6 +115,7 @@ class Scene:
             "reversing": rows.compensating().pk,
             "cancelled": rows.cancelled().pk,
             "duplicate": rows.failed(last_error_code="duplicate_of").pk,
+            "parked-on-cause": rows.parked(parked_on="onboarding/enroll_in_program: TypeError").pk,
         }
 
     def _tasks(self) -> dict[str, Any]:

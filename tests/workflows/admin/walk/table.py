@@ -92,6 +92,7 @@ workflows_service_changelist                           | p pp-p-p - - ss | - ---
 workflows_service_change service                       | p pp-p-p - - ss | - ------ - - ss
 workflows_service_hold service                         | p ---p-- - - ss | A ---A-- - - ss
 workflows_service_try_now service                      | p ---p-- - - ss | A ---A-- - - ss
+workflows_service_let_fail cause                       | p -p-p-- - - ss | A -A-A-- - - ss
 workflows_service_history service                      | p pp-p-p - - ss | p pp-p-p - - ss
 workflows_service_add                                  | - ------ - - ss | - ------ - - ss
 workflows_service_delete service                       | - ------ - - ss | - ------ - - ss
@@ -222,6 +223,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_apikey_revoke": REASON,
     "workflows_service_hold": _in_two_hours,
     "workflows_service_try_now": REASON,
+    "workflows_service_let_fail": REASON,
     "auth_user_add": USER,
     **{f"auth_user_change {name}": CHANGED_USER | {"username": name} for name in ("colleague", "lead", "boss")},
     "auth_user_password_change": {**USER, "set-password": "1"},

@@ -46,7 +46,7 @@ FORMS_OF_ALL = {
         for verb in ("changelist", "retry", "run_now", "cancel", "follow_up", "acknowledge")
     ),
     *(f"workflows_manualtask_{verb}" for verb in ("decide", "claim", "release", "assign", "take_back")),
-    *("workflows_apikey_revoke", "workflows_service_hold", "workflows_service_try_now"),
+    *("workflows_apikey_revoke", *(f"workflows_service_{verb}" for verb in ("hold", "try_now", "let_fail"))),
     *(f"auth_{page}" for page in ("user_add", "user_change", "user_delete", "user_password_change")),
     *(f"auth_{page}" for page in ("group_add", "group_change", "group_delete")),
 }
