@@ -6,7 +6,7 @@ https://prometheus.io/docs/instrumenting/exposition_formats/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 from django.conf import settings
@@ -19,8 +19,19 @@ from prometheus_client.registry import Collector
 
 from workflows.api.problems import Problem, api
 from workflows.health import bounded, counts, needs_a_person
+from workflows.health.services import Standing
 from workflows.models import State
 from workflows.postgres.deadlines import query_in_time
+
+_OF_CAUSES: tuple[tuple[str, str, Callable[[Standing], float]], ...] = (
+    (
+        "onramp_brake_on",
+        "1: many fail at the step, and further workflows are parked; 0: no more.",
+        lambda each: not each.is_called,
+    ),
+    ("onramp_brake_parked_workflows", "Workflows that wait for the mend.", lambda each: each.parked.number),
+    ("onramp_brake_failed_workflows", "Those that failed before, 50 at most.", lambda each: len(each.service.judged)),
+)
 
 # There are millions of these, and no alarm depends on their number.
 _ENDED = {State.COMPLETE, State.FAILED, State.CANCELLED}
@@ -107,6 +118,10 @@ class _Now(Collector):
             ["service"],
             (([each.pk], each.parked.number) for each in found.services),
         )
+        for name, says, value in _OF_CAUSES:
+            labels = ["workflow_type", "step", "code"]
+            of = (([getattr(each.service, label) for label in labels], float(value(each))) for each in found.causes)
+            yield _by(name, says, labels, of)
         yield _by(
             "onramp_chore_failing_seconds",
             "How long a maintenance task has been failing.",

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.servers import connecting_to
 from tests.workflows import rows
-from tests.workflows.outages.services import open_circuit
+from tests.workflows.outages.services import open_cause, open_circuit
 from workflows.health import bounded
 from workflows.models import Chore, Workflow
 
@@ -112,6 +112,18 @@ def test_it_tells_of_services_maintenance_and_a_clock_that_was_set_back(client: 
     assert samples["parked_workflows", ("programs",)] == 1
     assert 60 <= samples["chore_failing_seconds", ("wake expired",)] < 90
     assert samples["hidden_workflows", ()] == 1
+
+
+@pytest.mark.django_db
+def test_a_step_where_many_fail_is_no_service(client: Client) -> None:
+    cause = open_cause(judged=[1, 2, 3, 4])
+    open_cause(code="KeyError", opened_at=None, closed_at=timezone.now())
+    rows.parked(parked_on=cause.pk)
+    samples = told(client)
+    of, ended = ((code, "enroll_in_program", "onboarding") for code in ("TypeError", "KeyError"))
+    assert [samples["brake_on", of], samples["brake_on", ended]] == [1, 0]
+    assert [samples["brake_parked_workflows", of], samples["brake_failed_workflows", of]] == [1, 4]
+    assert not {name for name, _ in samples} & {"service_called", "parked_workflows"}
 
 
 @pytest.mark.django_db
