@@ -116,19 +116,16 @@ class DeathRegister:
 
 
 def _statements(death: Death) -> list[tuple[str, Parameters]]:
-    """The statements that record a death. Each may be sent twice, for the answer to the first may be lost."""
+    """The statements that record a death. Each may be sent twice, for the answer to the first may be lost.
+
+    A worker that had no attempt in hand, or no row of its own yet, says 0: there is no such row.
+    """
     status = death.status
-    statements: list[tuple[str, Parameters]] = []
-    if status.attempt_id:
-        statements += attempt_log.closing_statements(
-            status.attempt_id, death.outcome, step=status.step[:100], how=death.how
-        )
-    if status.worker_id:
-        statements.append(
-            (
-                """UPDATE workflows_workerprocess SET stopped_at = clock_timestamp(), ended_how = %s
-                    WHERE id = %s AND stopped_at IS NULL""",
-                [death.how, status.worker_id],
-            )
-        )
-    return statements
+    return [
+        *attempt_log.closing_statements(status.attempt_id, death.outcome, step=status.step[:100], how=death.how),
+        (
+            """UPDATE workflows_workerprocess SET stopped_at = clock_timestamp(), ended_how = %s
+                WHERE id = %s AND stopped_at IS NULL""",
+            [death.how, status.worker_id],
+        ),
+    ]

@@ -26,18 +26,20 @@ pytestmark = engine.ENGINE
 
 
 def test_it_undoes_in_reverse_order_and_fails_then(world: World) -> None:
-    define([world.step("reserve"), world.step("charge"), fail])
+    define([world.step("reserve"), world.step("charge"), world.step("mail", undo=None), fail])
     workflow = work(submit())
     answered = dict(Effect.objects.values_list("step", "settled_at"))
     assert (workflow.status, workflow.compensating, workflow.completed_at) == ("PENDING", True, None)
     assert Workflow.objects.with_state().get(pk=workflow.pk).state == State.COMPENSATING
     workflow = work(workflow)
     assert (workflow.status, workflow.compensating) == ("FAILED", False)
-    assert world.log == ["reserve", "charge", "undo charge", "undo reserve"]
-    assert states() == {"reserve": "undone", "charge": "undone", "undo charge": "done", "undo reserve": "done"}
+    assert world.log == ["reserve", "charge", "mail", "undo charge", "undo reserve"]
+    done = {"mail": "done", "undo charge": "done", "undo reserve": "done"}
+    assert states() == {"reserve": "undone", "charge": "undone", **done}
     assert dict(Effect.objects.filter(undo=False).values_list("step", "settled_at")) == answered
     assert outcomes(workflow) == {"charge": "undone", "reserve": "undone"}
     assert kinds(workflow) == ["failed", "compensating", "compensated"]
+    assert Event.objects.get(kind="compensated").detail == {"undone": ["charge", "reserve"]}
 
 
 def test_what_it_failed_with_stays_on_the_row(world: World) -> None:

@@ -11,12 +11,14 @@ from django.utils import timezone
 from pydantic import BaseModel, PositiveInt
 
 from tests import engine
+from tests.clock import standing_still
 from tests.engine import define, do_maintenance, elsewhere, kinds, last_attempt, submit, work
 from tests.engine import worker as a_worker
 from tests.workflows.letting_go import HOUR, LATER, Confirmation, columns, come_due, follow_up, let_go
 from tests.workflows.outages.services import Downstream, open_circuit
 from workflows import operations
 from workflows.definition import Step
+from workflows.engine.loop import LOOK_EVERY
 from workflows.errors import NotAllowed, UnknownOutcome
 from workflows.models import Effect, FollowUp, ManualTask, Service, Wait, Workflow
 
@@ -199,6 +201,16 @@ def seconds_until_due() -> float:
     due = FollowUp.objects.get().due_at
     assert due
     return (due - timezone.now()).total_seconds()
+
+
+def test_a_look_that_finds_none_is_the_only_one_of_its_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, this = standing_still(monkeypatch, "workflows.engine.loop"), a_worker()
+    assert not this._look_for_deferred_step()
+    let_go()
+    come_due()
+    assert not this._look_for_deferred_step()
+    clock.now += LOOK_EVERY
+    assert this._look_for_deferred_step()
 
 
 def test_in_a_long_outage_it_is_looked_at_once_an_hour(messages: Downstream) -> None:

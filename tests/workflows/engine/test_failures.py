@@ -221,4 +221,6 @@ def test_a_row_that_the_engine_fails_on_does_not_hold_up_the_others(monkeypatch:
     assert Workflow.objects.get(pk=second.pk).status == "COMPLETE"
     first.refresh_from_db()
     assert (first.status, kinds(first), last_attempt(first).outcome) == ("PENDING", ["lost", "put_back"], "lost")
+    reason = Event.objects.get(workflow=first, kind="put_back").detail["reason"]
+    assert reason == "The engine itself failed; the worker's log tells how."
     assert first.invisible_until > second.created_at

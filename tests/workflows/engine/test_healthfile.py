@@ -28,6 +28,7 @@ REFUSED = "OperationalError: connection refused, at db.example:5432"
 )
 def test_it_says_how_many_were_without_the_database_for_how_long_and_why(silences: list[float], said: str) -> None:
     assert healthfile.silence(Report(silences, REFUSED), 180) == said
+    assert healthfile.silence(Report(silences, ""), 180) == said.removesuffix(f": {REFUSED}")
 
 
 def test_a_process_in_a_step_is_not_silent_before_the_step_is_overdue() -> None:

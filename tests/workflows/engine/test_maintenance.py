@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tests import engine
 from tests.clock import Clock, standing_still
-from tests.engine import define, do_maintenance, no_maintenance, submit, work, worker
+from tests.engine import another_connection, define, do_maintenance, no_maintenance, submit, work, worker
 from workflows.engine import maintenance
 from workflows.models import Chore, Signal, Workflow
 from workflows.signals import store, waking
@@ -105,6 +105,18 @@ def test_a_worker_looks_once_a_second_what_is_due(asleep: Workflow, clock: Clock
     assert this.process_next() is True
 
 
+def test_a_worker_looks_once_a_second_whether_a_migration_waits(engine: None, clock: Clock) -> None:
+    this = worker()
+    assert not this._is_held_up()
+    with another_connection() as migrate:
+        migrate.execute("SELECT pg_advisory_lock(7201407)")
+        assert not this._is_held_up()
+        clock.now += 1
+        assert this._is_held_up()
+    clock.now += 1
+    assert not this._is_held_up()
+
+
 def test_a_maintenance_task_whose_row_is_gone_gets_another_within_a_minute(asleep: Workflow, clock: Clock) -> None:
     """A database was restored under the workers, to a time before this release."""
     this = worker()
@@ -176,6 +188,15 @@ def test_a_slice_that_has_changed_something_is_followed_by_the_next_at_once_but_
     worker().run_maintenance()
     assert done == [0, 5, 10], "a quarter of a second of a worker's time"
     assert rest_of("changing") <= 0
+
+
+def test_the_last_slice_of_a_pass_that_has_changed_something_is_followed_by_another_pass_at_once(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [5, 5, 0]
+    only(monkeypatch, changing=lambda after: Slice(left.pop(0)))
+    worker().run_maintenance()
+    assert left == []
 
 
 def test_a_time_that_a_clock_has_left_far_ahead_keeps_no_maintenance_task_from_being_done(asleep: Workflow) -> None:

@@ -285,8 +285,9 @@ def test_a_compensation_that_is_lost_ten_times_asks_a_person_and_counts_no_failu
 # --- Overdue ------------------------------------------------------------------------------------------------------
 
 
-def test_an_overdue_step_is_a_failure_of_that_step() -> None:
-    workflow = work(after("interrupted", how="overdue"))
+@pytest.mark.parametrize("then", [[], ["lost"], ["put_back"]])
+def test_an_overdue_step_is_a_failure_of_that_step(then: list[str]) -> None:
+    workflow = work(after("interrupted", *then, how="overdue"))
     assert RAN == []
     assert (workflow.status, workflow.retry_count, workflow.last_error_code) == ("PENDING", 1, "overdue")
     assert workflow.invisible_until - timezone.now() > timedelta(seconds=50), "as its policy says"

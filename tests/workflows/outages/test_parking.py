@@ -166,6 +166,7 @@ def test_an_undo_is_parked_too_and_gets_its_person_after_as_many_hours(programs:
     workflow = again(workflow)
     assert (workflow.compensating, workflow.parked_on, programs.refunds) == (True, "programs", [])
     assert kinds(workflow)[-1] == "parked"
+    assert Effect.objects.get(undo=False).error_code == "", "no failure of the undo"
     Workflow.objects.update(parked_at=timezone.now() - timedelta(minutes=61))
     Effect.objects.filter(undo=False).update(undo_unavailable=OUTAGE_ATTEMPTS - 1)
     workflow = again(workflow)
