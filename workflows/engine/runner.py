@@ -68,12 +68,11 @@ def call_in_time(
 
 
 def ensure_sound(what: str, attempt: OpenAttempt) -> None:
-    """Raise StepError if `what` has swallowed a database error, SessionBroken if it has ended the transaction.
+    """Raise StepError if `what` has swallowed a database error, or has broken its session (`step_session.guarded`).
 
-    Without the StepError its writes, and those of all steps before it, would be lost silently.
+    Without this error its writes, and those of all steps before it, would be lost silently.
     """
     if step_session.is_broken(attempt):
-        step_session.ensure_unbroken(attempt)
         raise StepError(f"{what} swallowed a database error; catch it around an atomic() of its own.")
 
 

@@ -103,28 +103,18 @@ class SessionBroken(ClaimLost):
         self.how = how
 
 
-def ensure_unbroken(attempt: OpenAttempt) -> None:
-    """Raise SessionBroken if the step that was entered last has ended the transaction, or keeps the connection busy."""
-    if attempt.session and (how := _how_broken(attempt.session, attempt)):
-        raise SessionBroken(how, attempt_log.last_step(attempt))
-
-
 @contextmanager
 def guarded(attempt: OpenAttempt) -> Iterator[None]:
     """Around everything that calls a step author's code: a claim that is lost by that code raises SessionBroken."""
     attempt.session = session = session_of()
-    session.watch()
+    session.has_ended = False
     try:
         yield
     except (Exception, ClaimLost):
-        if how := _how_broken(session, attempt) or _how_ended_unseen(session, attempt):
+        known = LEFT_BUSY if attempt.left_busy else ENDED if session.has_ended else ""
+        if how := known or _how_ended_unseen(session, attempt):
             raise SessionBroken(how, attempt_log.last_step(attempt)) from None
         raise
-
-
-def _how_broken(session: Session, attempt: OpenAttempt) -> str:
-    """What is known without a round trip."""
-    return LEFT_BUSY if attempt.left_busy else ENDED if session.has_ended else ""
 
 
 def _how_ended_unseen(session: Session, attempt: OpenAttempt) -> str:

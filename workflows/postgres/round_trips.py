@@ -37,7 +37,9 @@ class Session:
         self._savepoint = ""  # one that is not made yet
         self._last: Command | None = None  # what is to travel with the COMMIT
         self.is_used = True  # by somebody else than the engine; in a block of `savepoint`, since its start
-        self._has_ended = False  # the transaction that was open as `watch` was called
+        # Somebody has ended the transaction that was open when this was set to False, and sent something since. Of a
+        # COMMIT and a BEGIN in one string (or a COMMIT AND CHAIN) libpq does not tell.
+        self.has_ended = False
         self._raw.prepare_threshold = None  # with a rollback, psycopg drops all that is prepared: ours, too
 
     def run(self, sql: str, parameters: Parameters) -> list[Row]:
@@ -84,18 +86,6 @@ class Session:
                 self._savepoint = ""
                 django_connection.drop_savepoint(self._wrapper)
 
-    def watch(self) -> None:
-        """From now on `has_ended` is about the transaction that is open."""
-        self._has_ended = False
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether somebody has ended the transaction; another one may have begun with the statement after that.
-
-        Of a COMMIT and a BEGIN in one string (or a COMMIT AND CHAIN) libpq does not tell.
-        """
-        return self._has_ended or self._raw.pgconn.transaction_status == TransactionStatus.IDLE
-
     def close_if_busy(self) -> bool:
         """Close the connection if a COPY, a stream or a pipeline was left open; whether it was.
 
@@ -123,7 +113,7 @@ class Session:
         self.is_used = True
         if self._raw.pgconn.transaction_status == TransactionStatus.IDLE:
             self._last = None  # of a transaction that was rolled back
-            self._has_ended = True
+            self.has_ended = True
         self._make_savepoint()
 
     def _make_savepoint(self) -> None:

@@ -70,8 +70,8 @@ BREAKS: dict[str, tuple[Callable[[], None], str]] = {
     "COMMIT": (lambda: sql("COMMIT"), "breaks ended"),
     "ROLLBACK": (lambda: sql("ROLLBACK"), "breaks ended"),
     "psycopg's commit": (commit_and_write, "breaks ended"),
-    "COMMIT AND CHAIN": (lambda: sql("COMMIT AND CHAIN"), "breaks, or a step before it, ended"),
-    "COMMIT; BEGIN": (lambda: sql("COMMIT; BEGIN"), "breaks, or a step before it, ended"),
+    "COMMIT AND CHAIN": (lambda: sql("COMMIT AND CHAIN"), "{}, or a step before it, ended"),
+    "COMMIT; BEGIN": (lambda: sql("COMMIT; BEGIN"), "{}, or a step before it, ended"),
     "a COPY": (copy, "breaks left a COPY"),
     "a pipeline": (pipeline, "breaks left a COPY"),
     "a stream": (stream, "breaks left a COPY"),
@@ -113,13 +113,14 @@ def test_it_is_the_step_s_failure_at_the_first_time_and_what_was_charged_is_refu
     how: Callable[[], None], told: str, then: BaseException | None
 ) -> None:
     breaks, ran = breaking(how, then)
-    define([Step(charge, once=True, undo=undo), breaks])
+    later, called = breaking(lambda: None)
+    define([Step(charge, once=True, undo=undo), breaks, Step(later, name="later", once=True)])
     workflow = submit()
     drain()
     workflow.refresh_from_db()
-    assert ran == [1]
-    assert (workflow.status, workflow.current_step, workflow.last_error_code) == ("FAILED", "breaks", "broken_session")
-    assert workflow.last_error_message.startswith(told)
+    assert (ran, called, workflow.status, workflow.last_error_code) == ([1], [], "FAILED", "broken_session")
+    assert workflow.last_error_message.startswith(told.format(workflow.current_step))
+    assert workflow.current_step in told or "a step before it" in told
     assert [outcome for outcome, _ in ends(workflow)] == ["lost", "failed", "compensated"]
     assert Effect.objects.get(step="charge", undo=False).state == "undone"
     assert kinds(workflow) == ["lost", "failed", "compensating", "compensated"]
@@ -161,13 +162,14 @@ def test_a_person_who_retries_it_has_it_run_again() -> None:
     assert (ran, Workflow.objects.get().status) == ([1, 3], "FAILED")
 
 
-def test_a_server_that_ends_the_session_is_no_fault_of_the_step_s() -> None:
+@pytest.mark.parametrize("alias", ["default", "attempt_log"])
+def test_a_server_that_ends_the_session_is_no_fault_of_the_step_s(alias: str) -> None:
     """Nor does libpq know of it before something is sent."""
 
     def is_ended(*, workflow: Workflow, context: Any) -> None:
         sql("SELECT 1")
         if last_attempt(workflow).number == 1:
-            engine.terminate("default")
+            engine.terminate(alias)
 
     define([is_ended, Step(charge, once=True)])
     workflow = submit()
