@@ -220,7 +220,7 @@ def _fail(
     """
     before = Failures(workflow.retry_count, workflow.unavailable_count)
     if parking := _find_brake(workflow, attempt, outcome):
-        return _park(workflow, attempt, outcome, parking, before)
+        return _park(workflow, attempt, outcome, parking, retry_budget.failures_in_a_row(workflow, outcome.step))
     failures = failures or before
     cancelled = outcome.error if isinstance(outcome.error, WorkflowCancelled) else None
     compensates = compensation.fail_or_compensate(

@@ -140,11 +140,14 @@ def is_on_for(row: Service, release: str) -> bool:
 
 
 def let_go(row: Service, reason: str, *, on_probation: bool = False) -> None:
-    """Let the brake go: what is parked is released. `on_probation`, nothing has passed: the next failure is enough."""
+    """Let the brake go: what is parked is released. `on_probation`, nothing has passed: the next failure is enough.
+
+    What people let fail still fails, or they would have told a patient what is not so.
+    """
     circuits.close(row, reason, on_probation=on_probation)
     row.since, row.failed = None, 1 if on_probation else AGAIN
     row.tallies, row.releases, row.elsewhere = {}, [], False
-    _forget_what_is_let_fail(row)
+    row.asked_at, row.asked_by, row.asked_reason = None, "", ""
     logger.warning("the brake is off for %s: %s", row.name, reason)
 
 

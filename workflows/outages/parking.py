@@ -17,8 +17,10 @@ from __future__ import annotations
 import random
 from datetime import timedelta
 
+from django.db.models import Q
+
 from workflows import failpoints
-from workflows.errors import ServiceUnavailable, error_chain
+from workflows.errors import Braked, ServiceUnavailable, error_chain
 from workflows.models import Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import PARKED_SQL, is_parked_on
@@ -57,8 +59,8 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
     """
     service = unavailable_service(error)
     circuit = circuits.find_open(service) if service else None
-    if circuit is None:
-        return None
+    if circuit is None:  # the brake was let go since the vote: that is no verdict on this one
+        return Parking(service, HOUR) if service and isinstance(error, Braked) else None
     needs_only = any(isinstance(each, ServiceUnavailable) and each.needed for each in error_chain(error))
     longest = DAY if needs_only else HOUR
     mend = causes.mend_of(circuit)
@@ -74,7 +76,8 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
 def release_parked(after: int = 0) -> Slice:
     """Make due what may call its service again. A maintenance task."""
     waited_for = names()
-    braked = Service.objects.exclude(step="").filter(opened_at__isnull=False).values_list("name", flat=True)
+    on = Q(opened_at__isnull=False) | Q(let_fail_until__isnull=False)
+    braked = Service.objects.exclude(step="").filter(on).values_list("name", flat=True)
     everything = sorted({*waited_for, *braked})
     return Slice(sum(_release(name) for name in everything), rest=0.0 if waited_for else UNTIL_PARKED)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,15 +21,16 @@ from tests.engine import (
     kinds,
     submit,
     until_blocked,
+    with_its_connections,
     work,
     worker,
 )
-from tests.workflows.outages.services import Downstream, story, submit_and_work
+from tests.workflows.outages.services import SECOND, Downstream, story, submit_and_work
 from workflows import operations
 from workflows.definition import Step
 from workflows.errors import NotAllowed, RetryableStepError, StepError
 from workflows.models import Attempt, Effect, ManualTask, Service, WorkerProcess, Workflow
-from workflows.outages import causes, parking
+from workflows.outages import causes, circuits, parking
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
 
@@ -359,3 +361,89 @@ def test_a_cause_that_nobody_has_met_for_a_day_is_forgotten_unless_something_wai
     program.bug = None
     work_all()
     assert causes.forget_old() == 1
+
+
+def hold(name: str = CAUSE) -> None:
+    user = User.objects.create_user("hold", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="hold_service"))
+    operations.hold(name, user=user, until=timezone.now() + HOUR, reason="They repair it.")
+
+
+def test_a_held_cause_is_held_for_every_release(program: Program, settings: Any) -> None:
+    settings.RELEASE = "bad"
+    workflows = braked(program, 6)
+    WorkerProcess.objects.create(name="good", host="h", pid=2, release="good", queue="default")
+    parking.release_parked()
+    hold()
+    settings.RELEASE, program.bug = "good", None
+    work_all()
+    assert submit_and_drain()[0].parked_on == CAUSE
+    assert not program.enrolled
+    trial_is_due()
+    work_all()
+    assert statuses(workflows)[4:] == ["COMPLETE"] * 2
+
+
+def test_a_workflow_whose_vote_was_heard_before_the_brake_was_let_go_is_not_judged(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, fifth = braked(program)
+    find_open = circuits.find_open
+
+    def let_go_just_now(name: str) -> Service | None:
+        with circuits.locked(name, using="attempt_log", wait=True) as row:
+            causes.let_go(row, "Another has passed.")  # type: ignore[arg-type]  # it waits for the row
+        return find_open(name)
+
+    monkeypatch.setattr(circuits, "find_open", let_go_just_now)
+    fifth = again(fifth)
+    assert (fifth.status, fifth.parked_on) == ("PENDING", CAUSE)
+
+
+def test_failures_of_an_earlier_step_are_not_taken_for_those_of_the_step_that_it_is_parked_at(
+    program: Program,
+) -> None:
+    braked(program, 4)
+    fifth = submit()
+    Workflow.objects.filter(pk=fifth.pk).update(current_step="charge", retry_count=9)
+    fifth = work(fifth)
+    assert (fifth.parked_on, fifth.current_step, fifth.retry_count) == (CAUSE, "enroll", 0)
+
+
+def test_what_is_let_fail_fails_though_the_trial_that_runs_passes(program: Program) -> None:
+    *_, fifth, sixth = braked(program, 6)
+    lead = may_let_fail("lead")
+    trial_is_due()
+    parking.release_parked()
+
+    class Enrolled(list[int]):
+        def let_fail(self) -> None:
+            operations.let_fail(CAUSE, user=lead, reason="They are told.")
+
+        def append(self, pk: int) -> None:
+            super().append(pk)
+            let_fail = Thread(target=with_its_connections, args=(self.let_fail,))
+            let_fail.start()
+            let_fail.join()
+
+    program.bug, program.enrolled = None, Enrolled()
+    work_due()
+    with pytest.raises(NotAllowed, match="off"):
+        operations.let_fail(CAUSE, user=lead, reason="Once more.")
+    work_all()
+    assert statuses([fifth, sixth]) == ["COMPLETE", "FAILED"]
+    assert cause().let_fail_until is None
+
+
+def test_of_hundreds_of_codes_the_last_few_are_looked_at(program: Program) -> None:
+    now = timezone.now()
+    codes = [f"code {number}" for number in range(circuits.MOST_SUSPECTED + 9)]
+    Service.objects.bulk_create(
+        Service(
+            name=code, workflow_type="test", step="enroll", code=code, since=now, failed_at=now - HOUR / 2 + n * SECOND
+        )
+        for n, code in enumerate(codes)
+    )
+    submit_and_drain()
+    counted = Service.objects.filter(since=None).order_by("failed_at").values_list("name", flat=True)
+    assert list(counted) == codes[-circuits.MOST_SUSPECTED :], "a pass ends a suspicion that nothing has failed for"
