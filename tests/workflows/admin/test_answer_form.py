@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -120,6 +120,19 @@ def test_nothing_is_chosen_by_not_looking_and_defaults_are_chosen() -> None:
     assert "checked" not in str(shown["fragile"])
     assert 'value="true" id="id_answer-rush_0" checked' in str(shown["rush"]).replace("\n", " ")
     assert 'value="2" selected' in str(shown["level"])
+
+
+class Defaults(BaseModel):
+    size: Literal["Small", "Large"] = "Large"
+    opens: datetime = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+    parts: list[Part] = [Part(name="lid")]
+
+
+def test_a_default_is_shown_as_its_field_shows_an_answer() -> None:
+    shown = AnswerForm(Defaults)
+    assert 'value="Large" selected' in str(shown["size"])
+    assert 'value="2026-03-01T09:30:00"' in str(shown["opens"])
+    assert "{&quot;name&quot;: &quot;lid&quot;}" in str(shown["parts"])
 
 
 def test_what_is_typed_becomes_the_answer_in_its_json_form() -> None:
