@@ -1,8 +1,9 @@
 """The HTTP servers: gunicorn's asgi worker for the intake, and its worker of threads for the console.
 
-Gunicorn's own asgi worker has no limit of time for a request, counts connections and does not bound them, waits for
-idle ones when it is told to stop, and does not answer a client that has closed its half. Both of its workers quote what
-they could not read. No other module knows the inner parts of gunicorn; tests/config/test_foreign_parts.py names them.
+Gunicorn's own asgi worker has no limit of time for a request, counts connections and bounds neither them nor what they
+hold, waits for idle ones when it is told to stop, and does not answer a client that has closed its half. Both of its
+workers quote what they could not read. No other module knows the inner parts of gunicorn;
+tests/config/test_foreign_parts.py names them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
+from functools import partial
 from http import HTTPStatus
 from socket import socket
 from typing import Any
 
+from django.conf import settings
 from gunicorn import util
 from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.http import errors
@@ -22,11 +25,17 @@ from gunicorn.workers.gthread import ThreadWorker
 
 # Seconds from the first byte of a request to its last: 256 KiB at 17 KiB a second.
 REQUEST_SECONDS = 15.0
-# Seconds for a client to take an answer, and to close its half of a connection that we have closed.
+# Seconds for a client to take an answer.
 ANSWER_SECONDS = 15.0
-LINGER_SECONDS = 2.0
+# After the last answer we close our half, and discard what the client still sends: for so long, so much, and until it
+# is silent. With something unread the kernel would reset the connection, and the client could lose its answer.
+LINGER_SECONDS = REQUEST_SECONDS
+LINGER_SILENCE_SECONDS = 2.0
+LINGER_BYTES = 16 * 1024 * 1024
 # Seconds, when the process is told to stop, for requests under way on connections that seem idle.
 LAST_REQUEST_SECONDS = 1.0
+# A request of no more bytes is not counted, so that a health check is always answered: 1,000 of them are 8 MB.
+SMALL = 8 * 1024
 
 
 class Connection(ASGIProtocol):  # type: ignore[misc]
@@ -38,6 +47,10 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
         super().__init__(worker)
         self._deadline: asyncio.TimerHandle | None = None
         self._half_closed = False
+        self._size = self._whole_size = self._counted = 0
+        self._is_cut_off = False
+        self._discarded = 0
+        self._abort: asyncio.TimerHandle | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -55,21 +68,73 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
             self.worker.connections[self] = None
             self._arm_keepalive_timer()  # for the first request as for the next ones
         else:
-            self._send_error_response(HTTPStatus.SERVICE_UNAVAILABLE, "")
-            self._close_transport()
+            self.refuse()
+
+    def refuse(self) -> None:
+        """Answer that there is no room for it, or for its request, and close."""
+        self._send_error_response(HTTPStatus.SERVICE_UNAVAILABLE, "")
+        self.close_idle()
+
+    async def _handle_connection(self) -> None:
+        try:
+            await super()._handle_connection()
+        finally:  # it may linger, and keeps nothing
+            self._body_receiver = self._callback_parser = self._current_request = None
+            self._count(0)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closed:
+            self._discard(data)
+        else:
+            super().data_received(data)
 
     def _feed_callback_parser(self, data: bytes) -> bool:
         """Read what has come: now, or while the request before was answered."""
-        if self._closed:  # it is of a client that is gone, or has had its last answer
+        if self._closed or self._is_cut_off:  # it is of a client that is gone, or has had its last answer
             return False
+        has_head = self._body_receiver is not None
         if self._deadline is None:
             self._deadline = self.worker.loop.call_later(REQUEST_SECONDS, self._give_up_request)
+            if not has_head:
+                self._size = self._whole_size = 0
+        self._size += len(data)
+        if has_head and not self._count(max(self._size, self._whole_size)):
+            self._cut_off()
+            return False
         goes_on: bool = super()._feed_callback_parser(data)
+        if goes_on and not has_head and not self._count(self._size_when_whole()):
+            self.refuse()
+            return False
         if self._is_whole:
             self._stop_deadline()
         elif goes_on and self._half_closed:
             self._give_up_request()
         return goes_on
+
+    def _size_when_whole(self) -> int:
+        """The bytes of its request, with those of the body that are still to come, and with what follows it."""
+        if (receiver := self._body_receiver) is not None:
+            held = min(receiver.request.content_length, self._max_buffer_size)
+            self._whole_size = self._size + max(0, held - receiver.buffered)
+        return self._whole_size or self._size
+
+    def _count(self, size: int) -> bool:
+        """Count what it holds, or is going to. False if there is no room for that: then the count is as before."""
+        counted = size if size > SMALL else 0
+        if counted == self._counted:
+            return True
+        if counted > self._counted and not self.worker.has_room_for(counted - self._counted):
+            return False
+        self.worker.held += counted - self._counted
+        self._counted = counted
+        return True
+
+    def _cut_off(self) -> None:
+        """Read no more: there is no room for what follows a request. The answer to that request is the last one."""
+        self._is_cut_off = True
+        self._keepalive = 0
+        if not self._is_whole:
+            self._give_up_request()
 
     def _resume_reading(self) -> None:
         """Gunicorn's own reads on after each answer, however many requests have come that wait for theirs."""
@@ -101,6 +166,9 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
 
     def _arm_keepalive_timer(self) -> None:
         super()._arm_keepalive_timer()
+        if self.is_idle:
+            self._count(0)
+            self.worker.has_become_idle(self)
         if self._half_closed:  # all that it has sent is answered
             self.close_idle()
 
@@ -109,19 +177,21 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
 
     def _will_close(self, request: Any, response_requires_close: bool) -> bool:
         """What is not read of a body would be taken for the next request."""
-        return not self._is_whole or super()._will_close(request, response_requires_close)
+        return not self._is_whole or self._leaves_much or super()._will_close(request, response_requires_close)
+
+    @property
+    def _leaves_much(self) -> bool:
+        """Whether much of its request would stay: gunicorn keeps headers and an unread body until the next one."""
+        receiver = self._body_receiver
+        return receiver is not None and self._whole_size - receiver.request.content_length + receiver.buffered > SMALL
 
     def _close_transport(self) -> None:
-        """Close our half, and the rest when the client has closed its own, or has had time to.
-
-        Closed at once with something unread, the kernel would reset the connection, and the client lose its answer.
-        """
+        """Close our half, and the rest when the client has closed its own, or has had time to."""
         if self._closed or self.transport is None:
             return
-        nothing_unread = self._half_closed or self.is_idle
         self._closed = True
         self._stop_deadline()
-        if nothing_unread:
+        if self._half_closed:  # nothing is unread
             self.transport.close()
             return
         try:
@@ -130,7 +200,16 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
         except (OSError, RuntimeError):
             self.transport.close()
             return
-        self.worker.loop.call_later(LINGER_SECONDS, self.transport.abort)
+        self._closes_at = self.worker.loop.time() + LINGER_SECONDS
+        self._discard(b"")
+        self.worker.lingers(self)
+
+    def _discard(self, data: bytes) -> None:
+        self._discarded += len(data)
+        left = self._closes_at - self.worker.loop.time() if self._discarded <= LINGER_BYTES else 0
+        if self._abort is not None:
+            self._abort.cancel()
+        self._abort = self.worker.loop.call_later(min(left, LINGER_SILENCE_SECONDS), self.transport.abort)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -142,7 +221,10 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_deadline()
+        if self._abort is not None:
+            self._abort.cancel()
         self.worker.connections.pop(self, None)
+        self.worker.lingering.pop(self, None)
         super().connection_lost(exc)
 
     def _send_error_response(self, status: int, message: str, extra_headers: Any = ()) -> None:
@@ -161,20 +243,45 @@ gasgi.ASGIProtocol = Connection
 
 
 class IntakeWorker(gasgi.ASGIWorker):  # type: ignore[misc]
-    """Serves at most `worker_connections`."""
+    """Serves at most `worker_connections`, whose requests hold at most INTAKE_HELD_MEGABYTES."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.connections: dict[Connection, None] = {}  # the oldest first
+        self.connections: dict[Connection, None] = {}  # the one that has been idle longest comes before the others
+        self.lingering: dict[Connection, None] = {}  # those that have had their last answer, the oldest first
+        self.held = 0
 
     def has_room(self) -> bool:
-        """Whether one more connection is served. When all are taken, it gets the place of the oldest idle one."""
+        """Whether one more connection is served. When all are taken, it gets the place of the longest idle one."""
         if len(self.connections) < self.worker_connections:
             return True
         idle = next((each for each in self.connections if each.is_idle), None)
         if idle is not None:
-            idle.close_idle()
+            idle.refuse()  # its next request may be on its way
         return idle is not None
+
+    def has_room_for(self, size: int) -> bool:
+        most: int = settings.INTAKE_HELD_MEGABYTES
+        return self.held + size <= most * 1_000_000
+
+    def has_become_idle(self, connection: Connection) -> None:
+        if connection in self.connections:
+            del self.connections[connection]
+            self.connections[connection] = None
+
+    def lingers(self, connection: Connection) -> None:
+        """It takes nobody's place; but only so many may."""
+        self.connections.pop(connection, None)
+        self.lingering[connection] = None
+        if len(self.lingering) > self.worker_connections:
+            oldest = next(iter(self.lingering))
+            del self.lingering[oldest]
+            oldest.transport.abort()
+
+    async def _serve(self) -> None:
+        """Gunicorn's own forgets its setting: a hundred at once, and more are lost before they are accepted."""
+        self.loop.create_server = partial(self.loop.create_server, backlog=self.cfg.backlog)
+        await super()._serve()
 
     async def _shutdown(self) -> None:
         """Answer what has been sent, and close. On a connection in use the next answer is the last one."""

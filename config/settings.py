@@ -238,6 +238,11 @@ SEARCH_KEYS = [key.strip() for key in env.list("SEARCH_KEYS", default=[]) if key
 if DEBUG and not SEARCH_KEYS:
     SEARCH_KEYS = ["insecure-and-only-for-debug-on-this-machine"]
 
+# --- The intake (config/server.py) ----------------------------------------------------------------
+
+# Megabytes that the requests of a process hold: bodies that are being read or wait to be stored. More is refused.
+INTAKE_HELD_MEGABYTES = env.int("INTAKE_HELD_MEGABYTES", default=128)
+
 # --- Kafka (`manage.py consumekafka`) -------------------------------------------------------------
 
 KAFKA_BROKERS = env.str("KAFKA_BROKERS", default="")

@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import psutil
+import psycopg
 import pytest
 
 from tests.acceptance.test_intake import connected, get, post, raw_post, send_raw
@@ -20,6 +21,8 @@ from workflows.models import Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
 
 @pytest.fixture
 def key() -> str:
@@ -27,9 +30,10 @@ def key() -> str:
 
 
 @contextmanager
-def intake(folder: Path, *flags: str) -> Iterator[Gunicorn]:
+def intake(folder: Path, *flags: str, **environment: str) -> Iterator[Gunicorn]:
     """One process, so that it is known which one a connection reaches."""
-    with Gunicorn("config.intake", folder / "gunicorn.log", database_url(), *flags, WEB_CONCURRENCY="1") as server:
+    environment["WEB_CONCURRENCY"] = "1"
+    with Gunicorn("config.intake", folder / "gunicorn.log", database_url(), *flags, **environment) as server:
         yield server
 
 
@@ -48,14 +52,27 @@ def answer_on(sock: socket.socket) -> bytes:
     return answer
 
 
-def answer_to(server: Gunicorn) -> bytes:
-    """What a client is told that only connects."""
-    with connect(server) as sock:
-        return answer_on(sock)
+def answer_after_all_is_sent(sock: socket.socket, status: int) -> bytes:
+    """What a client reads that is refused, and sends its request all the same: it would meet a reset connection."""
+    while b"\r\n\r\n" not in (answer := sock.recv(4096, socket.MSG_PEEK)):
+        time.sleep(0.01)
+    assert status_of(answer) == status
+    for _ in range(3):
+        sock.sendall(b"x" * 20_000)
+        time.sleep(0.05)
+    return answer
 
 
 def status_of(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1]) if answer else 0
+
+
+def is_reset(sock: socket.socket) -> bool:
+    try:
+        sock.sendall(b" ")
+    except OSError:
+        return True
+    return False
 
 
 @contextmanager
@@ -97,7 +114,11 @@ def test_200_idle_and_200_trickling_clients_cost_the_others_nothing(key: str, tm
 
 
 def test_a_request_that_takes_too_long_is_let_go_however_it_trickles(key: str, tmp_path: Path) -> None:
-    with intake(tmp_path) as server:
+    with intake(tmp_path, INTAKE_HELD_MEGABYTES="1") as server, ExitStack() as stack:
+        refused = stack.enter_context(connect(server, raw_post(key, b"", "Content-Length: 300000")))
+        for _ in range(4):
+            stack.enter_context(connect(server, large_post(key)))
+        until(lambda: post(server, key, LARGE).status == 503)
         request = raw_post(key, b"{" + b" " * 2000 + b"}", "Content-Length: 2002")
         headers_first = request.index(b"\r\n\r\n") + 4
         began = time.monotonic()
@@ -121,13 +142,17 @@ def test_a_request_that_takes_too_long_is_let_go_however_it_trickles(key: str, t
                 in_headers.sendall(request[position : position + 1])
             with suppress(OSError):
                 in_body.sendall(b" ")
+            with suppress(OSError):
+                refused.sendall(b" ")
         for thread in threads:
             thread.join(30)
         for sock in socks.values():
             sock.close()
+        assert post(server, key, LARGE).status == 202  # what the others held is let go with them
+        until(lambda: is_reset(refused))
     assert {name: status for name, (_, status) in ended.items()} == {"headers": 408, "body": 400, "pipelined": 408}
     assert all(10 < seconds < 25 for seconds, _ in ended.values()), ended
-    assert not Workflow.objects.exists()
+    assert Workflow.objects.count() == 1
 
 
 def test_a_client_that_has_closed_its_half_gets_its_answer_and_leaves_nothing_open(key: str, tmp_path: Path) -> None:
@@ -155,8 +180,10 @@ def test_when_there_is_no_room_an_idle_connection_makes_it_and_one_in_use_does_n
         until(lambda: server.clients() == 0)
         idle = [stack.enter_context(connect(server)) for _ in range(10)]
         until(lambda: server.clients() == 10)
+        idle[0].sendall(HEALTH)
+        assert idle[0].recv(12) == b"HTTP/1.1 200"
         assert post(server, key).status == 202
-        assert answer_on(idle[0]) == b""  # the one that has been there longest was closed
+        assert status_of(answer_on(idle[1])) == 503  # the one that has been idle longest: its request may be on its way
         for sock in idle:
             sock.close()
         until(lambda: server.clients() == 0)
@@ -164,9 +191,156 @@ def test_when_there_is_no_room_an_idle_connection_makes_it_and_one_in_use_does_n
             stack.enter_context(connect(server, b"POST /v1/sub"))
         until(lambda: server.clients() == 10)
         time.sleep(0.2)
-        refused = answer_to(server)
-        assert status_of(refused) == 503
-        assert b"Retry-After: " in refused
+        for _ in range(30):
+            sock = stack.enter_context(connect(server))
+            assert b"Retry-After: " in answer_after_all_is_sent(sock, 503)
+        assert server.clients() <= 20  # so many linger at most
+
+
+def test_a_burst_of_clients_waits_until_it_is_accepted_and_each_is_answered(tmp_path: Path) -> None:
+    with intake(tmp_path) as server, ExitStack() as stack:
+        (worker,) = children_of(server.process.pid)
+        psutil.Process(worker).suspend()
+        socks = [stack.enter_context(connect(server, HEALTH)) for _ in range(500)]
+        psutil.Process(worker).resume()
+        assert [sock.recv(12) for sock in socks] == [b"HTTP/1.1 200"] * 500
+
+
+def test_what_a_refused_client_sends_is_discarded_while_it_sends_but_not_without_end(key: str, tmp_path: Path) -> None:
+    with intake(tmp_path) as server, ExitStack() as stack:
+        slow, endless = (
+            stack.enter_context(connect(server, raw_post(key, b"", "Content-Length: 300000"))) for _ in range(2)
+        )
+        for _ in range(6):  # longer than a client may be silent
+            answer_after_all_is_sent(slow, 413)
+            time.sleep(0.5)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            endless.sendall(b"x" * 64 * 1024 * 1024)
+
+
+# --- What the requests of a process hold -----------------------------------------------------------
+
+LONG_HEADERS = (b"x: " + b"y" * 8000 + b"\r\n") * 30
+LARGE = b'{"a": "' + b"x" * 240_000 + b'"}'
+
+
+def large_post(key: str) -> bytes:
+    return raw_post(key, b"", f"Content-Length: {len(LARGE)}")
+
+
+@contextmanager
+def locked_table() -> Iterator[None]:
+    with psycopg.connect(database_url()) as other:
+        other.execute("LOCK TABLE workflows_workflow IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+def test_beyond_what_a_process_may_hold_a_body_is_refused_unread_and_small_requests_are_not(
+    key: str, tmp_path: Path
+) -> None:
+    with intake(tmp_path, INTAKE_HELD_MEGABYTES="1") as server, ExitStack() as stack:
+        held = [stack.enter_context(connect(server, large_post(key) + LARGE[:10])) for _ in range(4)]
+        rest = 1_000_000 - 4 * (len(large_post(key)) + len(LARGE))
+        length = rest - len(raw_post(key, b"", f"Content-Length: {rest}"))
+        stack.enter_context(connect(server, raw_post(key, b"", f"Content-Length: {length}")))
+        for sock in held:
+            assert get(server, "/healthz").status == 200  # what was sent before is read by then
+            sock.sendall(LARGE[10:20])
+        assert get(server, "/healthz").status == 200
+        with connect(server, large_post(key)) as fifth:
+            answer = answer_after_all_is_sent(fifth, 503)
+        assert b"Retry-After: " in answer
+        assert b'"overloaded"' in answer
+        assert post(server, key).status == 202
+        for sock in held:
+            sock.sendall(LARGE[20:])
+            assert sock.recv(12) == b"HTTP/1.1 202"
+        with connected(server) as http:  # what was answered is held no longer
+            assert [post(http, key, LARGE).status for _ in range(6)] == [202] * 6
+            assert [post(http, key, b"x" * 240_000).status for _ in range(6)] == [400] * 6
+        assert status_of(send_raw(server, raw_post(key, b"", "Content-Length: 3000000"), half_close=False)) == 413
+    assert Workflow.objects.count() == 11
+
+
+def test_what_a_client_has_sent_that_is_gone_is_held_until_nobody_waits_for_it(key: str, tmp_path: Path) -> None:
+    with intake(tmp_path, INTAKE_HELD_MEGABYTES="1") as server:
+        with locked_table():
+            assert get(server, "/readyz").status == 200
+            socks = [connect(server, large_post(key) + LARGE) for _ in range(4)]
+            assert post(server, key, LARGE).status == 503
+            for sock in socks:
+                sock.setblocking(False)
+                with pytest.raises(BlockingIOError):  # it waits, and was not refused
+                    sock.recv(12)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+                sock.close()
+            until(lambda: server.clients() == 0)
+            assert post(server, key, LARGE).status == 503
+        until(lambda: post(server, key, LARGE).status == 202)
+
+
+def send_behind(server: Gunicorn, sock: socket.socket, *parts: bytes) -> None:
+    """Each part after the server has read what was sent before."""
+    for part in parts:
+        assert get(server, "/healthz").status == 200
+        sock.sendall(part)
+    assert get(server, "/healthz").status == 200
+
+
+def test_what_follows_a_request_that_waits_is_read_as_long_as_there_is_room(key: str, tmp_path: Path) -> None:
+    with intake(tmp_path, INTAKE_HELD_MEGABYTES="1") as server, ExitStack() as stack:
+        post(server, key)
+        with locked_table():
+            socks = [stack.enter_context(connect(server, raw_post(key, b"{}", "Content-Length: 2"))) for _ in range(9)]
+            for sock in socks:
+                send_behind(server, sock, HEALTH * 1_500, HEALTH * 1_500)
+        assert [sock.recv(12) for sock in socks] == [b"HTTP/1.1 202"] * 9
+        last = answer_on(socks[-1])
+        assert b"Connection: close" in last
+        assert b"HTTP/1.1 200" not in last
+
+
+def test_what_has_come_of_the_next_request_is_held_when_the_first_one_is_answered(key: str, tmp_path: Path) -> None:
+    with intake(tmp_path, INTAKE_HELD_MEGABYTES="1") as server, ExitStack() as stack:
+        post(server, key)
+        with locked_table():
+            for _ in range(4):
+                sock = stack.enter_context(connect(server, raw_post(key, b"{}", "Content-Length: 2")))
+                send_behind(server, sock, b"GET / HTTP/1.1\r\n" + LONG_HEADERS)
+        until(lambda: Workflow.objects.count() == 5)
+        assert get(server, "/healthz").status == 200
+        assert post(server, key, LARGE).status == 503
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (large_post("unknown") + LARGE, 401),
+        (HEALTH.replace(b"\r\n\r\n", b"\r\n" + LONG_HEADERS + b"\r\n"), 200),
+    ],
+    ids=["a body that was not read", "headers"],
+)
+def test_a_connection_holds_nothing_of_what_was_answered(request_: bytes, status: int, tmp_path: Path) -> None:
+    with intake(tmp_path) as server, ExitStack() as stack:
+        (worker,) = map(psutil.Process, children_of(server.process.pid))
+        before = worker.memory_info().rss
+        for _ in range(300):
+            assert status_of(stack.enter_context(connect(server, request_)).recv(12)) == status
+        assert worker.memory_info().rss < before + 30_000_000
+
+
+def test_what_waits_to_be_stored_takes_no_more_than_its_text(key: str, tmp_path: Path) -> None:
+    """What Python reads of it, lists of lists, would take twenty times as much."""
+    body = b'{"a": [' + b",".join([b"[]"] * 80_000) + b"]}"
+    with intake(tmp_path) as server, ExitStack() as stack:
+        (worker,) = map(psutil.Process, children_of(server.process.pid))
+        assert post(server, key, body).status == 202
+        before = worker.memory_info().rss
+        with locked_table():
+            for _ in range(30):
+                stack.enter_context(connect(server, raw_post(key, body, f"Content-Length: {len(body)}")))
+            until(lambda: get(server, "/healthz").status == 200 and worker.cpu_percent(0.3) < 20)
+            assert worker.memory_info().rss < before + 80_000_000
 
 
 def test_on_sigterm_each_request_that_was_sent_is_answered_and_idle_clients_are_not_waited_for(

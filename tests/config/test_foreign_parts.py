@@ -29,14 +29,16 @@ def test_gunicorn_has_the_parts_that_config_server_uses() -> None:
     receiver = BodyReceiver(CallbackRequest(), protocol)
     gone = missing(protocol, "worker", "transport", "log", "_closed", "_body_receiver")
     gone += missing(ASGIProtocol, "_arm_keepalive_timer", "_keepalive_timeout", "_close_transport", "_will_close")
-    gone += missing(ASGIProtocol, "_send_error_response", "pause_writing", "resume_writing")
+    gone += missing(ASGIProtocol, "_send_error_response", "pause_writing", "resume_writing", "_handle_connection")
+    gone += missing(protocol, "_callback_parser", "_max_buffer_size", "_keepalive", "_current_request")
     gone += missing(ASGIProtocol, "_feed_callback_parser", "_resume_reading", "_is_buffer_full")
-    gone += missing(receiver, "_complete", "signal_disconnect")
+    gone += missing(receiver, "_complete", "signal_disconnect", "buffered", "request")
     gone += missing(CallbackRequest(), "chunked", "content_length", "must_close")  # of gunicorn.conf.py
-    gone += missing(ASGIWorker, "_shutdown")
+    gone += missing(ASGIWorker, "_serve", "_shutdown")
     assert not gone, f"config/server.py needs what gunicorn has no longer: {gone}"
     made = "gunicorn.workers.gasgi makes its connections of something else than ASGIProtocol"
     assert "ASGIProtocol(self)" in inspect.getsource(ASGIWorker._serve), made
+    assert "self.loop.create_server(" in inspect.getsource(ASGIWorker._serve), "gunicorn listens in another way"
 
 
 @pytest.mark.django_db

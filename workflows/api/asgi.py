@@ -50,6 +50,7 @@ class Intake:
 
     def __init__(self, definition: WorkflowDefinition, **limits: Any) -> None:
         self.threads = ThreadPoolExecutor(THREADS, "intake")
+        self._parser = ThreadPoolExecutor(1, "parser")  # more would only take the interpreter from the loop
         self._batches = Batches(definition, **limits)
         self._refreshing: asyncio.Future[None] | None = None
 
@@ -77,7 +78,8 @@ class Intake:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self.close()
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self.threads, self._parser):
+            threads.shutdown(wait=False, cancel_futures=True)
         await send({"type": "lifespan.shutdown.complete"})
 
     async def close(self) -> None:
@@ -90,13 +92,16 @@ class Intake:
         client = await self._client_of(headers)
         key = requests.idempotency_key_of(headers)
         requests.ensure_json(headers)
-        body = await _read(receive, requests.length_of(headers))
-        if len(body) <= LARGE:
-            payload = jsonb.parse(body)
-        else:
-            payload = await self._in_thread(partial(jsonb.parse, body), ANSWERED_WITHIN)
-        entry = await self._batches.enter(Submission(key, payload, client))
+        length = requests.length_of(headers)
+        # Without names for the body and its value: neither is kept while the submission waits to be stored.
+        entry = await self._batches.enter(Submission(key, await self._payload(receive, length), client))
         return _answer(202, receipt(entry), b"application/json", [(b"location", f"{SUBMISSIONS}/{key}".encode())])
+
+    async def _payload(self, receive: Receive, length: int) -> jsonb.Document:
+        body = await _read(receive, length)
+        if length <= LARGE:
+            return jsonb.parse(body)
+        return await self._in_thread(partial(jsonb.parse, body), ANSWERED_WITHIN, self._parser)
 
     async def _client_of(self, headers: requests.Headers) -> str:
         """The client whose key the request carries; only a key that is not in the table takes a query, in a thread."""
@@ -108,11 +113,13 @@ class Intake:
             self._refreshing = asyncio.get_running_loop().run_in_executor(self.threads, api_keys.table.refresh)
         return requests.known_client(client)
 
-    async def _in_thread(self, function: Callable[[], T], seconds: float) -> T:
+    async def _in_thread(
+        self, function: Callable[[], T], seconds: float, threads: ThreadPoolExecutor | None = None
+    ) -> T:
         """What the function returns. Raises DatabaseUnavailable if that takes longer: nothing else takes so long."""
         try:
             return await asyncio.wait_for(
-                asyncio.get_running_loop().run_in_executor(self.threads, function), timeout=seconds
+                asyncio.get_running_loop().run_in_executor(threads or self.threads, function), timeout=seconds
             )
         except TimeoutError:
             raise DatabaseUnavailable from None

@@ -6,6 +6,7 @@ from asyncio import Future
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from sys import getsizeof
 from typing import Any
 from uuid import UUID
 
@@ -61,8 +62,8 @@ class Row:
 
     @property
     def size(self) -> int:
-        """About as many bytes as it takes: characters, and the overhead of each row."""
-        return len(self.submission.payload.text) + 500
+        """About as many bytes as it takes: its text, of one to four bytes a character, and the overhead of each row."""
+        return getsizeof(self.submission.payload.text) + 500
 
     @property
     def is_answered(self) -> bool:

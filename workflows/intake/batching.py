@@ -67,11 +67,12 @@ class Batches:
         """
         loop = asyncio.get_running_loop()
         row = Row(
-            submission,
+            submission.without_value(),
             self._definition.linking_id_in(submission.payload.value),
             hashes_of(self._definition, submission.payload.value),
             loop.create_future(),
         )
+        del submission
         if self._rows >= self._most_rows or self._bytes + row.size > self._most_bytes:
             raise Overloaded
         self._rows += 1

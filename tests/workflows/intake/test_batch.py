@@ -9,6 +9,8 @@ import pytest
 
 from tests.workflows.intake.entering import submission
 from workflows.intake.batch import Batch, Row
+from workflows.intake.submissions import Submission
+from workflows.postgres.jsonb import Document
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,14 @@ def test_large_ones_wait_for_the_next_batch_and_one_that_is_too_large_goes_alone
     assert numbers(Batch.take(queue, size=room_for_two)) == [1]
     assert numbers(Batch.take(queue, size=room_for_two)) == [2, 3]
     assert numbers(Batch.take(queue, size=room_for_two)) == [4]
+
+
+def test_a_row_takes_as_much_as_its_text_does_in_memory(loop: asyncio.AbstractEventLoop) -> None:
+    """One character beyond the first 65,536 makes each of them take four bytes. The parsed value is not kept."""
+    text = '{"a": "' + "x" * 10_000 + '\U0001f600"}'
+    one = Row(Submission(UUID(int=1), Document(text, {"a": 1}), "shop").without_value(), None, [], loop.create_future())
+    assert one.size > 40_000
+    assert one.submission.payload == Document(text, {})
 
 
 def test_the_second_of_two_equal_keys_waits_for_the_next_batch(loop: asyncio.AbstractEventLoop) -> None:
