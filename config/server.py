@@ -1,19 +1,21 @@
 """The HTTP servers: gunicorn's asgi worker for the intake, and its worker of threads for the console.
 
 Gunicorn's own asgi worker has no limit of time for a request, counts connections and bounds neither them nor what they
-hold, waits for idle ones when it is told to stop, and does not answer a client that has closed its half. Both of its
-workers quote what they could not read. No other module knows the inner parts of gunicorn;
-tests/config/test_foreign_parts.py names them.
+hold, waits for idle ones when it is told to stop, and does not answer a client that has closed its half. Its worker of
+threads accepts nobody while it waits for a client to close. Both quote what they could not read. No other module knows
+the inner parts of gunicorn; tests/config/test_foreign_parts.py names them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 import traceback
 from functools import partial
 from http import HTTPStatus
-from socket import socket
+from selectors import EVENT_READ
+from socket import SHUT_WR, socket
 from typing import Any
 
 from django.conf import settings
@@ -304,6 +306,56 @@ _STATUS: dict[type[Exception], HTTPStatus] = {
 
 
 class ConsoleWorker(ThreadWorker):  # type: ignore[misc]
+    """Lingers as the intake does. Gunicorn's own worker accepts nobody meanwhile, and discards 64 KiB at most."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lingering: dict[Any, float] = {}  # when each is given up; the oldest first
+
+    def finish_request(self, conn: Any, fs: Any) -> None:
+        conn.close = partial(self._close, conn)
+        super().finish_request(conn, fs)
+
+    def _close(self, conn: Any, graceful: bool = False) -> None:
+        """Close our half, and the rest when the client has closed its own, or has had time to."""
+        try:
+            conn.sock.shutdown(SHUT_WR)
+            conn.sock.setblocking(False)
+            self.poller.register(conn.sock, EVENT_READ, partial(self._discard, conn))
+        except OSError:
+            util.close(conn.sock)
+            return
+        self.nr_conns += 1
+        conn.closes_at = time.monotonic() + LINGER_SECONDS
+        conn.unread = LINGER_BYTES
+        self._lingering[conn] = time.monotonic() + LINGER_SILENCE_SECONDS
+        if len(self._lingering) > self.worker_connections // 2:
+            self._end(next(iter(self._lingering)))
+
+    def _discard(self, conn: Any, client: socket) -> None:
+        if conn not in self._lingering:  # it was ended by another event of the same moment
+            return
+        try:
+            received = len(client.recv(65536))
+        except OSError:
+            received = 0
+        conn.unread -= received
+        self._lingering[conn] = min(conn.closes_at, time.monotonic() + LINGER_SILENCE_SECONDS)
+        if received == 0 or conn.unread < 0:
+            self._end(conn)
+
+    def murder_pending(self) -> None:
+        super().murder_pending()
+        now = time.monotonic()
+        for conn in [each for each, gives_up_at in self._lingering.items() if gives_up_at < now]:
+            self._end(conn)
+
+    def _end(self, conn: Any) -> None:
+        del self._lingering[conn]
+        self.poller.unregister(conn.sock)
+        self.nr_conns -= 1
+        util.close(conn.sock)
+
     def handle_error(self, req: Any, client: socket, addr: Any, exc: Exception) -> None:
         """Gunicorn's own answer, and the line it logs, quote the bytes that it could not read."""
         if isinstance(exc, errors.ParseException):

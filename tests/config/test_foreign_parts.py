@@ -14,6 +14,7 @@ from django.utils.log import log_response
 from gunicorn.asgi.parser import CallbackRequest
 from gunicorn.asgi.protocol import ASGIProtocol, BodyReceiver
 from gunicorn.workers.gasgi import ASGIWorker
+from gunicorn.workers.gthread import ThreadWorker
 from psycopg import errors, generators
 from psycopg.adapt import Transformer
 
@@ -35,10 +36,15 @@ def test_gunicorn_has_the_parts_that_config_server_uses() -> None:
     gone += missing(receiver, "_complete", "signal_disconnect", "buffered", "request")
     gone += missing(CallbackRequest(), "chunked", "content_length", "must_close")  # of gunicorn.conf.py
     gone += missing(ASGIWorker, "_serve", "_shutdown")
+    gone += missing(ThreadWorker, "finish_request", "murder_pending", "handle_error")
     assert not gone, f"config/server.py needs what gunicorn has no longer: {gone}"
     made = "gunicorn.workers.gasgi makes its connections of something else than ASGIProtocol"
     assert "ASGIProtocol(self)" in inspect.getsource(ASGIWorker._serve), made
     assert "self.loop.create_server(" in inspect.getsource(ASGIWorker._serve), "gunicorn listens in another way"
+    threads = inspect.getsource(ThreadWorker)
+    assert "conn.close(graceful=True)" in threads, "gunicorn's worker of threads closes in another way"
+    assert "self.poller.register(" in threads
+    assert "self.nr_conns -= 1" in threads
 
 
 @pytest.mark.django_db
