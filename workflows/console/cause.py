@@ -229,10 +229,10 @@ def of_try_now(row: Standing) -> list[str]:
 
 
 def of_let_fail(row: Standing) -> list[str]:
-    service, parked = row.service, operations.parked_to_fail(row.pk)
+    parked = operations.parked_to_fail(row.pk)
     number = bounded.count(parked)
     return [
-        *_who_decides(service, number),
+        *_who_decides(row.service),
         f"{_number(number)} parked by then {'fails' if number == 1 else 'fail'}. What parks later still waits.",
         *consequences.of_let_fail(parked),
         "Each can be retried afterwards: what was reversed is then done again.",
@@ -243,9 +243,9 @@ def _number(number: int) -> str:
     return "The 1 workflow that is" if number == 1 else f"The {bounded.text(number)} workflows that are"
 
 
-def _who_decides(service: Service, number: int) -> Iterator[str]:
-    if number > operations.ALONE and service.asked_by:
+def _who_decides(service: Service) -> Iterator[str]:
+    if service.asked_by:
         asked_at = words.clock(service.asked_at)
         yield f"{service.asked_by} asked for this at {asked_at}: {words.ended(service.asked_reason)} You decide."
-    elif number > operations.ALONE:
+    elif not operations.lets_fail(service):
         yield f"Nothing happens yet: for more than {operations.ALONE} workflows another user has to say so, too."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -48,18 +48,20 @@ def try_now(name: str, *, user: User, reason: str) -> None:
         circuits.try_now(service, by=user.get_username(), reason=stated(reason))
 
 
-def let_fail(name: str, *, user: User, reason: str) -> str:
+def let_fail(name: str, *, user: User, reason: str, decides: Collection[int] = (1,)) -> str:
     """Let everything fail that is parked on a cause by now; its charges are given back, as after any failure.
 
     Of more than `ALONE` two people decide that: the first call asks, that of another user lets them fail. Returns which
-    it was, in a sentence.
+    it was, in a sentence. `decides`: [0] for a user who has been told that they only ask.
     """
     require(user, LET_FAIL)
     require_reason(reason, "to let workflows fail")
     with _locked(name) as service:
         if why_not := why_not_let_fail(service, user):
             raise NotAllowed(why_not)
-        if service.asked_by or not _are_many(name):
+        if lets_fail(service):
+            if 1 not in decides:
+                raise NotAllowed("It would happen at once now, and not only be asked for. Please look again.")
             causes.let_fail(service, by=user.get_username(), reason=stated(reason))
             return "They fail now, and what they have done is reversed."
         causes.ask_to_let_fail(service, by=user.get_username(), reason=stated(reason))
@@ -79,6 +81,11 @@ def why_not_let_fail(service: Service, user: User) -> str:
     if service.asked_by == user.get_username() and _are_many(service.name):
         return "You have asked for this yourself: another user has to let them fail (four eyes)."
     return ""
+
+
+def lets_fail(service: Service) -> bool:
+    """Whether the next user who says so lets them fail, and does not only ask."""
+    return bool(service.asked_by) or not _are_many(service.name)
 
 
 def parked_to_fail(name: str) -> QuerySet[Workflow]:

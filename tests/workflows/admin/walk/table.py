@@ -223,7 +223,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_apikey_revoke": REASON,
     "workflows_service_hold": _in_two_hours,
     "workflows_service_try_now": REASON,
-    "workflows_service_let_fail": REASON,
+    "workflows_service_let_fail": {**REASON, "decides": "1"},
     "auth_user_add": USER,
     **{f"auth_user_change {name}": CHANGED_USER | {"username": name} for name in ("colleague", "lead", "boss")},
     "auth_user_password_change": {**USER, "set-password": "1"},
