@@ -118,7 +118,7 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     ),
     "assignee_unknown": CodeWords("The person who should approve has no login here.", _LATER, passing=True),
     "broken_session": CodeWords(
-        "A step broke off its worker's transaction. An engineer has to look before it is retried.", _LATER
+        "A step broke off its worker's transaction. An engineer has to look before it is retried.", _LATER, ours=True
     ),
     "cancelled": CodeWords("It was cancelled.", "This was cancelled, as requested."),
     "does_not_apply": CodeWords(

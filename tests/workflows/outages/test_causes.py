@@ -12,6 +12,7 @@ import pytest
 from workflows.definition import Brake
 from workflows.models import Service, Workflow
 from workflows.outages import causes
+from workflows.wording import Wording, is_explained
 
 pytestmark = pytest.mark.django_db
 
@@ -48,6 +49,17 @@ class Cause:
 @pytest.fixture
 def cause() -> Cause:
     return Cause()
+
+
+@pytest.mark.parametrize(
+    ("code", "is_theirs"),
+    [
+        *((code, True) for code in ("cancelled", "approval_rejected", "expired", "poison", "let_fail", "duplicate_of")),
+        *((code, False) for code in ("broken_session", "none_after_key", "overdue", "answer_invalid", "", "of_nobody")),
+    ],
+)
+def test_which_of_the_engines_failures_say_something_of_one_workflow_only(code: str, is_theirs: bool) -> None:
+    assert is_explained(Wording(), code) is is_theirs
 
 
 def test_five_of_different_workflows_turn_it_on_and_one_that_fails_often_does_not(cause: Cause) -> None:
