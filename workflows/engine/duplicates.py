@@ -54,8 +54,7 @@ _WRITE = """
         RETURNING workflow_id),
     replaced AS (
         UPDATE workflows_searchkey SET role = 'former'
-         WHERE hash = ANY (%(hashes)s::bytea[]) AND workflow_id = ANY (%(replaced)s::bigint[])
-           AND EXISTS (SELECT FROM written))
+         WHERE hash = ANY (%(hashes)s::bytea[]) AND workflow_id = ANY (%(replaced)s::bigint[]))
     SELECT FROM written"""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.db import connection, transaction
 
@@ -19,13 +19,14 @@ from tests.workflows.cancelling import reread
 from tests.workflows.undoing import World, to_rest
 from workflows import operations
 from workflows.engine import duplicates
-from workflows.errors import ClaimLost, StepError
+from workflows.errors import ClaimLost, NotAllowed, StepError
 from workflows.models import Attempt, Effect, Event, SearchKeyHash, Workflow
 from workflows.search import normalise
 from workflows.search.search_keys import SearchKey
 from workflows.signals import store
 from workflows.state.attempt_log import OpenAttempt
 from workflows.waits import wait_for_signal
+from workflows.wording import Money, Wording
 
 pytestmark = engine.ENGINE
 
@@ -33,6 +34,7 @@ PATIENT = {"patient": {"email": "jane@example.com"}, "program": "body"}
 KEY = {
     "business_key": ("patient.email", "program"),
     "search_keys": {"email": SearchKey("patient.email", normalise.email)},
+    "wording": Wording(money=Money("charge", "amount", "currency", reference="id", refund="id")),
 }
 
 
@@ -167,12 +169,11 @@ def test_a_retry_that_nobody_has_replaced_goes_on_before_the_one_that_waits(ada:
     assert standing(first, second) == ["complete", "failed duplicate_of"]
 
 
-def test_while_a_call_of_one_that_failed_was_left_as_it_is_nothing_is_done_a_second_time(
-    world: World, ada: User
-) -> None:
+@pytest.mark.parametrize("state", ["kept", "done", "unknown"])
+def test_while_a_charge_of_one_that_failed_stands_or_may_nothing_is_done_a_second_time(ada: User, state: str) -> None:
     first = send(fails=True)
     run()
-    Effect.objects.filter(workflow=first, undo=False).update(state="kept")
+    Effect.objects.filter(workflow=first, undo=False).update(state=state)
     second = send()
     run()
     assert standing(second) == ["failed duplicate_of"]
@@ -212,24 +213,41 @@ def test_the_end_of_one_that_nobody_told_of_is_found_by_maintenance(ada: User) -
 # --- Not a duplicate ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("has_ended", [False, True])
-def test_a_person_may_say_that_it_is_no_duplicate_and_a_third_then_waits_for_both(ada: User, has_ended: bool) -> None:
-    first = under_way()
-    if has_ended:
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_person_may_say_that_it_is_no_duplicate_and_a_third_is_one_of_both(ada: User, is_complete: bool) -> None:
+    first = under_way(fails=not is_complete)
+    if is_complete:
         go_on(first)
     second = send(pauses=True)
     run()
     operations.not_a_duplicate(second.pk, user=ada, reason="Her daughter.")
-    run()
-    assert standing(second) == ["waiting"]
-    assert reread(second).waiting_for == "the signal go"
-    Workflow.objects.filter(pk=first.pk).update(status="FAILED")
     third = send()
     run()
-    assert standing(third) == ["waiting"]
+    assert reread(second).waiting_for == "the signal go"
+    assert standing(third) == ["failed duplicate_of" if is_complete else "waiting"]
+    if not is_complete:
+        go_on(first)
+        assert standing(first, third) == ["failed refused", "waiting"]
     go_on(second)
     assert standing(second, third) == ["complete", "failed duplicate_of"]
     assert Event.objects.get(kind="not_a_duplicate").detail == {"reason": "Her daughter."}
+
+
+def test_only_what_waits_for_another_or_was_a_duplicate_can_be_said_to_be_none(ada: User) -> None:
+    first = under_way()
+    with pytest.raises(NotAllowed, match=r"this one is waiting\."):
+        operations.not_a_duplicate(first.pk, user=ada, reason="Her daughter.")
+    second = send()
+    run()
+    support = user_who_may("retry_workflow")
+    with pytest.raises(NotAllowed, match="ask a support lead"):
+        operations.not_a_duplicate(second.pk, user=support, reason="Her daughter.")
+
+
+def user_who_may(permission: str) -> User:
+    user = User.objects.create_user("anna", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename=permission))
+    return user
 
 
 # --- The secret, and workflows of before --------------------------------------------------------------
