@@ -110,10 +110,10 @@ class WorkflowExpired(StepError):
 class DuplicateOf(StepError):
     """Workflow `first` has done the same business, or has failed and left a call as it was. Raised by the engine."""
 
-    def __init__(self, first: int, *, is_complete: bool) -> None:
+    def __init__(self, first: int, *, needs_a_person: bool) -> None:
         super().__init__("Another workflow has done the same.", code=DUPLICATE)
         self.first = first
-        self.is_complete = is_complete
+        self.needs_a_person = needs_a_person
 
 
 class Suspend(BaseException):

@@ -26,7 +26,8 @@ def sentence(workflow: Workflow, others: Sequence[Other]) -> str:
         return ""
     ended = f"Ended as a duplicate at {words.clock(workflow.completed_at)}: the first submission for {same}"
     if any(each.role == HOLDER and each.status == Workflow.Status.COMPLETE for each in others):
-        return f"{ended} is complete."
+        later = "" if workflow.acknowledged_failure else " This one came later: does the patient want it once more?"
+        return f"{ended} is complete.{later}"
     return f"{ended} has failed, and a call of it was left as it is. Look at that one: if it is retried, it goes on."
 
 

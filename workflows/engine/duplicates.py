@@ -41,7 +41,7 @@ _LEFT = """EXISTS (
        AND (e.state = 'kept' OR e.step = ANY (%(charges)s) AND e.state IN ('done', 'intent', 'unknown')))"""
 # An hour until it looks for itself, in case nobody wakes it.
 _HOLDERS = f"""
-    SELECT w.id, w.status, w.status = 'FAILED' AND {_LEFT}, clock_timestamp() + interval '1 hour'
+    SELECT w.id, w.status, w.status = 'FAILED' AND {_LEFT}, w.completed_at, clock_timestamp() + interval '1 hour'
       FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
      WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role = 'holder'
      ORDER BY array_position('{{COMPLETE, PENDING, FAILED}}'::text[], w.status::text), w.id"""  # noqa: S608 (ours)
@@ -64,6 +64,7 @@ class Holder(NamedTuple):
     workflow_id: int
     status: str
     has_left: bool
+    completed_at: datetime | None
     look_again_at: datetime
 
     @property
@@ -80,7 +81,9 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
         what = f"workflow {first.workflow_id}, which is under way for {definition.wording.same_business}"
         suspend = Suspend(what, wake_on=[HOLDER_ENDED], until=first.look_again_at)
         return Held(workflow.current_step, suspend, Attempt.Outcome.WAITING)
-    error = DuplicateOf(first.workflow_id, is_complete=first.status == Workflow.Status.COMPLETE)
+    # Sent while the first was under way, it was sent twice. Sent later, a patient has come back, and may mean it.
+    was_sent_twice = first.completed_at is not None and workflow.created_at < first.completed_at
+    error = DuplicateOf(first.workflow_id, needs_a_person=first.has_left or not was_sent_twice)
     return failed_before_any_step(definition, workflow, error)
 
 
@@ -138,12 +141,9 @@ def _write(
 
 
 def record(attempt: OpenAttempt, error: DuplicateOf) -> None:
-    """Record that the workflow, which is FAILED since just now, was a duplicate.
-
-    Of one that is COMPLETE it needs no person: all that was asked for is done.
-    """
+    """Record that the workflow, which is FAILED since just now, was a duplicate, and whether it needs a person."""
     history.record_in(attempt, Event.Kind.DUPLICATE, first=error.first)
-    if error.is_complete:
+    if not error.needs_a_person:
         Workflow.objects.filter(pk=attempt.workflow_id).update(acknowledged_failure=F("completed_at"))
 
 
@@ -185,13 +185,12 @@ def wake_waiting(after: int = 0) -> Slice:
 
 def is_waiting(workflow: Workflow) -> bool:
     """Whether the workflow waits for another one of its business key."""
-    return workflow.status == Workflow.Status.PENDING and HOLDER_ENDED in workflow.wake_on
+    return HOLDER_ENDED in workflow.wake_on
 
 
 def has_ended_as_one(workflow: Workflow) -> bool:
     """Whether the workflow was a duplicate."""
-    failed = workflow.status == Workflow.Status.FAILED and workflow.cancelled_at is None
-    return failed and workflow.last_error_code == DUPLICATE
+    return workflow.status == Workflow.Status.FAILED and workflow.last_error_code == DUPLICATE
 
 
 def is_one(workflow: Workflow) -> bool:

@@ -55,7 +55,10 @@ def test_the_pages_of_both_say_which_is_which_and_lead_to_each_other(as_: Login)
     assert f"A second submission for {same}, which waits for the first to end: Workflow {second.pk}" in of_first
     assert f"A second submission for {same}, which ended as a duplicate: Workflow {third.pk}" in of_first
     Workflow.objects.filter(pk=first.pk).update(status="COMPLETE")
-    assert f"the first submission for {same} is complete." in page(client, third)
+    assert f"the first submission for {same} is complete." in (told := page(client, third))
+    assert "does the patient want it once more?" not in told
+    Workflow.objects.filter(pk=third.pk).update(acknowledged_failure=None)
+    assert "is complete. This one came later: does the patient want it once more?" in page(client, third)
     Workflow.objects.filter(pk=first.pk).update(status="FAILED")
     assert "a call of it was left as it is. Look at that one" in page(client, third)
 

@@ -220,6 +220,7 @@ def test_a_person_may_say_that_it_is_no_duplicate_and_a_third_is_one_of_both(ada
         go_on(first)
     second = send(pauses=True)
     run()
+    assert reread(second).acknowledged_failure is None, "a patient who comes back may mean it"
     operations.not_a_duplicate(second.pk, user=ada, reason="Her daughter.")
     third = send()
     run()
@@ -234,11 +235,16 @@ def test_a_person_may_say_that_it_is_no_duplicate_and_a_third_is_one_of_both(ada
 
 
 def test_only_what_waits_for_another_or_was_a_duplicate_can_be_said_to_be_none(ada: User) -> None:
-    first = under_way()
-    with pytest.raises(NotAllowed, match=r"this one is waiting\."):
-        operations.not_a_duplicate(first.pk, user=ada, reason="Her daughter.")
+    first, failed = under_way(), submit({**PATIENT, "program": "mind", "fails": True})
     second = send()
     run()
+    for workflow, state in ((first, "waiting"), (failed, "failed")):
+        with pytest.raises(NotAllowed, match=f"this one is {state}"):
+            operations.not_a_duplicate(workflow.pk, user=ada, reason="Her daughter.")
+    operations.retry(failed.pk, user=ada)
+    Workflow.objects.filter(pk=failed.pk).update(last_error_code="duplicate_of")
+    with pytest.raises(NotAllowed, match="this one is queued"):
+        operations.not_a_duplicate(failed.pk, user=ada, reason="Her daughter.")
     support = user_who_may("retry_workflow")
     with pytest.raises(NotAllowed, match="ask a support lead"):
         operations.not_a_duplicate(second.pk, user=support, reason="Her daughter.")
