@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -21,7 +22,7 @@ from workflows import operations
 from workflows.engine import duplicates
 from workflows.errors import ClaimLost, NotAllowed, StepError
 from workflows.models import Attempt, Effect, Event, SearchKeyHash, Workflow
-from workflows.search import normalise
+from workflows.search import normalise, rows
 from workflows.search.search_keys import SearchKey
 from workflows.signals import store
 from workflows.state.attempt_log import OpenAttempt
@@ -31,6 +32,7 @@ from workflows.wording import Money, Wording
 pytestmark = engine.ENGINE
 
 PATIENT = {"patient": {"email": "jane@example.com"}, "program": "body"}
+MIND, SOUL = {**PATIENT, "program": "mind"}, {**PATIENT, "program": "soul"}
 KEY = {
     "business_key": ("patient.email", "program"),
     "search_keys": {"email": SearchKey("patient.email", normalise.email)},
@@ -107,6 +109,14 @@ def test_it_goes_on_when_the_first_has_failed_and_is_undone(world: World) -> Non
     assert world.log == ["charge", "undo charge", "undo charge", "charge"]
 
 
+def test_it_goes_on_at_once_when_the_first_has_failed_and_there_is_nothing_to_undo() -> None:
+    define([pause], **KEY)
+    first, second = under_way(fails=True), send()
+    run()
+    go_on(first)
+    assert standing(first, second) == ["failed refused", "complete"]
+
+
 def test_whichever_is_taken_up_first_has_the_key_though_it_came_later() -> None:
     earlier = submit(PATIENT, invisible_until=engine.ClockTimestamp() + timedelta(hours=1))
     later = under_way()
@@ -127,7 +137,7 @@ def test_of_three_the_third_goes_on_when_the_first_two_have_failed() -> None:
 @pytest.mark.parametrize(
     ("other", "fields"),
     [
-        ({**PATIENT, "program": "mind"}, {}),
+        (MIND, {}),
         ({"program": "body"}, {}),
         ({**PATIENT, "program": " "}, {}),
         ({**PATIENT, "program": 5}, {}),
@@ -198,8 +208,8 @@ def test_one_that_is_cancelled_or_expires_while_it_waits_has_called_nothing(worl
 
 def test_the_end_of_one_that_nobody_told_of_is_found_by_maintenance(ada: User) -> None:
     define([pause], **KEY)  # without a call it is FAILED as soon as it is cancelled, and no worker knows
-    first, second, third = under_way(), send(), submit({**PATIENT, "program": "mind", "pauses": True})
-    fourth, rescheduled = submit({**PATIENT, "program": "mind"}), send()
+    first, second, third = under_way(), send(), submit({**MIND, "pauses": True})
+    fourth, rescheduled = submit(MIND), send()
     run()
     Workflow.objects.filter(pk=rescheduled.pk).update(wake_on=[])
     operations.cancel(first.pk, user=ada, reason="Asked for.")
@@ -235,7 +245,7 @@ def test_a_person_may_say_that_it_is_no_duplicate_and_a_third_is_one_of_both(ada
 
 
 def test_only_what_waits_for_another_or_was_a_duplicate_can_be_said_to_be_none(ada: User) -> None:
-    first, failed = under_way(), submit({**PATIENT, "program": "mind", "fails": True})
+    first, failed = under_way(), submit({**MIND, "fails": True})
     second = send()
     run()
     for workflow, state in ((first, "waiting"), (failed, "failed")):
@@ -259,43 +269,47 @@ def user_who_may(permission: str) -> User:
 # --- The secret, and workflows of before --------------------------------------------------------------
 
 
-def test_a_new_secret_changes_nothing_while_it_is_put_in_place(world: World, settings: Any) -> None:
+def test_a_new_secret_changes_nothing_while_it_is_put_in_place(settings: Any) -> None:
     settings.SEARCH_KEYS = ["old"]
-    first, second = under_way(), send()
+    first, second, twice = under_way(), send(), [submit(SOUL), submit(SOUL)]
     run()
     settings.SEARCH_KEYS = ["new", "old"]
     third = send()
     run()
     settings.SEARCH_KEYS = ["old"]  # a worker that has not been restarted yet
-    late = submit({**PATIENT, "program": "mind", "pauses": True})
+    late = submit({**MIND, "pauses": True})
     run()
     settings.SEARCH_KEYS = ["new", "old"]
-    call_command("searchkeys", "rotate", stdout=StringIO())
-    settings.SEARCH_KEYS = ["new"]
-    fourth, fifth = send(), submit({**PATIENT, "program": "mind"})
+    progress = rows.begin()
+    meanwhile = submit({**PATIENT, "program": "heart", "pauses": True})
     run()
-    assert standing(second, third, fourth, late, fifth) == ["waiting"] * 5
+    for _ in (*rows.fill(progress), *rows.remove_old(progress)):
+        pass
+    assert progress.too_new == 0, "no process has to be restarted for it"
+    settings.SEARCH_KEYS = ["new"]
+    waiting = [send(), submit(MIND), submit({**PATIENT, "program": "heart"})]
+    run()
+    assert standing(second, third, late, meanwhile, *waiting) == ["waiting"] * 7
+    assert [each.workflow_id for each in duplicates.others_of(twice[0])] == [twice[1].pk]
     go_on(first)
     do_maintenance()
     run()
-    assert standing(second, third, fourth) == ["failed duplicate_of"] * 3
-    assert len(set(SearchKeyHash.objects.values_list("key_id", flat=True))) == 1
+    assert standing(second, third, waiting[0]) == ["failed duplicate_of"] * 3
 
 
-def test_what_is_under_way_or_complete_from_before_counts_once_it_has_its_hash(world: World) -> None:
+def test_what_is_under_way_or_complete_from_before_or_left_a_call_counts_once_it_has_its_hash(world: World) -> None:
     define([world.step("charge"), pause])
-    mind = {**PATIENT, "program": "mind"}
-    soul = {**PATIENT, "program": "soul"}
     send()
-    begun = submit({**mind, "pauses": True})
-    submit({**soul, "fails": True})
-    queued = submit(soul, queue="b")
+    begun, queued = submit({**MIND, "pauses": True}), submit(SOUL, queue="b")
+    submit({**SOUL, "fails": True})
+    left = submit({**PATIENT, "program": "heart", "fails": True})
     run()
+    Effect.objects.filter(workflow=left, undo=False).update(state="kept")
     define([world.step("charge"), pause], **KEY)
     call_command("searchkeys", "fill", stdout=StringIO())
-    again = send(), submit(mind), submit(soul)
+    again = send(), submit(MIND), submit({**PATIENT, "program": "heart"}), submit(SOUL)
     run()
-    assert standing(*again) == ["failed duplicate_of", "waiting", "complete"]
+    assert standing(*again) == ["failed duplicate_of", "waiting", "failed duplicate_of", "complete"]
     run(queue="b")
     assert standing(queued) == ["failed duplicate_of"], "what has not begun has no part yet"
     go_on(begun)
@@ -305,11 +319,26 @@ def test_what_is_under_way_or_complete_from_before_counts_once_it_has_its_hash(w
 # --- Races --------------------------------------------------------------------------------------------
 
 
-def test_two_that_are_taken_up_at_once_are_judged_one_after_the_other() -> None:
-    first, second = send(pauses=True), send(pauses=True)
-    (hash_,) = [each for each, _ in duplicates._hashes(engine.DEFINITION, first)]
+@contextmanager
+def somebody_judging(workflow: Workflow) -> Iterator[None]:
+    """Another worker, in the midst of finding out whether a workflow of this business key may run."""
+    ((hash_, _),) = duplicates._hashes(engine.DEFINITION, workflow)
     with another_connection() as other, other.transaction():
         other.execute("SELECT pg_advisory_xact_lock(%s)", [int.from_bytes(hash_[:8], signed=True)])
+        yield
+
+
+def test_a_person_does_not_say_so_while_a_worker_finds_out_who_may_run(ada: User) -> None:
+    under_way()
+    second = send()
+    run()
+    with somebody_judging(second), pytest.raises(NotAllowed, match="Somebody is changing it at this moment"):
+        operations.not_a_duplicate(second.pk, user=ada, reason="Her daughter.")
+
+
+def test_two_that_are_taken_up_at_once_are_judged_one_after_the_other() -> None:
+    first, second = send(pauses=True), send(pauses=True)
+    with somebody_judging(first):
         threads = [engine.draining(), engine.draining()]
         until_blocked(2)
         assert not SearchKeyHash.objects.filter(role__isnull=False).exists()
