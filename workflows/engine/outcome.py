@@ -253,7 +253,7 @@ def _find_brake(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Pa
     definition = definitions().get(workflow.workflow_type)
     if definition is None or isinstance(outcome.error, WorkflowCancelled):
         return None
-    step, error, description = outcome.step.name, outcome.error, outcome.description
+    step, error, description = outcome.step.identity, outcome.error, outcome.description
     passes = attempt.boundary.take_passes(step, brake.code_of(description))
     braked = brake.on_failure(definition, workflow, step, error, description, passes=passes, judges=True)
     return find_parking(workflow, braked) if braked else None

@@ -98,7 +98,7 @@ class WorkersBrake:
     def passed(self, step_names: Sequence[str]) -> None:
         """A step has run without failing."""
         assert self._workflow is not None
-        key, now = (self._workflow.workflow_type, step_names[-1]), monotonic()
+        key, now = (self._workflow.workflow_type, step_names[0]), monotonic()
         since, by_client = self._lately.get(key, (-inf, Counter()))
         if now > since + LATELY:
             since, by_client = self._lately[key] = now, Counter()
@@ -127,11 +127,9 @@ class WorkersBrake:
             return
         for name, by_client in self._passed.items():
             with attempt_log.errors_lose_the_claim(), circuits.locked(name, using=attempt_log.ALIAS, wait=True) as row:
-                if row is not None and row.step:
-                    tried = name in self._tried
-                    causes.count_passes(
-                        row, by_client, release=settings.RELEASE, limits=_limits(row.workflow_type), tried=tried
-                    )
+                assert row is not None
+                limits, tried = _limits(row.workflow_type), name in self._tried
+                causes.count_passes(row, by_client, release=settings.RELEASE, limits=limits, tried=tried)
         self._passed.clear()
         self._tried.clear()
         self._voted_at = monotonic()

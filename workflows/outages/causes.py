@@ -28,7 +28,7 @@ from workflows.definition import Brake, WorkflowDefinition, titled_step
 from workflows.errors import StepError
 from workflows.models import CircuitEvent, Service, WorkerProcess, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.service import LONGEST_NAME
+from workflows.models.service import FIRST_COOL_OFF, LONGEST_NAME
 from workflows.models.workflow import PARKED, is_parked_on
 from workflows.outages import circuits
 from workflows.outages.calls import unavailable_service
@@ -127,6 +127,8 @@ def count_passes(row: Any, by_client: Mapping[str, int], *, release: str, limits
             row.releases = [each for each in row.releases if each != release]
             if not row.releases:
                 let_go(row, "A workflow has passed the step.")
+                # Another client's odd ones do not turn it on again.
+                _Tally(row, release, limits).add_passes(dict.fromkeys(by_client, 1))
         return
     tally = _Tally(row, release, limits)
     tally.add_passes(by_client)
@@ -207,9 +209,24 @@ def _put_off_trials(row: Any) -> None:
         row.retry_at = None
 
 
-def was_let_go_lately(row: Any) -> bool:
-    """Whether the brake came on soon after something had passed: then the few that fail may be to blame themselves."""
-    return row.closed_at is not None and row.opened_at is not None and row.closed_at > row.opened_at - LATELY
+def in_earnest_every(row: Any) -> int:
+    """One of so many trials is made by a workflow that has not met the cause; 0 is none.
+
+    The second one is: a few odd ones that came at once may have turned the brake on, while nothing else came by. And
+    every other one if the brake was let go lately: then, too, the few that fail may be to blame themselves.
+    """
+    if row.cool_off == 2 * FIRST_COOL_OFF:
+        return 1
+    return (
+        2 if row.closed_at is not None and row.opened_at is not None and row.closed_at > row.opened_at - LATELY else 0
+    )
+
+
+def only_client(row: Any) -> str | None:
+    """The API client whose workflows have met the cause, if all of them are one client's: it may be to blame."""
+    outcomes = [Outcome._make(each) for tally in row.tallies.values() for each in tally]
+    clients = {each.client for each in outcomes if not each.passes}
+    return clients.pop() if len(clients) == 1 else None
 
 
 def forget_old() -> int:

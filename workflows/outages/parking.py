@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from functools import partial
 
 from django.db.models import Q
 
@@ -118,11 +119,13 @@ def _try_in_earnest(service: Service) -> int:
     """Release one that has not met the trouble itself, to try an open circuit; now and then, long after it opened."""
     if not circuits.waits_for_trial(service):
         return 0
-    lately = bool(service.step) and causes.was_let_go_lately(service)
-    every = 2 if lately else circuits.IN_EARNEST_EVERY
-    if not (lately or circuits.is_stubborn(service)) or random.randrange(every) != 0:  # noqa: S311 (no secret)
+    every = causes.in_earnest_every(service) if service.is_cause else 0
+    every = every or (circuits.IN_EARNEST_EVERY if circuits.is_stubborn(service) else 0)
+    if not every or random.randrange(every) != 0:  # noqa: S311 (no secret)
         return 0
-    return transitions.release_parked(service.name, limit=1, over=PACE, due_after=HOUR)
+    release = partial(transitions.release_parked, service.name, limit=1, over=PACE, due_after=HOUR)
+    client = causes.only_client(service)
+    return (release(not_of=client) if client is not None else 0) or release()
 
 
 def _is_too_soon(service: Service) -> bool:

@@ -270,11 +270,13 @@ def release_parked(
     over: timedelta,
     due_after: timedelta = timedelta(0),
     parked_by: datetime | None = None,
+    not_of: str | None = None,
 ) -> int:
     """Make the workflows that are parked longest on a service due, spread evenly over so much time; return how many.
 
-    At most `limit`, none that is locked, and none that would be due by itself by then, or within `due_after`; with
-    `parked_by`, none that was parked later. They stay parked until their next attempt is decided.
+    At most `limit`, none that is locked, none that would be due by itself by then, or within `due_after`, and none of
+    the API client `not_of`; with `parked_by`, none that was parked later. They stay parked until their next attempt is
+    decided.
     """
     return execute(
         f"""UPDATE workflows_workflow
@@ -284,10 +286,18 @@ def release_parked(
                             WHERE {PARKED_SQL} AND parked_on = %(service)s
                               AND invisible_until > statement_timestamp() + %(due_after)s
                               AND parked_at <= coalesce(%(parked_by)s, parked_at)
+                              AND submitted_by IS DISTINCT FROM %(not_of)s::text
                             ORDER BY invisible_until, id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) longest
                   ) released
             WHERE workflows_workflow.id = released.id""",  # noqa: S608 (ours)
-        {"service": service, "limit": limit, "over": over, "due_after": max(over, due_after), "parked_by": parked_by},
+        {
+            "service": service,
+            "limit": limit,
+            "over": over,
+            "due_after": max(over, due_after),
+            "parked_by": parked_by,
+            "not_of": not_of,
+        },
     )
 
 

@@ -120,6 +120,7 @@ def test_from_the_fifth_on_they_are_parked_with_their_charge_and_nothing_is_undo
     assert fifth.last_error_class == "TypeError"
     assert set(cause().judged) == {each.pk for each in judged}
     assert story(CAUSE) == ["opened"]
+    assert "enroll" in cause().traceback
     charged = len(program.charged)
     (sixth,) = submit_and_drain()
     assert len(program.charged) == charged, "it parks before the charge, which needs the enrolment"
@@ -186,7 +187,10 @@ def test_soon_after_it_was_let_go_two_are_enough(program: Program) -> None:
     program.bug = None
     work_all()
     program.bug = TypeError("the same")
-    one, two = submit_and_drain(2)
+    one, two = submit({"n": 1}), submit({"n": 2})
+    work_due()
+    one.refresh_from_db()
+    two.refresh_from_db()
     assert (one.status, two.parked_on) == ("FAILED", CAUSE)
 
 
@@ -447,3 +451,48 @@ def test_of_hundreds_of_codes_the_last_few_are_looked_at(program: Program) -> No
     submit_and_drain()
     counted = Service.objects.filter(since=None).order_by("failed_at").values_list("name", flat=True)
     assert list(counted) == codes[-circuits.MOST_SUSPECTED :], "a pass ends a suspicion that nothing has failed for"
+
+
+def test_a_burst_of_one_client_holds_up_the_others_for_two_trials(program: Program) -> None:
+    def raises(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        if "odd" in workflow.payload:
+            raise TypeError("odd")
+        return {}
+
+    charging = Step(program.charge, once=True, undo=program.refund, key_ttl=HOUR, needs=("enroll",))
+    define([charging, Step(raises, name="enroll", once=True, key_ttl=HOUR)])
+    for number in range(8):
+        submit({"odd": number}, submitted_by="odd")
+    others = [submit({"number": number}, submitted_by="well") for number in range(5)]
+    work_due()
+    assert {each.parked_on for each in Workflow.objects.filter(pk__in=[other.pk for other in others])} >= {CAUSE}
+    for _ in range(2):
+        Service.objects.filter(name=CAUSE).update(retry_at=timezone.now())  # after the trial before
+        parking.release_parked()
+        work_due()
+    assert cause().opened_at is None
+    work_all()
+    assert statuses(others) == ["COMPLETE"] * 5
+
+
+def test_a_step_that_is_renamed_meanwhile_has_its_cause_still(program: Program) -> None:
+    *_, fifth = braked(program)
+    define([Step(program.enroll, name="signup", formerly=("enroll",), once=True, key_ttl=HOUR)])
+    trial_is_due()
+    fifth = again(fifth)
+    assert (fifth.status, fifth.parked_on) == ("PENDING", CAUSE)
+
+
+def test_the_outcome_of_a_trial_is_written_at_once(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflows.outages.brake.VOTE_EVERY", 3600.0)
+    program.bug, this = TypeError("a bug"), worker()
+    for payload in ({"n": 0}, {"well": True}, {"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}):
+        submit(payload)
+        while this.process_next():  # what a judged one has done is undone
+            pass
+    assert cause().opened_at
+    trial_is_due()
+    parking.release_parked()
+    program.bug = None
+    assert this.process_next()
+    assert cause().opened_at is None

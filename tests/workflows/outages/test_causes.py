@@ -178,3 +178,9 @@ def test_a_clock_that_was_set_back_forgets_what_is_yet_to_come(cause: Cause) -> 
     cause.is_on_after(4)
     cause.after(-3600)
     assert not cause.fails()
+
+
+def test_so_many_clients_are_told_apart_and_no_more(cause: Cause) -> None:
+    for number in range(2 * causes.MOST_CLIENTS):
+        cause.pass_(client=f"client {number}")
+    assert len(cause.row.tallies["one"]) == causes.MOST_CLIENTS + 1

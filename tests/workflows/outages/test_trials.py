@@ -133,6 +133,12 @@ def test_a_trial_in_earnest_is_made_by_one_alone(program: Program, monkeypatch: 
     assert not Workflow.objects.due().filter(pk__in=program.bad).exists()
 
 
+def test_one_that_comes_by_when_a_trial_in_earnest_is_due_makes_none(program: Program) -> None:
+    open_for(minutes=11)
+    trial_is_due()
+    assert work(submit()).parked_on == "programs"
+
+
 def test_before_that_nobody_pays_to_try_it(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflows.outages.circuits.IN_EARNEST_EVERY", 1)
     open_for(minutes=9)
