@@ -13,6 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from onboarding.samples import Kind, sample
+from tests.engine import again
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, queries
 from tests.workflows.admin.tasks import words
@@ -154,7 +155,7 @@ def test_from_the_workers_to_the_page(as_: Login) -> None:
     assert "in enroll" in html
     assert f"Stopped {CircuitEvent.objects.get().reason}" in html
     assert failed_before(client, name) == [each.pk for each in reversed(judged)]
-    assert fifth.waiting_for == "the mend of “Enroll”, where many fail"
+    assert fifth.waiting_for == again(fifth).waiting_for == "the mend of “Enroll”, where many fail"
     page = words(client.get(f"{WORKFLOWS}{fifth.pk}/change/").content.decode())
     assert f"Waiting since {at(fifth.parked_at)} for the mend of “Enroll”, where many fail." in page
     assert "Enroll: it waits for the mend of “Enroll”, where many fail." in page
@@ -184,12 +185,14 @@ def test_home_is_in_trouble_and_says_so_to_everybody_who_sees_it(as_: Login) -> 
 def test_what_needs_a_person_counts_and_names_the_causes_for_who_may_see_services(as_: Login) -> None:
     open_cause()
     open_cause(code="KeyError", opened_at=None, since=timezone.now())
+    open_cause(code="IndexError", opened_at=None, closed_at=timezone.now())
     rows.failed()
     listed = "/admin/needs-a-person/"
     for role, number in (("support", "2"), ("approver", "1")):
         client = as_(role)
         assert client.get("/admin/").context["needs_a_person"] == number
         assert ("failed at “Enrol in the program”" in shown(client, listed)) == (number == "2")
+        assert len(client.get(listed).context["causes"]) == int(number) - 1
     for query in ("?kind=failed", "?whose=mine"):
         assert "Enrol in the program" not in shown(as_("support"), listed + query)
     assert "Enrol in the program" not in shown(as_("support"), "/admin/workflows/manualtask/")
@@ -230,6 +233,8 @@ def test_a_workflow_that_is_reversed_waits_for_the_mend_and_links_to_it(as_: Log
     html = client.get(f"{WORKFLOWS}{row.pk}/change/").content.decode()
     assert "It waits for the mend of the reversal of “Charge the card”, where many fail, and goes on" in words(html)
     assert f'<a href="{page_of(client, name)}">What is done about it</a>' in html
+    (other,) = parked(on="payments")
+    assert "A system that we need is down." in client.get(f"{WORKFLOWS}{other.pk}/change/").context["to_tell"]
     assert page_of(client, name) not in as_("approver").get(f"{WORKFLOWS}{row.pk}/change/").content.decode()
 
 
@@ -257,6 +262,11 @@ def test_who_may_do_what(as_: Login) -> None:
     assert offered(as_("engineer")) == ["Hold", "Let fail"], "a trial would do nothing: others take what is parked"
     Workflow.objects.update(parked_on="")
     assert offered(as_("support lead")) == []
+    assert "Let fail: Nothing that could fail is parked on it" in shown(
+        as_("support lead"), page_of(as_("support lead"))
+    )
+    Service.objects.update(opened_at=None, closed_at=timezone.now())
+    assert "Let fail:" not in shown(as_("support lead"), page_of(as_("support lead")))
 
 
 def test_a_hold_and_a_trial_say_what_they_do_to_a_step(as_: Login) -> None:
@@ -266,6 +276,9 @@ def test_a_hold_and_a_trial_say_what_they_do_to_a_step(as_: Login) -> None:
     assert "Hold “Enrol in the program” ?" in said.replace("program”?", "program” ?")
     assert "Workers of another release go on all the same." in said
     assert "service before" not in said
+    Service.objects.update(releases=[""])
+    assert "another release" not in shown(client, page_of(client, page="hold"))
+    assert "in release" not in sentence(client), "its workers name none"
     said = shown(client, page_of(client, page="try_now"))
     assert "Have “Enrol in the program” tried now?" in said
     assert f"One workflow that is parked tries the step at once instead of at {at(service.retry_at)}." in said

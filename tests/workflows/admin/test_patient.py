@@ -171,12 +171,23 @@ def test_the_sentence_of_the_money_follows_the_ledger(
     assert cancelled == f"This was cancelled. {of_the_money}".strip()
 
 
+def shop(name: str, **options: Any) -> WorkflowDefinition:
+    """One step, which charges, and which nothing undoes."""
+    money = Money(step=name, amount="cents", currency="in", reference="charge_id", refund="refund_id")
+    step = Step(lambda *, workflow, context: None, name=name, once=True, **options)
+    return WorkflowDefinition(name="shop", steps=[step], context_class=Context, wording=Wording(money=money))
+
+
 def test_a_charge_under_an_earlier_name_of_its_step_is_a_charge() -> None:
-    money = Money(step="pay", amount="cents", currency="in", reference="charge_id", refund="refund_id")
-    renamed = Step(lambda *, workflow, context: None, name="pay", once=True, formerly=("execute_checkout",))
-    shop = WorkflowDefinition(name="shop", steps=[renamed], context_class=Context, wording=Wording(money=money))
-    assert to_tell(shop, workflow("cancelled"), effects=[charge("undone")]).endswith(patient.REFUNDED)
-    assert Calls(workflow("cancelled"), shop, [charge("undone")]).charges_again()
+    renamed = shop("pay", formerly=("execute_checkout",))
+    assert to_tell(renamed, workflow("cancelled"), effects=[charge("undone")]).endswith(patient.REFUNDED)
+    assert Calls(workflow("cancelled"), renamed, [charge("undone")]).charges_again()
+
+
+def test_who_waits_for_a_mend_is_promised_the_money_only_if_something_gives_it_back() -> None:
+    waits = {"effects": [charge()], "to_be_mended": True}
+    assert to_tell(ONBOARDING, workflow("parked"), **waits).endswith(patient.PAID_SO_FAR)
+    assert to_tell(shop("execute_checkout"), workflow("parked"), **waits) == patient.TO_BE_MENDED
 
 
 def test_what_was_passed_over_is_told_when_it_concerns_the_patient() -> None:
