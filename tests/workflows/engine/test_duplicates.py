@@ -184,7 +184,7 @@ def test_while_a_charge_of_one_that_failed_stands_or_may_nothing_is_done_a_secon
     first = send(fails=True)
     run()
     Effect.objects.filter(workflow=first, undo=False).update(state=state)
-    second = send()
+    second = submit(PATIENT, created_at=first.created_at)
     run()
     assert standing(second) == ["failed duplicate_of"]
     assert reread(second).acknowledged_failure is None, "somebody has to look"
