@@ -164,6 +164,11 @@ WORKFLOWS = [
         "workflows_workflow_cancel", "without a reason", lambda: of(rows.retrying(), "cancel"), press("Cancel workflow")
     ),
     Shown("workflows_workflow_acknowledge", "", row_page("workflow", "acknowledge")),
+    Shown(
+        "workflows_workflow_not_a_duplicate",
+        "",
+        lambda: of(rows.failed(last_error_code="duplicate_of"), "not_a_duplicate"),
+    ),
     Shown("needs_a_person", "", at("/admin/needs-a-person/")),
     Shown("workflows_workflow_follow_up", "", lambda: targets.run_again()[0]),
     Shown("workflows_workflow_changelist", "", listed("workflow")),
